@@ -1,0 +1,258 @@
+-- The task store: what Tuskline's database is. What it does is in functions/, one verb a file.
+--
+-- A task is one row of tuskline.task from its birth to the end of its retention. That row is the
+-- truth; queues, timers and leases only say where to find the rows that need somebody's attention:
+--
+--   due now            -> queued   (one row per ready task; unlogged, rebuilt from task)
+--   due later          -> timer    (scheduled tasks, retries)
+--   claimed by someone -> lease    (one row per claimed batch)
+--
+-- Three rules decide the layout. No column that changes is indexed, so that every change of state
+-- is a heap-only update (about 115 bytes of WAL; one such index makes it 450). No hot singleton row.
+-- Rows are locked in id order, always.
+
+create schema if not exists tuskline;
+comment on schema tuskline is 'Tuskline: asynchronous tasks. Read the views tasks, queues, lambdas, executors, waiting.';
+
+create type tuskline.status as enum (
+  'new', 'enqueued', 'claimed', 'processing', 'retriable_failure',
+  'success', 'fatal_failure', 'dead', 'cancelled', 'dropped');
+comment on type tuskline.status is
+  'new: waits for its due time or turn. enqueued: in its queue. claimed: handed to a worker. processing: still running at the first heartbeat. retriable_failure: backing off. The rest are terminal.';
+
+create type tuskline.priority as enum ('critical', 'high', 'normal', 'low');
+comment on type tuskline.priority is 'Order among the tasks of one lambda, first label first.';
+
+create function tuskline.clock() returns timestamptz language sql volatile as 'select clock_timestamp()';
+comment on function tuskline.clock() is 'The only clock that decides due times, leases and expiry. Read once per verb.';
+
+create table tuskline.lambda (
+  name              text primary key check (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+  attempt_timeout   interval not null,
+  max_attempts      smallint not null check (max_attempts >= 1),
+  max_crashes       smallint not null check (max_crashes >= 1),
+  retry_base        interval not null,
+  retry_cap         interval not null,
+  retention         interval not null,
+  dead_retention    interval not null,
+  direct            boolean  not null,
+  max_payload_bytes integer  not null check (max_payload_bytes between 1 and 1048576),
+  owner             name     not null default session_user,
+  created_at        timestamptz not null default tuskline.clock(),
+  altered_at        timestamptz not null default tuskline.clock());
+comment on table  tuskline.lambda is 'Every lambda known by name. Change it with tuskline.alter_lambda.';
+comment on column tuskline.lambda.name is 'Name by which tasks and workers refer to the lambda.';
+comment on column tuskline.lambda.attempt_timeout is 'Hard deadline of one attempt; the worker cancels it then.';
+comment on column tuskline.lambda.max_attempts is 'Attempts that may end in a retriable failure before the task is dead.';
+comment on column tuskline.lambda.max_crashes is 'Worker deaths in a row that a task may be part of before it is dead.';
+comment on column tuskline.lambda.retry_base is 'Delay before the second attempt; doubles each time, with 25 % jitter both ways.';
+comment on column tuskline.lambda.retry_cap is 'Longest delay between two attempts, before jitter.';
+comment on column tuskline.lambda.retention is 'How long a finished task stays: success, cancelled, dropped.';
+comment on column tuskline.lambda.dead_retention is 'How long a failed task stays: fatal_failure, dead.';
+comment on column tuskline.lambda.direct is 'True: a task that is due goes into its queue in the transaction that schedules it. False: the store consumer moves it.';
+comment on column tuskline.lambda.max_payload_bytes is 'Largest payload accepted, in bytes of JSON text.';
+comment on column tuskline.lambda.owner is 'Role that defined it.';
+comment on column tuskline.lambda.created_at is 'When it was defined.';
+comment on column tuskline.lambda.altered_at is 'When it was last altered.';
+
+create table tuskline.queue (
+  queue_id          integer generated always as identity primary key,
+  lambda            text not null references tuskline.lambda (name),
+  priority          tuskline.priority not null,
+  direct            boolean not null,
+  max_payload_bytes integer not null,
+  unique (lambda, priority));
+comment on table  tuskline.queue is 'One queue per lambda and priority; its rows are in tuskline.queue_<queue_id>.';
+comment on column tuskline.queue.queue_id is 'Number of the queue, part of its table''s name.';
+comment on column tuskline.queue.lambda is 'Lambda whose tasks it holds.';
+comment on column tuskline.queue.priority is 'Priority of the tasks it holds.';
+comment on column tuskline.queue.direct is 'Copy of lambda.direct, so that scheduling reads one row.';
+comment on column tuskline.queue.max_payload_bytes is 'Copy of lambda.max_payload_bytes, so that scheduling reads one row.';
+
+create sequence tuskline.queued_seq;
+comment on sequence tuskline.queued_seq is 'Order of arrival in the queues.';
+
+create table tuskline.queued (
+  queue_id integer not null,
+  seq      bigint  not null default nextval('tuskline.queued_seq'),
+  task_id  bigint  not null
+) partition by list (queue_id);
+comment on table  tuskline.queued is 'Tasks that are ready to run. Its leaves are unlogged: after a crash rebuild_queues() fills them from task.';
+comment on column tuskline.queued.queue_id is 'Queue, see tuskline.queue.';
+comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
+comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
+
+create unlogged table tuskline.boot (booted_at timestamptz not null);
+comment on table  tuskline.boot is 'One row. Empty after a crash or on a promoted standby: then the queues must be rebuilt before anything is claimed.';
+comment on column tuskline.boot.booted_at is 'When the queues were last known complete.';
+
+create sequence tuskline.task_seq;
+comment on sequence tuskline.task_seq is 'Ids of tasks, by default and for tasks that are due at once.';
+create sequence tuskline.future_seq start 1125899906842624;
+comment on sequence tuskline.future_seq is 'Ids of tasks scheduled for later: a range of their own (from 2^50), so that they do not keep old segments alive.';
+create sequence tuskline.fence_seq;
+comment on sequence tuskline.fence_seq is 'Lease numbers, which are the fences of the tasks they cover. Never goes back.';
+create sequence tuskline.executor_seq;
+comment on sequence tuskline.executor_seq is 'Executor numbers: one per process incarnation, never used twice.';
+
+create table tuskline.task (
+  id              bigint      not null default nextval('tuskline.task_seq'),
+  fence           bigint      not null default 0,
+  created_at      timestamptz not null default tuskline.clock(),
+  next_trigger_at timestamptz          default tuskline.clock() + interval '10 minutes',
+  scheduled_at    timestamptz,
+  started_at      timestamptz,
+  finished_at     timestamptz,
+  status          tuskline.status   not null default 'enqueued',
+  priority        tuskline.priority not null default 'normal',
+  attempt         smallint    not null default 0,
+  crashes         smallint    not null default 0,
+  lambda          text        not null,
+  collection      text,
+  payload         json
+) partition by range (id);
+comment on table  tuskline.task is 'Every task and its state: the truth. Insert (lambda, payload, ...) to schedule one. Partitions task_<n> hold the ids n*2^24 to (n+1)*2^24-1.';
+comment on column tuskline.task.id is 'Number of the task.';
+comment on column tuskline.task.fence is 'Number of the lease under which it was last claimed. A result with another fence is refused.';
+comment on column tuskline.task.created_at is 'When it was scheduled.';
+comment on column tuskline.task.next_trigger_at is 'When it will be looked at again if nothing happens before; null once terminal.';
+comment on column tuskline.task.scheduled_at is 'When it is due; null: at once.';
+comment on column tuskline.task.started_at is 'When its latest attempt was handed to a worker.';
+comment on column tuskline.task.finished_at is 'When it became terminal.';
+comment on column tuskline.task.status is 'Where it stands, see the type tuskline.status.';
+comment on column tuskline.task.priority is 'critical, high, normal or low.';
+comment on column tuskline.task.attempt is 'Attempts so far that ended in a result, and the present one.';
+comment on column tuskline.task.crashes is 'Worker deaths in a row while it was claimed; a result sets it to 0.';
+comment on column tuskline.task.lambda is 'Lambda that executes it.';
+comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
+comment on column tuskline.task.payload is 'Argument for the lambda.';
+
+create table tuskline.segment (
+  segment_no  bigint primary key,
+  created_at  timestamptz not null default tuskline.clock(),
+  opened_at   timestamptz,
+  sealed_at   timestamptz);
+comment on table  tuskline.segment is 'Partitions of tuskline.task, made ahead of need and dropped whole after their retention.';
+comment on column tuskline.segment.segment_no is 'n of tuskline.task_<n>.';
+comment on column tuskline.segment.created_at is 'When the partition was made.';
+comment on column tuskline.segment.opened_at is 'When ids of it were first seen in use.';
+comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';
+
+create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));
+comment on table tuskline.task_kept is 'Tasks that outlive their dropped segment. The view tasks shows both.';
+
+create table tuskline.timer (
+  due     timestamptz not null,
+  task_id bigint      not null,
+  primary key (due, task_id));
+comment on table  tuskline.timer is 'Tasks to look at later: scheduled ones and retries. enqueue_due moves them into their queue.';
+comment on column tuskline.timer.due is 'When.';
+comment on column tuskline.timer.task_id is 'Which task.';
+
+create table tuskline.executor (
+  executor_id  bigint primary key,
+  host         text not null,
+  pid          integer not null,
+  lambdas      text[] not null,
+  sdk_version  text not null,
+  role         name not null default session_user,
+  lease        interval not null,
+  started_at   timestamptz not null,
+  beat_at      timestamptz not null,
+  expires_at   timestamptz not null,
+  draining     boolean not null default false,
+  ended_at     timestamptz,
+  end_reason   text
+) with (fillfactor = 50);
+comment on table  tuskline.executor is 'Worker processes, one row per incarnation.';
+comment on column tuskline.executor.executor_id is 'Number of this incarnation.';
+comment on column tuskline.executor.host is 'Host name it gave.';
+comment on column tuskline.executor.pid is 'Its process id there.';
+comment on column tuskline.executor.lambdas is 'Lambdas it serves.';
+comment on column tuskline.executor.sdk_version is 'Version of the SDK it was built with.';
+comment on column tuskline.executor.role is 'Role it logged in with.';
+comment on column tuskline.executor.lease is 'How long it stays alive after each heartbeat.';
+comment on column tuskline.executor.started_at is 'When it registered.';
+comment on column tuskline.executor.beat_at is 'Its last heartbeat.';
+comment on column tuskline.executor.expires_at is 'When it counts as dead unless it beats again.';
+comment on column tuskline.executor.draining is 'True once it stops claiming.';
+comment on column tuskline.executor.ended_at is 'When it stopped, or was found expired.';
+comment on column tuskline.executor.end_reason is 'stopped or expired.';
+
+create table tuskline.lease (
+  executor_id bigint not null,
+  lease_id    bigint not null,
+  task_ids    bigint[] not null,
+  expires_at  timestamptz not null,
+  primary key (executor_id, lease_id));
+comment on table  tuskline.lease is 'One row per claimed batch. When it and its executor have expired, rescue puts the tasks back.';
+comment on column tuskline.lease.executor_id is 'Who claimed.';
+comment on column tuskline.lease.lease_id is 'Number of the lease: the fence of its tasks.';
+comment on column tuskline.lease.task_ids is 'The tasks, in id order. Some may be finished already.';
+comment on column tuskline.lease.expires_at is 'No rescue before this time; after it the executor''s own expires_at decides.';
+
+create table tuskline.cancellation (
+  task_id      bigint primary key,
+  fence        bigint not null,
+  requested_at timestamptz not null,
+  requested_by name not null default session_user,
+  reason       text);
+comment on table  tuskline.cancellation is 'Requests to stop a task that a worker holds. The worker hears of it with its next heartbeat, or by a wake-up.';
+comment on column tuskline.cancellation.task_id is 'The task.';
+comment on column tuskline.cancellation.fence is 'The attempt that shall stop.';
+comment on column tuskline.cancellation.requested_at is 'When.';
+comment on column tuskline.cancellation.requested_by is 'By which role.';
+comment on column tuskline.cancellation.reason is 'Why, in the requester''s words.';
+
+create table tuskline.task_failure (
+  task_id     bigint not null,
+  fence       bigint not null,
+  attempt     smallint not null,
+  executor_id bigint not null,
+  error_class text not null,
+  message     text not null,
+  fingerprint text not null,
+  failed_at   timestamptz not null,
+  primary key (task_id, fence));
+comment on table  tuskline.task_failure is 'One row per failed attempt.';
+comment on column tuskline.task_failure.task_id is 'The task.';
+comment on column tuskline.task_failure.fence is 'Its fence in that attempt.';
+comment on column tuskline.task_failure.attempt is 'Which attempt.';
+comment on column tuskline.task_failure.executor_id is 'Who tried.';
+comment on column tuskline.task_failure.error_class is 'error, fatal, panic, decode, timeout, crash or the lambda''s own word.';
+comment on column tuskline.task_failure.message is 'What the lambda said, at most 8 KB.';
+comment on column tuskline.task_failure.fingerprint is 'Hash of class and message with the digits masked: equal for failures of one cause.';
+comment on column tuskline.task_failure.failed_at is 'When.';
+
+create table tuskline.task_output (
+  task_id     bigint primary key,
+  output      json not null,
+  finished_at timestamptz not null);
+comment on table  tuskline.task_output is 'What a lambda returned, when it returned something.';
+comment on column tuskline.task_output.task_id is 'The task.';
+comment on column tuskline.task_output.output is 'The value.';
+comment on column tuskline.task_output.finished_at is 'When.';
+
+create table tuskline.audit (
+  at      timestamptz not null,
+  actor   name not null default session_user,
+  verb    text not null,
+  subject text not null,
+  detail  text);
+comment on table  tuskline.audit is 'Acts of operators and owners, append-only.';
+comment on column tuskline.audit.at is 'When.';
+comment on column tuskline.audit.actor is 'Which role.';
+comment on column tuskline.audit.verb is 'define_lambda, alter_lambda, cancel, ...';
+comment on column tuskline.audit.subject is 'Lambda or task.';
+comment on column tuskline.audit.detail is 'What was asked.';
+
+create table tuskline.stamp (
+  function_set integer not null,
+  digest       text not null,
+  applied_by   text not null,
+  applied_at   timestamptz not null);
+comment on table  tuskline.stamp is 'Which set of functions is installed. A binary never replaces a newer set.';
+comment on column tuskline.stamp.function_set is 'Number of the set; grows with every change of meaning.';
+comment on column tuskline.stamp.digest is 'Hash of the function texts.';
+comment on column tuskline.stamp.applied_by is 'Version of the binary that installed it.';
+comment on column tuskline.stamp.applied_at is 'When.';

@@ -1,0 +1,3 @@
+//! Tuskline's server: store consumer, janitor, migrations, command line, embedded PostgreSQL.
+
+pub mod embedded;

@@ -1,0 +1,2 @@
+//! The `tuskline` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Schedule Tuskline tasks and run workers.
