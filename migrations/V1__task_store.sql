@@ -82,7 +82,7 @@ comment on column tuskline.queued.queue_id is 'Queue, see tuskline.queue.';
 comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
 comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
 
-create unlogged table tuskline.boot (booted_at timestamptz not null);
+create unlogged table tuskline.boot (booted_at timestamptz primary key);
 comment on table  tuskline.boot is 'One row. Empty after a crash or on a promoted standby: then the queues must be rebuilt before anything is claimed.';
 comment on column tuskline.boot.booted_at is 'When the queues were last known complete.';
 

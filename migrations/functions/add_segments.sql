@@ -1,0 +1,45 @@
+-- add_segments: keeps p_ahead partitions of tuskline.task ready ahead of each id range, so that no
+-- insert ever waits for one. A segment is made apart and attached: that takes SHARE UPDATE EXCLUSIVE
+-- on task, which neither reads nor writes wait for (CREATE ... PARTITION OF would block both).
+create or replace function tuskline.segment_of(p_task bigint) returns bigint
+language sql immutable as 'select p_task >> 24';
+comment on function tuskline.segment_of(bigint) is 'Number of the segment that holds a task id.';
+
+create or replace function tuskline.add_segment(p_no bigint) returns boolean
+language plpgsql as $$
+declare
+  v_table text := format('task_%s', p_no);
+begin
+  if to_regclass('tuskline.' || v_table) is not null then return false; end if;
+  -- Fillfactor 30 leaves room on the page for all three versions of a row: claim and result stay
+  -- heap-only updates (at 50, 24 % of them were not).
+  execute format('create table tuskline.%I (like tuskline.task including defaults, primary key (id),'
+    ' check (id >= %s and id < %s)) with (fillfactor = 30, autovacuum_vacuum_insert_scale_factor = 0.5)',
+    v_table, p_no << 24, (p_no + 1) << 24);
+  execute format('comment on table tuskline.%I is %L', v_table,
+    format('Tasks with ids %s to %s.', p_no << 24, ((p_no + 1) << 24) - 1));
+  execute format('alter table tuskline.task attach partition tuskline.%I for values from (%s) to (%s)',
+    v_table, p_no << 24, (p_no + 1) << 24);
+  insert into tuskline.segment (segment_no) values (p_no) on conflict do nothing;
+  return true;
+end $$;
+comment on function tuskline.add_segment(bigint) is 'Makes and attaches one partition of task; false if it is there.';
+
+create or replace function tuskline.add_segments(p_ahead integer default 8) returns integer
+language plpgsql as $$
+declare
+  v_now   timestamptz := tuskline.clock();
+  v_last  bigint;
+  v_added integer := 0;
+begin
+  perform pg_advisory_xact_lock(1953854315, -1);
+  for v_last in select last_value from tuskline.task_seq union all select last_value from tuskline.future_seq loop
+    update tuskline.segment set opened_at = v_now
+     where segment_no = tuskline.segment_of(v_last) and opened_at is null;
+    for v_ahead in 0..p_ahead loop
+      v_added := v_added + tuskline.add_segment(tuskline.segment_of(v_last) + v_ahead)::int;
+    end loop;
+  end loop;
+  return v_added;
+end $$;
+comment on function tuskline.add_segments(integer) is 'Keeps so many partitions of task ready ahead of need; returns how many it made.';

@@ -1,0 +1,45 @@
+-- alter_lambda: changes the given settings and leaves the rest. Takes effect at the next claim;
+-- nothing is restarted.
+create or replace function tuskline.alter_lambda(
+  p_name              text,
+  p_attempt_timeout   interval default null,
+  p_max_attempts      integer  default null,
+  p_retry_base        interval default null,
+  p_retry_cap         interval default null,
+  p_retention         interval default null,
+  p_dead_retention    interval default null,
+  p_direct            boolean  default null,
+  p_max_payload_bytes integer  default null,
+  p_max_crashes       integer  default null)
+returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  l     tuskline.lambda;
+begin
+  select * into l from tuskline.lambda where name = p_name for update;
+  if not found then
+    perform tuskline.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(p_name), 'null')));
+  end if;
+  l.attempt_timeout   := coalesce(p_attempt_timeout, l.attempt_timeout);
+  l.retry_base        := coalesce(p_retry_base, l.retry_base);
+  l.retry_cap         := coalesce(p_retry_cap, l.retry_cap);
+  l.retention         := coalesce(p_retention, l.retention);
+  l.dead_retention    := coalesce(p_dead_retention, l.dead_retention);
+  l.direct            := coalesce(p_direct, l.direct);
+  l.max_payload_bytes := coalesce(p_max_payload_bytes, l.max_payload_bytes);
+  p_max_attempts      := coalesce(p_max_attempts, l.max_attempts);
+  p_max_crashes       := coalesce(p_max_crashes, l.max_crashes);
+  perform tuskline.check_settings(l.attempt_timeout, p_max_attempts, l.retry_base, l.retry_cap,
+    l.retention, l.dead_retention, l.direct, l.max_payload_bytes, p_max_crashes);
+  update tuskline.lambda
+     set attempt_timeout = l.attempt_timeout, max_attempts = p_max_attempts, max_crashes = p_max_crashes,
+         retry_base = l.retry_base, retry_cap = l.retry_cap, retention = l.retention,
+         dead_retention = l.dead_retention, direct = l.direct,
+         max_payload_bytes = l.max_payload_bytes, altered_at = v_now
+   where name = p_name;
+  update tuskline.queue set direct = l.direct, max_payload_bytes = l.max_payload_bytes where lambda = p_name;
+  insert into tuskline.audit (at, verb, subject, detail)
+  select v_now, 'alter_lambda', p_name, to_jsonb(n)::text from tuskline.lambda n where n.name = p_name;
+end $$;
+comment on function tuskline.alter_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+  'Changes the given settings of a lambda; null leaves a setting as it is. Audited.';

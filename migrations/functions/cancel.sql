@@ -1,0 +1,30 @@
+-- cancel: a task that waits ends here and now; one that a worker holds is asked to stop, and ends as
+-- the worker reports (its result may win the race). Returns cancelled, requested, too_late or unknown.
+create or replace function tuskline.cancel(p_task bigint, p_reason text default null)
+returns text language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  t     record;
+begin
+  select id, status, fence, next_trigger_at into t from tuskline.task where id = p_task for update;
+  if not found then
+    update tuskline.task_kept k set status = 'cancelled', finished_at = v_now, next_trigger_at = null
+     where k.id = p_task and k.status in ('new', 'retriable_failure');
+    if found then return 'cancelled'; end if;
+    return case when exists (select from tuskline.task_kept k where k.id = p_task) then 'too_late' else 'unknown' end;
+  end if;
+  if t.status in ('new', 'enqueued', 'retriable_failure') then
+    update tuskline.task set status = 'cancelled', finished_at = v_now, next_trigger_at = null where id = p_task;
+    delete from tuskline.timer where due = t.next_trigger_at and task_id = p_task;
+  elsif t.status in ('claimed', 'processing') then
+    insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
+    on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;
+    perform pg_notify('tuskline_executor_' || l.executor_id, '') from tuskline.lease l where l.lease_id = t.fence;
+  else
+    return 'too_late';
+  end if;
+  insert into tuskline.audit (at, verb, subject, detail) values (v_now, 'cancel', 'task ' || p_task, p_reason);
+  return case when t.status in ('claimed', 'processing') then 'requested' else 'cancelled' end;
+end $$;
+comment on function tuskline.cancel(bigint, text) is
+  'Cancels a task: cancelled (it was waiting), requested (a worker holds it and is told), too_late or unknown.';

@@ -1,0 +1,57 @@
+-- claim: enqueued -> claimed, for one batch over several queues of one worker: one fence, one lease
+-- row, one commit. p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
+-- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
+-- rows were popped and the first and last number, with the oldest and newest transaction of the
+-- snapshots used, from which the caller advances its marks.
+create or replace function tuskline.claim(
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_limits integer[],
+  out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
+  out snapshot_xmin bigint, out snapshot_xmax bigint,
+  out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
+  out waited_ms integer[], out collection text[], out payload json[])
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now     timestamptz := tuskline.clock();
+  v_expires timestamptz;
+  v_ids     bigint[] := '{}';
+  v_index   smallint[] := '{}';
+  p         record;
+begin
+  select v_now + e.lease into v_expires from tuskline.executor e
+   where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
+  alive := found;
+  if not alive then return; end if;
+  if not exists (select from tuskline.boot) then
+    perform tuskline.refuse('TK011', 'queues_not_rebuilt: the server restarted after a crash or was promoted',
+      'select tuskline.rebuild_queues()');
+  end if;
+  for v_at in 1..cardinality(p_queues) loop
+    select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_limits[v_at]);
+    popped[v_at] := coalesce(cardinality(p.task_ids), 0);
+    first_seq[v_at] := p.first_seq;
+    last_seq[v_at] := p.last_seq;
+    snapshot_xmin := least(snapshot_xmin, p.snapshot_xmin);
+    snapshot_xmax := greatest(snapshot_xmax, p.snapshot_xmax);
+    v_ids := v_ids || p.task_ids;
+    v_index := v_index || array_fill(v_at::smallint, array[popped[v_at]]);
+  end loop;
+  if cardinality(v_ids) = 0 then return; end if;
+  lease_id := nextval('tuskline.fence_seq');
+  begin
+    select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
+  exception when lock_not_available then
+    select array_agg(s.id), array_agg(s.index) into v_ids, v_index
+      from unnest(v_ids, v_index) as s (id, index)
+     where s.id = any (tuskline.put_back_locked(v_ids));
+    select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
+  end;
+  task_id := p.task_id; queue_index := p.queue_index; attempt := p.attempt; crashes := p.crashes;
+  waited_ms := p.waited_ms; collection := p.collection; payload := p.payload;
+  if task_id is null then return; end if;
+  insert into tuskline.lease (executor_id, lease_id, task_ids, expires_at)
+  values (p_executor, claim.lease_id, claim.task_id, v_expires);
+end $$;
+comment on function tuskline.claim(bigint, integer[], bigint[], integer[]) is
+  'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has expired.';

@@ -1,0 +1,84 @@
+-- define_lambda: makes a lambda known and creates its four queues. A second call with the same name
+-- changes nothing, so that every worker may call it at start. Names go into rows, never into SQL
+-- text: the leaf tables are named by queue_id.
+create or replace function tuskline.define_lambda(
+  p_name              text,
+  p_attempt_timeout   interval default '5 minutes',
+  p_max_attempts      integer  default 20,
+  p_retry_base        interval default '1 second',
+  p_retry_cap         interval default '1 hour',
+  p_retention         interval default '7 days',
+  p_dead_retention    interval default '30 days',
+  p_direct            boolean  default true,
+  p_max_payload_bytes integer  default 262144,
+  p_max_crashes       integer  default 3)
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now      timestamptz := tuskline.clock();
+  v_priority tuskline.priority;
+begin
+  perform tuskline.check_name('lambda', p_name);
+  perform tuskline.check_settings(p_attempt_timeout, p_max_attempts, p_retry_base, p_retry_cap,
+    p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_crashes);
+  perform pg_advisory_xact_lock(1953854315, -2);
+  insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes, retry_base, retry_cap,
+                               retention, dead_retention, direct, max_payload_bytes, created_at, altered_at)
+  values (p_name, p_attempt_timeout, p_max_attempts, p_max_crashes, p_retry_base, p_retry_cap,
+          p_retention, p_dead_retention, p_direct, p_max_payload_bytes, v_now, v_now)
+  on conflict do nothing;
+  if not found then return false; end if;
+  foreach v_priority in array enum_range(null::tuskline.priority) loop
+    perform tuskline.add_queue(p_name, v_priority, p_direct, p_max_payload_bytes);
+  end loop;
+  insert into tuskline.audit (at, verb, subject) values (v_now, 'define_lambda', p_name);
+  return true;
+end $$;
+comment on function tuskline.define_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+  'Makes a lambda known and creates its queues. True if it is new; an existing one is left as it is.';
+
+create or replace function tuskline.add_queue(
+  p_lambda text, p_priority tuskline.priority, p_direct boolean, p_max_payload_bytes integer)
+returns integer language plpgsql as $$
+declare
+  v_queue integer;
+begin
+  insert into tuskline.queue (lambda, priority, direct, max_payload_bytes)
+  values (p_lambda, p_priority, p_direct, p_max_payload_bytes) returning queue_id into v_queue;
+  execute format('create unlogged table tuskline.%I partition of tuskline.queued (primary key (seq))'
+    ' for values in (%s)', 'queue_' || v_queue, v_queue);
+  execute format('comment on table tuskline.%I is %L', 'queue_' || v_queue,
+    format('Ready tasks of lambda %s, priority %s.', p_lambda, p_priority));
+  return v_queue;
+end $$;
+comment on function tuskline.add_queue(text, tuskline.priority, boolean, integer) is 'Creates one queue and its leaf table.';
+
+create or replace function tuskline.check_settings(
+  p_attempt_timeout interval, p_max_attempts integer, p_retry_base interval, p_retry_cap interval,
+  p_retention interval, p_dead_retention interval, p_direct boolean, p_max_payload_bytes integer,
+  p_max_crashes integer)
+returns void language plpgsql immutable as $$
+declare
+  v_wrong text := case
+    when p_attempt_timeout is null or p_attempt_timeout not between '10 milliseconds' and '7 days'
+      then format('attempt_timeout must be 10 ms to 7 days, got %s', p_attempt_timeout)
+    when p_max_attempts is null or p_max_attempts not between 1 and 32767
+      then format('max_attempts must be 1 to 32767, got %s', p_max_attempts)
+    when p_max_crashes is null or p_max_crashes not between 1 and 32767
+      then format('max_crashes must be 1 to 32767, got %s', p_max_crashes)
+    when p_retry_base is null or p_retry_base not between '0' and '24 hours'
+      then format('retry_base must be 0 to 24 hours, got %s', p_retry_base)
+    when p_retry_cap is null or p_retry_cap not between p_retry_base and '24 hours'
+      then format('retry_cap must be retry_base to 24 hours, got %s', p_retry_cap)
+    when p_retention is null or p_retention not between '0' and '3650 days'
+      then format('retention must be 0 to 3650 days, got %s', p_retention)
+    when p_dead_retention is null or p_dead_retention not between '0' and '3650 days'
+      then format('dead_retention must be 0 to 3650 days, got %s', p_dead_retention)
+    when p_direct is null then 'direct must be true or false, got null'
+    when p_max_payload_bytes is null or p_max_payload_bytes not between 1 and 1048576
+      then format('max_payload_bytes must be 1 to 1048576, got %s', p_max_payload_bytes)
+  end;
+begin
+  if v_wrong is not null then perform tuskline.refuse('TK009', 'invalid_setting: ' || v_wrong); end if;
+end $$;
+comment on function tuskline.check_settings(interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+  'Refuses (TK009) settings of a lambda that are out of range.';

@@ -1,0 +1,68 @@
+-- enqueue_due: the store consumer's verb. Moves due timers into their queues, FOR UPDATE SKIP
+-- LOCKED, so that any number of store consumers share the work. Rides timer_pkey (due, task_id).
+-- A task row that somebody's open transaction has locked must not hold up the others: the straight
+-- way gives up after 100 ms, and the careful one leaves that timer for later.
+-- p_mark: nothing due at or before it is left (a hint of the caller's; null: look at everything).
+create or replace function tuskline.enqueue_due(
+  p_mark timestamptz default null, p_limit integer default 1000,
+  out moved integer, out looked_until timestamptz, out next_due_ms bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_mark timestamptz := coalesce(p_mark, '-infinity');
+  v_ids  bigint[];
+  v_due  timestamptz[];
+  v_last timestamptz;
+begin
+  select array_agg(d.task_id), array_agg(d.due), max(d.due), max(d.xmin), max(d.xmax)
+    into v_ids, v_due, v_last, snapshot_xmin, snapshot_xmax
+    from (select task_id, due, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
+                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax
+            from tuskline.timer where due > v_mark and due <= v_now
+           order by due, task_id limit p_limit for update skip locked) d;
+  moved := coalesce(cardinality(v_ids), 0);
+  looked_until := case when moved < p_limit then v_now else v_last end;
+  if moved = 0 then
+    snapshot_xmin := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    snapshot_xmax := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  else
+    begin
+      perform tuskline.enqueue(v_ids, v_now);
+    exception when lock_not_available then
+      select array_agg(u.id), array_agg(u.due) into v_ids, v_due
+        from unnest(v_ids, v_due) as u (id, due)
+       where u.id = any (array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked))
+          or not exists (select from tuskline.task t where t.id = u.id);
+      perform tuskline.enqueue(v_ids, v_now);
+      looked_until := v_mark;
+    end;
+    delete from tuskline.timer t using unnest(v_due, v_ids) as d (due, id)
+     where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
+  end if;
+  next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
+    select t.due - v_now from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
+end $$;
+comment on function tuskline.enqueue_due(timestamptz, integer) is
+  'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and its snapshot.';
+
+-- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row.
+create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_queues integer[];
+begin
+  with u as (
+    update tuskline.task t set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes'
+      from (select distinct id from unnest(p_ids) as id order by id) d
+     where t.id = d.id and t.status in ('new', 'retriable_failure')
+    returning t.id, t.lambda, t.priority
+  ), i as (
+    insert into tuskline.queued (queue_id, task_id)
+    select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
+    returning queue_id)
+  select array_agg(distinct queue_id) into v_queues from i;
+  perform tuskline.wake(v_queues);
+end $$;
+comment on function tuskline.enqueue(bigint[], timestamptz) is 'Puts waiting tasks into their queues.';

@@ -1,0 +1,21 @@
+-- exchange: the results of the last batch and the claim of the next, in one statement and one commit.
+-- A synchronous commit costs as much as 50-100 row transitions, so a busy controller lives on this.
+create or replace function tuskline.exchange(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
+  p_queues integer[], p_marks bigint[], p_limits integer[],
+  out refused bigint[],
+  out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
+  out snapshot_xmin bigint, out snapshot_xmax bigint,
+  out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
+  out waited_ms integer[], out collection text[], out payload json[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  refused := tuskline.set_results(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
+  select c.alive, c.lease_id, c.popped, c.first_seq, c.last_seq, c.snapshot_xmin, c.snapshot_xmax,
+         c.task_id, c.queue_index, c.attempt, c.crashes, c.waited_ms, c.collection, c.payload
+    into alive, lease_id, popped, first_seq, last_seq, snapshot_xmin, snapshot_xmax,
+         task_id, queue_index, attempt, crashes, waited_ms, collection, payload
+    from tuskline.claim(p_executor, p_queues, p_marks, p_limits) c;
+end $$;
+comment on function tuskline.exchange(bigint, bigint[], bigint[], json, bigint[], integer[], bigint[], integer[]) is
+  'set_results and claim in one commit.';

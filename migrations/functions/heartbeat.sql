@@ -1,0 +1,20 @@
+-- heartbeat: one guarded UPDATE per process, not per task. False: you are dead, stop every executor.
+-- An expired executor never comes back, even if nobody has rescued its tasks yet.
+create or replace function tuskline.heartbeat(
+  p_executor bigint, p_draining boolean default false,
+  out alive boolean, out cancelled_tasks bigint[], out cancelled_fences bigint[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := tuskline.clock();
+begin
+  update tuskline.executor e
+     set beat_at = v_now, expires_at = v_now + e.lease, draining = e.draining or p_draining
+   where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
+  alive := found;
+  if alive then
+    select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
+      from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;
+  end if;
+end $$;
+comment on function tuskline.heartbeat(bigint, boolean) is
+  'Keeps a worker alive for another lease and names the tasks it shall stop. False: it has expired and must end.';

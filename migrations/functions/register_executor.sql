@@ -1,0 +1,47 @@
+-- register_executor: one row per process incarnation, so that a restarted process never inherits
+-- the leases of its predecessor, whatever its host and pid.
+create or replace function tuskline.register_executor(
+  p_host text, p_pid integer, p_lambdas text[], p_sdk_version text, p_lease interval)
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now     timestamptz := tuskline.clock();
+  v_unknown text := (select l from unnest(p_lambdas) as l where l not in (select name from tuskline.lambda) limit 1);
+  v_id      bigint;
+begin
+  if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
+    perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
+      'define it: select tuskline.define_lambda(''...'')');
+  end if;
+  if p_lease is null or p_lease not between '100 milliseconds' and '1 hour' then
+    perform tuskline.refuse('TK010', format('invalid_lease: must be 100 ms to 1 hour, got %s', p_lease));
+  end if;
+  insert into tuskline.executor (executor_id, host, pid, lambdas, sdk_version, lease, started_at, beat_at, expires_at)
+  values (nextval('tuskline.executor_seq'), left(coalesce(p_host, '?'), 255), coalesce(p_pid, 0), p_lambdas,
+          left(coalesce(p_sdk_version, '?'), 80), p_lease, v_now, v_now, v_now + p_lease)
+  returning executor_id into v_id;
+  return v_id;
+end $$;
+comment on function tuskline.register_executor(text, integer, text[], text, interval) is
+  'Registers a worker process and returns its number. It is alive for p_lease after each heartbeat.';
+
+-- end_executor: an orderly end. What it still holds may be rescued at once.
+create or replace function tuskline.end_executor(p_executor bigint) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := tuskline.clock();
+begin
+  update tuskline.executor set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
+   where executor_id = p_executor and ended_at is null;
+  update tuskline.lease set expires_at = least(expires_at, v_now) where executor_id = p_executor;
+end $$;
+comment on function tuskline.end_executor(bigint) is 'Ends a worker process in order; whatever it still holds is rescued at once.';
+
+-- executor_lambdas: what a worker needs to know of its lambdas and their queues.
+create or replace function tuskline.executor_lambdas(p_lambdas text[])
+returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select q.lambda, q.priority::text, q.queue_id, (1000 * extract(epoch from l.attempt_timeout))::bigint
+    from tuskline.queue q join tuskline.lambda l on l.name = q.lambda
+   where q.lambda = any (p_lambdas) order by q.lambda, q.priority
+$$;
+comment on function tuskline.executor_lambdas(text[]) is 'Queues and deadlines of these lambdas, for their workers.';

@@ -1,0 +1,36 @@
+-- release: work that was claimed and will not be finished here goes back at once: drain, gate,
+-- a worker that claimed more than it can start. It costs the task neither an attempt nor a crash.
+create or replace function tuskline.release(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null)
+returns bigint[] language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_ids    bigint[];
+  v_queues integer[];
+begin
+  with u as (
+    update tuskline.task t
+       set status = case when c.task_id is null then 'enqueued' else 'cancelled' end::tuskline.status,
+           attempt = t.attempt - 1,
+           next_trigger_at = case when c.task_id is null then v_now + interval '10 minutes' end,
+           finished_at = case when c.task_id is not null then v_now end
+      from (select r.id, r.fence from unnest(p_tasks, p_fences) as r (id, fence) order by r.id) d
+           left join tuskline.cancellation c on c.task_id = d.id and c.fence = d.fence
+     where t.id = d.id and t.fence = d.fence and t.status in ('claimed', 'processing')
+    returning t.id, t.lambda, t.priority, t.status
+  ), i as (
+    insert into tuskline.queued (queue_id, task_id)
+    select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
+     where u.status = 'enqueued' order by u.id
+    returning queue_id
+  ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
+  select array(select u.id from u), array(select distinct queue_id from i) into v_ids, v_queues;
+  delete from tuskline.lease l using unnest(p_done_leases) as d (lease_id)
+   where l.executor_id = p_executor and l.lease_id = d.lease_id;
+  perform tuskline.wake(v_queues);
+  return v_ids;
+end $$;
+comment on function tuskline.release(bigint, bigint[], bigint[], bigint[]) is
+  'claimed or processing -> enqueued, at once and free of charge; returns the tasks it moved.';

@@ -1,0 +1,134 @@
+-- Retention: whole segments go. What outlives its segment moves to task_kept first; a waiting task
+-- returns from there into a fresh segment of the same range. Called by the janitor, which does the
+-- DETACH CONCURRENTLY that no function may do.
+
+-- roll_segments: a quiet install would never fill a segment; after p_span it moves on to the next.
+create or replace function tuskline.roll_segments(p_span interval default '1 day') returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_rolled integer := 0;
+  v_seq    regclass;
+  v_last   bigint;
+begin
+  perform pg_advisory_xact_lock(1953854315, -1);
+  foreach v_seq in array array['tuskline.task_seq', 'tuskline.future_seq']::regclass[] loop
+    execute format('select last_value from %s', v_seq) into v_last;
+    if exists (select from tuskline.segment where segment_no = tuskline.segment_of(v_last) and opened_at <= v_now - p_span)
+       and exists (select from tuskline.task where id between tuskline.segment_of(v_last) << 24 and v_last) then
+      perform setval(v_seq, greatest(nextval(v_seq), (tuskline.segment_of(v_last) + 1) << 24));
+      v_rolled := v_rolled + 1;
+    end if;
+  end loop;
+  perform tuskline.add_segments();
+  return v_rolled;
+end $$;
+comment on function tuskline.roll_segments(interval) is 'Starts a new segment in each id range whose current one has been in use for p_span.';
+
+-- segments_to_retire: used-up segments in which nothing runs or is queued and every success,
+-- cancelled and dropped task is past its lambda's retention. Also seals those that are all terminal.
+create or replace function tuskline.segments_to_retire() returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  s      record;
+  v_open bigint[] := array(select tuskline.segment_of(last_value) from tuskline.task_seq
+                           union all select tuskline.segment_of(last_value) from tuskline.future_seq);
+  r      record;
+begin
+  for s in select g.segment_no, g.sealed_at from tuskline.segment g
+            where g.opened_at is not null and g.segment_no <> all (v_open) order by g.segment_no loop
+    if to_regclass('tuskline.task_' || s.segment_no) is null then continue; end if;
+    execute format('select coalesce(bool_or(t.status in (''enqueued'', ''claimed'', ''processing'')), false) as busy,'
+      ' coalesce(bool_or(t.status in (''new'', ''retriable_failure'')), false) as waiting,'
+      ' coalesce(bool_or(t.status in (''success'', ''cancelled'', ''dropped'') and t.finished_at > $1 - l.retention), false) as young,'
+      ' count(*) filter (where t.status in (''new'', ''retriable_failure'') or t.status in (''dead'', ''fatal_failure'')'
+      '   and t.finished_at > $1 - l.dead_retention) as kept, count(*) as rows'
+      ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda', s.segment_no) into r using v_now;
+    if s.sealed_at is null and not r.busy and not r.waiting then
+      update tuskline.segment set sealed_at = v_now where segment_no = s.segment_no;
+    end if;
+    -- A segment of nothing but waiting tasks is what a retired one leaves behind: leave it.
+    if not r.busy and not r.young and (r.rows = 0 or r.kept < r.rows) then return next s.segment_no; end if;
+  end loop;
+end $$;
+comment on function tuskline.segments_to_retire() is 'Segments whose retention is over; seals the used-up ones on the way.';
+
+create or replace function tuskline.keep_leftovers(p_no bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_kept bigint;
+begin
+  execute format('with m as (delete from tuskline.task_%s t using tuskline.lambda l where l.name = t.lambda and'
+    ' (t.status in (''new'', ''retriable_failure'')'
+    '  or t.status in (''dead'', ''fatal_failure'') and t.finished_at > $1 - l.dead_retention) returning t.*)'
+    ' insert into tuskline.task_kept select * from m', p_no) using v_now;
+  get diagnostics v_kept = row_count;
+  return v_kept;
+end $$;
+comment on function tuskline.keep_leftovers(bigint) is 'Moves what must outlive a segment to task_kept.';
+
+create or replace function tuskline.return_leftovers(p_no bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_back bigint := 0;
+begin
+  if exists (select from tuskline.task_kept where id between p_no << 24 and ((p_no + 1) << 24) - 1
+             and status in ('new', 'retriable_failure')) then
+    delete from tuskline.segment where segment_no = p_no;
+    perform tuskline.add_segment(p_no);
+    update tuskline.segment set opened_at = created_at where segment_no = p_no;
+    execute format('with m as (delete from tuskline.task_kept where id between %s and %s'
+      ' and status in (''new'', ''retriable_failure'') returning *) insert into tuskline.task_%s select * from m',
+      p_no << 24, ((p_no + 1) << 24) - 1, p_no);
+    get diagnostics v_back = row_count;
+  else
+    delete from tuskline.segment where segment_no = p_no;
+  end if;
+  return v_back;
+end $$;
+comment on function tuskline.return_leftovers(bigint) is 'After a segment was dropped: its waiting tasks return from task_kept into a fresh one of the same range.';
+
+-- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
+create or replace function tuskline.purge(p_limit integer default 5000) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_rows bigint;
+  v_gone bigint := 0;
+begin
+  delete from tuskline.task_kept where id = any (array(
+    select k.id from tuskline.task_kept k join tuskline.lambda l on l.name = k.lambda
+     where k.status not in ('new', 'retriable_failure') and k.finished_at
+           <= v_now - case when k.status in ('dead', 'fatal_failure') then l.dead_retention else l.retention end
+     order by k.id limit p_limit for update of k skip locked));
+  get diagnostics v_gone = row_count;
+  delete from tuskline.executor e where e.executor_id = any (array(
+    select e.executor_id from tuskline.executor e where e.ended_at < v_now - interval '1 day'
+       and not exists (select from tuskline.lease l where l.executor_id = e.executor_id)
+     order by e.executor_id limit p_limit for update skip locked));
+  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
+  return v_gone;
+end $$;
+comment on function tuskline.purge(integer) is 'Deletes a batch of kept tasks and ended workers that are past retention. Call until 0.';
+
+create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_rows bigint;
+  v_gone bigint := 0;
+begin
+  delete from tuskline.task_failure f where (f.task_id, f.fence) in (
+    select h.task_id, h.fence from tuskline.task_failure h
+     where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
+       and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1, 2 limit p_limit);
+  get diagnostics v_gone = row_count;
+  delete from tuskline.task_output o where o.task_id in (
+    select h.task_id from tuskline.task_output h
+     where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
+       and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit);
+  get diagnostics v_rows = row_count;
+  return v_gone + v_rows;
+end $$;
+comment on function tuskline.purge_history(bigint, integer) is 'Deletes a batch of failures and outputs of tasks that went with a segment. Call until 0.';

@@ -1,0 +1,59 @@
+-- route_rest: what route could not put into a queue at once. Refuses the statement if a row is
+-- wrong; else parks the rows as new, each with a timer. Rows that schedule already made new are not
+-- written a second time.
+create or replace function tuskline.route_rest(p_now timestamptz, p_ids bigint[], p_numbers bigint[], p_rows bigint)
+returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare
+  v_due timestamptz;
+begin
+  perform tuskline.refuse_row(t, q.max_payload_bytes, p_now, case when p_rows > 1 then
+            format(' (row %s of %s)', r.number, p_rows) else '' end)
+     from unnest(p_ids, p_numbers) as r (id, number) join tuskline.task t on t.id = r.id
+          left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+    order by r.number;
+  update tuskline.task t
+     set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
+   where t.id = any (p_ids) and t.status = 'enqueued';
+  with i as (
+    insert into tuskline.timer (due, task_id)
+    select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) order by 1, 2
+    returning due)
+  select min(due) into v_due from i;
+  perform tuskline.wake_timer(v_due, p_now);
+end $$;
+comment on function tuskline.route_rest(timestamptz, bigint[], bigint[], bigint) is 'Parks rows that are due later, or refuses the statement.';
+
+create or replace function tuskline.refuse_row(t tuskline.task, p_max_payload_bytes integer, p_now timestamptz, p_where text)
+returns void language plpgsql as $$
+begin
+  if p_max_payload_bytes is null then
+    perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(t.lambda, 80), p_where),
+      'define it: select tuskline.define_lambda(''...'')');
+  elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.finished_at is not null or t.started_at is not null
+     or t.status not in ('new', 'enqueued') or (t.status = 'new' and t.next_trigger_at is null) then
+    perform tuskline.refuse('TK008', format('invalid_status: a task is born new or enqueued and unclaimed, got %s%s', t.status, p_where),
+      'insert lambda, payload, priority, collection and scheduled_at only');
+  elsif t.collection !~ '^[a-z][a-z0-9_]{0,62}$' then
+    perform tuskline.refuse('TK002', format('invalid_name: collection must match [a-z][a-z0-9_]{0,62}, got %L%s', left(t.collection, 80), p_where));
+  elsif not isfinite(t.scheduled_at) or t.scheduled_at > p_now + interval '10 years'
+     or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + interval '10 years' then
+    perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
+      coalesce(t.scheduled_at, t.next_trigger_at), p_where));
+  elsif octet_length(t.payload::text) > p_max_payload_bytes then
+    perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', p_max_payload_bytes, octet_length(t.payload::text), p_where));
+  elsif strpos(t.payload::text, '\u0000') > 0 and not tuskline.is_storable(t.payload) then
+    perform tuskline.refuse('TK003', format('invalid_payload: \u0000 cannot be stored in text%s', p_where));
+  end if;
+end $$;
+comment on function tuskline.refuse_row(tuskline.task, integer, timestamptz, text) is 'Raises what is wrong with a row of task, if anything.';
+
+-- A payload with the six characters \u0000 may still be harmless text (an escaped backslash before
+-- them); only the jsonb parser tells. Reached only by payloads that contain them.
+create or replace function tuskline.is_storable(p_payload json) returns boolean language plpgsql immutable as $$
+begin
+  perform p_payload::jsonb;
+  return true;
+exception when untranslatable_character then
+  return false;
+end $$;
+comment on function tuskline.is_storable(json) is 'False for JSON that holds a NUL character.';

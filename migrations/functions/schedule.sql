@@ -1,0 +1,56 @@
+-- schedule: the Frontend's verb. A task that is due goes into its queue in this very transaction;
+-- one that is due later gets a timer. Both happen in the trigger `route`, so that a plain INSERT or
+-- COPY does the same. Says when by an instant (p_scheduled_at) or by a duration (p_delay), which
+-- the database adds to its own clock; an instant that has passed means now.
+create or replace function tuskline.schedule(
+  p_lambda       text,
+  p_payload      json        default null,
+  p_priority     text        default 'normal',
+  p_collection   text        default null,
+  p_scheduled_at timestamptz default null,
+  p_delay        interval    default null)
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  v_due timestamptz := tuskline.due_time(v_now, p_scheduled_at, p_delay);
+  v_id  bigint;
+begin
+  if v_due > v_now then
+    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
+    values (nextval('tuskline.future_seq'), coalesce(p_lambda, ''), tuskline.priority_of(p_priority),
+            p_collection, p_payload, v_due, 'new', v_due)
+    returning id into v_id;
+  else
+    insert into tuskline.task (lambda, priority, collection, payload, scheduled_at)
+    values (coalesce(p_lambda, ''), tuskline.priority_of(p_priority), p_collection, p_payload, v_due)
+    returning id into v_id;
+  end if;
+  return v_id;
+end $$;
+comment on function tuskline.schedule(text, json, text, text, timestamptz, interval) is
+  'Schedules one task, now or later, and returns its id. It is accepted when your transaction commits.';
+
+create or replace function tuskline.due_time(p_now timestamptz, p_scheduled_at timestamptz, p_delay interval)
+returns timestamptz language plpgsql immutable as $$
+begin
+  if p_scheduled_at is null and p_delay is null then return null; end if;
+  if p_delay < '0' then
+    perform tuskline.refuse('TK005', format('invalid_due: delay must not be negative, got %s', p_delay));
+  end if;
+  if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + interval '10 years' or p_delay > '10 years' then
+    perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s',
+      coalesce(p_scheduled_at::text, p_delay::text)));
+  end if;
+  return coalesce(p_scheduled_at, p_now) + coalesce(p_delay, '0');
+end $$;
+comment on function tuskline.due_time(timestamptz, timestamptz, interval) is
+  'Due time from an instant and a duration; refuses (TK005) what is not finite or over 10 years ahead.';
+
+create or replace function tuskline.priority_of(p_label text) returns tuskline.priority
+language plpgsql immutable as $$
+begin
+  if p_label in ('critical', 'high', 'normal', 'low') then return p_label::tuskline.priority; end if;
+  if p_label is null then return 'normal'; end if;
+  perform tuskline.refuse('TK006', format('invalid_priority: must be critical, high, normal or low, got %L', left(p_label, 80)));
+end $$;
+comment on function tuskline.priority_of(text) is 'Priority by its label; refuses (TK006) others.';

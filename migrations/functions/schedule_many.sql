@@ -1,0 +1,50 @@
+-- schedule_many: up to 10,000 tasks in one call and one commit. Parallel arrays; a null array means
+-- the default for every row. One bad row refuses the whole batch and is named by its number.
+create or replace function tuskline.schedule_many(
+  p_lambdas      text[],
+  p_payloads     json[]        default null,
+  p_priorities   text[]        default null,
+  p_collections  text[]        default null,
+  p_scheduled_at timestamptz[] default null,
+  p_delays       interval[]    default null)
+returns bigint[] language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_rows integer := coalesce(cardinality(p_lambdas), 0);
+  v_ids  bigint[];
+begin
+  if v_rows not between 1 and 10000 then
+    perform tuskline.refuse('TK007', format('invalid_batch: 1 to 10000 tasks a call, got %s', v_rows),
+      'use COPY tuskline.task for more');
+  end if;
+  if (cardinality(p_payloads) <> v_rows or cardinality(p_priorities) <> v_rows or cardinality(p_collections) <> v_rows
+      or cardinality(p_scheduled_at) <> v_rows or cardinality(p_delays) <> v_rows) then
+    perform tuskline.refuse('TK007', format('invalid_batch: every array must have %s elements, as p_lambdas has', v_rows));
+  end if;
+  if p_scheduled_at is null and p_delays is null then
+    with i as (
+      insert into tuskline.task (lambda, priority, collection, payload)
+      select coalesce(r.lambda, ''), case when r.priority is null then 'normal' else tuskline.priority_of(r.priority) end,
+             r.collection, r.payload
+        from unnest(p_lambdas, p_payloads, p_priorities, p_collections) as r (lambda, payload, priority, collection)
+      returning id)
+    select array_agg(id) into v_ids from i;
+    return v_ids;
+  end if;
+  with r as (
+    select r.*, tuskline.due_time(v_now, r.scheduled_at, r.delay) as due
+      from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_scheduled_at, p_delays)
+        as r (lambda, payload, priority, collection, scheduled_at, delay)
+  ), i as (
+    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
+    select case when r.due > v_now then nextval('tuskline.future_seq') else nextval('tuskline.task_seq') end,
+           coalesce(r.lambda, ''), tuskline.priority_of(r.priority), r.collection, r.payload, r.due,
+           case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,
+           case when r.due > v_now then r.due else v_now + interval '10 minutes' end
+      from r
+    returning id)
+  select array_agg(id) into v_ids from i;
+  return v_ids;
+end $$;
+comment on function tuskline.schedule_many(text[], json[], text[], text[], timestamptz[], interval[]) is
+  'Schedules up to 10,000 tasks and returns their ids in the order given. All or none.';

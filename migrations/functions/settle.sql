@@ -1,0 +1,99 @@
+-- settle: set_results for batches in which somebody failed or returned something. Still one UPDATE
+-- in id order. A retriable failure backs off (base doubled each attempt, capped, 25 % jitter both
+-- ways); after max_attempts it is dead; if somebody asked to cancel, cancelled.
+create or replace function tuskline.settle(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_now timestamptz)
+returns bigint[] language plpgsql as $$
+declare
+  v_ids     bigint[];
+  v_fences  bigint[];
+  v_status  text[];
+  v_class   text[];
+  v_message text[];
+  v_after   bigint[];
+  v_output  json[];
+  v_outcome tuskline.status[];
+  v_delay   interval[];
+  v_done    bigint[];
+  v_due     timestamptz;
+begin
+  select array_agg(r.id order by r.id), array_agg(r.fence order by r.id), array_agg(r.status order by r.id),
+         array_agg(r.error_class order by r.id), array_agg(r.message order by r.id),
+         array_agg(r.after_ms order by r.id), array_agg(r.output order by r.id)
+    into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output
+    from (select u.id, u.fence, 'success' as status, null as error_class, null as message, null::bigint as after_ms, null::json as output
+            from unnest(p_tasks, p_fences) as u (id, fence)
+          union all
+          select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
+            from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)) r;
+  select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
+  with u as (
+    update tuskline.task t
+       set status = v_outcome[width_bucket(t.id, v_ids)], crashes = 0,
+           finished_at = case when v_delay[width_bucket(t.id, v_ids)] is null then p_now end,
+           next_trigger_at = p_now + v_delay[width_bucket(t.id, v_ids)]
+     where t.id = any (v_ids) and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in ('claimed', 'processing')
+       and t.id between v_ids[1] and v_ids[cardinality(v_ids)]
+    returning t.id, t.fence, t.attempt, t.status, t.next_trigger_at, width_bucket(t.id, v_ids) as at
+  ), w as (
+    insert into tuskline.timer (due, task_id)
+    select u.next_trigger_at, u.id from u where u.status = 'retriable_failure' returning due
+  ), f as (
+    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
+    select u.id, u.fence, u.attempt, p_executor, coalesce(left(v_class[at], 80), 'error'), coalesce(left(v_message[at], 8192), ''),
+           tuskline.fingerprint(coalesce(v_class[at], 'error'), coalesce(v_message[at], '')), p_now
+      from u where u.status in ('retriable_failure', 'fatal_failure', 'dead')
+  ), s as (
+    insert into tuskline.task_output (task_id, output, finished_at)
+    select u.id, v_output[at], p_now from u where u.status = 'success' and v_output[at] is not null
+  ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
+  select array_agg(u.id), (select min(due) from w) into v_done, v_due from u;
+  perform tuskline.wake_timer(v_due, p_now);
+  if cardinality(v_done) = cardinality(v_ids) then return '{}'; end if;
+  -- Refused: what did not change now and does not already say what this result says.
+  return array(select r.id from unnest(v_ids, v_fences, v_status) as r (id, fence, status)
+    where r.id <> all (coalesce(v_done, '{}')) and not exists (select from tuskline.task t
+      where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead')));
+end $$;
+comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
+
+create or replace function tuskline.backoff(p_attempt smallint, p_base interval, p_cap interval, p_after_ms bigint)
+returns interval language sql volatile as $$
+  select case when p_after_ms is not null then least(p_after_ms, 315360000000) * interval '1 millisecond'
+         else least(p_cap, p_base * power(2, least(p_attempt - 1, 30))) * (0.75 + 0.5 * random()) end
+$$;
+comment on function tuskline.backoff(smallint, interval, interval, bigint) is
+  'Delay before the next attempt: what the lambda asked for (ms), else base doubled per attempt, capped, with 25 % jitter.';
+
+create or replace function tuskline.fingerprint(p_error_class text, p_message text) returns text
+language sql immutable as $$
+  select left(md5(p_error_class || ':' || regexp_replace(left(p_message, 1024), '[0-9]+', '#', 'g')), 12)
+$$;
+comment on function tuskline.fingerprint(text, text) is 'Equal for failures of one class whose messages differ in digits only.';
+
+-- outcomes: what each result makes of its task: two arrays beside the sorted ids. A delay stands only
+-- where the task will be tried again.
+create or replace function tuskline.outcomes(
+  p_ids bigint[], p_fences bigint[], p_status text[], p_after_ms bigint[], out outcome tuskline.status[], out delay interval[])
+language plpgsql as $$
+begin
+  select array_agg(r.outcome order by r.id),
+         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end order by r.id)
+    into outcome, delay
+    from (select i.id, t.attempt, l.retry_base, l.retry_cap, i.after_ms,
+                 case when i.status <> 'retriable_failure' then i.status::tuskline.status
+                      when exists (select from tuskline.cancellation c where c.task_id = i.id and c.fence = i.fence) then 'cancelled'
+                      when t.attempt >= l.max_attempts then 'dead'
+                      else 'retriable_failure' end as outcome
+            from unnest(p_ids, p_fences, p_status, p_after_ms) as i (id, fence, status, after_ms)
+                 left join lateral (select a.attempt, a.lambda from tuskline.task a where a.id = i.id) t on true
+                 left join tuskline.lambda l on l.name = t.lambda) r;
+end $$;
+comment on function tuskline.outcomes(bigint[], bigint[], text[], bigint[]) is 'Status and delay that each result leads to, in the order of the ids.';
+
+create or replace function tuskline.check_outcome(p_status text) returns text language plpgsql immutable as $$
+begin
+  if p_status in ('success', 'retriable_failure', 'fatal_failure', 'cancelled') then return p_status; end if;
+  perform tuskline.refuse('TK012', format('invalid_result: status must be success, retriable_failure, fatal_failure or cancelled, got %L', p_status));
+end $$;
+comment on function tuskline.check_outcome(text) is 'Refuses (TK012) results with an unknown status.';

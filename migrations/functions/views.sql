@@ -1,0 +1,70 @@
+-- Views for people. None of them is read by Tuskline itself.
+create or replace view tuskline.tasks as
+select id, lambda, collection, priority, status, attempt, crashes,
+       coalesce(scheduled_at, created_at) as due_at, created_at, started_at, finished_at, next_trigger_at, fence, payload
+  from tuskline.task
+union all
+select id, lambda, collection, priority, status, attempt, crashes,
+       coalesce(scheduled_at, created_at), created_at, started_at, finished_at, next_trigger_at, fence, payload
+  from tuskline.task_kept;
+comment on view tuskline.tasks is 'Every task whose id still resolves. Give an id: it is one index probe at any size.';
+
+create or replace view tuskline.queues as
+select q.queue_id, q.lambda, q.priority, coalesce(d.depth, 0) as depth, 'queue_' || q.queue_id as leaf,
+       (select count(*) from tuskline.executor e
+         where e.ended_at is null and e.expires_at > tuskline.clock() and not e.draining and q.lambda = any (e.lambdas)) as live_workers
+  from tuskline.queue q
+       left join (select queue_id, count(*) as depth from tuskline.queued group by queue_id) d using (queue_id);
+comment on view tuskline.queues is 'Every queue: tasks in it now (counted), live workers that serve it, and its leaf table.';
+
+create or replace view tuskline.lambdas as
+select l.name, l.owner, l.max_attempts, l.attempt_timeout, l.retry_base, l.retry_cap, l.max_crashes, l.direct,
+       l.max_payload_bytes, l.retention, l.dead_retention, sum(q.depth) as depth, max(q.live_workers) as live_workers,
+       l.created_at, l.altered_at
+  from tuskline.lambda l left join tuskline.queues q on q.lambda = l.name
+ group by l.name;
+comment on view tuskline.lambdas is 'Every lambda with its settings, ready tasks and live workers.';
+
+create or replace view tuskline.executors as
+select e.executor_id, e.host, e.pid, e.lambdas, e.sdk_version, e.role,
+       case when e.end_reason is not null then e.end_reason when e.expires_at <= tuskline.clock() then 'expired'
+            when e.draining then 'draining' else 'alive' end as state,
+       e.started_at, e.beat_at, e.expires_at, e.ended_at,
+       (select count(*) from tuskline.lease l where l.executor_id = e.executor_id) as leases
+  from tuskline.executor e;
+comment on view tuskline.executors is 'Worker processes: alive, draining, stopped or expired, and how many leases they hold.';
+
+create or replace view tuskline.waiting as
+select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskline.clock() as due_in,
+       case when t.status = 'retriable_failure'
+              then format('backing off after attempt %s: %s', t.attempt, (select left(f.message, 200) from tuskline.task_failure f
+                          where f.task_id = t.id order by f.failed_at desc limit 1))
+            when m.due > tuskline.clock() then 'due later' else 'due, waits for the store consumer (tuskline serve)' end as reason
+  from tuskline.timer m join tuskline.tasks t on t.id = m.task_id
+ where t.status in ('new', 'retriable_failure');
+comment on view tuskline.waiting is 'Tasks that wait for their time, and why. Add "order by due limit n" on a large store.';
+
+-- task_status: all there is to know about one task, in one row.
+drop function if exists tuskline.task_status(bigint);
+create function tuskline.task_status(p_task bigint)
+returns table (
+  id bigint, lambda text, collection text, priority text, status text, attempt integer, max_attempts integer, crashes integer,
+  due_at timestamptz, created_at timestamptz, started_at timestamptz, finished_at timestamptz, next_trigger_at timestamptz,
+  executor_id bigint, host text, pid integer, lease_until timestamptz, cancel_requested_at timestamptz,
+  failures bigint, error_class text, error text, output json, payload json)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select t.id, t.lambda, t.collection, t.priority::text, t.status::text, t.attempt::int, l.max_attempts::int, t.crashes::int,
+         t.due_at, t.created_at, t.started_at, t.finished_at, t.next_trigger_at,
+         e.executor_id, e.host, e.pid, e.expires_at, c.requested_at,
+         (select count(*) from tuskline.task_failure f where f.task_id = t.id), f.error_class, f.message, o.output, t.payload
+    from tuskline.tasks t
+         left join tuskline.lambda l on l.name = t.lambda
+         left join tuskline.lease s on t.status in ('claimed', 'processing') and s.lease_id = t.fence
+         left join tuskline.executor e on e.executor_id = s.executor_id
+         left join tuskline.cancellation c on c.task_id = t.id and c.fence = t.fence
+         left join tuskline.task_output o on o.task_id = t.id
+         left join lateral (select f.error_class, f.message from tuskline.task_failure f
+                             where f.task_id = t.id order by f.failed_at desc, f.fence desc limit 1) f on true
+   where t.id = p_task
+$$;
+comment on function tuskline.task_status(bigint) is 'Everything known of one task: state, attempt, worker, lease, last error, output. No row: unknown id.';

@@ -1,0 +1,32 @@
+-- wake: wakes only the sleeping. A controller about to wait holds its queue's exclusive session lock
+-- and looks once more before it sleeps; we take the shared transaction lock. If we get it, nobody
+-- sleeps, and nobody can fall asleep past our uncommitted rows until we end: no NOTIFY needed. A
+-- NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate), so a busy system must
+-- send none. It is only ever a hint: without it tasks start within the safety poll (1 s).
+create or replace function tuskline.wake(p_queues integer[]) returns void
+language plpgsql as $$
+declare
+  v_queue integer;
+begin
+  if cardinality(p_queues) > 16 then
+    perform pg_notify('tuskline_queue', '');
+    return;
+  end if;
+  foreach v_queue in array coalesce(p_queues, '{}') loop
+    if not pg_try_advisory_xact_lock_shared(1953854315, v_queue) then
+      perform pg_notify('tuskline_queue_' || v_queue, '');
+    end if;
+  end loop;
+end $$;
+comment on function tuskline.wake(integer[]) is 'Notifies the controllers that sleep on these queues, if any.';
+
+-- wake_timer: the same for the store consumer. It naps at most 1 s, so only a timer due sooner than
+-- that needs to wake it.
+create or replace function tuskline.wake_timer(p_due timestamptz, p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if p_due < p_now + interval '1 second' and not pg_try_advisory_xact_lock_shared(1953854315, 0) then
+    perform pg_notify('tuskline_timer', '');
+  end if;
+end $$;
+comment on function tuskline.wake_timer(timestamptz, timestamptz) is 'Notifies a sleeping store consumer of a timer that is due within a second.';
