@@ -11,7 +11,7 @@ create or replace function tuskline.alter_lambda(
   p_direct            boolean  default null,
   p_max_payload_bytes integer  default null,
   p_max_crashes       integer  default null)
-returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns void language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
   l     tuskline.lambda;

@@ -1,7 +1,7 @@
 -- cancel: a task that waits ends here and now; one that a worker holds is asked to stop, and ends as
 -- the worker reports (its result may win the race). Returns cancelled, requested, too_late or unknown.
 create or replace function tuskline.cancel(p_task bigint, p_reason text default null)
-returns text language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns text language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
   t     record;

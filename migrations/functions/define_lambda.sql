@@ -12,7 +12,7 @@ create or replace function tuskline.define_lambda(
   p_direct            boolean  default true,
   p_max_payload_bytes integer  default 262144,
   p_max_crashes       integer  default 3)
-returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now      timestamptz := tuskline.clock();
   v_priority tuskline.priority;

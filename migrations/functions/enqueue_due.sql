@@ -7,7 +7,7 @@ create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
   out moved integer, out looked_until timestamptz, out next_due_ms bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now  timestamptz := tuskline.clock();

@@ -8,7 +8,7 @@ create or replace function tuskline.exchange(
   out snapshot_xmin bigint, out snapshot_xmax bigint,
   out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
   out waited_ms integer[], out collection text[], out payload json[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   refused := tuskline.set_results(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
   select c.alive, c.lease_id, c.popped, c.first_seq, c.last_seq, c.snapshot_xmin, c.snapshot_xmax,

@@ -3,7 +3,7 @@
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false,
   out alive boolean, out cancelled_tasks bigint[], out cancelled_fences bigint[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin

@@ -3,7 +3,7 @@
 -- first does it; the others wait for the lock and find it done. Fences and executor numbers take a
 -- large step, so that none of a lost past is ever issued again. Sealed segments are not read.
 create or replace function tuskline.rebuild_queues(out rebuilt boolean, out tasks bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_no   bigint;

@@ -2,7 +2,7 @@
 -- the leases of its predecessor, whatever its host and pid.
 create or replace function tuskline.register_executor(
   p_host text, p_pid integer, p_lambdas text[], p_sdk_version text, p_lease interval)
-returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now     timestamptz := tuskline.clock();
   v_unknown text := (select l from unnest(p_lambdas) as l where l not in (select name from tuskline.lambda) limit 1);
@@ -26,7 +26,7 @@ comment on function tuskline.register_executor(text, integer, text[], text, inte
 
 -- end_executor: an orderly end. What it still holds may be rescued at once.
 create or replace function tuskline.end_executor(p_executor bigint) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
@@ -39,7 +39,7 @@ comment on function tuskline.end_executor(bigint) is 'Ends a worker process in o
 -- executor_lambdas: what a worker needs to know of its lambdas and their queues.
 create or replace function tuskline.executor_lambdas(p_lambdas text[])
 returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select q.lambda, q.priority::text, q.queue_id, (1000 * extract(epoch from l.attempt_timeout))::bigint
     from tuskline.queue q join tuskline.lambda l on l.name = q.lambda
    where q.lambda = any (p_lambdas) order by q.lambda, q.priority

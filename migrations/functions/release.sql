@@ -3,7 +3,7 @@
 create or replace function tuskline.release(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null)
 returns bigint[] language plpgsql security definer
-set search_path = pg_catalog, pg_temp
+set search_path = pg_catalog, pg_temp set jit = off
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();

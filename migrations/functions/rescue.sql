@@ -4,7 +4,7 @@
 -- A task known to be a suspect (crashes > 0) is charged only if its body had started.
 create or replace function tuskline.rescue(
   p_limit integer default 100, out leases integer, out rescued integer, out buried integer)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_held   bigint[];

@@ -4,7 +4,7 @@
 
 -- roll_segments: a quiet install would never fill a segment; after p_span it moves on to the next.
 create or replace function tuskline.roll_segments(p_span interval default '1 day') returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_rolled integer := 0;
@@ -28,7 +28,7 @@ comment on function tuskline.roll_segments(interval) is 'Starts a new segment in
 -- segments_to_retire: used-up segments in which nothing runs or is queued and every success,
 -- cancelled and dropped task is past its lambda's retention. Also seals those that are all terminal.
 create or replace function tuskline.segments_to_retire() returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   s      record;
@@ -55,7 +55,7 @@ end $$;
 comment on function tuskline.segments_to_retire() is 'Segments whose retention is over; seals the used-up ones on the way.';
 
 create or replace function tuskline.keep_leftovers(p_no bigint) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_kept bigint;
@@ -70,7 +70,7 @@ end $$;
 comment on function tuskline.keep_leftovers(bigint) is 'Moves what must outlive a segment to task_kept.';
 
 create or replace function tuskline.return_leftovers(p_no bigint) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_back bigint := 0;
 begin
@@ -92,7 +92,7 @@ comment on function tuskline.return_leftovers(bigint) is 'After a segment was dr
 
 -- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
 create or replace function tuskline.purge(p_limit integer default 5000) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_rows bigint;
@@ -114,7 +114,7 @@ end $$;
 comment on function tuskline.purge(integer) is 'Deletes a batch of kept tasks and ended workers that are past retention. Call until 0.';
 
 create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_rows bigint;
   v_gone bigint := 0;

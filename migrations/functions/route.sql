@@ -17,7 +17,7 @@ comment on function tuskline.is_direct(tuskline.status, bigint, smallint, timest
 
 create or replace function tuskline.route() returns trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off as $$
+set search_path = pg_catalog, pg_temp set jit = off set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_rows   bigint;

@@ -9,7 +9,7 @@ create or replace function tuskline.schedule(
   p_collection   text        default null,
   p_scheduled_at timestamptz default null,
   p_delay        interval    default null)
-returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
   v_due timestamptz := tuskline.due_time(v_now, p_scheduled_at, p_delay);

@@ -7,7 +7,7 @@ create or replace function tuskline.schedule_many(
   p_collections  text[]        default null,
   p_scheduled_at timestamptz[] default null,
   p_delays       interval[]    default null)
-returns bigint[] language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns bigint[] language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_rows integer := coalesce(cardinality(p_lambdas), 0);

@@ -2,7 +2,7 @@
 -- body of a task that was part of a worker's death, so that the next death is charged to the right one.
 create or replace function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
 returns bigint[] language plpgsql security definer
-set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now     timestamptz := tuskline.clock();

@@ -52,7 +52,7 @@ returns table (
   due_at timestamptz, created_at timestamptz, started_at timestamptz, finished_at timestamptz, next_trigger_at timestamptz,
   executor_id bigint, host text, pid integer, lease_until timestamptz, cancel_requested_at timestamptz,
   failures bigint, error_class text, error text, output json, payload json)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select t.id, t.lambda, t.collection, t.priority::text, t.status::text, t.attempt::int, l.max_attempts::int, t.crashes::int,
          t.due_at, t.created_at, t.started_at, t.finished_at, t.next_trigger_at,
          e.executor_id, e.host, e.pid, e.expires_at, c.requested_at,
