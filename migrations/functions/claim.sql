@@ -1,12 +1,14 @@
 -- claim: enqueued -> claimed, for one batch over several queues of one worker: one fence, one lease
--- row, one commit. p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
+-- row, one commit. Queues are tried in the order given, so the caller puts the higher priority first;
+-- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots.
+-- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
 -- rows were popped and the first and last number, with the oldest and newest transaction of the
 -- snapshots used, from which the caller advances its marks.
 -- The settings pin the plan: index scans in id order whatever the statistics say, and no JIT, which
 -- compiles for 40 ms as soon as many segments make a plan look dear.
 create or replace function tuskline.claim(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_limits integer[],
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
   out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
   out snapshot_xmin bigint, out snapshot_xmax bigint,
   out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
@@ -30,13 +32,15 @@ begin
       'select tuskline.rebuild_queues()');
   end if;
   for v_at in 1..cardinality(p_queues) loop
-    select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_limits[v_at]);
+    continue when coalesce(p_budgets[p_groups[v_at]], 0) <= 0;
+    select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_budgets[p_groups[v_at]]);
     popped[v_at] := coalesce(cardinality(p.task_ids), 0);
     first_seq[v_at] := p.first_seq;
     last_seq[v_at] := p.last_seq;
     snapshot_xmin := least(snapshot_xmin, p.snapshot_xmin);
     snapshot_xmax := greatest(snapshot_xmax, p.snapshot_xmax);
     v_ids := v_ids || p.task_ids;
+    p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - popped[v_at];
     v_index := v_index || array_fill(v_at::smallint, array[popped[v_at]]);
   end loop;
   if cardinality(v_ids) = 0 then return; end if;
@@ -55,5 +59,5 @@ begin
   insert into tuskline.lease (executor_id, lease_id, task_ids, expires_at)
   values (p_executor, claim.lease_id, claim.task_id, v_expires);
 end $$;
-comment on function tuskline.claim(bigint, integer[], bigint[], integer[]) is
+comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[]) is
   'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has expired.';

@@ -2,7 +2,7 @@
 -- A synchronous commit costs as much as 50-100 row transitions, so a busy controller lives on this.
 create or replace function tuskline.exchange(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
-  p_queues integer[], p_marks bigint[], p_limits integer[],
+  p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
   out refused bigint[],
   out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
   out snapshot_xmin bigint, out snapshot_xmax bigint,
@@ -15,7 +15,7 @@ begin
          c.task_id, c.queue_index, c.attempt, c.crashes, c.waited_ms, c.collection, c.payload
     into alive, lease_id, popped, first_seq, last_seq, snapshot_xmin, snapshot_xmax,
          task_id, queue_index, attempt, crashes, waited_ms, collection, payload
-    from tuskline.claim(p_executor, p_queues, p_marks, p_limits) c;
+    from tuskline.claim(p_executor, p_queues, p_marks, p_groups, p_budgets) c;
 end $$;
-comment on function tuskline.exchange(bigint, bigint[], bigint[], json, bigint[], integer[], bigint[], integer[]) is
+comment on function tuskline.exchange(bigint, bigint[], bigint[], json, bigint[], integer[], bigint[], smallint[], integer[]) is
   'set_results and claim in one commit.';

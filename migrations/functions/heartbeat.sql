@@ -1,8 +1,9 @@
 -- heartbeat: one guarded UPDATE per process, not per task. False: you are dead, stop every executor.
--- An expired executor never comes back, even if nobody has rescued its tasks yet.
+-- An expired executor never comes back, even if nobody has rescued its tasks yet. Names the leases it
+-- holds, so that a worker finds a claim whose answer it never got and gives it back.
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false,
-  out alive boolean, out cancelled_tasks bigint[], out cancelled_fences bigint[])
+  out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
@@ -14,7 +15,8 @@ begin
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
       from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;
+    leases := array(select l.lease_id from tuskline.lease l where l.executor_id = p_executor);
   end if;
 end $$;
 comment on function tuskline.heartbeat(bigint, boolean) is
-  'Keeps a worker alive for another lease and names the tasks it shall stop. False: it has expired and must end.';
+  'Keeps a worker alive for another lease and names its leases and the tasks it shall stop. False: it has expired and must end.';

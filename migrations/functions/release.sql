@@ -34,3 +34,11 @@ begin
 end $$;
 comment on function tuskline.release(bigint, bigint[], bigint[], bigint[]) is
   'claimed or processing -> enqueued, at once and free of charge; returns the tasks it moved.';
+
+-- release_lease: gives back a whole lease whose claim the worker never got an answer to.
+create or replace function tuskline.release_lease(p_executor bigint, p_lease bigint) returns bigint[]
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select tuskline.release(p_executor, l.task_ids, array_fill(p_lease, array[cardinality(l.task_ids)]), array[p_lease])
+    from tuskline.lease l where l.executor_id = p_executor and l.lease_id = p_lease
+$$;
+comment on function tuskline.release_lease(bigint, bigint) is 'Releases every task of one lease of the caller''s.';

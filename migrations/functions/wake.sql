@@ -30,3 +30,33 @@ begin
   end if;
 end $$;
 comment on function tuskline.wake_timer(timestamptz, timestamptz) is 'Notifies a sleeping store consumer of a timer that is due within a second.';
+
+-- doze: a controller's half. It holds the exclusive session lock of the queues it found empty, looks
+-- once more, and sleeps. held: ours, whoever inserts from now on must notify. taken: another
+-- controller holds it, and its notifications reach us too. busy: a producer is in the middle of a
+-- transaction; poll. Session locks: on a direct connection only, never through a transaction pooler.
+create or replace function tuskline.doze(p_queues integer[]) returns text[]
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_queue integer;
+  v_said  text[] := '{}';
+begin
+  foreach v_queue in array p_queues loop
+    if pg_try_advisory_lock(1953854315, v_queue) then
+      v_said := v_said || 'held'::text;
+    elsif pg_try_advisory_lock_shared(1953854315, v_queue) then
+      perform pg_advisory_unlock_shared(1953854315, v_queue);
+      v_said := v_said || 'busy'::text;
+    else
+      v_said := v_said || 'taken'::text;
+    end if;
+  end loop;
+  return v_said;
+end $$;
+comment on function tuskline.doze(integer[]) is 'Before sleeping on empty queues (0: timers): held, taken or busy for each.';
+
+create or replace function tuskline.rouse(p_queues integer[]) returns void
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select pg_advisory_unlock(1953854315, queue) from unnest(p_queues) as queue
+$$;
+comment on function tuskline.rouse(integer[]) is 'After waking: gives up the locks that doze answered held for.';
