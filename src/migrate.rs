@@ -1,0 +1,311 @@
+//! Migrations: what turns a database into a task store, and keeps it in step with this binary.
+//!
+//! Tables are history (`migrations/V*.sql`, applied once each, in order, by refinery). Functions
+//! are source (`migrations/functions/*.sql`): all of them are applied again, in one transaction,
+//! whenever their digest differs from the stamp in the database.
+//!
+//! Promises: any number of processes may migrate at once, one does the work; a failure leaves the
+//! functions as they were; grants on functions and views survive.
+//! Must never: touch a database whose functions are newer than this binary, or a standby.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, Transaction};
+
+use crate::session::{Deadlines, Session};
+
+/// Number of the function set in this binary. Grows with every change of meaning and with every
+/// new `V*.sql`.
+pub const FUNCTION_SET: i32 = 1;
+
+/// Oldest PostgreSQL that will do, as in `server_version_num`.
+pub const OLDEST_SERVER: i32 = 140_000;
+
+/// How often the functions are tried while somebody's long transaction holds a lock on a view.
+const LOCK_ROUNDS: u32 = 10;
+
+/// Rest between two of these rounds, so that those who queued behind us get their turn.
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
+
+macro_rules! functions {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../migrations/functions/", $name, ".sql")))),*]
+    };
+}
+
+/// Applied in this order: a function's text is checked against those before it, `install` is last.
+#[rustfmt::skip]
+const FUNCTIONS: &[(&str, &str)] = &functions![
+    "clock", "refuse", "version", "add_segments", "define_lambda", "alter_lambda",
+    "wake", "route_rest", "route", "schedule", "schedule_many", "enqueue_due",
+    "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results", "exchange",
+    "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
+];
+const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
+const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));
+const CLEAR: (&str, &str) = ("clear", include_str!("../migrations/renewal/clear.sql"));
+const SWEEP: (&str, &str) = ("sweep", include_str!("../migrations/renewal/sweep.sql"));
+
+mod tables {
+    refinery::embed_migrations!("migrations");
+}
+
+/// What a migration did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Table migrations applied now, as `V1__task_store`.
+    pub applied: Vec<String>,
+    /// What became of the functions.
+    pub functions: Functions,
+    /// Number of the function set now installed.
+    pub function_set: i32,
+}
+
+/// What a migration did to the functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Functions {
+    /// They were this binary's already.
+    Unchanged,
+    /// Installed, or replaced in place.
+    Replaced,
+    /// Dropped and made anew, because what one of them returns has changed.
+    Recreated,
+}
+
+/// Why a database was not migrated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// PostgreSQL is older than 14.
+    #[error("PostgreSQL 14 or later is needed, this server is {0}")]
+    ServerTooOld(String),
+    /// The database cannot hold every text.
+    #[error("the database must be encoded in UTF8, it is {0}: create it with encoding 'UTF8'")]
+    Encoding(String),
+    /// The server only reads.
+    #[error("this server is a standby or read-only: connect to the primary")]
+    Standby,
+    /// A later Tuskline has been here.
+    #[error("schema is newer than this binary: it has function set {found}, this binary {ours}")]
+    SchemaNewer {
+        /// What the database has.
+        found: String,
+        /// [`FUNCTION_SET`].
+        ours: i32,
+    },
+    /// A table migration failed or differs from the one applied.
+    #[error("migration of the tables: {0}")]
+    Tables(#[from] Box<refinery::Error>),
+    /// A function's text was refused.
+    #[error("function file {name}.sql: {source}")]
+    Function {
+        /// File that failed.
+        name: &'static str,
+        /// What the server said.
+        source: tokio_postgres::Error,
+    },
+    /// The connection or another statement failed.
+    #[error(transparent)]
+    Database(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.code() {
+            Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Self::Standby,
+            _ => Self::Database(error),
+        }
+    }
+}
+
+/// Brings a database to this binary's schema. Waits while another process migrates.
+///
+/// # Errors
+/// See [`Error`]; the database keeps the functions it had.
+pub async fn migrate(config: &Config) -> Result<Report, Error> {
+    migrate_with(config, FUNCTIONS).await
+}
+
+async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, Error> {
+    let mut session = Session::open(config, "migrate", Deadlines::PATIENT).await?;
+    check_server(session.client()).await?;
+    lock(session.client()).await?;
+    let applied = migrate_tables(session.client_mut()).await?;
+    let functions = migrate_functions(session.client_mut(), functions).await?;
+    Ok(Report { applied, functions, function_set: FUNCTION_SET })
+}
+
+/// Name and text of one file of functions.
+type Source = (&'static str, &'static str);
+
+async fn check_server(client: &Client) -> Result<(), Error> {
+    let row = client
+        .query_one(
+            "select current_setting('server_version_num')::integer, current_setting('server_version'), \
+             current_setting('server_encoding'), pg_is_in_recovery()",
+            &[],
+        )
+        .await?;
+    if row.get::<_, i32>(0) < OLDEST_SERVER {
+        return Err(Error::ServerTooOld(row.get(1)));
+    }
+    if row.get::<_, &str>(2) != "UTF8" {
+        return Err(Error::Encoding(row.get(2)));
+    }
+    if row.get(3) {
+        return Err(Error::Standby);
+    }
+    Ok(())
+}
+
+/// One process at a time, by a session lock that the end of the session gives up.
+async fn lock(client: &Client) -> Result<(), Error> {
+    let free = client.query_one("select pg_try_advisory_lock(1953854315, -5)", &[]).await?;
+    if !free.get::<_, bool>(0) {
+        tracing::info!("another process is migrating this database, waiting for it");
+        client.execute("select pg_advisory_lock(1953854315, -5)", &[]).await?;
+    }
+    Ok(())
+}
+
+/// Looks at the stamp first: on a database of a later version not even the history is read.
+async fn migrate_tables(client: &mut Client) -> Result<Vec<String>, Error> {
+    if let Some((found, _)) = stamp(client).await?
+        && found > FUNCTION_SET
+    {
+        return Err(Error::SchemaNewer { found: found.to_string(), ours: FUNCTION_SET });
+    }
+    client.batch_execute("create schema if not exists tuskline").await?;
+    let mut runner = tables::migrations::runner();
+    runner.set_migration_table_name("tuskline.schema_history");
+    let report = runner.run_async(client).await.map_err(of_tables)?;
+    Ok(report.applied_migrations().iter().map(ToString::to_string).collect())
+}
+
+fn of_tables(error: refinery::Error) -> Error {
+    match error.kind() {
+        refinery::error::Kind::MissingVersion(migration) => {
+            Error::SchemaNewer { found: format!("of {migration}"), ours: FUNCTION_SET }
+        }
+        _ => Error::Tables(Box::new(error)),
+    }
+}
+
+/// Function set and digest in the database; none on a fresh one.
+async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
+    let there = client.query_one("select to_regclass('tuskline.stamp') is not null", &[]).await?;
+    if !there.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let row = client
+        .query_opt("select function_set, digest from tuskline.stamp order by 1 desc limit 1", &[])
+        .await?;
+    Ok(row.map(|row| (row.get(0), row.get(1))))
+}
+
+/// Replaces the functions if their digest differs. In place when the server allows it; else anew.
+async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<Functions, Error> {
+    let digest = digest(functions);
+    if stamp(client).await?.is_some_and(|(set, stamped)| (set, &stamped) == (FUNCTION_SET, &digest)) {
+        return Ok(Functions::Unchanged);
+    }
+    let mut way = Functions::Replaced;
+    let mut rounds_left = LOCK_ROUNDS;
+    loop {
+        match renew(client, functions, way, &digest).await {
+            Ok(()) => return Ok(way),
+            Err(error) if way == Functions::Replaced && cannot_replace(&error) => {
+                way = Functions::Recreated;
+            }
+            Err(error) if rounds_left > 0 && is_code(&error, &SqlState::LOCK_NOT_AVAILABLE) => {
+                rounds_left -= 1;
+                tracing::info!("a view is in use by a long transaction, trying again");
+                tokio::time::sleep(LOCK_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// All of it in one transaction: nobody ever sees half a set.
+async fn renew(
+    client: &mut Client,
+    functions: &[Source],
+    way: Functions,
+    digest: &str,
+) -> Result<(), Error> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute("set local lock_timeout = '2s'").await?;
+    apply(&transaction, REMEMBER).await?;
+    if way == Functions::Recreated {
+        apply(&transaction, CLEAR).await?;
+    }
+    for &function in functions {
+        apply(&transaction, function).await?;
+    }
+    apply(&transaction, SWEEP).await?;
+    apply(&transaction, INSTALL).await?;
+    transaction.execute("delete from tuskline.stamp", &[]).await?;
+    transaction
+        .execute(
+            "insert into tuskline.stamp (function_set, digest, applied_by, applied_at) \
+             values ($1, $2, $3, tuskline.clock())",
+            &[&FUNCTION_SET, &digest, &concat!("tuskline ", env!("CARGO_PKG_VERSION"))],
+        )
+        .await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+async fn apply(transaction: &Transaction<'_>, (name, text): Source) -> Result<(), Error> {
+    transaction.batch_execute(text).await.map_err(|source| Error::Function { name, source })
+}
+
+/// What a function or view returns has changed: `create or replace` refuses that.
+fn cannot_replace(error: &Error) -> bool {
+    is_code(error, &SqlState::INVALID_FUNCTION_DEFINITION)
+        || is_code(error, &SqlState::INVALID_TABLE_DEFINITION)
+}
+
+fn is_code(error: &Error, code: &SqlState) -> bool {
+    matches!(error, Error::Function { source, .. } | Error::Database(source) if source.code() == Some(code))
+}
+
+/// SHA-256 over every name and text, as hex.
+fn digest(functions: &[Source]) -> String {
+    let all = functions.iter().chain([&INSTALL, &REMEMBER, &CLEAR, &SWEEP]);
+    let hash = all.fold(Sha256::new(), |hash, (name, text)| {
+        hash.chain_update(name).chain_update([0]).chain_update(text).chain_update([0])
+    });
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_file_is_applied() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/functions");
+        let mut files: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let mut applied: Vec<_> =
+            FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| format!("{name}.sql")).collect();
+        files.sort();
+        applied.sort();
+        assert_eq!(files, applied);
+    }
+
+    #[test]
+    fn the_digest_sees_every_text() {
+        let with = |text| digest(&[("clock", text)]);
+        assert_ne!(with("a"), with("b"));
+        assert_eq!(with("a").len(), 64);
+    }
+}

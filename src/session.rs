@@ -1,0 +1,126 @@
+//! A session: one connection to the task store, with the settings every role of ours wants.
+//!
+//! Promises: connecting is bounded in time, the session has deadlines for statements and for idle
+//! transactions, and it ends when its [`Session`] is dropped. With [`Session::listening`] whatever the database
+//! notifies wakes [`Session::notified`].
+//! Must never: retry by itself, or print an address; who calls decides what a loss means.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
+
+/// Longest wait for a connection, when the address does not say (`connect_timeout`).
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Deadlines that the server applies to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// `statement_timeout`; zero: none.
+    pub statement: Duration,
+    /// `idle_in_transaction_session_timeout`; zero: none.
+    pub idle_in_transaction: Duration,
+}
+
+impl Deadlines {
+    /// For loops and commands: a statement of ours that takes 30 s is stuck.
+    pub const USUAL: Self =
+        Self { statement: Duration::from_secs(30), idle_in_transaction: Duration::from_secs(30) };
+    /// For migrations and retention, which wait for other people's transactions.
+    pub const PATIENT: Self =
+        Self { statement: Duration::ZERO, idle_in_transaction: Duration::from_secs(300) };
+}
+
+/// A connection and the task that drives it.
+#[derive(Debug)]
+pub struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+    notified: Arc<Notify>,
+}
+
+impl Session {
+    /// Connects and applies `deadlines`. `role` names the session in `pg_stat_activity`
+    /// (`tuskline <role>`).
+    ///
+    /// # Errors
+    /// Whatever tokio-postgres says, when there is no connection within the timeout or the
+    /// settings are refused.
+    pub async fn open(config: &Config, role: &str, deadlines: Deadlines) -> Result<Self, Error> {
+        let mut config = config.clone();
+        config.application_name(format!("tuskline {role}"));
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        let (client, connection) = config.connect(NoTls).await?;
+        let notified = Arc::new(Notify::new());
+        let driver = tokio::spawn(drive(connection, Arc::clone(&notified)));
+        let session = Self { client, driver, notified };
+        session.client.batch_execute(&settings(deadlines)).await?;
+        Ok(session)
+    }
+
+    /// As [`Session::open`], and listens on `channel`, a plain identifier.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn listening(config: &Config, role: &str, channel: &str) -> Result<Self, Error> {
+        let session = Self::open(config, role, Deadlines::USUAL).await?;
+        session.client.batch_execute(&format!("listen {channel}")).await?;
+        Ok(session)
+    }
+
+    /// The connection, for statements.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The connection, for transactions.
+    pub fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Resolves when a notification has arrived since the last call, or the connection is lost.
+    pub async fn notified(&self) {
+        self.notified.notified().await;
+    }
+
+    /// True once the connection is lost.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Drives the connection until it ends. Notices are dropped here: what a verb has to say it returns.
+async fn drive<S, T>(mut connection: Connection<S, T>, notified: Arc<Notify>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(said)) = poll_fn(|context| connection.poll_message(context)).await {
+        if matches!(said, AsyncMessage::Notification(_)) {
+            notified.notify_one();
+        }
+    }
+    notified.notify_one();
+}
+
+fn settings(deadlines: Deadlines) -> String {
+    format!(
+        "set client_min_messages = warning; set search_path = pg_catalog, pg_temp; \
+         set jit = off; set lock_timeout = 0; set statement_timeout = {}; \
+         set idle_in_transaction_session_timeout = {}",
+        deadlines.statement.as_millis(),
+        deadlines.idle_in_transaction.as_millis(),
+    )
+}
