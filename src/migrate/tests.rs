@@ -1,0 +1,76 @@
+//! The functions follow their texts, whatever changed in them.
+
+use super::*;
+
+#[test]
+fn every_function_file_is_applied() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/functions");
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let mut applied: Vec<_> =
+        FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| format!("{name}.sql")).collect();
+    files.sort();
+    applied.sort();
+    assert_eq!(files, applied);
+}
+
+#[test]
+fn the_digest_sees_every_text() {
+    let with = |text| digest(&[("clock", text)]);
+    assert_ne!(with("a"), with("b"));
+    assert_eq!(with("a").len(), 64);
+}
+
+/// What the database answers to one question.
+async fn ask(config: &Config, question: &str) -> String {
+    let session = Session::open(config, "test", Deadlines::USUAL).await.unwrap();
+    session.client().query_one(question, &[]).await.unwrap().get(0)
+}
+
+async fn tell(config: &Config, what: &str) {
+    let session = Session::open(config, "test", Deadlines::USUAL).await.unwrap();
+    session.client().batch_execute(what).await.unwrap();
+}
+
+/// Migrates with another text of `version`, which takes `takes` and returns `returns`.
+async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions {
+    let text = format!(
+        "create or replace function tuskline.version({takes}) returns {returns} language sql as 'select 7::{returns}'"
+    );
+    let text: &'static str = text.leak();
+    let functions: Vec<Source> = FUNCTIONS
+        .iter()
+        .map(|&source| if source.0 == "version" { ("version", text) } else { source })
+        .collect();
+    migrate_with(config, &functions).await.unwrap().functions
+}
+
+#[tokio::test]
+async fn functions_follow_their_texts_and_keep_their_grants() {
+    let mut cluster = crate::embedded::Cluster::temporary(vec![]).await.unwrap();
+    cluster.create_database("renewal", None).await.unwrap();
+    let config = cluster.config("renewal");
+
+    let (one, two) = tokio::join!(migrate(&config), migrate(&config));
+    assert_eq!(one.unwrap().applied.len() + two.unwrap().applied.len(), 1, "one migrates");
+    assert_eq!(migrate(&config).await.unwrap().functions, Functions::Unchanged);
+    assert_eq!(ask(&config, "select tuskline.version()::text").await, "1");
+
+    tell(&config, "create role app; grant execute on function tuskline.version() to app").await;
+    assert_eq!(with_version(&config, "", "integer").await, Functions::Replaced);
+    assert_eq!(ask(&config, "select tuskline.version()::text").await, "7");
+    assert_eq!(with_version(&config, "", "text").await, Functions::Recreated);
+    assert_eq!(ask(&config, "select tuskline.version()").await, "7");
+    assert_eq!(with_version(&config, "p_of integer default 1", "text").await, Functions::Replaced);
+    assert_eq!(ask(&config, "select tuskline.version()").await, "7", "no call is ambiguous");
+    let granted =
+        "select has_function_privilege('app', 'tuskline.version(integer)', 'execute')::text";
+    assert_eq!(ask(&config, granted).await, "true");
+
+    tell(&config, "update tuskline.stamp set function_set = 99").await;
+    let refused = migrate(&config).await.unwrap_err();
+    assert!(refused.to_string().starts_with("schema is newer than this binary"), "{refused}");
+    cluster.stop(crate::embedded::Stop::Immediate).await.unwrap();
+}
