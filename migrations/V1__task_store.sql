@@ -131,11 +131,13 @@ create table tuskline.segment (
   segment_no  bigint primary key,
   created_at  timestamptz not null default tuskline.clock(),
   opened_at   timestamptz,
-  sealed_at   timestamptz);
+  sealed_at   timestamptz,
+  ripe_at     timestamptz);
 comment on table  tuskline.segment is 'Partitions of tuskline.task, made ahead of need and dropped whole after their retention.';
 comment on column tuskline.segment.segment_no is 'n of tuskline.task_<n>.';
 comment on column tuskline.segment.created_at is 'When the partition was made.';
 comment on column tuskline.segment.opened_at is 'When ids of it were first seen in use.';
+comment on column tuskline.segment.ripe_at is 'When it is worth reading again to see whether its retention is over; null: now.';
 comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';
 
 create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));

@@ -38,6 +38,7 @@ begin
          max_payload_bytes = l.max_payload_bytes, altered_at = v_now
    where name = p_name;
   update tuskline.queue set direct = l.direct, max_payload_bytes = l.max_payload_bytes where lambda = p_name;
+  if p_retention is not null then update tuskline.segment set ripe_at = null where ripe_at is not null; end if;
   insert into tuskline.audit (at, verb, subject, detail)
   select v_now, 'alter_lambda', p_name, to_jsonb(n)::text from tuskline.lambda n where n.name = p_name;
 end $$;

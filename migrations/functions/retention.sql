@@ -27,32 +27,54 @@ comment on function tuskline.roll_segments(interval) is 'Starts a new segment in
 
 -- segments_to_retire: used-up segments in which nothing runs or is queued and every success,
 -- cancelled and dropped task is past its lambda's retention. Also seals those that are all terminal.
+-- Reads a whole segment, so it notes when that is worth doing again (ripe_at): when the last task
+-- will be past its retention, or, while some are not terminal, after a hundred times the reading took.
 create or replace function tuskline.segments_to_retire() returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now  timestamptz := tuskline.clock();
-  s      record;
-  v_open bigint[] := array(select tuskline.segment_of(last_value) from tuskline.task_seq
-                           union all select tuskline.segment_of(last_value) from tuskline.future_seq);
-  r      record;
+  v_now   timestamptz := tuskline.clock();
+  v_began timestamptz;
+  v_open  bigint[] := array(select tuskline.segment_of(last_value) from tuskline.task_seq
+                            union all select tuskline.segment_of(last_value) from tuskline.future_seq);
+  s       record;
+  r       record;
 begin
   for s in select g.segment_no, g.sealed_at from tuskline.segment g
-            where g.opened_at is not null and g.segment_no <> all (v_open) order by g.segment_no loop
+            where g.opened_at is not null and g.segment_no <> all (v_open) and (g.ripe_at is null or g.ripe_at <= v_now)
+            order by g.segment_no loop
     if to_regclass('tuskline.task_' || s.segment_no) is null then continue; end if;
+    v_began := clock_timestamp();
     execute format('select coalesce(bool_or(t.status in (''enqueued'', ''claimed'', ''processing'')), false) as busy,'
       ' coalesce(bool_or(t.status in (''new'', ''retriable_failure'')), false) as waiting,'
-      ' coalesce(bool_or(t.status in (''success'', ''cancelled'', ''dropped'') and t.finished_at > $1 - l.retention), false) as young,'
+      ' max(t.finished_at + l.retention) filter (where t.status in (''success'', ''cancelled'', ''dropped'')) as ripe_at,'
       ' count(*) filter (where t.status in (''new'', ''retriable_failure'') or t.status in (''dead'', ''fatal_failure'')'
       '   and t.finished_at > $1 - l.dead_retention) as kept, count(*) as rows'
       ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda', s.segment_no) into r using v_now;
-    if s.sealed_at is null and not r.busy and not r.waiting then
-      update tuskline.segment set sealed_at = v_now where segment_no = s.segment_no;
-    end if;
     -- A segment of nothing but waiting tasks is what a retired one leaves behind: leave it.
-    if not r.busy and not r.young and (r.rows = 0 or r.kept < r.rows) then return next s.segment_no; end if;
+    if not r.busy and coalesce(r.ripe_at <= v_now, true) and (r.rows = 0 or r.kept < r.rows) then return next s.segment_no; end if;
+    update tuskline.segment g
+       set sealed_at = case when r.busy or r.waiting then g.sealed_at else coalesce(g.sealed_at, v_now) end,
+           ripe_at = case when not r.busy and r.ripe_at > v_now then r.ripe_at
+                          else v_now + greatest('1 second', 100 * (clock_timestamp() - v_began)) end
+     where g.segment_no = s.segment_no;
   end loop;
 end $$;
 comment on function tuskline.segments_to_retire() is 'Segments whose retention is over; seals the used-up ones on the way.';
+
+-- segments_to_finish: what a janitor that died half-way left behind, and how far it had come. pending:
+-- its DETACH CONCURRENTLY was interrupted and wants FINALIZE. detached: the table is to be dropped.
+-- dropped: its history is to be purged and its leftovers are to return.
+create or replace function tuskline.segments_to_finish()
+returns table (segment_no bigint, stage text)
+language sql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select g.segment_no, case when c.oid is null then 'dropped' when i.inhrelid is null then 'detached' else 'pending' end
+    from tuskline.segment g
+         left join pg_class c on c.relname = 'task_' || g.segment_no and c.relnamespace = 'tuskline'::regnamespace
+         left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = 'tuskline.task'::regclass
+   where c.oid is null or i.inhrelid is null or i.inhdetachpending
+   order by 1
+$$;
+comment on function tuskline.segments_to_finish() is 'Segments whose retirement was interrupted, and its stage: pending, detached or dropped.';
 
 create or replace function tuskline.keep_leftovers(p_no bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -5,3 +5,11 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
 $$;
 comment on function tuskline.version() is
   'Number of the installed function set. A program works with its own number and every later one; null: never installed.';
+
+-- readiness: what a health check asks, in one round trip.
+create or replace function tuskline.readiness(out function_set integer, out queues_rebuilt boolean)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select tuskline.version(), exists (select from tuskline.boot)
+$$;
+comment on function tuskline.readiness() is
+  'Installed function set, and whether the queues are complete (false after a crash or promotion, until rebuild_queues).';
