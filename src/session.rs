@@ -89,6 +89,21 @@ impl Session {
         self.notified.notified().await;
     }
 
+    /// True when a notification on `channel`, sent from another session, arrives here in time. It
+    /// does not behind a transaction pooler, where a session lock must not be taken either.
+    ///
+    /// # Errors
+    /// Whatever ends either connection.
+    pub async fn hears(
+        &self,
+        other: &Self,
+        channel: &str,
+        deadline: Duration,
+    ) -> Result<bool, Error> {
+        other.client.batch_execute(&format!("notify {channel}")).await?;
+        Ok(tokio::time::timeout(deadline, self.notified()).await.is_ok() && !self.is_closed())
+    }
+
     /// True once the connection is lost.
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
@@ -123,4 +138,26 @@ fn settings(deadlines: Deadlines) -> String {
         deadlines.statement.as_millis(),
         deadlines.idle_in_transaction.as_millis(),
     )
+}
+
+/// Tells an error with all its causes in one line, without addresses or passwords.
+#[derive(Debug)]
+pub struct Told<'e, E: ?Sized>(pub &'e E);
+
+impl<E: std::error::Error + ?Sized> std::fmt::Display for Told<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut said = self.0.to_string();
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Many errors repeat their cause in their own text.
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            said = text;
+            source = cause.source();
+        }
+        Ok(())
+    }
 }
