@@ -263,7 +263,7 @@ impl Drop for Cluster {
         if self.at_the_end == AtTheEnd::Remove
             && let Err(error) = std::fs::remove_dir_all(dir.root())
         {
-            tracing::warn!(%error, dir = %dir.root().display(), "cannot remove the temporary cluster");
+            tracing::warn!(%error, dir = %dir.root().display(), "a temporary cluster stays");
         }
     }
 }
