@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod config;
+pub mod demo;
 pub mod embedded;
 pub mod health;
 pub mod janitor;
