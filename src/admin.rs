@@ -15,6 +15,7 @@ mod psql;
 mod server;
 mod task;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
@@ -148,7 +149,10 @@ fn start_tracing(verbose: u8, serves: bool, json: bool) {
         .ok()
         .and_then(|filter| EnvFilter::try_new(filter).ok())
         .unwrap_or_else(|| EnvFilter::new(usual));
-    let said = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let said = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     // Only the first of a process wins; another is no harm.
     let _ =
         if serves && json { said.json().try_init() } else { said.with_target(false).try_init() };

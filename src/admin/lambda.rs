@@ -42,7 +42,7 @@ pub enum LambdaCommand {
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Hard deadline of one attempt, e.g. 5m.
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     attempt_timeout: Option<Duration>,
     /// Attempts that may fail before a task is dead.
     #[arg(long, value_name = "N")]
@@ -51,16 +51,16 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     max_crashes: Option<i32>,
     /// Delay before the second attempt; doubles each time.
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     retry_base: Option<Duration>,
     /// Longest delay between two attempts.
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     retry_cap: Option<Duration>,
     /// How long a finished task stays.
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     retention: Option<Duration>,
     /// How long a failed task stays.
-    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     dead_retention: Option<Duration>,
     /// A due task goes into its queue in the transaction that schedules it (the default).
     #[arg(long, conflicts_with = "no_direct")]

@@ -57,19 +57,16 @@ impl Priority {
 }
 
 pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
-    let arguments = match command {
-        // Read before the session opens: standard input may take its time.
-        TaskCommand::Schedule(args) => return schedule::run(global, args).await,
-        other => other,
-    };
-    let session = database::open(global).await?;
-    let client = session.client();
-    match arguments {
-        TaskCommand::Status { id } => follow::status(global, client, id).await,
-        TaskCommand::List(args) => list::run(global, client, &args).await,
-        TaskCommand::Cancel { id, reason } => follow::cancel(global, client, id, reason).await,
-        TaskCommand::Wait(args) => follow::wait(global, client, &args).await,
-        TaskCommand::Schedule(_) => unreachable!("taken above"),
+    let open = database::open(global);
+    match command {
+        // Opens later: standard input may take its time.
+        TaskCommand::Schedule(args) => schedule::run(global, args).await,
+        TaskCommand::Status { id } => follow::status(global, open.await?.client(), id).await,
+        TaskCommand::List(args) => list::run(global, open.await?.client(), &args).await,
+        TaskCommand::Cancel { id, reason } => {
+            follow::cancel(global, open.await?.client(), id, reason).await
+        }
+        TaskCommand::Wait(args) => follow::wait(global, open.await?.client(), &args).await,
     }
 }
 

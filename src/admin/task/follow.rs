@@ -25,7 +25,7 @@ pub struct WaitArgs {
     /// Id of the task.
     id: i64,
     /// Give up after so long, e.g. 30s; by default never.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     timeout: Option<Duration>,
 }
 

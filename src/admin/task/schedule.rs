@@ -36,7 +36,7 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "RFC3339", value_parser = instant, conflicts_with = "after")]
     at: Option<DateTime<Utc>>,
     /// How long until it is due, e.g. 5m.
-    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     after: Option<Duration>,
 }
 
