@@ -1,5 +1,6 @@
 //! Tuskline's server: store consumer, janitor, migrations, command line, embedded PostgreSQL.
 
+pub mod admin;
 pub mod backoff;
 pub mod config;
 pub mod demo;
