@@ -15,5 +15,5 @@ mod verdict;
 mod worker;
 
 pub use report::Report;
-pub use run::{Options, run};
+pub use run::{DATABASE, Options, run};
 pub use worker::work;

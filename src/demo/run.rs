@@ -62,10 +62,10 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> anyhow::Resu
         }
         Err(error) => Err(error),
     };
-    let how_to_look = look_hint(&cluster);
+    let stays = !cluster.is_temporary();
     cluster.stop(Stop::Fast).await?;
-    if outcome.is_ok() && !options.quiet {
-        eprintln!("{how_to_look}");
+    if outcome.is_ok() && !options.quiet && stays {
+        eprintln!("{LOOK_HINT}");
     }
     outcome
 }
@@ -84,16 +84,12 @@ async fn start_cluster(quiet: bool) -> anyhow::Result<Cluster> {
     Ok(Cluster::temporary(vec![("fsync".into(), "on".into())]).await?)
 }
 
-fn look_hint(cluster: &Cluster) -> String {
-    format!(
-        "Everything is stopped. To look at what is left in the tables:\n  \
-         ./x psql {DATABASE}   (starts PostgreSQL {} again)\n  \
-         select status, count(*) from tuskline.tasks group by 1;\n  \
-         select * from tuskline.tasks where id = 1;\n  \
-         select * from tuskline.task_failure limit 5;",
-        cluster.binaries().major
-    )
-}
+const LOOK_HINT: &str = "\
+Nothing is left running. To look at what is in the tables:
+  ./x psql --demo
+  select status, count(*) from tuskline.tasks group by 1;
+  select * from tuskline.tasks order by crashes desc limit 5;
+  select * from tuskline.task_failure limit 5;";
 
 /// Everything that runs, and where it writes.
 struct Stage {
