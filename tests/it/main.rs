@@ -6,5 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod smoke;
+mod at_least_once;
+mod matrix;
+mod no_concurrent_execution;
+mod stale_results;
 mod support;

@@ -141,7 +141,7 @@ impl Db {
 
     /// Schedules tasks that are due now.
     pub async fn schedule_many(&self, lambda: &str, count: i32) -> Vec<i64> {
-        let sql = "select tuskline.schedule_many(array_fill($1::text, array[$2]))";
+        let sql = "select tuskline.schedule_many(array_fill($1::text, array[$2::integer]))";
         self.ask(sql, &[&lambda, &count]).await
     }
 
