@@ -6,6 +6,7 @@
 
 mod cost;
 mod drain;
+mod latency;
 
 use std::process::ExitCode;
 
@@ -16,8 +17,9 @@ fn main() -> ExitCode {
     let run = runtime.block_on(async {
         match workload.as_str() {
             "drain" => drain::run(&drain::Options::parse(&args)?).await,
+            "latency" => latency::run(&latency::Options::parse(&args)?).await,
             "worker" => drain::work(&args).await,
-            other => anyhow::bail!("unknown workload {other:?}: drain"),
+            other => anyhow::bail!("unknown workload {other:?}: drain, latency"),
         }
     });
     match run {

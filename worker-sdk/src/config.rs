@@ -37,8 +37,8 @@ pub struct WorkerConfig {
     pub linger: Duration,
     /// Every queue is looked at this often, whatever notifications say. Default 1 s.
     pub safety_poll: Duration,
-    /// Shortest time between two looks while a producer is in the middle of a transaction, or
-    /// behind a transaction pooler; up to 2.5 times that, by chance. Default 20 ms.
+    /// Time between two looks while a producer's transaction stays open (the first looks come after
+    /// 1, 2, 4 ... ms), or behind a transaction pooler; up to 2.5 times that, by chance. Default 20 ms.
     pub busy_poll: Duration,
     /// A lower priority that was not served for so long gets one claim in four. Default 60 s.
     pub priority_ageing: Duration,

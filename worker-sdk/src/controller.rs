@@ -84,6 +84,8 @@ struct Queue {
     deep: bool,
     /// Woken after the claim in flight was sent: its emptiness is old news.
     woken: bool,
+    /// How often in a row its lock was refused because a producer was busy.
+    busy: u32,
     safety_at: Instant,
     served_at: Instant,
 }
@@ -361,6 +363,7 @@ impl Queue {
             claiming: 0,
             deep: false,
             woken: false,
+            busy: 0,
             safety_at: now,
             served_at: now,
         }

@@ -52,7 +52,7 @@ impl Controller {
             return;
         }
         queue.sight = match queue.sight {
-            _ if self.pooled => Sight::Poll(now + self.busy_nap()),
+            _ if self.pooled => Sight::Poll(now + self.busy_nap(u32::MAX)),
             // It was asleep, or about to be, and there was something: stay up and give up the lock.
             Sight::Last | Sight::Asleep if any => {
                 self.ask(WakeRequest::Rouse(index));
@@ -77,10 +77,13 @@ impl Controller {
             }
             return;
         }
-        queue.sight = match said {
-            "busy" => Sight::Poll(now + self.busy_nap()),
-            _ => Sight::Last,
-        };
+        if said == "busy" {
+            queue.sight = Sight::Poll(now + self.busy_nap(queue.busy));
+            queue.busy = queue.busy.saturating_add(1);
+        } else {
+            queue.sight = Sight::Last;
+            queue.busy = 0;
+        }
         self.lanes.notify_one();
     }
 
@@ -95,8 +98,11 @@ impl Controller {
         self.lanes.notify_one();
     }
 
-    fn busy_nap(&self) -> Duration {
-        self.config.busy_poll.mul_f64(1.0 + 1.5 * fastrand::f64())
+    /// Most transactions that are in the way end within a commit's time: 1 ms first, then doubling up
+    /// to `busy_poll`, with jitter.
+    fn busy_nap(&self, round: u32) -> Duration {
+        let short = Duration::from_millis(1 << round.min(10));
+        short.min(self.config.busy_poll).mul_f64(1.0 + 1.5 * fastrand::f64())
     }
 
     fn ask(&self, request: WakeRequest) {
