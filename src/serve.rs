@@ -112,7 +112,7 @@ pub async fn run(
     };
     tokio::select! {
         stopped = told_to_stop => stopped.map_err(Error::Health)?,
-        Some(_) = roles.join_next(), if !shutdown.is_cancelled() => return Err(Error::RoleEnded),
+        Some(_) = roles.join_next() => if !shutdown.is_cancelled() { return Err(Error::RoleEnded) },
     }
     while roles.join_next().await.is_some() {}
     Ok(())

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::output;
+use crate::serve;
 use crate::session::Told;
 
 /// The call was wrong in a way that clap cannot see.
@@ -58,6 +59,10 @@ fn in_words(error: &anyhow::Error) -> Report {
     }
     if let Some(Failed { message, hint }) = error.downcast_ref::<Failed>() {
         return Report { message: message.clone(), hint: hint.clone(), code: 1 };
+    }
+    if let Some(serve::Error::Listen { .. }) = error.downcast_ref() {
+        let hint = Some("another process may use this port: give another with --listen".to_owned());
+        return Report { message: error.to_string(), hint, code: 1 };
     }
     let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
     match of_database {
