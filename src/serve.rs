@@ -107,7 +107,10 @@ pub async fn run(
     let told_to_stop = async {
         match listener {
             Some(listener) => health::serve(listener, config, shutdown.clone()).await,
-            None => Ok(shutdown.cancelled().await),
+            None => {
+                shutdown.cancelled().await;
+                Ok(())
+            }
         }
     };
     tokio::select! {
