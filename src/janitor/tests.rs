@@ -36,6 +36,10 @@ async fn resolved(session: &Session) -> String {
     ask(session, ids).await
 }
 
+async fn unfinished(session: &Session) -> String {
+    ask(session, "select count(*)::text from tuskline.segments_to_finish()").await
+}
+
 /// A database with [`TASKS`], and two sessions on it.
 async fn database(cluster: &Cluster, name: &str) -> (Session, Session) {
     cluster.create_database(name, None).await.unwrap();
@@ -73,16 +77,33 @@ async fn an_interrupted_retirement_is_finished() {
     round(&session, &hurried()).await.unwrap();
     assert_eq!(ask(&session, stage).await, "pending", "the reader is still there");
 
-    reader.client().batch_execute("commit").await.unwrap();
-    session
+    // A later reader is not in the way: finishing takes no lock on the task store that it holds.
+    reader
         .client()
-        .batch_execute("alter table tuskline.task detach partition tuskline.task_0 finalize")
+        .batch_execute("commit; begin; select count(*) from tuskline.task")
         .await
         .unwrap();
-    assert_eq!(ask(&session, stage).await, "detached");
     round(&session, &hurried()).await.unwrap();
-    let left = "select count(*)::text from tuskline.segments_to_finish()";
-    assert_eq!(ask(&session, left).await, "0");
+    assert_eq!(unfinished(&session).await, "0");
+    assert_eq!(resolved(&session).await, "2 dead, 3 new");
+    cluster.stop(Stop::Immediate).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_detached_segment_is_dropped_by_the_next_janitor() {
+    let mut cluster = Cluster::temporary(vec![]).await.unwrap();
+    let (session, _) = database(&cluster, "detached").await;
+    let died_here = [
+        "select tuskline.add_segments(); select tuskline.roll_segments('0')",
+        "select tuskline.keep_leftovers(0)",
+        "alter table tuskline.task detach partition tuskline.task_0 concurrently",
+    ];
+    for step in died_here {
+        session.client().batch_execute(step).await.unwrap();
+    }
+    assert_eq!(unfinished(&session).await, "1");
+    round(&session, &hurried()).await.unwrap();
+    assert_eq!(unfinished(&session).await, "0");
     assert_eq!(resolved(&session).await, "2 dead, 3 new");
     cluster.stop(Stop::Immediate).await.unwrap();
 }
