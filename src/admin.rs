@@ -5,6 +5,7 @@
 //! Must never: print a password, or control characters that came out of the database.
 
 mod database;
+mod demo;
 mod dev;
 mod doctor;
 mod duration;
@@ -58,6 +59,10 @@ enum Command {
     Serve(server::ServeArgs),
     /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
     Dev(dev::DevArgs),
+    /// Watch thousands of real tasks be scheduled, killed midway, recovered and finished.
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorkerArgs),
     /// Define, alter and list lambdas.
     #[command(subcommand)]
     Lambda(lambda::LambdaCommand),
@@ -99,10 +104,12 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Migrate => server::migrate(global).await,
         Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
         Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
+        Command::Demo(args) => demo::run(global, args, end_of_process()?).await,
+        Command::DemoWorker(args) => demo::work(args).await,
         Command::Lambda(command) => lambda::run(global, command).await,
         Command::Task(command) => task::run(global, command).await,
         Command::Doctor => doctor::run(global).await,
-        Command::Psql(args) => psql::run(global, &args),
+        Command::Psql(args) => psql::run(global, &args).await,
         Command::Completions { shell } => completions(shell),
     }
 }

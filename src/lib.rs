@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod backoff;
 pub mod config;
+pub mod demo;
 pub mod embedded;
 pub mod health;
 pub mod janitor;

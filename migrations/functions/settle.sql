@@ -17,9 +17,9 @@ declare
   v_done    bigint[];
   v_due     timestamptz;
 begin
-  select array_agg(r.id order by r.id), array_agg(r.fence order by r.id), array_agg(r.status order by r.id),
-         array_agg(r.error_class order by r.id), array_agg(r.message order by r.id),
-         array_agg(r.after_ms order by r.id), array_agg(r.output order by r.id)
+  select array_agg(r.id order by r.id, r.fence), array_agg(r.fence order by r.id, r.fence), array_agg(r.status order by r.id, r.fence),
+         array_agg(r.error_class order by r.id, r.fence), array_agg(r.message order by r.id, r.fence),
+         array_agg(r.after_ms order by r.id, r.fence), array_agg(r.output order by r.id, r.fence)
     into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output
     from (select u.id, u.fence, 'success' as status, null as error_class, null as message, null::bigint as after_ms, null::json as output
             from unnest(p_tasks, p_fences) as u (id, fence)
@@ -77,10 +77,10 @@ create or replace function tuskline.outcomes(
   p_ids bigint[], p_fences bigint[], p_status text[], p_after_ms bigint[], out outcome tuskline.status[], out delay interval[])
 language plpgsql as $$
 begin
-  select array_agg(r.outcome order by r.id),
-         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end order by r.id)
+  select array_agg(r.outcome order by r.id, r.fence),
+         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end order by r.id, r.fence)
     into outcome, delay
-    from (select i.id, t.attempt, l.retry_base, l.retry_cap, i.after_ms,
+    from (select i.id, i.fence, t.attempt, l.retry_base, l.retry_cap, i.after_ms,
                  case when i.status <> 'retriable_failure' then i.status::tuskline.status
                       when exists (select from tuskline.cancellation c where c.task_id = i.id and c.fence = i.fence) then 'cancelled'
                       when t.attempt >= l.max_attempts then 'dead'

@@ -14,7 +14,7 @@ begin
   select e.expires_at into v_expires from tuskline.executor e
    where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
   if not found then return '{}'; end if;
-  select array_agg(r.id order by r.id), array_agg(r.fence order by r.id) into v_sorted, v_fences
+  select array_agg(r.id order by r.id, r.fence), array_agg(r.fence order by r.id, r.fence) into v_sorted, v_fences
     from unnest(p_tasks, p_fences) as r (id, fence);
   with u as (
     update tuskline.task t set status = 'processing', next_trigger_at = v_expires

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 use clap::Args;
@@ -11,22 +11,42 @@ use tokio_postgres::config::{Host, SslMode};
 
 use super::failure::{Failed, failed};
 use super::{Global, Outcome, database};
+use crate::embedded::{self, Cluster, Stop};
 
 /// Arguments of `psql`.
 #[derive(Debug, Args)]
 pub struct PsqlArgs {
+    /// Open what the last demo left, starting PostgreSQL for as long as psql runs.
+    #[arg(long)]
+    demo: bool,
     /// Arguments for psql itself, after `--`.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
 /// Becomes psql. The address goes by environment, where no process list shows a password.
-pub fn run(global: &Global, args: &PsqlArgs) -> Outcome {
+pub async fn run(global: &Global, args: &PsqlArgs) -> Outcome {
+    if args.demo {
+        return on_demo(args).await;
+    }
     let config = database::find(global)?;
     let mut psql = Command::new(program()?);
     psql.args(&args.arguments).envs(environment(&config));
     let error = psql.exec();
     Err(failed(format!("cannot run {}: {error}", psql.get_program().display())))
+}
+
+async fn on_demo(args: &PsqlArgs) -> Outcome {
+    let usual = embedded::Options::durable(embedded::default_data_dir());
+    let mut cluster = Cluster::start(usual).await?;
+    let mut psql = Command::new(program()?);
+    psql.args(&args.arguments).envs(environment(&cluster.config(crate::demo::DATABASE)));
+    // Ctrl-C is psql's own: it cancels a query there.
+    let _ignored = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+    let ended = tokio::task::spawn_blocking(move || psql.status()).await?;
+    cluster.stop(Stop::Fast).await?;
+    let code = ended?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok(ExitCode::from(code))
 }
 
 fn environment(config: &Config) -> Vec<(&'static str, String)> {

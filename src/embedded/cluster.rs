@@ -103,6 +103,11 @@ impl Cluster {
         self.attached
     }
 
+    /// True when its directory goes with it.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.at_the_end, AtTheEnd::Remove)
+    }
+
     /// The number of the postmaster's process; after a stop, of the last one.
     pub fn postmaster_pid(&self) -> u32 {
         self.pid

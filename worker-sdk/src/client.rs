@@ -260,7 +260,8 @@ impl<C: GenericClient> Within<'_, C> {
     pub async fn schedule_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, Error> {
         let lambdas: Vec<_> = tasks.iter().map(|t| t.lambda.as_str()).collect();
         let payloads: Vec<_> = tasks.iter().map(|t| JsonText(&t.payload)).collect();
-        let priorities = some_if(tasks, |t| t.priority != crate::Priority::Normal, |t| t.priority.as_str());
+        let priorities =
+            some_if(tasks, |t| t.priority != crate::Priority::Normal, |t| t.priority.as_str());
         let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
         let due = some_if(tasks, |t| matches!(t.due, Due::At(_)), |t| t.due.parts().0);
         let delays = some_if(tasks, |t| matches!(t.due, Due::In(_)), |t| t.due.parts().1);

@@ -141,7 +141,8 @@ mod tests {
         let config = WorkerConfig { lease: Duration::from_secs(17), ..Default::default() };
         let error = config.check().unwrap_err().to_string();
         assert!(error.starts_with("TK010 invalid_lease: L >= (T + M) * (1 + drift)"), "{error}");
-        let config = WorkerConfig { heartbeat_period: Duration::from_secs(6), ..Default::default() };
+        let config =
+            WorkerConfig { heartbeat_period: Duration::from_secs(6), ..Default::default() };
         assert!(config.check().unwrap_err().to_string().contains("T >= 3 * HB"));
     }
 }

@@ -110,7 +110,8 @@ impl Controller {
         let mut loads = Vec::new();
         for (index, lambda) in lambdas.into_iter().enumerate() {
             let own = served.iter().filter(|one| one.lambda == lambda.name);
-            let timeout = own.clone().next().map_or(Duration::from_secs(300), |s| s.attempt_timeout);
+            let timeout =
+                own.clone().next().map_or(Duration::from_secs(300), |s| s.attempt_timeout);
             let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
             ids.sort();
             let first = queues.len();

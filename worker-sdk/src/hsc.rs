@@ -152,11 +152,7 @@ pub(crate) async fn start(
     let rows = client
         .query_typed(
             "select tuskline.start($1, $2, $3)",
-            &[
-                (&executor, Type::INT8),
-                (&tasks, Type::INT8_ARRAY),
-                (&fences, Type::INT8_ARRAY),
-            ],
+            &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)],
         )
         .await?;
     Ok(rows[0].get(0))

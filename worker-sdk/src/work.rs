@@ -1,15 +1,15 @@
 //! One claimed task on its way through the worker, and what comes of it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::json::clean;
 use crate::Outcome;
+use crate::json::clean;
 
 /// Longest error text kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 8192;
@@ -95,10 +95,9 @@ impl Finished {
         match outcome {
             Outcome::Success(None) => Self::new(work, None),
             Outcome::Success(Some(output)) => match keep(output) {
-                Ok(output) => Self::new(
-                    work,
-                    Some(Note { status: "success", output: Some(output), ..note }),
-                ),
+                Ok(output) => {
+                    Self::new(work, Some(Note { status: "success", output: Some(output), ..note }))
+                }
                 Err(reason) => Self::said(work, Outcome::fatal(reason), Some("output")),
             },
             Outcome::Retriable { after, reason } => Self::new(

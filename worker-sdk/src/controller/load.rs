@@ -33,7 +33,11 @@ impl Load {
 
     /// Free slots plus what they will have worked off within `buffer_target`.
     pub(super) fn target(&self, config: &WorkerConfig) -> usize {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let ahead = self.mean_s.map_or(0, |mean| {
             let soon = config.buffer_target.as_secs_f64() / mean.max(1e-7) * self.slots as f64;
             soon.min(config.max_buffer as f64) as usize

@@ -1,0 +1,131 @@
+//! Every accepted task is executed at least once, whoever dies on the way.
+
+use std::time::Duration;
+
+use crate::support::{Answer, Db, LEASE, refusal};
+
+#[tokio::test]
+async fn a_task_whose_worker_died_runs_again() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    let dead = db.hand("work").await;
+    let first = dead.take().await;
+    assert!(dead.start(&first).await);
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    let other = db.hand("work").await;
+    let second = other.take().await;
+    assert_eq!((second.id, second.attempt, second.crashes), (id, 1, 1));
+    assert!(second.fence > first.fence);
+    assert_eq!(other.succeed(&second).await, Answer::Accepted);
+}
+
+#[tokio::test]
+async fn a_claim_that_rolls_back_leaves_the_task_in_its_queue() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let mut hand = db.hand("work").await;
+    hand.client.batch_execute("begin").await.unwrap();
+    assert_eq!(hand.take().await.id, id);
+    hand.client.batch_execute("rollback").await.unwrap();
+    assert_eq!((db.status(id).await.as_str(), db.queued().await), ("enqueued", 1));
+    // As the end of its session does.
+    hand.client.batch_execute("begin").await.unwrap();
+    hand.take().await;
+    hand.client = db.connect().await;
+    db.until("select count(*) = 1 from tuskline.task where status = 'enqueued'").await;
+    assert_eq!(hand.take().await.id, id);
+}
+
+#[tokio::test]
+async fn a_result_that_rolls_back_leaves_the_task_with_its_worker() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    hand.client.batch_execute("begin").await.unwrap();
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+    hand.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.status(task.id).await, "claimed");
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+}
+
+#[tokio::test]
+async fn a_claim_without_an_answer_is_found_by_its_lease_and_given_back() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let lost = hand.claim(3).await;
+    let leases: Vec<i64> =
+        db.ask("select leases from tuskline.heartbeat($1)", &[&hand.executor]).await;
+    assert_eq!(leases, [lost[0].fence]);
+    let back: Vec<i64> =
+        db.ask("select tuskline.release_lease($1, $2)", &[&hand.executor, &leases[0]]).await;
+    assert_eq!(back.len(), 3);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+    assert!(hand.claim(3).await.iter().all(|task| (task.attempt, task.crashes) == (1, 0)));
+}
+
+#[tokio::test]
+async fn a_store_consumer_that_dies_half_way_loses_no_task() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule_in("work", Duration::from_secs(1)).await;
+    db.advance(Duration::from_secs(1)).await;
+    let consumer = db.connect().await;
+    consumer.batch_execute("begin; select tuskline.enqueue_due()").await.unwrap();
+    drop(consumer);
+    db.until("select count(*) = 0 from pg_locks where relation = 'tuskline.timer'::regclass").await;
+    assert_eq!((db.status(id).await.as_str(), db.timers().await), ("new", 1));
+    assert_eq!((db.enqueue_due().await, db.queued().await), (1, 1));
+}
+
+#[tokio::test]
+async fn what_a_worker_still_holds_at_its_orderly_end_is_rescued_at_once() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    hand.take().await;
+    assert_eq!(db.rescue().await, (0, 0, 0));
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    assert_eq!(db.status(id).await, "enqueued");
+    assert!(!hand.heartbeat().await);
+}
+
+#[tokio::test]
+async fn released_work_costs_neither_an_attempt_nor_a_crash() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let first = hand.take().await;
+    assert!(hand.release(&first).await);
+    let second = hand.take().await;
+    assert_eq!((second.id, second.attempt, second.crashes), (first.id, 1, 0));
+    assert_eq!(hand.succeed(&first).await, Answer::Refused);
+}
+
+#[tokio::test]
+async fn exchange_records_results_even_when_its_worker_may_claim_no_more() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let ids = db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    db.advance(LEASE).await;
+    let exchange = "select refused, alive, task_id from tuskline.exchange($1, array[$2]::bigint[], array[$3]::bigint[], null, array[$3]::bigint[], $4, '{0}', '{1}', '{1}')";
+    let row = hand
+        .client
+        .query_one(exchange, &[&hand.executor, &task.id, &task.fence, &vec![hand.queues[2]]])
+        .await
+        .unwrap_or_else(|error| panic!("{}", refusal(&error)));
+    assert!(row.get::<_, Vec<i64>>("refused").is_empty());
+    assert!(!row.get::<_, bool>("alive"));
+    assert_eq!(row.get::<_, Option<Vec<i64>>>("task_id"), None);
+    assert_eq!(
+        (db.status(ids[0]).await, db.status(ids[1]).await),
+        ("success".into(), "enqueued".into())
+    );
+}

@@ -1,0 +1,271 @@
+//! The specification: what every verb makes of a task in every state.
+//!
+//! The table is made by doing it. README.md and ARCHITECTURE.md show the same one.
+
+use crate::support::{Answer, Db, Hand, Task};
+
+/// The columns, in the order in which tasks are brought there: what is enqueued comes last, so that
+/// no claim on the way takes it.
+const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "enqueued"];
+const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
+
+/// The rows of the table, in the order of a task's life.
+const VERBS: [&str; 21] = [
+    "enqueue_due",
+    "claim",
+    "start",
+    "start, old fence",
+    "heartbeat",
+    "success",
+    "success, asked to stop",
+    "retriable",
+    "retriable, asked",
+    "retriable, last attempt",
+    "fatal",
+    "cancelled",
+    "the same result again",
+    "any result, old fence",
+    "release",
+    "release, old fence",
+    "rescue",
+    "rescue, third crash",
+    "rescue, asked to stop",
+    "cancel",
+    "rebuild_queues",
+];
+
+#[tokio::test]
+async fn every_verb_does_to_every_status_what_the_table_says() {
+    let mut lines = vec![
+        line("verb", &["new", "enqueued", "claimed", "processing", "retriable", "terminal"]),
+        format!(
+            "|{}|{}|",
+            "-".repeat(25),
+            [11, 11, 12, 12, 11, 10].map(|n| "-".repeat(n)).join("|")
+        ),
+    ];
+    for verb in VERBS {
+        let cells = row(verb).await;
+        lines.push(line(verb, &cells.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+    let table = lines.join("\n");
+    assert!(lines.iter().all(|line| line.len() <= 100));
+    insta::assert_snapshot!("matrix", table);
+}
+
+#[test]
+fn the_documents_show_the_table_of_the_snapshot() {
+    let snapshot = include_str!("snapshots/it__matrix__matrix.snap");
+    let table = snapshot.splitn(3, "---\n").nth(2).unwrap().trim();
+    for name in ["README.md", "ARCHITECTURE.md"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let Ok(text) = std::fs::read_to_string(path) else { continue };
+        let shown = text
+            .split_once("<!-- matrix -->")
+            .and_then(|(_, rest)| rest.split_once("<!-- /matrix -->"))
+            .unwrap_or_else(|| panic!("{name} has <!-- matrix --> and <!-- /matrix -->"));
+        assert_eq!(shown.0.trim(), table, "{name}: paste the table of the snapshot");
+    }
+}
+
+fn line(verb: &str, cells: &[&str]) -> String {
+    let widths = [9, 9, 10, 10, 9, 8];
+    let cells: Vec<_> =
+        cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+    format!("| {verb:<23} | {} |", cells.join(" | "))
+}
+
+/// A task in some state, and the executor that last held it.
+struct Staged {
+    status: &'static str,
+    task: Task,
+}
+
+/// One verb on one task of every status; the last cell is for every terminal status.
+async fn row(verb: &str) -> Vec<String> {
+    let db = Db::new().await;
+    db.pin().await;
+    db.define_with("work", "p_retry_base => '10 seconds'").await;
+    let hand = db.hand("work").await;
+    let mut staged = Vec::new();
+    for status in TERMINAL.iter().chain(&OPEN) {
+        staged.push(stage(&db, &hand, status).await);
+    }
+    prepare(verb, &db, &hand, &staged).await;
+    let lost = act(verb, &db, &hand, &staged).await;
+    let mut cells = Vec::new();
+    for (staged, lost) in staged.iter().zip(lost) {
+        cells.push(cell(&db, staged, lost).await);
+    }
+    let terminal: Vec<_> = cells.drain(..TERMINAL.len()).filter(|cell| !cell.is_empty()).collect();
+    assert!(terminal.iter().all(|cell| *cell == terminal[0]), "{verb}: terminal {terminal:?}");
+    cells.rotate_left(3);
+    cells.push(terminal[0].clone());
+    cells
+}
+
+/// What became of one task: a status, `-` for no change, `lost` for a refusal, blank for not asked.
+async fn cell(db: &Db, staged: &Staged, lost: Told) -> String {
+    let status = db.status(staged.task.id).await;
+    let changed = status != staged.status;
+    match lost {
+        Told::Lost if changed => panic!("told lost, and it went {} -> {status}", staged.status),
+        Told::Lost => "lost".to_owned(),
+        Told::Asked if !changed => "asked".to_owned(),
+        Told::NotDone => String::new(),
+        _ if !changed => "-".to_owned(),
+        _ => status.trim_end_matches("_failure").to_owned(),
+    }
+}
+
+/// What a verb answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Lost,
+    Asked,
+    /// The verb makes no sense here, or the answer is the row of another verb.
+    NotDone,
+}
+
+/// Takes a new task to a status, by verbs where there is one.
+async fn stage(db: &Db, hand: &Hand, status: &'static str) -> Staged {
+    let id = match status {
+        "new" => db.schedule_in("work", std::time::Duration::from_secs(60)).await,
+        _ => db.schedule("work").await,
+    };
+    let unclaimed = Task { id, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 };
+    if matches!(status, "new" | "enqueued") {
+        return Staged { status, task: unclaimed };
+    }
+    let task = hand.take().await;
+    assert_eq!(task.id, id);
+    match status {
+        "processing" => assert!(hand.start(&task).await),
+        "retriable_failure" => assert_eq!(hand.fail(&task).await, Answer::Accepted),
+        "success" => assert_eq!(hand.succeed(&task).await, Answer::Accepted),
+        "fatal_failure" => assert_eq!(hand.fail_for_good(&task).await, Answer::Accepted),
+        "cancelled" => assert_eq!(hand.stopped(&task).await, Answer::Accepted),
+        "dead" => {
+            last_attempt(db).await;
+            assert_eq!(hand.fail(&task).await, Answer::Accepted);
+        }
+        // No verb leads there yet.
+        "dropped" => {
+            db.run(&format!(
+                "update tuskline.task set status = 'dropped', next_trigger_at = null, finished_at = tuskline.clock() where id = {id}"
+            ))
+            .await;
+        }
+        _ => {}
+    }
+    assert_eq!(db.status(id).await, status);
+    Staged { status, task }
+}
+
+async fn last_attempt(db: &Db) {
+    db.run("update tuskline.task set attempt = 20 where status in ('claimed', 'processing')").await;
+}
+
+/// The circumstances that a row names, for tasks of every status alike.
+async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
+    let executor = hand.executor;
+    for Staged { task: Task { id, fence, .. }, status } in staged {
+        let lead = match verb {
+            "enqueue_due" => format!("insert into tuskline.timer values (tuskline.clock(), {id}) on conflict do nothing"),
+            "claim" if *status != "enqueued" => format!(
+                "insert into tuskline.queued (queue_id, task_id) select queue_id, {id} from tuskline.queue where priority = 'normal'"
+            ),
+            _ if verb.starts_with("rescue") => format!(
+                "insert into tuskline.lease values ({executor}, {fence}, array[{id}], tuskline.clock())
+                 on conflict (executor_id, lease_id) do update set task_ids = lease.task_ids || excluded.task_ids"
+            ),
+            _ => continue,
+        };
+        db.run(&lead).await;
+    }
+    if verb.contains("asked") {
+        db.run("insert into tuskline.cancellation (task_id, fence, requested_at) select id, fence, tuskline.clock() from tuskline.task").await;
+    }
+    match verb {
+        "retriable, last attempt" => last_attempt(db).await,
+        "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
+        "rebuild_queues" => db.run("delete from tuskline.boot; delete from tuskline.queued").await,
+        _ => {}
+    }
+    if verb == "enqueue_due" || verb.starts_with("rescue") {
+        db.advance(std::time::Duration::from_secs(60)).await;
+    }
+}
+
+/// Does what the row says to every task, and notes what it was told.
+async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
+    match verb {
+        "enqueue_due" => _ = db.enqueue_due().await,
+        "claim" => _ = hand.claim(100).await,
+        "heartbeat" => assert!(hand.heartbeat().await),
+        "rebuild_queues" => {
+            let tasks: i64 = db.one("select tasks from tuskline.rebuild_queues()").await;
+            assert_eq!((tasks, db.queued().await), (1, 1), "only what is enqueued");
+        }
+        _ if verb.starts_with("rescue") => _ = db.rescue().await,
+        _ => {
+            let mut told = Vec::new();
+            for one in staged {
+                told.push(act_on(verb, db, hand, one).await);
+            }
+            return told;
+        }
+    }
+    vec![Told::Nothing; staged.len()]
+}
+
+async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
+    let task = &staged.task;
+    let old = Task { fence: task.fence - 1, ..task.clone() };
+    let same = matches!(
+        (verb.split(',').next().unwrap(), staged.status),
+        ("success", "success")
+            | ("retriable", "retriable_failure" | "dead")
+            | ("fatal", "fatal_failure")
+            | ("cancelled", "cancelled")
+    );
+    let sent = match verb {
+        "start" => hand.start(task).await,
+        "start, old fence" => hand.start(&old).await,
+        "release" => hand.release(task).await,
+        "release, old fence" => hand.release(&old).await,
+        "cancel" => match db.cancel(task.id).await.as_str() {
+            "requested" => return Told::Asked,
+            said => said == "cancelled",
+        },
+        // Its own row, "the same result again".
+        _ if same => return Told::NotDone,
+        "success" | "success, asked to stop" => accepted(hand.succeed(task).await),
+        "retriable" | "retriable, asked" | "retriable, last attempt" => {
+            accepted(hand.fail(task).await)
+        }
+        "fatal" => accepted(hand.fail_for_good(task).await),
+        "cancelled" => accepted(hand.stopped(task).await),
+        "any result, old fence" => {
+            accepted(hand.succeed(&old).await)
+                || accepted(hand.succeed_with(&old, "1").await)
+                || accepted(hand.fail(&old).await)
+                || accepted(hand.fail_for_good(&old).await)
+                || accepted(hand.stopped(&old).await)
+        }
+        "the same result again" => match staged.status {
+            "success" => accepted(hand.succeed(task).await),
+            "retriable_failure" | "dead" => accepted(hand.fail(task).await),
+            "fatal_failure" => accepted(hand.fail_for_good(task).await),
+            "cancelled" => accepted(hand.stopped(task).await),
+            _ => return Told::NotDone,
+        },
+        other => panic!("no such row: {other}"),
+    };
+    if sent { Told::Nothing } else { Told::Lost }
+}
+
+fn accepted(answer: Answer) -> bool {
+    answer == Answer::Accepted
+}

@@ -1,0 +1,133 @@
+//! No task is executed by two workers at a time: the lease keeps others away, the fence keeps the
+//! one away who overslept.
+
+use std::time::Duration;
+
+use crate::support::{Answer, Db, LEASE};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn of_two_workers_one_gets_the_task() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let (one, two) = (db.hand("work").await, db.hand("work").await);
+    let (one, two) = tokio::join!(one.claim(1), two.claim(1));
+    assert_eq!(one.len() + two.len(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_worker_keeps_its_task_until_its_lease_ends_and_not_longer() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule("work").await;
+    let silent = db.hand("work").await;
+    silent.take().await;
+    db.advance(LEASE - MS).await;
+    assert_eq!(db.rescue().await, (0, 0, 0));
+    db.advance(MS).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_heartbeat_keeps_every_lease_of_its_worker() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    for _ in 0..5 {
+        db.advance(LEASE - MS).await;
+        assert!(hand.heartbeat().await);
+        assert_eq!(db.rescue().await, (0, 0, 0));
+    }
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+}
+
+#[tokio::test]
+async fn a_lease_claimed_late_protects_its_task_beyond_the_last_heartbeat() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    db.advance(LEASE - MS).await;
+    hand.take().await;
+    db.advance(LEASE - MS).await;
+    assert_eq!(db.rescue().await, (0, 0, 0), "the worker was alive when it claimed");
+    db.advance(MS).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+}
+
+#[tokio::test]
+async fn an_expired_worker_never_comes_back_though_nobody_rescued_its_task() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    db.advance(LEASE).await;
+    assert!(!hand.heartbeat().await);
+    assert!(!hand.start(&task).await);
+    let claim = hand.claim_by(&hand.client, 1, 0).await.unwrap();
+    assert!(!claim.get::<_, bool>("alive"));
+    assert_eq!(db.count("enqueued").await, 1);
+}
+
+#[tokio::test]
+async fn a_result_that_comes_late_but_before_rescue_stands() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    db.advance(LEASE).await;
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+    assert_eq!(db.rescue().await, (1, 0, 0), "the lease goes, the task stays");
+    assert_eq!(db.status(id).await, "success");
+}
+
+#[tokio::test]
+async fn a_task_in_its_queue_twice_is_claimed_once() {
+    let db = Db::with_lambda("work").await;
+    let ids = db.schedule_many("work", 2).await;
+    let again = "insert into tuskline.queued (queue_id, task_id) select queue_id, task_id from tuskline.queued";
+    db.run(again).await;
+    let (one, two) = (db.hand("work").await, db.hand("work").await);
+    // The first two rows and the third, a repetition of the first.
+    let first: Vec<_> = one.claim(3).await.iter().map(|task| task.id).collect();
+    assert_eq!(first, ids);
+    assert_eq!(two.claim(3).await, []);
+    assert_eq!(db.queued().await, 0);
+}
+
+#[tokio::test]
+async fn every_claim_has_a_higher_fence_than_any_before() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    let mut last = 0;
+    for _ in 0..5 {
+        let task = hand.take().await;
+        assert!(task.fence > last);
+        last = task.fence;
+        assert!(hand.release(&task).await);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_overslept_cannot_say_that_it_has_begun() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let old = slow.take().await;
+    db.advance(LEASE).await;
+    db.rescue().await;
+    let fast = db.hand("work").await;
+    let new = fast.take().await;
+    assert!(!slow.start(&old).await);
+    assert!(!fast.start(&old).await, "the fence, not only the executor, is out of date");
+    assert!(!slow.release(&old).await);
+    assert!(fast.start(&new).await);
+    assert_eq!(db.status(new.id).await, "processing");
+}

@@ -1,0 +1,191 @@
+//! A result counts under the fence of the current attempt; any other changes nothing, and says so.
+
+use crate::support::{Answer, Db, Hand, LEASE, Task};
+
+/// Everything that a result could change, for one task.
+async fn everything(db: &Db, id: i64) -> Vec<String> {
+    db.lines(&format!(
+        "select t.status, t.fence, t.attempt, t.crashes, t.next_trigger_at, t.finished_at,
+                (select count(*) from tuskline.timer where task_id = t.id) timers,
+                (select count(*) from tuskline.queued where task_id = t.id) queued,
+                (select count(*) from tuskline.task_failure where task_id = t.id) failures,
+                (select count(*) from tuskline.task_output where task_id = t.id) outputs,
+                (select count(*) from tuskline.lease where t.id = any (task_ids)) leases
+           from tuskline.task t where t.id = {id}"
+    ))
+    .await
+}
+
+/// Sends a result of every kind, each of which must be refused and change nothing.
+async fn check_refused(db: &Db, hand: &Hand, task: &Task) {
+    let before = everything(db, task.id).await;
+    assert_eq!(hand.succeed(task).await, Answer::Refused);
+    assert_eq!(hand.succeed_with(task, r#"{"late": true}"#).await, Answer::Refused);
+    assert_eq!(hand.fail(task).await, Answer::Refused);
+    assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
+    assert_eq!(hand.stopped(task).await, Answer::Refused);
+    assert_eq!(everything(db, task.id).await, before);
+}
+
+/// A worker, and a task that it held until its lease ended and rescue put it back.
+async fn overslept(db: &Db) -> (Hand, Task) {
+    db.pin().await;
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let old = slow.take().await;
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    (slow, old)
+}
+
+#[tokio::test]
+async fn a_late_result_after_reclaim_changes_nothing() {
+    let db = Db::with_lambda("work").await;
+    let (slow, old) = overslept(&db).await;
+    let fast = db.hand("work").await;
+    let new = fast.take().await;
+    check_refused(&db, &slow, &old).await;
+    assert!(fast.start(&new).await);
+    check_refused(&db, &slow, &old).await;
+    assert_eq!(fast.succeed(&new).await, Answer::Accepted);
+    assert_eq!(slow.fail(&old).await, Answer::Refused);
+    assert_eq!(db.status(new.id).await, "success");
+}
+
+#[tokio::test]
+async fn a_late_result_before_reclaim_changes_nothing() {
+    let db = Db::with_lambda("work").await;
+    let (slow, old) = overslept(&db).await;
+    check_refused(&db, &slow, &old).await;
+    assert_eq!(db.status(old.id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn a_result_under_a_fence_that_is_not_the_tasks_changes_nothing() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let (hand, other) = (db.hand("work").await, db.hand("work").await);
+    let task = hand.take().await;
+    for fence in [0, -1, task.fence - 1, task.fence + 1, i64::MAX] {
+        check_refused(&db, &other, &Task { fence, ..task.clone() }).await;
+        check_refused(&db, &hand, &Task { fence, ..task.clone() }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_for_a_task_that_was_never_claimed_or_is_not_there_changes_nothing() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let ids = [db.schedule("work").await, db.schedule_in("work", LEASE).await, 77, -1, i64::MAX];
+    for id in ids {
+        let task = Task { id, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 };
+        check_refused(&db, &hand, &task).await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_sent_twice_is_accepted_twice_and_counts_once() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 5).await;
+    let [success, output, retriable, fatal, stopped] = hand.claim(5).await.try_into().unwrap();
+    let mut before = Vec::new();
+    for time in 0..2 {
+        assert_eq!(hand.succeed(&success).await, Answer::Accepted);
+        assert_eq!(hand.succeed_with(&output, "[1]").await, Answer::Accepted);
+        assert_eq!(hand.fail(&retriable).await, Answer::Accepted);
+        assert_eq!(hand.fail_for_good(&fatal).await, Answer::Accepted);
+        assert_eq!(hand.stopped(&stopped).await, Answer::Accepted);
+        let mut now = Vec::new();
+        for task in [&success, &output, &retriable, &fatal, &stopped] {
+            now.extend(everything(&db, task.id).await);
+        }
+        if time == 1 {
+            assert_eq!(now, before);
+        }
+        before = now;
+    }
+}
+
+#[tokio::test]
+async fn another_result_for_a_finished_attempt_is_refused() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 4).await;
+    let [success, retriable, fatal, stopped] = hand.claim(4).await.try_into().unwrap();
+    hand.succeed(&success).await;
+    hand.fail(&retriable).await;
+    hand.fail_for_good(&fatal).await;
+    hand.stopped(&stopped).await;
+    for task in [&retriable, &fatal, &stopped] {
+        assert_eq!(hand.succeed(task).await, Answer::Refused);
+    }
+    for task in [&success, &fatal, &stopped] {
+        assert_eq!(hand.fail(task).await, Answer::Refused);
+    }
+    for task in [&success, &retriable, &stopped] {
+        assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
+    }
+    assert_eq!(db.status(retriable.id).await, "retriable_failure");
+}
+
+#[tokio::test]
+async fn one_stale_result_in_a_batch_is_refused_alone() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 6).await;
+    let mut plain = hand.claim(3).await;
+    plain[1].fence -= 1;
+    assert_eq!(hand.succeed_all(&plain).await, [plain[1].id]);
+    let noted = hand.claim(3).await;
+    let notes = format!(
+        r#"[{{"task": {}, "fence": {}, "status": "fatal_failure"}}, {{"task": {}, "fence": 1, "status": "success", "output": 1}}]"#,
+        noted[0].id, noted[0].fence, noted[1].id
+    );
+    let sql =
+        "select tuskline.set_results($1, array[$2]::bigint[], array[$3]::bigint[], $4::text::json)";
+    let refused: Vec<i64> =
+        db.ask(sql, &[&hand.executor, &noted[2].id, &noted[2].fence, &notes]).await;
+    assert_eq!(refused, [noted[1].id]);
+    let statuses: Vec<String> = db.all("select status::text from tuskline.task order by id").await;
+    assert_eq!(statuses, ["success", "claimed", "success", "fatal_failure", "claimed", "success"]);
+}
+
+#[tokio::test]
+async fn the_current_attempt_counts_though_an_old_one_speaks_in_the_same_batch() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 2).await;
+    for old in hand.claim(2).await {
+        assert!(hand.release(&old).await);
+        let new = hand.take().await;
+        assert_eq!((new.id, new.fence > old.fence), (old.id, true));
+        hand.succeed_all(&[new.clone(), old]).await;
+        assert_eq!(db.status(new.id).await, "success");
+    }
+    db.schedule_many("work", 2).await;
+    for old in hand.claim(2).await {
+        assert!(hand.release(&old).await);
+        let new = hand.take().await;
+        let note = |task: &Task, status| {
+            format!(r#"{{"task": {}, "fence": {}, "status": "{status}"}}"#, task.id, task.fence)
+        };
+        let notes = format!("[{}, {}]", note(&new, "fatal_failure"), note(&old, "success"));
+        let sql = "select tuskline.set_results($1, '{}', '{}', $2::text::json)";
+        db.ask::<Vec<i64>>(sql, &[&hand.executor, &notes]).await;
+        assert_eq!(db.status(new.id).await, "fatal_failure");
+    }
+}
+
+#[tokio::test]
+async fn nobody_ends_the_lease_of_another_worker() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let (hand, other) = (db.hand("work").await, db.hand("work").await);
+    let task = hand.take().await;
+    let end = "select tuskline.set_results($1, '{}', '{}', null, array[$2]::bigint[])";
+    db.ask::<Vec<i64>>(end, &[&other.executor, &task.fence]).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 1);
+    db.ask::<Vec<i64>>(end, &[&hand.executor, &task.fence]).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}

@@ -1,0 +1,57 @@
+//! One throw-away cluster per run, started by the first test that needs it.
+//!
+//! Every `#[tokio::test]` has a runtime of its own that ends with it, so the cluster is started by
+//! a thread with another one. It stays in a static; the embedded module stops the server and
+//! removes its directory when the process ends, however it ends.
+
+use std::sync::OnceLock;
+
+use tuskline::embedded::Cluster;
+
+use super::clock;
+
+/// The migrated database that tests clone.
+pub const TEMPLATE: &str = "tuskline_template";
+
+static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+
+/// The cluster of this run.
+pub fn shared() -> &'static Cluster {
+    CLUSTER.get_or_init(|| {
+        std::thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(start())
+        })
+        .join()
+        .expect("a cluster for the tests")
+    })
+}
+
+/// A cluster that a test may crash, with the template in it.
+pub async fn own_cluster() -> Cluster {
+    start().await
+}
+
+async fn start() -> Cluster {
+    let cluster = Cluster::temporary(settings()).await.unwrap();
+    cluster.create_database(TEMPLATE, None).await.unwrap();
+    let config = cluster.config(TEMPLATE);
+    tuskline::migrate::migrate(&config).await.unwrap();
+    clock::install(&config).await;
+    cluster
+}
+
+/// UTC for messages with a time in them; no autovacuum, which would join in at moments of its own;
+/// statistics of a backend are flushed by the tests that read them.
+fn settings() -> Vec<(String, String)> {
+    [
+        ("timezone", "UTC"),
+        ("autovacuum", "off"),
+        ("shared_buffers", "128MB"),
+        ("max_connections", "200"),
+        ("track_io_timing", "off"),
+        ("log_lock_waits", "on"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}

@@ -1,0 +1,207 @@
+//! A database of a test's own, and the verbs of services and operators on it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Client, Config, Error, NoTls};
+use tuskline::embedded::Cluster;
+
+use super::cluster::{TEMPLATE, shared};
+use super::{DEADLINE, within};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A database cloned from the migrated template, and a session on it.
+pub struct Db {
+    /// How to reach it.
+    pub config: Config,
+    /// The test's own session.
+    pub client: Client,
+}
+
+impl Db {
+    /// A fresh database in the cluster of this run.
+    pub async fn new() -> Self {
+        Self::in_cluster(shared()).await
+    }
+
+    /// A fresh database in which one lambda is defined, with the default settings.
+    pub async fn with_lambda(name: &str) -> Self {
+        let db = Self::new().await;
+        db.define(name).await;
+        db
+    }
+
+    /// A fresh database in a cluster of the test's own.
+    pub async fn in_cluster(cluster: &Cluster) -> Self {
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        cluster.create_database(&name, Some(TEMPLATE)).await.unwrap();
+        let config = cluster.config(&name);
+        let client = connect(&config).await;
+        Self { config, client }
+    }
+
+    /// Another session.
+    pub async fn connect(&self) -> Client {
+        connect(&self.config).await
+    }
+
+    /// A new session in place of one that was lost.
+    pub async fn reconnect(&mut self) {
+        self.client = connect(&self.config).await;
+    }
+
+    /// Runs statements that must succeed.
+    pub async fn run(&self, sql: &str) {
+        if let Err(error) = self.client.batch_execute(sql).await {
+            panic!("{}: {sql}", refusal(&error));
+        }
+    }
+
+    /// The only value of the only row.
+    pub async fn one<T: FromSqlOwned>(&self, sql: &str) -> T {
+        self.ask(sql, &[]).await
+    }
+
+    /// The only value of the only row of a query with parameters.
+    pub async fn ask<T: FromSqlOwned>(&self, sql: &str, with: &[&(dyn ToSql + Sync)]) -> T {
+        match self.client.query_one(sql, with).await {
+            Ok(row) => row.get(0),
+            Err(error) => panic!("{}: {sql}", refusal(&error)),
+        }
+    }
+
+    /// The first column of every row.
+    pub async fn all<T: FromSqlOwned>(&self, sql: &str) -> Vec<T> {
+        let rows = self.client.query(sql, &[]).await;
+        rows.unwrap_or_else(|error| panic!("{}: {sql}", refusal(&error)))
+            .iter()
+            .map(|row| row.get(0))
+            .collect()
+    }
+
+    /// Rows as lines of text, columns separated by ` | `, for snapshots.
+    pub async fn lines(&self, sql: &str) -> Vec<String> {
+        let wrapped = format!(
+            "select array_to_string(array(select coalesce(value, '-') from jsonb_each_text(to_jsonb(r))), ' | ') from ({sql}) r"
+        );
+        self.all(&wrapped).await
+    }
+
+    /// What a statement that must fail was told, as [`refusal`] writes it.
+    pub async fn refused(&self, sql: &str) -> String {
+        match self.client.batch_execute(sql).await {
+            Ok(()) => panic!("it was not refused: {sql}"),
+            Err(error) => refusal(&error),
+        }
+    }
+
+    /// Waits until a question is answered with true.
+    pub async fn until(&self, question: &str) {
+        let asking = async {
+            while !self.one::<bool>(question).await {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(DEADLINE, asking).await.is_err() {
+            panic!("it never became true: {question}");
+        }
+    }
+
+    /// Waits until the session with this number waits for a lock.
+    pub async fn until_blocked(&self, pid: i32) {
+        self.until(&format!("select cardinality(pg_blocking_pids({pid})) > 0")).await;
+    }
+
+    /// Defines a lambda with the default settings.
+    pub async fn define(&self, name: &str) {
+        let new: bool = self.ask("select tuskline.define_lambda($1)", &[&name]).await;
+        assert!(new);
+    }
+
+    /// Defines a lambda with settings in SQL, as `p_max_attempts => 3`.
+    pub async fn define_with(&self, name: &str, settings: &str) {
+        self.run(&format!("select tuskline.define_lambda('{name}', {settings})")).await;
+    }
+
+    /// Schedules a task that is due now.
+    pub async fn schedule(&self, lambda: &str) -> i64 {
+        self.ask("select tuskline.schedule($1)", &[&lambda]).await
+    }
+
+    /// Schedules a task that is due after a delay.
+    pub async fn schedule_in(&self, lambda: &str, delay: Duration) -> i64 {
+        self.ask(
+            "select tuskline.schedule($1, p_delay => $2::float8 * interval '1 second')",
+            &[&lambda, &delay.as_secs_f64()],
+        )
+        .await
+    }
+
+    /// Schedules tasks that are due now.
+    pub async fn schedule_many(&self, lambda: &str, count: i32) -> Vec<i64> {
+        let sql = "select tuskline.schedule_many(array_fill($1::text, array[$2::integer]))";
+        self.ask(sql, &[&lambda, &count]).await
+    }
+
+    /// Where a task stands.
+    pub async fn status(&self, id: i64) -> String {
+        self.ask("select status::text from tuskline.tasks where id = $1", &[&id]).await
+    }
+
+    /// How many tasks have a status.
+    pub async fn count(&self, status: &str) -> i64 {
+        self.ask("select count(*) from tuskline.tasks where status::text = $1", &[&status]).await
+    }
+
+    /// The number of the queue of a lambda's priority.
+    pub async fn queue(&self, lambda: &str, priority: &str) -> i32 {
+        self.ask(
+            "select queue_id from tuskline.queue where lambda = $1 and priority::text = $2",
+            &[&lambda, &priority],
+        )
+        .await
+    }
+
+    /// How many rows all the queues have.
+    pub async fn queued(&self) -> i64 {
+        self.one("select count(*) from tuskline.queued").await
+    }
+
+    /// How many timers there are.
+    pub async fn timers(&self) -> i64 {
+        self.one("select count(*) from tuskline.timer").await
+    }
+
+    /// The store consumer's verb, once; how many tasks it moved.
+    pub async fn enqueue_due(&self) -> i32 {
+        self.one("select moved from tuskline.enqueue_due()").await
+    }
+
+    /// The store consumer's second verb, once: leases, rescued and buried.
+    pub async fn rescue(&self) -> (i32, i32, i32) {
+        let row = self.client.query_one("select * from tuskline.rescue()", &[]).await.unwrap();
+        (row.get(0), row.get(1), row.get(2))
+    }
+
+    /// The operator's cancel: cancelled, requested, too_late or unknown.
+    pub async fn cancel(&self, id: i64) -> String {
+        self.ask("select tuskline.cancel($1)", &[&id]).await
+    }
+}
+
+/// An error as the caller sees it: code, message and hint; what is not the server's as it is.
+pub fn refusal(error: &Error) -> String {
+    let Some(said) = error.as_db_error() else { return error.to_string() };
+    let hint = said.hint().map(|hint| format!(" [{hint}]")).unwrap_or_default();
+    format!("{}: {}{hint}", said.code().code(), said.message())
+}
+
+async fn connect(config: &Config) -> Client {
+    let (client, connection) = within(config.connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    // A test that forgets a lock gets an error, not silence.
+    client.batch_execute("set statement_timeout = '15s'").await.unwrap();
+    client
+}

@@ -1,0 +1,25 @@
+//! What the tests stand on: a database of their own, a clock they turn, hands that work by SQL.
+
+// The file of a guarantee takes what it needs.
+#![allow(dead_code, unused_imports)]
+
+mod clock;
+mod cluster;
+mod db;
+mod ear;
+mod hand;
+
+use std::time::Duration;
+
+pub use cluster::own_cluster;
+pub use db::{Db, refusal};
+pub use ear::Ear;
+pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};
+
+/// Longest wait for anything in a test.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The result of something that must come; a test fails rather than hang.
+pub async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, what).await.expect("it came within the deadline")
+}
