@@ -12,6 +12,9 @@ pub struct StoreConsumerOptions {
     pub batch: u32,
     /// Expired leases looked at per transaction. 100: a lease may hold thousands of tasks.
     pub rescue_batch: u32,
+    /// Shortest time between two looks for expired leases. 250 ms: they end by the second, and laps
+    /// follow each other by milliseconds when timers are dense.
+    pub rescue_every: Duration,
     /// Longest nap, which is the safety poll. 1 s: without any notification every timer that was
     /// inserted during a nap is found within it, well inside the 5 s of the paper.
     pub longest_nap: Duration,
@@ -37,6 +40,7 @@ impl Default for StoreConsumerOptions {
         Self {
             batch: 1_000,
             rescue_batch: 100,
+            rescue_every: Duration::from_millis(250),
             longest_nap: Duration::from_secs(1),
             longest_deaf_nap: Duration::from_millis(200),
             busy_nap: Duration::from_millis(20),

@@ -7,6 +7,8 @@
 //! Must never: take a lock that makes scheduling or claiming wait behind somebody's long reader.
 
 mod retirement;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -107,12 +107,15 @@ pub async fn run(
     let told_to_stop = async {
         match listener {
             Some(listener) => health::serve(listener, config, shutdown.clone()).await,
-            None => Ok(shutdown.cancelled().await),
+            None => {
+                shutdown.cancelled().await;
+                Ok(())
+            }
         }
     };
     tokio::select! {
         stopped = told_to_stop => stopped.map_err(Error::Health)?,
-        Some(_) = roles.join_next(), if !shutdown.is_cancelled() => return Err(Error::RoleEnded),
+        Some(_) = roles.join_next() => if !shutdown.is_cancelled() { return Err(Error::RoleEnded) },
     }
     while roles.join_next().await.is_some() {}
     Ok(())

@@ -71,6 +71,7 @@ struct StoreConsumer<'o> {
     hears: bool,
     mark: TimerMark,
     check_rebuilt_at: Instant,
+    rescue_at: Instant,
 }
 
 /// What a lap leaves to do until the next.
@@ -89,11 +90,13 @@ impl<'o> StoreConsumer<'o> {
         let bell = Session::listening(config, "store-consumer bell", TIMER_CHANNEL).await?;
         let hears = bell.hears(&verbs, TIMER_CHANNEL, ECHO_DEADLINE).await?;
         if !hears {
+            bell.stop_listening().await?;
             tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
         }
         let mark = TimerMark::new(options.sweep_every, options.mark_margin);
-        let check_rebuilt_at = Instant::now() + options.rebuild_check_every;
-        Ok(Self { options, verbs, bell, hears, mark, check_rebuilt_at })
+        let rescue_at = Instant::now();
+        let check_rebuilt_at = rescue_at + options.rebuild_check_every;
+        Ok(Self { options, verbs, bell, hears, mark, check_rebuilt_at, rescue_at })
     }
 
     /// One look at everything that may be due; says how long to sleep.
@@ -127,7 +130,11 @@ impl<'o> StoreConsumer<'o> {
         }
     }
 
-    async fn rescue(&self) -> Result<(), Lost> {
+    async fn rescue(&mut self) -> Result<(), Lost> {
+        if Instant::now() < self.rescue_at {
+            return Ok(());
+        }
+        self.rescue_at = Instant::now() + self.options.rescue_every;
         loop {
             let call = store::rescue(self.verbs.client(), self.options.rescue_batch).await?;
             if call.tasks + call.buried > 0 {

@@ -60,7 +60,7 @@ fn parse(url: &str) -> Result<Config> {
 
 fn none() -> anyhow::Error {
     Failed {
-        message: "no database: give --database-url or set TUSKLINE_DATABASE_URL".to_owned(),
+        what: "no database: give --database-url or set TUSKLINE_DATABASE_URL".to_owned(),
         hint: Some(
             "`tuskline dev` starts a private PostgreSQL, which other commands then find".to_owned(),
         ),

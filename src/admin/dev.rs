@@ -31,7 +31,9 @@ pub struct DevArgs {
 
 pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Outcome {
     let data_dir = args.data_dir.unwrap_or_else(embedded::default_data_dir);
-    let options = embedded::Options { tcp_port: args.port, ..embedded::Options::durable(data_dir) };
+    let settings = vec![("idle_in_transaction_session_timeout".to_owned(), "5min".to_owned())];
+    let durable = embedded::Options::durable(data_dir);
+    let options = embedded::Options { tcp_port: args.port, settings, ..durable };
     let mut cluster = Cluster::start(options).await?;
     let served = serve_on(global, &cluster, args.listen, end).await;
     let stopped = cluster.stop(Stop::Fast).await;

@@ -50,7 +50,7 @@ impl Finding {
 
 pub async fn run(global: &Global) -> Outcome {
     let config = database::find(global)?;
-    let session = Session::open(&config, "doctor", Deadlines::USUAL).await?;
+    let session = Session::plain(&config, "doctor").await?;
     let mut findings = vec![Finding::ok("connection", database::shown(&config))];
     findings.extend(examine(&config, &session).await?);
     put(global, &findings)?;

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::output;
+use crate::serve;
 use crate::session::Told;
 
 /// The call was wrong in a way that clap cannot see.
@@ -17,22 +18,22 @@ pub struct WrongCall(pub String);
 
 /// It failed, and something can be done about it.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[error("{what}")]
 pub struct Failed {
     /// What happened.
-    pub message: String,
+    pub what: String,
     /// What to do.
     pub hint: Option<String>,
 }
 
 /// It failed, without advice.
-pub fn failed(message: impl Into<String>) -> anyhow::Error {
-    Failed { message: message.into(), hint: None }.into()
+pub fn failed(what: impl Into<String>) -> anyhow::Error {
+    Failed { what: what.into(), hint: None }.into()
 }
 
 /// What is said of an error.
 struct Report {
-    message: String,
+    what: String,
     hint: Option<String>,
     code: u8,
 }
@@ -40,11 +41,11 @@ struct Report {
 /// Tells an error on standard error, and gives the exit code.
 pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let report = in_words(error);
-    let message = output::clean(&report.message);
+    let what = output::clean(&report.what);
     if json {
-        eprintln!("{}", json!({"error": message, "hint": report.hint}));
+        eprintln!("{}", json!({"error": what, "hint": report.hint}));
     } else {
-        eprintln!("error: {message}");
+        eprintln!("error: {what}");
         if let Some(hint) = report.hint {
             eprintln!("hint: {}", output::clean(&hint));
         }
@@ -54,10 +55,14 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
 
 fn in_words(error: &anyhow::Error) -> Report {
     if let Some(wrong) = error.downcast_ref::<WrongCall>() {
-        return Report { message: wrong.0.clone(), hint: None, code: 2 };
+        return Report { what: wrong.0.clone(), hint: None, code: 2 };
     }
-    if let Some(Failed { message, hint }) = error.downcast_ref::<Failed>() {
-        return Report { message: message.clone(), hint: hint.clone(), code: 1 };
+    if let Some(Failed { what, hint }) = error.downcast_ref::<Failed>() {
+        return Report { what: what.clone(), hint: hint.clone(), code: 1 };
+    }
+    if let Some(serve::Error::Listen { .. }) = error.downcast_ref() {
+        let hint = Some("another process may use this port: give another with --listen".to_owned());
+        return Report { what: error.to_string(), hint, code: 1 };
     }
     let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
     match of_database {
@@ -66,7 +71,7 @@ fn in_words(error: &anyhow::Error) -> Report {
             None => of_connection(cause),
         },
         None => Report {
-            message: Told::<dyn std::error::Error>(error.as_ref()).to_string(),
+            what: Told::<dyn std::error::Error>(error.as_ref()).to_string(),
             hint: None,
             code: 1,
         },
@@ -78,7 +83,7 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
     let code = said.code().code();
     if code.starts_with("TK") {
         let hint = said.hint().map(str::to_owned);
-        return Report { message: said.message().to_owned(), hint, code: 2 };
+        return Report { what: said.message().to_owned(), hint, code: 2 };
     }
     let advice = match said.code() {
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
@@ -104,7 +109,7 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
     let wrapped = outermost.contains(": db error") || outermost == "db error";
     let context = wrapped.then(|| outermost.trim_end_matches("db error").to_owned());
     Report {
-        message: format!("{}{} ({code})", context.unwrap_or_default(), said.message()),
+        what: format!("{}{} ({code})", context.unwrap_or_default(), said.message()),
         hint: advice.map(str::to_owned).or_else(|| said.hint().map(str::to_owned)),
         code: 1,
     }
@@ -120,5 +125,5 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };
-    Report { message: told, hint: Some(hint.to_owned()), code: 1 }
+    Report { what: told, hint: Some(hint.to_owned()), code: 1 }
 }

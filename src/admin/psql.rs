@@ -84,6 +84,6 @@ fn program() -> Result<PathBuf> {
     let beside_server = || Some(crate::embedded::Binaries::find().ok()?.dir.join("psql"));
     on_path.or_else(beside_server).filter(|psql| psql.is_file()).ok_or_else(|| {
         let hint = Some("install PostgreSQL's client programs".to_owned());
-        Failed { message: "psql is not installed".to_owned(), hint }.into()
+        Failed { what: "psql is not installed".to_owned(), hint }.into()
     })
 }

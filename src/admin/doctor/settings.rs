@@ -72,17 +72,13 @@ const RULES: [Rule; 9] = [
     },
 ];
 
-/// One line for each rule; the value as `show` prints it.
+/// One line for each rule; the value as `show` prints it. On a session without settings of ours.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
-    // Our own session sets some of these: what counts is what other sessions get.
-    let question = "select name, reset_val, current_setting(name) from pg_settings";
+    let question = "select name, setting, current_setting(name) from pg_settings";
     let rows = client.query_typed(question, &[]).await?;
     let find = |rule: &Rule| {
         let row = rows.iter().find(|row| row.get::<_, &str>(0) == rule.setting)?;
-        let reset: &str = row.get(1);
-        let shown: &str = row.get(2);
-        let shown = if reset == "0" { reset } else { shown };
-        Some(found(rule, reset, shown))
+        Some(found(rule, row.get(1), row.get(2)))
     };
     Ok(RULES.iter().filter_map(find).collect())
 }
