@@ -5,12 +5,14 @@
 //! wrote down themselves and from a checksum pass of its own, never from the database under test
 //! alone; nothing it started is left running. Must never: report success it has not verified.
 
+mod accounts;
 mod checksum;
 mod files;
 mod progress;
 mod record;
 mod report;
 mod run;
+mod schedule;
 mod verdict;
 mod worker;
 

@@ -1,31 +1,24 @@
 //! The course of the demo: start everything, schedule, kill, wait for the end, judge.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::{NewTask, Priority};
 
+use super::accounts::{Run, settle};
 use super::progress::{Counts, Progress};
-use super::record::{self, monotonic_ns};
+use super::record::monotonic_ns;
 use super::report::Report;
-use super::verdict::{Testimony, judge, percentiles};
 use super::worker::LAMBDA;
-use super::{checksum, files};
+use super::{files, schedule};
 use crate::embedded::{self, Cluster, Stop};
 use crate::{migrate, serve};
 
 /// Database of the demo in the embedded cluster; made anew each time.
 pub const DATABASE: &str = "tuskline_demo";
-/// One file in so many is scheduled for a few seconds later.
-const LATER_ONE_IN: usize = 10;
-/// Tasks per schedule_many.
-const BATCH: usize = 500;
 /// A run that has not ended after this has failed.
 const RUN_LIMIT: Duration = Duration::from_secs(600);
 
@@ -167,7 +160,7 @@ impl Stage {
         let began = Instant::now();
         let total = files.len() as u64;
         let mut progress = Progress::new(total, self.quiet);
-        let ids = schedule(&self.scheduler, files).await?;
+        let ids = schedule::all(&self.scheduler, files).await?;
         let counts = loop {
             let counts = Counts::read(&self.client).await?;
             progress.show(&counts);
@@ -184,7 +177,8 @@ impl Stage {
         let seconds = began.elapsed().as_secs_f64();
         progress.done();
         self.end_workers()?;
-        self.report(&ids, files, &counts, seconds, left_out).await
+        let run = Run { ids: &ids, files, counts: &counts, seconds, left_out, killed: self.killed };
+        settle(&self.client, &self.gone, &run).await
     }
 
     /// SIGKILL, no warning, in the middle of its tasks.
@@ -227,64 +221,6 @@ impl Stage {
         Ok(())
     }
 
-    async fn report(
-        &self,
-        ids: &[i64],
-        files: &[PathBuf],
-        counts: &Counts,
-        seconds: f64,
-        left_out: u64,
-    ) -> anyhow::Result<Report> {
-        let mut testimonies = Vec::new();
-        for (record, gone_ns) in &self.gone {
-            let lines = record::read(record).unwrap_or_default();
-            testimonies.push(Testimony { lines, gone_ns: *gone_ns });
-        }
-        let verdict = judge(&testimonies);
-        let ended = read_ends(&self.client).await?;
-        let (mut lost, mut verified, mut wrong) = (0, 0, 0);
-        let mut latencies_ms = Vec::with_capacity(ids.len());
-        for (id, path) in ids.iter().zip(files) {
-            let Some(end) = ended.get(id) else {
-                lost += 1;
-                continue;
-            };
-            let witnessed = match end.succeeded {
-                true => verdict.succeeded.contains(id),
-                false => verdict.ended.contains(id),
-            };
-            lost += u64::from(!witnessed);
-            if end.succeeded {
-                let (sha256, _) = checksum::of_file(path, || true).unwrap_or_default();
-                match end.sha256.as_deref() == Some(sha256.as_str()) {
-                    true => verified += 1,
-                    false => wrong += 1,
-                }
-            }
-            if let Some(start_us) = verdict.first_start_us.get(id) {
-                #[allow(clippy::cast_precision_loss)]
-                latencies_ms.push((start_us - end.due_us) as f64 / 1000.0);
-            }
-        }
-        #[allow(clippy::cast_precision_loss)]
-        Ok(Report {
-            scheduled: ids.len() as u64,
-            succeeded: counts.succeeded,
-            dead: counts.dead,
-            lost,
-            overlaps: verdict.overlaps,
-            killed_workers: self.killed,
-            rescued: counts.rescued,
-            retried: counts.retried,
-            checksums_verified: verified,
-            checksums_wrong: wrong,
-            left_out,
-            seconds,
-            tasks_per_s: ids.len() as f64 / seconds,
-            start_latency_ms: percentiles(latencies_ms),
-        })
-    }
-
     /// Ends what still runs.
     async fn strike(mut self) {
         for worker in &mut self.workers {
@@ -294,58 +230,6 @@ impl Stage {
         self.stop_serving.cancel();
         let _ = tokio::time::timeout(Duration::from_secs(10), &mut self.serving).await;
     }
-}
-
-/// How a task ended, as the database has it.
-struct End {
-    succeeded: bool,
-    sha256: Option<String>,
-    due_us: i64,
-}
-
-async fn read_ends(client: &Client) -> anyhow::Result<HashMap<i64, End>> {
-    let rows = client
-        .query(
-            "select t.id, t.status = 'success', o.output->>'sha256', t.due_at \
-             from tuskline.tasks t left join tuskline.task_output o on o.task_id = t.id \
-             where t.status in ('success', 'dead', 'fatal_failure', 'cancelled', 'dropped')",
-            &[],
-        )
-        .await?;
-    Ok(rows
-        .iter()
-        .map(|row| {
-            let due: chrono::DateTime<chrono::Utc> = row.get(3);
-            let end =
-                End { succeeded: row.get(1), sha256: row.get(2), due_us: due.timestamp_micros() };
-            (row.get(0), end)
-        })
-        .collect())
-}
-
-/// One task per file; every tenth is due two to four seconds later, and some go first.
-async fn schedule(client: &tuskline_sdk::Client, files: &[PathBuf]) -> anyhow::Result<Vec<i64>> {
-    let mut ids = Vec::with_capacity(files.len());
-    for (batch, paths) in files.chunks(BATCH).enumerate() {
-        let tasks: Vec<NewTask> = paths
-            .iter()
-            .enumerate()
-            .map(|(at, path)| new_task(batch * BATCH + at, path))
-            .collect::<anyhow::Result<_>>()?;
-        ids.extend(client.schedule_many(&tasks).await?.iter().map(|id| id.0));
-    }
-    Ok(ids)
-}
-
-fn new_task(number: usize, path: &Path) -> anyhow::Result<NewTask> {
-    let mut task = NewTask::new(LAMBDA, &json!({ "path": path }))?;
-    if number % LATER_ONE_IN == 0 {
-        let later_ms = 2000 + (number as u64 * 37) % 2000;
-        task = task.after(Duration::from_millis(later_ms)).collection("later")?;
-    } else if number % 7 == 0 {
-        task = task.priority(Priority::High);
-    }
-    Ok(task)
 }
 
 async fn drop_database(cluster: &Cluster) -> anyhow::Result<()> {

@@ -129,7 +129,9 @@ async fn send(cluster: &Cluster, options: &Options, epoch: Instant) -> anyhow::R
             let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
             tokio::spawn(connection);
             let insert = client
-                .prepare("insert into tuskline.task (lambda, payload) values ('noop', $1::text::json)")
+                .prepare(
+                    "insert into tuskline.task (lambda, payload) values ('noop', $1::text::json)",
+                )
                 .await?;
             let mut beat = tokio::time::interval_at(
                 tokio::time::Instant::now() + gap.mul_f64(number as f64 / connections),

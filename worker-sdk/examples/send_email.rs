@@ -58,7 +58,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let status = client.status(id).await?.ok_or("the task is gone")?;
             if status.status.is_terminal() {
                 let said = status.error.unwrap_or_else(|| format!("{:?}", status.output));
-                println!("task {id}: {} after {} attempt(s): {said}", status.status, status.attempt);
+                println!(
+                    "task {id}: {} after {} attempt(s): {said}",
+                    status.status, status.attempt
+                );
                 assert!(matches!(status.status, Status::Success | Status::FatalFailure));
                 break;
             }

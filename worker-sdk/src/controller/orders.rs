@@ -18,14 +18,14 @@ pub(crate) struct Order {
 }
 
 enum Decision {
-    Go(Order),
+    Go(Box<Order>),
     Wait(Option<Instant>),
     End,
 }
 
 impl Controller {
     /// Waits until there is something to exchange; `None`: drained.
-    pub(crate) async fn next_order(&self) -> Option<Order> {
+    pub(crate) async fn next_order(&self) -> Option<Box<Order>> {
         loop {
             let notified = self.lanes.notified();
             tokio::pin!(notified);
@@ -56,7 +56,7 @@ impl Controller {
             if state.results.len() >= self.config.max_batch || state.queues.iter().any(|q| q.deep) {
                 self.lanes.notify_one();
             }
-            return Decision::Go(order);
+            return Decision::Go(Box::new(order));
         }
         if state.draining && state.running.is_empty() && state.results.is_empty() {
             self.quiet.notify_waiters();
