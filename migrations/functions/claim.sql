@@ -21,6 +21,7 @@ declare
   v_expires timestamptz;
   v_ids     bigint[] := '{}';
   v_index   smallint[] := '{}';
+  v_free    bigint[];
   p         record;
 begin
   select v_now + e.lease into v_expires from tuskline.executor e
@@ -51,9 +52,9 @@ begin
   begin
     select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
   exception when lock_not_available then
+    v_free := tuskline.put_back_locked(v_ids);
     select array_agg(s.id), array_agg(s.index) into v_ids, v_index
-      from unnest(v_ids, v_index) as s (id, index)
-     where s.id = any (tuskline.put_back_locked(v_ids));
+      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_free);
     select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
   end;
   task_id := p.task_id; queue_index := p.queue_index; attempt := p.attempt; crashes := p.crashes;

@@ -23,7 +23,8 @@ begin
             from tuskline.timer where due > v_mark and due <= v_now
            order by due, task_id limit p_limit for update skip locked) d;
   moved := coalesce(cardinality(v_ids), 0);
-  looked_until := case when moved < p_limit then v_now else v_last end;
+  -- Others may be due at the same instant as the last one within the limit.
+  looked_until := case when moved < p_limit then v_now else v_last - interval '1 microsecond' end;
   if moved = 0 then
     snapshot_xmin := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     snapshot_xmax := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;

@@ -1,9 +1,12 @@
 -- refuse: every mistake of a caller ends here, in one form: class TK, a stable name, one line.
 create or replace function tuskline.refuse(p_code text, p_text text, p_hint text default null)
 returns void language plpgsql immutable as $$
+declare
+  -- What was got may hold line breaks; the message is one line all the same.
+  v_text text := p_code || ' ' || regexp_replace(p_text, '[[:cntrl:]]', '?', 'g');
 begin
-  if p_hint is null then raise exception using errcode = p_code, message = p_code || ' ' || p_text; end if;
-  raise exception using errcode = p_code, message = p_code || ' ' || p_text, hint = p_hint;
+  if p_hint is null then raise exception using errcode = p_code, message = v_text; end if;
+  raise exception using errcode = p_code, message = v_text, hint = p_hint;
 end $$;
 comment on function tuskline.refuse(text, text, text) is
   'Raises a caller''s mistake under its TK code, as "TK001 stable_name: field, limit, what was got".';

@@ -30,7 +30,7 @@ begin
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(t.lambda, 80), p_where),
       'define it: select tuskline.define_lambda(''...'')');
   elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.finished_at is not null or t.started_at is not null
-     or t.status not in ('new', 'enqueued') or (t.status = 'new' and t.next_trigger_at is null) then
+     or t.status not in ('new', 'enqueued') or (t.status = 'new' and t.next_trigger_at is distinct from t.scheduled_at) then
     perform tuskline.refuse('TK008', format('invalid_status: a task is born new or enqueued and unclaimed, got %s%s', t.status, p_where),
       'insert lambda, payload, priority, collection and scheduled_at only');
   elsif t.collection !~ '^[a-z][a-z0-9_]{0,62}$' then

@@ -25,7 +25,7 @@ begin
             from unnest(p_tasks, p_fences) as u (id, fence)
           union all
           select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
-            from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)) r;
+            from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)) r;
   select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
   with u as (
     update tuskline.task t
@@ -56,6 +56,16 @@ begin
       where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead')));
 end $$;
 comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
+
+-- storable: a NUL or half a surrogate pair in one error text would make the server refuse the whole
+-- batch, again and again. JSON has them as escapes only; an even number of backslashes may precede.
+create or replace function tuskline.storable(p_notes json) returns json language sql immutable as $$
+  select case when p_notes::text !~* '\\u(0000|d[89a-f])' then p_notes else
+    regexp_replace(regexp_replace(p_notes::text,
+      '(?<!\\)((?:\\\\)*)(?:\\u0000|\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2}))', '\1\\ufffd', 'gi'),
+      '(?<!\\)(?<!\\ud[89ab][0-9a-f]{2})((?:\\\\)*)\\ud[c-f][0-9a-f]{2}', '\1\\ufffd', 'gi')::json end
+$$;
+comment on function tuskline.storable(json) is 'Notes with U+FFFD in place of what PostgreSQL cannot store in text.';
 
 create or replace function tuskline.backoff(p_attempt smallint, p_base interval, p_cap interval, p_after_ms bigint)
 returns interval language sql volatile as $$

@@ -7,7 +7,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod at_least_once;
+mod cancel;
+mod due_times;
 mod matrix;
 mod no_concurrent_execution;
+mod retries;
+mod scheduling;
 mod stale_results;
 mod support;

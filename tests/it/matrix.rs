@@ -44,8 +44,11 @@ async fn every_verb_does_to_every_status_what_the_table_says() {
             [11, 11, 12, 12, 11, 10].map(|n| "-".repeat(n)).join("|")
         ),
     ];
+    let db = Db::new().await;
+    db.pin().await;
+    db.define_with("work", "p_retry_base => '10 seconds'").await;
     for verb in VERBS {
-        let cells = row(verb).await;
+        let cells = row(&db, verb).await;
         lines.push(line(verb, &cells.iter().map(String::as_str).collect::<Vec<_>>()));
     }
     let table = lines.join("\n");
@@ -82,20 +85,18 @@ struct Staged {
 }
 
 /// One verb on one task of every status; the last cell is for every terminal status.
-async fn row(verb: &str) -> Vec<String> {
-    let db = Db::new().await;
-    db.pin().await;
-    db.define_with("work", "p_retry_base => '10 seconds'").await;
+async fn row(db: &Db, verb: &str) -> Vec<String> {
+    db.empty().await;
     let hand = db.hand("work").await;
     let mut staged = Vec::new();
     for status in TERMINAL.iter().chain(&OPEN) {
-        staged.push(stage(&db, &hand, status).await);
+        staged.push(stage(db, &hand, status).await);
     }
-    prepare(verb, &db, &hand, &staged).await;
-    let lost = act(verb, &db, &hand, &staged).await;
+    prepare(verb, db, &hand, &staged).await;
+    let lost = act(verb, db, &hand, &staged).await;
     let mut cells = Vec::new();
     for (staged, lost) in staged.iter().zip(lost) {
-        cells.push(cell(&db, staged, lost).await);
+        cells.push(cell(db, staged, lost).await);
     }
     let terminal: Vec<_> = cells.drain(..TERMINAL.len()).filter(|cell| !cell.is_empty()).collect();
     assert!(terminal.iter().all(|cell| *cell == terminal[0]), "{verb}: terminal {terminal:?}");

@@ -84,7 +84,7 @@ impl Db {
     /// Rows as lines of text, columns separated by ` | `, for snapshots.
     pub async fn lines(&self, sql: &str) -> Vec<String> {
         let wrapped = format!(
-            "select array_to_string(array(select coalesce(value, '-') from jsonb_each_text(to_jsonb(r))), ' | ') from ({sql}) r"
+            "select array_to_string(array(select coalesce(value, '-') from json_each_text(to_json(r))), ' | ') from ({sql}) r"
         );
         self.all(&wrapped).await
     }
@@ -112,6 +112,15 @@ impl Db {
     /// Waits until the session with this number waits for a lock.
     pub async fn until_blocked(&self, pid: i32) {
         self.until(&format!("select cardinality(pg_blocking_pids({pid})) > 0")).await;
+    }
+
+    /// Deletes every task with all that belongs to it, for tests of many rounds.
+    pub async fn empty(&self) {
+        for table in
+            ["task", "queued", "timer", "lease", "cancellation", "task_failure", "task_output"]
+        {
+            self.run(&format!("delete from tuskline.{table}")).await;
+        }
     }
 
     /// Defines a lambda with the default settings.

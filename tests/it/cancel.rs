@@ -1,0 +1,143 @@
+//! A task that waits is cancelled at once; one that a worker holds is asked to stop.
+
+use std::time::Duration;
+
+use crate::support::{Answer, Db, LEASE, Task};
+
+#[tokio::test]
+async fn a_task_that_waits_is_cancelled_with_its_timer() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let later = db.schedule_in("work", LEASE).await;
+    let failed = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    hand.fail(&hand.take().await).await;
+    assert_eq!(db.timers().await, 2);
+    for id in [later, failed] {
+        assert_eq!(db.cancel(id).await, "cancelled");
+        assert_eq!(db.status(id).await, "cancelled");
+    }
+    assert_eq!(db.timers().await, 0);
+    let ended: Vec<bool> = db
+        .all("select finished_at = tuskline.clock() and next_trigger_at is null from tuskline.task")
+        .await;
+    assert_eq!(ended, [true, true]);
+}
+
+#[tokio::test]
+async fn the_queue_row_of_a_cancelled_task_is_skipped_and_removed() {
+    let db = Db::with_lambda("work").await;
+    let ids = db.schedule_many("work", 3).await;
+    assert_eq!(db.cancel(ids[1]).await, "cancelled");
+    assert_eq!(db.queued().await, 3);
+    let claimed: Vec<_> =
+        db.hand("work").await.claim(10).await.iter().map(|task| task.id).collect();
+    assert_eq!(claimed, [ids[0], ids[2]]);
+    assert_eq!(db.queued().await, 0);
+}
+
+/// A worker's task, cancelled while it was held.
+async fn asked_to_stop(db: &Db, begun: bool) -> (crate::support::Hand, Task) {
+    db.pin().await;
+    let id = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    if begun {
+        assert!(hand.start(&task).await);
+    }
+    assert_eq!(db.cancel(id).await, "requested");
+    (hand, task)
+}
+
+#[tokio::test]
+async fn a_worker_hears_of_it_at_once_and_with_every_heartbeat() {
+    for begun in [false, true] {
+        let db = Db::with_lambda("work").await;
+        let mut ear = db.ear(&["tuskline_executor_1"]).await;
+        let (hand, task) = asked_to_stop(&db, begun).await;
+        assert_eq!(hand.executor, 1);
+        assert_eq!(ear.heard().await, ["tuskline_executor_1"]);
+        assert_ne!(db.status(task.id).await, "cancelled");
+        for _ in 0..2 {
+            let row =
+                db.client.query_one("select * from tuskline.heartbeat(1)", &[]).await.unwrap();
+            assert_eq!(row.get::<_, Option<Vec<i64>>>("cancelled_tasks"), Some(vec![task.id]));
+            assert_eq!(row.get::<_, Option<Vec<i64>>>("cancelled_fences"), Some(vec![task.fence]));
+        }
+        assert_eq!(hand.stopped(&task).await, Answer::Accepted);
+        assert_eq!(db.status(task.id).await, "cancelled");
+        assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn another_worker_does_not_hear_of_it() {
+    let db = Db::with_lambda("work").await;
+    asked_to_stop(&db, true).await;
+    let other = db.hand("work").await;
+    let told: Option<Vec<i64>> =
+        db.ask("select cancelled_tasks from tuskline.heartbeat($1)", &[&other.executor]).await;
+    assert_eq!(told, None);
+}
+
+#[tokio::test]
+async fn a_success_may_win_the_race_against_cancel() {
+    let db = Db::with_lambda("work").await;
+    let (hand, task) = asked_to_stop(&db, true).await;
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+    assert_eq!(db.status(task.id).await, "success");
+    assert_eq!(db.cancel(task.id).await, "too_late");
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_not_tried_again() {
+    let db = Db::with_lambda("work").await;
+    let (hand, task) = asked_to_stop(&db, true).await;
+    assert_eq!(hand.fail(&task).await, Answer::Accepted);
+    assert_eq!((db.status(task.id).await.as_str(), db.timers().await), ("cancelled", 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_not_rescued() {
+    let db = Db::with_lambda("work").await;
+    let (_hand, task) = asked_to_stop(&db, true).await;
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 0, 0));
+    assert_eq!((db.status(task.id).await.as_str(), db.queued().await), ("cancelled", 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_task_that_is_given_back_ends() {
+    let db = Db::with_lambda("work").await;
+    let (hand, task) = asked_to_stop(&db, false).await;
+    assert!(hand.release(&task).await);
+    assert_eq!((db.status(task.id).await.as_str(), db.queued().await), ("cancelled", 0));
+}
+
+#[tokio::test]
+async fn what_has_ended_or_was_never_there_cannot_be_cancelled() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    hand.succeed(&hand.take().await).await;
+    assert_eq!(db.cancel(id).await, "too_late");
+    for unknown in [77, 0, -1, i64::MAX, i64::MIN] {
+        assert_eq!(db.cancel(unknown).await, "unknown");
+    }
+    let waits = db.schedule_in("work", Duration::from_secs(5)).await;
+    assert_eq!(db.cancel(waits).await, "cancelled");
+    assert_eq!(db.cancel(waits).await, "too_late");
+}
+
+#[tokio::test]
+async fn every_cancel_that_did_something_is_audited() {
+    let db = Db::with_lambda("work").await;
+    let (_hand, task) = asked_to_stop(&db, true).await;
+    let waits = db.schedule_in("work", LEASE).await;
+    db.ask::<String>("select tuskline.cancel($1, 'by mistake')", &[&waits]).await;
+    db.cancel(77).await;
+    let audited = db
+        .lines("select detail, subject from tuskline.audit where verb = 'cancel' order by subject")
+        .await;
+    assert_eq!(audited, [format!("- | task {}", task.id), format!("by mistake | task {waits}")]);
+}

@@ -1,0 +1,160 @@
+//! A task never runs before its due time, whichever way it was scheduled, and is found after it.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::support::{Db, within};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn a_task_is_not_enqueued_before_it_is_due() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule_in("work", Duration::from_secs(10)).await;
+    db.advance(Duration::from_secs(10) - MS).await;
+    assert_eq!(db.enqueue_due().await, 0);
+    assert_eq!(db.status(id).await, "new");
+    db.advance(MS).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    assert_eq!(
+        (db.status(id).await.as_str(), db.timers().await, db.queued().await),
+        ("enqueued", 0, 1)
+    );
+}
+
+/// The same row by COPY.
+async fn copy(client: &Client, line: &str) {
+    use futures_util::SinkExt;
+    let sink = client
+        .copy_in(
+            "copy tuskline.task (lambda, collection, scheduled_at) from stdin with (format csv)",
+        )
+        .await
+        .unwrap();
+    let mut sink = std::pin::pin!(sink);
+    sink.send(bytes(line)).await.unwrap();
+    within(sink.as_mut().finish()).await.unwrap();
+}
+
+fn bytes(line: &str) -> std::io::Cursor<Vec<u8>> {
+    std::io::Cursor::new(line.as_bytes().to_vec())
+}
+
+/// Schedules one task by every road, named in its collection, for an instant in SQL.
+async fn by_every_road(db: &Db, instant: &str) {
+    db.run(&format!(
+        "select tuskline.schedule('work', p_collection => 'schedule', p_scheduled_at => {instant});
+         select tuskline.schedule_many(array['work'], p_collections => array['many'], p_scheduled_at => array[{instant}]);
+         insert into tuskline.task (lambda, collection, scheduled_at) values ('work', 'plain', {instant});
+         with c as (insert into tuskline.task (lambda, collection, scheduled_at) values ('work', 'cte', {instant}) returning id)
+         select count(*) from c"
+    ))
+    .await;
+    let instant: String = db.one(&format!("select ({instant})::text")).await;
+    copy(&db.client, &format!("work,copied,{instant}\n")).await;
+}
+
+#[tokio::test]
+async fn what_is_due_later_waits_in_a_timer_by_whatever_road_it_came() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    by_every_road(&db, "tuskline.clock() + interval '1 hour'").await;
+    let right: Vec<bool> = db
+        .all(
+            "select t.status = 'new' and m.due = t.scheduled_at and t.next_trigger_at = m.due
+                     and m.due = tuskline.clock() + interval '1 hour'
+                from tuskline.task t left join tuskline.timer m on m.task_id = t.id",
+        )
+        .await;
+    assert_eq!(right, [true; 5]);
+    assert_eq!(db.queued().await, 0);
+    db.advance(Duration::from_secs(3600) - MS).await;
+    assert_eq!(db.enqueue_due().await, 0);
+    db.advance(MS).await;
+    assert_eq!((db.enqueue_due().await, db.queued().await, db.timers().await), (5, 5, 0));
+}
+
+#[tokio::test]
+async fn a_due_time_that_has_passed_means_now() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for past in [
+        "tuskline.clock()",
+        "timestamptz '1900-01-01'",
+        "tuskline.clock() - interval '1 day'",
+        "null::timestamptz",
+    ] {
+        db.empty().await;
+        if past.starts_with("null") {
+            db.run("select tuskline.schedule('work'); insert into tuskline.task (lambda) values ('work')").await;
+        } else {
+            by_every_road(&db, past).await;
+        }
+        let born: Vec<String> = db.all("select distinct status::text from tuskline.task").await;
+        assert_eq!(born, ["enqueued"], "{past}");
+        assert_eq!(db.timers().await, 0);
+        assert_eq!(db.queued().await, db.count("enqueued").await);
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_calls_itself_new_does_not_run_before_its_due_time() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let own = "insert into tuskline.task (lambda, status, scheduled_at) values ('work', 'new', tuskline.clock() + interval '1 hour')";
+    if db.client.batch_execute(own).await.is_ok() {
+        db.advance(Duration::from_secs(3599)).await;
+        assert_eq!(db.enqueue_due().await, 0);
+    }
+    assert_eq!(db.queued().await, 0);
+}
+
+#[tokio::test]
+async fn the_store_consumer_learns_when_to_look_again() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let next = "select next_due_ms from tuskline.enqueue_due()";
+    assert_eq!(db.one::<Option<i64>>(next).await, None);
+    db.schedule_in("work", Duration::from_secs(60)).await;
+    db.schedule_in("work", Duration::from_millis(2500)).await;
+    assert_eq!(db.one::<Option<i64>>(next).await, Some(2500));
+    db.advance(Duration::from_micros(2_499_900)).await;
+    assert_eq!(db.one::<Option<i64>>(next).await, Some(1), "rounded up, never early");
+    db.advance(Duration::from_micros(100)).await;
+    assert_eq!(db.one::<Option<i64>>(next).await, Some(57_500));
+}
+
+#[tokio::test]
+async fn more_due_than_the_limit_means_again_at_once() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for seconds in 1..=5 {
+        db.schedule_in("work", Duration::from_secs(seconds)).await;
+    }
+    db.advance(Duration::from_secs(5)).await;
+    let mut moved = Vec::new();
+    for next in [Some(0), Some(0), None] {
+        let row = db
+            .client
+            .query_one("select moved, next_due_ms from tuskline.enqueue_due(null, 2)", &[])
+            .await
+            .unwrap();
+        moved.push(row.get::<_, i32>(0));
+        assert_eq!(row.get::<_, Option<i64>>(1), next);
+    }
+    assert_eq!(moved, [2, 2, 1]);
+}
+
+#[tokio::test]
+async fn the_due_tasks_beyond_the_limit_are_not_passed_over_by_the_mark() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[5]), p_delays => array_fill('1 s'::interval, array[5]))").await;
+    db.advance(Duration::from_secs(1)).await;
+    db.run("create table mark as select looked_until from tuskline.enqueue_due(null, 2)").await;
+    let more: i32 =
+        db.one("select moved from tuskline.enqueue_due((select looked_until from mark))").await;
+    assert_eq!(more, 3, "all five are due at the same instant");
+}

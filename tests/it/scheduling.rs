@@ -1,0 +1,205 @@
+//! A task is accepted when the caller's transaction commits, and not otherwise, by every road.
+
+use std::time::Duration;
+
+use crate::support::{Db, tasks};
+
+#[tokio::test]
+async fn a_task_that_is_due_is_in_its_queue_when_the_caller_commits() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let service = db.connect().await;
+    service
+        .batch_execute(
+            "begin;
+             select tuskline.schedule('work', '{\"n\": 1}');
+             select tuskline.schedule_many(array['work', 'work']);
+             insert into tuskline.task (lambda) values ('work'), ('work')",
+        )
+        .await
+        .unwrap();
+    assert_eq!(hand.claim(10).await, [], "nobody sees it before");
+    service.batch_execute("commit").await.unwrap();
+    assert_eq!(hand.claim(10).await.len(), 5);
+}
+
+#[tokio::test]
+async fn a_transaction_that_rolls_back_leaves_nothing() {
+    let db = Db::with_lambda("work").await;
+    db.run(
+        "begin;
+         select tuskline.schedule('work');
+         select tuskline.schedule('work', p_delay => '1 hour');
+         select tuskline.schedule_many(array['work'], p_delays => array[interval '1 hour']);
+         insert into tuskline.task (lambda, scheduled_at) values ('work', null), ('work', now() + interval '1 hour');
+         rollback",
+    )
+    .await;
+    let left: i64 = db.one("select count(*) from tuskline.tasks").await;
+    assert_eq!((left, db.queued().await, db.timers().await), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn ids_come_back_in_the_order_of_the_batch() {
+    let db = Db::with_lambda("work").await;
+    for delays in [
+        "null",
+        "array(select case when n % 3 = 0 then interval '1 hour' end from generate_series(1, 1000) n)",
+    ] {
+        let ids: Vec<i64> = db
+            .one(&format!(
+                "select tuskline.schedule_many(array_fill('work'::text, array[1000]),
+                   array(select to_json(n) from generate_series(1, 1000) n),
+                   array(select (array['critical', 'high', 'normal', 'low'])[1 + n % 4] from generate_series(1, 1000) n),
+                   null, null, {delays})"
+            ))
+            .await;
+        let payloads: Vec<i32> = db
+            .client
+            .query("select (t.payload #>> '{}')::integer from unnest($1::bigint[]) with ordinality i (id, n) join tuskline.task t using (id) order by n", &[&ids])
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        assert_eq!(payloads, (1..=1000).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn one_statement_may_feed_forty_queues() {
+    let db = Db::new().await;
+    for number in 0..10 {
+        db.define(&format!("work_{number}")).await;
+    }
+    db.run(
+        "insert into tuskline.task (lambda, priority)
+         select 'work_' || l, p from generate_series(0, 9) l, unnest(enum_range(null::tuskline.priority)) p, generate_series(1, 3)",
+    )
+    .await;
+    let depths: Vec<i64> = db.all("select depth from tuskline.queues").await;
+    assert_eq!(depths, [3; 40]);
+    let wrong: i64 = db
+        .one("select count(*) from tuskline.queued r join tuskline.task t on t.id = r.task_id join tuskline.queue q using (queue_id)
+               where (q.lambda, q.priority) is distinct from (t.lambda, t.priority)")
+        .await;
+    assert_eq!(wrong, 0);
+}
+
+#[tokio::test]
+async fn the_largest_batch_is_ten_thousand() {
+    let db = Db::with_lambda("work").await;
+    let ids = db.schedule_many("work", 10_000).await;
+    assert_eq!((ids.len(), db.queued().await), (10_000, 10_000));
+}
+
+#[tokio::test]
+async fn the_tasks_of_an_indirect_lambda_go_through_the_store_consumer() {
+    let db = Db::new().await;
+    db.pin().await;
+    db.define_with("work", "p_direct => false").await;
+    let id = db.schedule("work").await;
+    db.run("insert into tuskline.task (lambda) values ('work')").await;
+    db.schedule_many("work", 2).await;
+    assert_eq!((db.status(id).await.as_str(), db.queued().await, db.timers().await), ("new", 0, 4));
+    assert_eq!((db.enqueue_due().await, db.queued().await, db.timers().await), (4, 4, 0));
+    assert_eq!(db.hand("work").await.claim(10).await.len(), 4);
+    db.run("select tuskline.alter_lambda('work', p_direct => true)").await;
+    let id = db.schedule("work").await;
+    assert_eq!(db.status(id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn urgent_tasks_are_claimed_first_and_each_queue_in_order_of_arrival() {
+    let db = Db::with_lambda("work").await;
+    let mut expected = Vec::new();
+    for (rank, priority) in
+        [(3, "low"), (0, "critical"), (2, "normal"), (1, "high"), (0, "critical")]
+    {
+        let id: i64 = db.ask("select tuskline.schedule('work', null, $1)", &[&priority]).await;
+        expected.push((rank, id));
+    }
+    expected.sort_unstable();
+    let hand = db.hand("work").await;
+    let mut claimed = Vec::new();
+    for _ in 0..5 {
+        let task = hand.take().await;
+        claimed.push((task.queue, task.id));
+    }
+    assert_eq!(claimed, expected);
+}
+
+#[tokio::test]
+async fn the_queues_of_one_lambda_share_its_budget() {
+    let db = Db::with_lambda("work").await;
+    db.define("other").await;
+    db.run("insert into tuskline.task (lambda, priority) select l, p from unnest(array['work', 'other']) l, unnest(enum_range(null::tuskline.priority)) p, generate_series(1, 5)").await;
+    let hand = db.hand_with(&["work", "other"], Duration::from_secs(20)).await;
+    let groups = vec![1_i16, 1, 1, 1, 2, 2, 2, 2];
+    let row = hand
+        .client
+        .query_one(
+            "select * from tuskline.claim($1, $2, array_fill(0::bigint, array[8]), $3, array[7, 3])",
+            &[&hand.executor, &hand.queues, &groups],
+        )
+        .await
+        .unwrap();
+    let mut per_queue = [0; 8];
+    tasks(&row).iter().for_each(|task| per_queue[task.queue] += 1);
+    assert_eq!(per_queue, [5, 2, 0, 0, 3, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_payload_arrives_as_it_was_given() {
+    let db = Db::with_lambda("work").await;
+    let payloads = [
+        "null",
+        "{}",
+        "[1, 2.50, 1e400]",
+        "{\"a\":1, \"a\":2}",
+        "\"\u{1f600} \\ud83d\\ude00\"",
+        "\"\\\\u0000\"",
+    ];
+    for payload in payloads {
+        db.ask::<i64>("select tuskline.schedule('work', $1::text::json)", &[&payload]).await;
+    }
+    db.schedule("work").await;
+    db.enqueue_due().await;
+    let hand = db.hand("work").await;
+    let row = hand.claim_by(&hand.client, 10, 0).await.unwrap();
+    let ids: Vec<i64> = row.get("task_id");
+    let mut got: Vec<Option<String>> = Vec::new();
+    for id in ids {
+        got.push(db.ask("select payload::text from tuskline.task where id = $1", &[&id]).await);
+    }
+    let expected: Vec<_> =
+        payloads.iter().map(|payload| Some((*payload).to_owned())).chain([None]).collect();
+    assert_eq!(got, expected);
+}
+
+#[tokio::test]
+async fn defining_a_lambda_again_changes_nothing_and_altering_it_changes_what_was_named() {
+    let db = Db::with_lambda("work").await;
+    let again: bool = db.one("select tuskline.define_lambda('work', p_max_attempts => 1)").await;
+    assert!(!again);
+    assert_eq!(db.one::<i16>("select max_attempts from tuskline.lambda").await, 20);
+    let before = db.lines("select * from tuskline.lambda").await;
+    db.run("select tuskline.alter_lambda('work', p_max_attempts => 7)").await;
+    let changed: Vec<String> = db.all("select key from jsonb_each((select to_jsonb(l) - 'altered_at' from tuskline.lambda l)) where key = 'max_attempts' and value = '7'").await;
+    assert_eq!(changed, ["max_attempts"]);
+    assert_ne!(db.lines("select * from tuskline.lambda").await, before);
+    assert_eq!(
+        db.all::<String>("select verb from tuskline.audit order by at").await,
+        ["define_lambda", "alter_lambda"]
+    );
+}
+
+#[tokio::test]
+async fn two_sessions_that_define_one_lambda_make_its_queues_once() {
+    let db = Db::new().await;
+    let (one, two) = (db.connect().await, db.connect().await);
+    let define = "select tuskline.define_lambda('work')";
+    let (one, two) = tokio::join!(one.query_one(define, &[]), two.query_one(define, &[]));
+    assert!(one.unwrap().get::<_, bool>(0) ^ two.unwrap().get::<_, bool>(0));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.queue").await, 4);
+}
