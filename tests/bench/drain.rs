@@ -3,38 +3,22 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use tuskline::embedded::{Cluster, Stop};
-use tuskline_sdk::{Lambda, Worker, WorkerConfig};
+use tuskline_sdk::{Lambda, Worker};
 
 use crate::cost::{Cost, Meter, cpu_us};
 
+#[derive(clap::Args)]
 pub struct Options {
+    /// Tasks to preload.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
+    /// Worker processes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
+    /// Size of each payload.
+    #[arg(long, default_value_t = 150)]
     payload_bytes: usize,
-    json: bool,
-}
-
-impl Options {
-    pub fn parse(args: &[String]) -> anyhow::Result<Self> {
-        let mut options = Self { tasks: 200_000, workers: 1, payload_bytes: 150, json: false };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut number = || -> anyhow::Result<u64> {
-                let text = args.next().with_context(|| format!("{arg} takes a number"))?;
-                text.parse().with_context(|| format!("{arg} takes a number, got {text:?}"))
-            };
-            match arg.as_str() {
-                "--tasks" => options.tasks = number()?.max(1),
-                "--workers" => options.workers = number()?.clamp(1, 64),
-                "--payload-bytes" => options.payload_bytes = usize::try_from(number()?)?,
-                "--json" => options.json = true,
-                other => anyhow::bail!("unknown option {other:?}"),
-            }
-        }
-        Ok(options)
-    }
 }
 
 #[derive(serde::Serialize)]
@@ -52,7 +36,7 @@ struct Report {
     settings: String,
 }
 
-pub async fn run(options: &Options) -> anyhow::Result<()> {
+pub async fn run(options: &Options, json: bool) -> anyhow::Result<()> {
     let settings: Vec<(String, String)> = [
         ("shared_buffers", "2GB"),
         ("max_wal_size", "8GB"),
@@ -66,7 +50,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let outcome = measure(&cluster, options, &settings).await;
     cluster.stop(Stop::Fast).await?;
     let report = outcome?;
-    if options.json {
+    if json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         print(&report);
@@ -97,11 +81,11 @@ async fn measure(
         client_cpu_us += cpu_us(worker.id(), false)?;
         drop(worker.stdin.take()); // the worker drains when its standard input closes
     }
+    for mut worker in workers {
+        worker.wait()?; // its backends' statistics are complete when they are gone
+    }
     done?;
     let after = Meter::read(&client, cluster.postmaster_pid()).await?;
-    for mut worker in workers {
-        worker.wait()?;
-    }
     let row = client
         .query_one(
             "select count(*) filter (where status = 'success'), \
@@ -161,20 +145,15 @@ fn start_worker(url: &str) -> anyhow::Result<Child> {
 }
 
 /// The worker's process: serves `noop` until its standard input closes.
-pub async fn work(args: &[String]) -> anyhow::Result<()> {
-    let url = args.first().context("worker takes a url")?;
+pub async fn work(url: &str) -> anyhow::Result<()> {
     let stop = tokio_util::sync::CancellationToken::new();
     let closed = stop.clone();
     std::thread::spawn(move || {
         let _ = std::io::read_to_string(std::io::stdin());
         closed.cancel();
     });
-    let mut config = WorkerConfig::default();
-    if let Ok(lanes) = std::env::var("LANES") {
-        config.lanes = lanes.parse()?;
-    }
     let noop = Lambda::new("noop", async |_: serde::de::IgnoredAny, _| ());
-    Worker::new(url)?.config(config).lambda(noop).until(stop).run().await?;
+    Worker::new(url)?.lambda(noop).until(stop).run().await?;
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use tokio_util::sync::CancellationToken;
 use tuskline::embedded::{Cluster, Stop};
@@ -12,32 +11,17 @@ use tuskline_sdk::{Lambda, Worker};
 
 use crate::cost::{Cost, Meter};
 
+#[derive(clap::Args)]
 pub struct Options {
+    /// Inserts per second, over all connections.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
+    /// For how long.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
+    /// Connections that insert.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
     connections: u64,
-    json: bool,
-}
-
-impl Options {
-    pub fn parse(args: &[String]) -> anyhow::Result<Self> {
-        let mut options = Self { rate: 200, seconds: 10, connections: 8, json: false };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut number = || -> anyhow::Result<u64> {
-                let text = args.next().with_context(|| format!("{arg} takes a number"))?;
-                text.parse().with_context(|| format!("{arg} takes a number, got {text:?}"))
-            };
-            match arg.as_str() {
-                "--rate" => options.rate = number()?.max(1),
-                "--seconds" => options.seconds = number()?.max(1),
-                "--connections" => options.connections = number()?.clamp(1, 64),
-                "--json" => options.json = true,
-                other => anyhow::bail!("unknown option {other:?}"),
-            }
-        }
-        Ok(options)
-    }
 }
 
 #[derive(serde::Serialize)]
@@ -53,13 +37,13 @@ struct Report {
     cost: Cost,
 }
 
-pub async fn run(options: &Options) -> anyhow::Result<()> {
+pub async fn run(options: &Options, json: bool) -> anyhow::Result<()> {
     let settings = vec![("fsync".to_owned(), "on".to_owned())];
     let mut cluster = Cluster::temporary(settings).await?;
     let outcome = measure(&cluster, options).await;
     cluster.stop(Stop::Fast).await?;
     let report = outcome?;
-    if options.json {
+    if json {
         println!("{}", serde_json::to_string(&report)?);
         return Ok(());
     }

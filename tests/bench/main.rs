@@ -1,8 +1,8 @@
 //! The bench: what a task costs, measured on the embedded PostgreSQL with fsync on.
 //!
-//! `cargo bench --bench bench -- drain [--tasks 200000] [--workers 1] [--payload-bytes 150] [--json]`
-//! preloads a queue, then lets worker processes drain it, and prints tasks/s with the exact costs:
-//! WAL bytes, and CPU of the server and of the workers.
+//! `./x bench drain` preloads a queue and lets worker processes drain it; `./x bench latency` inserts
+//! single rows at a fixed rate. Rates depend on the machine and its neighbours; WAL bytes, commits and
+//! CPU per task are exact.
 
 mod cost;
 mod drain;
@@ -10,16 +10,40 @@ mod latency;
 
 use std::process::ExitCode;
 
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "bench")]
+struct Cli {
+    #[command(subcommand)]
+    workload: Workload,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// What cargo bench adds.
+    #[arg(long, hide = true, global = true)]
+    bench: bool,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// Claim and result of a preloaded queue of no-op tasks.
+    Drain(drain::Options),
+    /// Single inserts at a fixed rate: from the insert call to the body's start.
+    Latency(latency::Options),
+    /// One of the worker processes.
+    #[command(hide = true)]
+    Worker { url: String },
+}
+
 fn main() -> ExitCode {
-    let mut args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let workload = if args.is_empty() { "drain".to_owned() } else { args.remove(0) };
+    let cli = Cli::parse();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let run = runtime.block_on(async {
-        match workload.as_str() {
-            "drain" => drain::run(&drain::Options::parse(&args)?).await,
-            "latency" => latency::run(&latency::Options::parse(&args)?).await,
-            "worker" => drain::work(&args).await,
-            other => anyhow::bail!("unknown workload {other:?}: drain, latency"),
+        match &cli.workload {
+            Workload::Drain(options) => drain::run(options, cli.json).await,
+            Workload::Latency(options) => latency::run(options, cli.json).await,
+            Workload::Worker { url } => drain::work(url).await,
         }
     });
     match run {
