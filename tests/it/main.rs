@@ -7,11 +7,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod at_least_once;
+mod bad_input;
 mod cancel;
+mod concurrency;
 mod due_times;
+mod low_water;
 mod matrix;
 mod no_concurrent_execution;
+mod rebuild;
 mod retries;
 mod scheduling;
 mod stale_results;
+mod store_consumers;
 mod support;
+mod wake;
