@@ -1,5 +1,14 @@
 //! Tuskline's server: store consumer, janitor, migrations, command line, embedded PostgreSQL.
 
+pub mod admin;
+pub mod backoff;
+pub mod config;
+pub mod demo;
 pub mod embedded;
+pub mod health;
+pub mod janitor;
 pub mod migrate;
+pub mod serve;
 pub mod session;
+pub mod store;
+pub mod store_consumer;

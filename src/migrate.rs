@@ -90,7 +90,7 @@ pub enum Error {
     #[error("this server is a standby or read-only: connect to the primary")]
     Standby,
     /// A later Tuskline has been here.
-    #[error("schema is newer than this binary: it has function set {found}, this binary {ours}")]
+    #[error("schema is newer than this binary: it has {found}, this binary function set {ours}")]
     SchemaNewer {
         /// What the database has.
         found: String,
@@ -177,7 +177,10 @@ async fn migrate_tables(client: &mut Client) -> Result<Vec<String>, Error> {
     if let Some((found, _)) = stamp(client).await?
         && found > FUNCTION_SET
     {
-        return Err(Error::SchemaNewer { found: found.to_string(), ours: FUNCTION_SET });
+        return Err(Error::SchemaNewer {
+            found: format!("function set {found}"),
+            ours: FUNCTION_SET,
+        });
     }
     client.batch_execute("create schema if not exists tuskline").await?;
     let mut runner = tables::migrations::runner();
@@ -189,7 +192,7 @@ async fn migrate_tables(client: &mut Client) -> Result<Vec<String>, Error> {
 fn of_tables(error: refinery::Error) -> Error {
     match error.kind() {
         refinery::error::Kind::MissingVersion(migration) => {
-            Error::SchemaNewer { found: format!("of {migration}"), ours: FUNCTION_SET }
+            Error::SchemaNewer { found: format!("migration {migration}"), ours: FUNCTION_SET }
         }
         _ => Error::Tables(Box::new(error)),
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
 
 /// Longest wait for a connection, when the address does not say (`connect_timeout`).
@@ -51,6 +52,21 @@ impl Session {
     /// Whatever tokio-postgres says, when there is no connection within the timeout or the
     /// settings are refused.
     pub async fn open(config: &Config, role: &str, deadlines: Deadlines) -> Result<Self, Error> {
+        let mut set = config.clone();
+        set.options(options(config, deadlines));
+        match Self::plain(&set, role).await {
+            Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                Self::plain(config, role).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// As [`Session::open`], with the settings that everybody's sessions get.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn plain(config: &Config, role: &str) -> Result<Self, Error> {
         let mut config = config.clone();
         config.application_name(format!("tuskline {role}"));
         if config.get_connect_timeout().is_none() {
@@ -59,9 +75,7 @@ impl Session {
         let (client, connection) = config.connect(NoTls).await?;
         let notified = Arc::new(Notify::new());
         let driver = tokio::spawn(drive(connection, Arc::clone(&notified)));
-        let session = Self { client, driver, notified };
-        session.client.batch_execute(&settings(deadlines)).await?;
-        Ok(session)
+        Ok(Self { client, driver, notified })
     }
 
     /// As [`Session::open`], and listens on `channel`, a plain identifier.
@@ -87,6 +101,29 @@ impl Session {
     /// Resolves when a notification has arrived since the last call, or the connection is lost.
     pub async fn notified(&self) {
         self.notified.notified().await;
+    }
+
+    /// True when a notification on `channel`, sent from another session, arrives here in time. It
+    /// does not behind a transaction pooler, where a session lock must not be taken either.
+    ///
+    /// # Errors
+    /// Whatever ends either connection.
+    pub async fn hears(
+        &self,
+        other: &Self,
+        channel: &str,
+        deadline: Duration,
+    ) -> Result<bool, Error> {
+        other.client.batch_execute(&format!("notify {channel}")).await?;
+        Ok(tokio::time::timeout(deadline, self.notified()).await.is_ok() && !self.is_closed())
+    }
+
+    /// Stops listening, on whatever server process a pooler made listen.
+    ///
+    /// # Errors
+    /// Whatever ends the connection.
+    pub async fn stop_listening(&self) -> Result<(), Error> {
+        self.client.batch_execute("unlisten *").await
     }
 
     /// True once the connection is lost.
@@ -115,12 +152,37 @@ where
     notified.notify_one();
 }
 
-fn settings(deadlines: Deadlines) -> String {
+/// Our settings as a startup parameter, after those of the address. Not by SET: behind a transaction
+/// pooler that would change other people's sessions. A pooler refuses the parameter, and is spoken to
+/// without.
+fn options(config: &Config, deadlines: Deadlines) -> String {
     format!(
-        "set client_min_messages = warning; set search_path = pg_catalog, pg_temp; \
-         set jit = off; set lock_timeout = 0; set statement_timeout = {}; \
-         set idle_in_transaction_session_timeout = {}",
+        "{} -c client_min_messages=warning -c search_path=pg_catalog,pg_temp -c jit=off \
+         -c lock_timeout=0 -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
+        config.get_options().unwrap_or_default(),
         deadlines.statement.as_millis(),
         deadlines.idle_in_transaction.as_millis(),
     )
+}
+
+/// Tells an error with all its causes in one line, without addresses or passwords.
+#[derive(Debug)]
+pub struct Told<'e, E: ?Sized>(pub &'e E);
+
+impl<E: std::error::Error + ?Sized> std::fmt::Display for Told<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut said = self.0.to_string();
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Many errors repeat their cause in their own text.
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            said = text;
+            source = cause.source();
+        }
+        Ok(())
+    }
 }

@@ -43,3 +43,16 @@ begin
   return v_added;
 end $$;
 comment on function tuskline.add_segments(integer) is 'Keeps so many partitions of task ready ahead of need; returns how many it made.';
+
+create or replace function tuskline.segments_ahead() returns integer
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select min(c.ahead)::integer
+    from (select last_value from tuskline.task_seq union all select last_value from tuskline.future_seq) s
+         cross join lateral (
+           select count(*) - 1 as ahead
+             from (select g.segment_no - row_number() over (order by g.segment_no) as run
+                     from tuskline.segment g where g.segment_no >= tuskline.segment_of(s.last_value)) r
+            where r.run = tuskline.segment_of(s.last_value) - 1) c
+$$;
+comment on function tuskline.segments_ahead() is
+  'Partitions of task that are ready after the ones in use, in the id range that has fewest; -1: not even one in use.';

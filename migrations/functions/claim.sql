@@ -32,6 +32,9 @@ begin
     perform tuskline.refuse('TK011', 'queues_not_rebuilt: the server restarted after a crash or was promoted',
       'select tuskline.rebuild_queues()');
   end if;
+  popped := array_fill(null::integer, array[cardinality(p_queues)]);
+  first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
+  last_seq := first_seq;
   for v_at in 1..cardinality(p_queues) loop
     continue when coalesce(p_budgets[p_groups[v_at]], 0) <= 0;
     select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_budgets[p_groups[v_at]]);

@@ -112,12 +112,14 @@ pub(super) fn newest(candidates: Vec<Binaries>) -> Result<Binaries, Error> {
 /// only place.
 fn candidates() -> Result<Vec<Binaries>, Error> {
     if let Some(dir) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
-        let dir = PathBuf::from(dir);
+        // Absolute, because the server is started from another directory.
+        let dir = std::path::absolute(&dir).unwrap_or_else(|_| PathBuf::from(dir));
         let found = Binaries::probe(&dir);
         return Ok(vec![found.map_err(|reason| Error::BadBinaries { dir, reason })?]);
     }
     let mut seen = HashSet::new();
-    let known = places().into_iter().filter(|dir| match dir.canonicalize() {
+    let absolute = places().into_iter().filter(|dir| dir.is_absolute());
+    let known = absolute.filter(|dir| match dir.canonicalize() {
         Ok(real) => seen.insert(real),
         Err(_) => false,
     });

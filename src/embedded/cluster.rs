@@ -1,50 +1,25 @@
 //! The cluster as its user sees it: start or attach, addresses, stop, start again.
 
+use std::fmt;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio_postgres::error::SqlState;
 
 use super::account::Account;
 use super::address::{Address, SOCKET_PORT, shell_quoted};
 use super::binaries::Binaries;
-use super::data_dir::{DataDir, PidFile, private_dir};
+use super::data_dir::{DataDir, PidFile};
 use super::init::make_cluster;
 use super::launch::{Answer, Patience, START_LIMIT, Site, ask, connect};
-use super::server::Server;
+use super::server::{Server, Stop};
 use super::temporary::{AtTheEnd, Warden, new_dir};
 use super::{Durability, Error, Options, SUPERUSER};
 
-/// How a server is told to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// SIGTERM: wait for every client to leave, 60 s at most; then it is an error.
-    Smart,
-    /// SIGINT: end the clients, write a checkpoint; after 60 s as [`Stop::Immediate`].
-    Fast,
-    /// SIGQUIT: end at once, as in a crash; the next start recovers. After 10 s SIGKILL.
-    Immediate,
-}
-
-impl Stop {
-    fn steps(self) -> Vec<(Signal, Duration)> {
-        let immediate =
-            [(Signal::QUIT, Duration::from_secs(10)), (Signal::KILL, Duration::from_secs(10))];
-        let patient = Duration::from_secs(60);
-        match self {
-            Self::Smart => vec![(Signal::TERM, patient)],
-            Self::Fast => [(Signal::INT, patient)].into_iter().chain(immediate).collect(),
-            Self::Immediate => immediate.to_vec(),
-        }
-    }
-}
-
-/// A running server, ours or one that was found running. Dropping it stops ours.
-#[derive(Debug)]
+/// A running server, ours or one that was found running. Dropping it stops ours and waits for its
+/// end: a moment, at worst 80 s.
 pub struct Cluster {
     site: Site,
     /// The process, when it is ours and has been started.
@@ -61,7 +36,8 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the cluster of a directory, after making it if there is none, or attaches to the
     /// server that already runs on it. It answers when this returns. A first start takes about a
-    /// second, a later one a tenth; recovery after a crash may take up to 300 s.
+    /// second, a later one a tenth; recovery after a crash may take up to 300 s. A server that runs
+    /// keeps the durability and the settings it was started with, and goes when its owner stops it.
     ///
     /// # Errors
     /// Every variant of [`Error`]; each says in one line what to do.
@@ -125,6 +101,11 @@ impl Cluster {
     /// Whether the server was found running: then somebody else stops it.
     pub fn attached(&self) -> bool {
         self.attached
+    }
+
+    /// True when its directory goes with it.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.at_the_end, AtTheEnd::Remove)
     }
 
     /// The number of the postmaster's process; after a stop, of the last one.
@@ -232,7 +213,7 @@ impl Cluster {
             })
             .await?;
         }
-        private_dir(&site.address.socket_dir, &site.account)?;
+        site.data_dir.clear_socket_dir(&site.address, &site.account)?;
         let started = site.launch(&mut self.server).await;
         self.pid = self.server.as_ref().map_or(0, Server::pid);
         self.attached = false;
@@ -254,6 +235,14 @@ impl Cluster {
         client.batch_execute(&statement).await.map_err(Error::database(what))?;
         self.password = Some(password);
         Ok(())
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dir, attached) = (self.site.data_dir.root(), self.attached);
+        write!(f, "Cluster({}, pid {}, attached: {attached})", dir.display(), self.pid)
     }
 }
 
@@ -279,7 +268,7 @@ impl Drop for Cluster {
         if self.at_the_end == AtTheEnd::Remove
             && let Err(error) = std::fs::remove_dir_all(dir.root())
         {
-            tracing::warn!(%error, dir = %dir.root().display(), "cannot remove the temporary cluster");
+            tracing::warn!(%error, dir = %dir.root().display(), "a temporary cluster stays");
         }
     }
 }
@@ -293,8 +282,7 @@ fn prepare(options: Options, account: Option<Account>) -> Result<Site, Error> {
     };
     let binaries = Binaries::find_for(&options.data_dir)?;
     account.can_enter(&binaries.dir, "binaries")?;
-    let data_dir = data_dir.create()?;
-    account.can_enter(data_dir.root(), "a data directory")?;
+    let data_dir = data_dir.create(&account)?;
     let port = options.tcp_port.unwrap_or(SOCKET_PORT);
     let address = Address { socket_dir: data_dir.socket_dir(port), port };
     Ok(Site { options, data_dir, account, binaries, address })

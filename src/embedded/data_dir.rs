@@ -4,10 +4,10 @@
 //! the server. A cluster is made in `data.tmp` and renamed, so a killed `initdb` leaves nothing
 //! that looks like one. Nothing in here is ever upgraded, and nothing but `data.tmp` is removed.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -44,9 +44,23 @@ impl DataDir {
         Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf()) }
     }
 
-    /// Makes the directory when it is missing, and resolves its path.
-    pub fn create(self) -> Result<Self, Error> {
-        std::fs::create_dir_all(&self.root).map_err(Error::io("make", &self.root))?;
+    /// Makes the directory when it is missing, and resolves its path. The account can enter it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfReach`], before anything is made.
+    pub fn create(self, account: &Account) -> Result<Self, Error> {
+        let missing: Vec<&Path> = self.root.ancestors().take_while(|dir| !dir.exists()).collect();
+        let nearest = missing.last().map_or(Some(self.root.as_path()), |dir| dir.parent());
+        account.can_enter(nearest.unwrap_or(Path::new("/")), "a data directory")?;
+        for dir in missing.into_iter().rev() {
+            // Another process may make it at the same time.
+            std::fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
+            if account.switch {
+                // Whatever root's umask says.
+                std::fs::set_permissions(dir, Permissions::from_mode(0o755))
+                    .map_err(Error::io("open to others", dir))?;
+            }
+        }
         let root = self.root.canonicalize().map_err(Error::io("find", &self.root))?;
         Ok(Self { root })
     }
@@ -159,8 +173,19 @@ impl DataDir {
         if let Some(file) = parse_pid_file(&text).filter(|file| self.is_alive(file.pid)) {
             return Ok(Some(file));
         }
-        std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        remove_file(&path)?;
         Ok(None)
+    }
+
+    /// Makes the socket's directory, without what a killed server left in it: the socket's lock
+    /// file has the pid file's trouble.
+    pub fn clear_socket_dir(&self, address: &Address, account: &Account) -> Result<(), Error> {
+        private_dir(&address.socket_dir, account)?;
+        for suffix in ["", ".lock"] {
+            let name = format!(".s.PGSQL.{}{suffix}", address.port);
+            remove_file(&address.socket_dir.join(name))?;
+        }
+        Ok(())
     }
 
     /// Whether the process is a server on this cluster; a number may be used again.
@@ -192,6 +217,13 @@ impl DataDir {
         let mut hasher = DefaultHasher::new();
         self.root.hash(&mut hasher);
         PathBuf::from(format!("/tmp/tuskline-run-{:016x}", hasher.finish()))
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
     }
 }
 

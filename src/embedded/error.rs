@@ -14,7 +14,11 @@ pub enum Error {
     )]
     NoBinaries,
     /// `TUSKLINE_PG_BIN` names a directory that cannot run a server.
-    #[error("TUSKLINE_PG_BIN={}: {reason}; set it to a directory with postgres and initdb, or unset it", dir.display())]
+    #[error(
+        "TUSKLINE_PG_BIN={}: {reason}; set it to a directory with postgres and initdb, \
+         or unset it",
+        dir.display()
+    )]
     BadBinaries {
         /// The directory.
         dir: PathBuf,
@@ -32,7 +36,8 @@ pub enum Error {
     /// The data directory was made by a major for which there are no binaries.
     #[error(
         "{} was made by PostgreSQL {data_major}, but the binaries found are {found}; install \
-         PostgreSQL {data_major}, upgrade the data with pg_upgrade, or choose another data directory",
+         PostgreSQL {data_major}, upgrade the data with pg_upgrade, \
+         or choose another data directory",
         data_dir.display()
     )]
     OtherMajor {
@@ -50,7 +55,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// The data directory belongs to another account.
-    #[error("{} belongs to {owner}, not to {us}; run as {owner} or choose another data directory", path.display())]
+    #[error(
+        "{} belongs to {owner}, not to {us}; run as {owner} or choose another data \
+         directory",
+        path.display()
+    )]
     ForeignOwner {
         /// The directory.
         path: PathBuf,
@@ -71,7 +80,8 @@ pub enum Error {
     },
     /// We are root and there is no account to run the server under.
     #[error(
-        "PostgreSQL refuses to run as root and there is no account `postgres` or `nobody`; run as another user"
+        "PostgreSQL refuses to run as root and there is no account `postgres` or `nobody`; \
+         run as another user"
     )]
     NoAccount,
     /// The account that runs the server cannot reach a path.
@@ -103,7 +113,11 @@ pub enum Error {
         port: u16,
     },
     /// A server runs on the directory, but not with the TCP port that was asked for.
-    #[error("a server already runs on {} without TCP port {port}; stop it first, or leave the port out", data_dir.display())]
+    #[error(
+        "a server already runs on {} without TCP port {port}; stop it first, or leave \
+         the port out",
+        data_dir.display()
+    )]
     RunsWithoutPort {
         /// The data directory.
         data_dir: PathBuf,
@@ -111,7 +125,11 @@ pub enum Error {
         port: u16,
     },
     /// Another process holds the directory's lock for too long.
-    #[error("another process has been starting or stopping a server on {} for {seconds} s; try again when it is done", data_dir.display())]
+    #[error(
+        "another process has been starting or stopping a server on {} for {seconds} s; \
+         try again when it is done",
+        data_dir.display()
+    )]
     Busy {
         /// The data directory.
         data_dir: PathBuf,
@@ -133,7 +151,11 @@ pub enum Error {
         log: PathBuf,
     },
     /// The server runs but does not answer.
-    #[error("PostgreSQL (process {pid}) does not answer on its socket after {seconds} s (log: {})", log.display())]
+    #[error(
+        "PostgreSQL (process {pid}) does not answer on its socket after {seconds} s \
+         (log: {})",
+        log.display()
+    )]
     Silent {
         /// The postmaster.
         pid: u32,
@@ -151,7 +173,10 @@ pub enum Error {
         seconds: u64,
     },
     /// A database name PostgreSQL would shorten or refuse.
-    #[error("database name {name:?}: 1 to 63 bytes without NUL, got {bytes} bytes", bytes = name.len())]
+    #[error(
+        "database name {name:?}: 1 to 63 bytes without NUL, got {bytes} bytes",
+        bytes = name.len()
+    )]
     DatabaseName {
         /// The name.
         name: String,

@@ -27,8 +27,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub use binaries::{Binaries, OLDEST_MAJOR};
-pub use cluster::{Cluster, Stop};
+pub use cluster::Cluster;
 pub use error::Error;
+pub use server::Stop;
 
 /// The superuser of an embedded cluster, and the user of every address it hands out.
 pub const SUPERUSER: &str = "tuskline";

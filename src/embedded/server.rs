@@ -17,6 +17,31 @@ use super::Error;
 /// How much of a log's end is read for the line that explains a failure, in bytes.
 const LOG_TAIL_BYTES: u64 = 64 * 1024;
 
+/// How a server is told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTERM: wait for every client to leave, 60 s at most; then it is an error.
+    Smart,
+    /// SIGINT: end the clients, write a checkpoint; after 60 s as [`Stop::Immediate`].
+    Fast,
+    /// SIGQUIT: end at once, as in a crash; the next start recovers. After 10 s SIGKILL.
+    Immediate,
+}
+
+impl Stop {
+    /// The signals to send, and how long to wait after each.
+    pub(super) fn steps(self) -> Vec<(Signal, Duration)> {
+        let immediate =
+            [(Signal::QUIT, Duration::from_secs(10)), (Signal::KILL, Duration::from_secs(10))];
+        let patient = Duration::from_secs(60);
+        match self {
+            Self::Smart => vec![(Signal::TERM, patient)],
+            Self::Fast => [(Signal::INT, patient)].into_iter().chain(immediate).collect(),
+            Self::Immediate => immediate.to_vec(),
+        }
+    }
+}
+
 /// A `postgres` process of ours.
 #[derive(Debug)]
 pub(super) struct Server {

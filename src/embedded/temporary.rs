@@ -27,7 +27,9 @@ if [ -n "$pid" ]; then
         tenths=$((tenths + 1))
     done
 fi
-[ "$2" = remove ] && rm -rf -- "$1"
+[ "$2" = remove ] || exit 0
+# Once more when an initdb was just ending in it.
+rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
 /// What the warden does with the directory at the end.

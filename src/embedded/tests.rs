@@ -113,12 +113,20 @@ async fn a_killed_postmaster_is_started_again_over_its_pid_file() {
 async fn a_pid_file_that_names_another_process_is_stale() {
     let dir = directory();
     let mut cluster = start(dir.path()).await;
-    let pid_file = dir.path().join("data/postmaster.pid");
-    let text = std::fs::read_to_string(&pid_file).unwrap();
+    let files = ["data/postmaster.pid", "run/.s.PGSQL.5432.lock"].map(|name| dir.path().join(name));
+    let texts = files.clone().map(|file| std::fs::read_to_string(file).unwrap());
     cluster.stop(Stop::Fast).await.unwrap();
-    let (_, rest) = text.split_once('\n').unwrap();
-    std::fs::write(&pid_file, format!("{}\n{rest}", std::process::id())).unwrap();
-    cluster.start_again().await.unwrap();
+    // A process of the server's account that is alive: what a restarted container may look like.
+    let account = Account::choose(&DataDir::at(dir.path()), rustix::process::getuid().as_raw());
+    let mut other = account.unwrap().command(Path::new("/bin/sleep")).arg("60").spawn().unwrap();
+    for (file, text) in files.iter().zip(texts) {
+        let (_, rest) = text.split_once('\n').unwrap();
+        std::fs::write(file, format!("{}\n{rest}", other.id())).unwrap();
+    }
+    let started = cluster.start_again().await;
+    other.kill().unwrap();
+    other.wait().unwrap();
+    started.unwrap();
 }
 
 #[tokio::test]
@@ -247,6 +255,7 @@ async fn a_directory_the_account_cannot_enter_is_refused() {
     let error = refusal(Options::durable(dir.path().join("below"))).await;
     let closed = format!("cannot enter {}", dir.path().display());
     assert!(error.contains(&closed) && error.contains("outside it"), "{error}");
+    assert!(!dir.path().join("below").exists());
 }
 
 #[tokio::test]

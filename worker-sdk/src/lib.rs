@@ -1,1 +1,89 @@
-//! Schedule Tuskline tasks and run workers.
+//! Schedule Tuskline tasks and run the workers that execute them.
+//!
+//! Tuskline is an asynchronous task framework whose only moving part is PostgreSQL: the database is
+//! the queue. This crate is the only thing an application links: [`Client`] schedules tasks, on a
+//! pool or on your own transaction; [`Worker`] executes them.
+//!
+//! # A whole worker
+//! ```no_run
+//! use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Email {
+//!     to: String,
+//! }
+//!
+//! async fn send_email(email: Email, context: Context) -> Outcome {
+//!     if !email.to.contains('@') {
+//!         return Outcome::fatal("not an address");
+//!     }
+//!     println!("task {} attempt {}: mail to {}", context.task(), context.attempt(), email.to);
+//!     Outcome::Success(None)
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Error> {
+//!     Worker::new("postgresql://localhost/app")?
+//!         .lambda(Lambda::new("send_email", send_email))
+//!         .run()
+//!         .await
+//! }
+//! ```
+//!
+//! # Scheduling, in the transaction that makes the order
+//! ```no_run
+//! # async fn order(client: &tuskline_sdk::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use tuskline_sdk::{Client, NewTask, Priority};
+//!
+//! let mut connection = client.connection().await?;
+//! let transaction = connection.transaction().await?;
+//! transaction.execute("insert into purchase values ($1)", &[&7_i64]).await?;
+//! let task = NewTask::new("send_email", &serde_json::json!({ "to": "ada@example.org" }))?
+//!     .priority(Priority::High)
+//!     .after(Duration::from_secs(60));
+//! let id = Client::within(&*transaction).schedule(&task).await?;
+//! transaction.commit().await?; // both, or neither
+//! println!("task {id}");
+//! # Ok(()) }
+//! ```
+//!
+//! # What is promised
+//! An accepted task is executed at least once, and never twice at the same time as long as this
+//! process's watchdog thread gets to run: a worker whose heartbeats fail ends itself before its lease
+//! does. Results of an attempt that was taken over are refused. Any `Err` is retried with
+//! exponential backoff; a panic too; a payload that does not decode fails that task only.
+
+mod client;
+mod config;
+mod connect;
+mod context;
+mod controller;
+mod error;
+mod executor;
+mod heartbeat;
+mod hsc;
+mod json;
+mod lambda;
+mod lane;
+mod marks;
+mod outcome;
+mod shutdown;
+mod side;
+mod task;
+mod wake;
+mod watchdog;
+mod work;
+mod worker;
+
+pub use client::{BATCH_MAX, Cancelled, Client, TaskStatus, Within};
+pub use config::WorkerConfig;
+pub use context::Context;
+pub use error::Error;
+pub use lambda::Lambda;
+pub use outcome::{IntoOutcome, Outcome};
+pub use task::{Fence, NewTask, Priority, Status, TaskId};
+pub use worker::Worker;
+
+/// Number of the set of SQL functions this crate speaks to. A database with another one is refused.
+pub const FUNCTION_SET: i32 = 1;

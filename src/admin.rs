@@ -1,0 +1,176 @@
+//! The command line: what owners and operators do without opening `psql`.
+//!
+//! Promises: `--json` on every command; tables that fit the terminal, plain when piped; one line
+//! for an error, with what to do about it; exit code 0 done, 1 failed, 2 wrong call.
+//! Must never: print a password, or control characters that came out of the database.
+
+mod database;
+mod demo;
+mod dev;
+mod doctor;
+mod duration;
+mod failure;
+mod lambda;
+mod output;
+mod psql;
+mod server;
+mod task;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+
+/// What a command comes to: its exit code, or an error that `failure` puts into words.
+type Outcome = anyhow::Result<ExitCode>;
+
+#[derive(Debug, Parser)]
+#[command(name = "tuskline", version, max_term_width = 100, propagate_version = true)]
+#[command(about = "Asynchronous tasks; the only moving part is PostgreSQL.")]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct Global {
+    /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of
+    /// a running `tuskline dev`.
+    #[arg(long, global = true, value_name = "URL", env = "TUSKLINE_DATABASE_URL")]
+    #[arg(hide_env_values = true)]
+    database_url: Option<String>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more on standard error; twice for everything. TUSKLINE_LOG takes a tracing filter.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create the schema, or bring it to this version.
+    Migrate,
+    /// Run the store consumer and the janitor until told to stop.
+    Serve(server::ServeArgs),
+    /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
+    Dev(dev::DevArgs),
+    /// Watch thousands of real tasks be scheduled, killed midway, recovered and finished.
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorkerArgs),
+    /// Define, alter and list lambdas.
+    #[command(subcommand)]
+    Lambda(lambda::LambdaCommand),
+    /// Schedule, follow and cancel tasks.
+    #[command(subcommand)]
+    Task(task::TaskCommand),
+    /// Examine the database and its settings.
+    Doctor,
+    /// Open psql on the database.
+    Psql(psql::PsqlArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_tracing(cli.global.verbose, matches!(cli.command, Command::Serve(_)), cli.global.json);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure::report(&error.into(), cli.global.json),
+    };
+    let json = cli.global.json;
+    let code = match runtime.block_on(execute(cli)) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error, json),
+    };
+    // A lambda's or a driver's blocking thread must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+async fn execute(cli: Cli) -> Outcome {
+    let global = &cli.global;
+    match cli.command {
+        Command::Migrate => server::migrate(global).await,
+        Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
+        Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
+        Command::Demo(args) => demo::run(global, args, end_of_process()?).await,
+        Command::DemoWorker(args) => demo::work(args).await,
+        Command::Lambda(command) => lambda::run(global, command).await,
+        Command::Task(command) => task::run(global, command).await,
+        Command::Doctor => doctor::run(global).await,
+        Command::Psql(args) => psql::run(global, &args).await,
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tuskline", &mut script);
+    output::put(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Cancelled by the first SIGTERM or SIGINT. A second one ends the process at once.
+fn end_of_process() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let end = CancellationToken::new();
+    let told = end.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            if told.is_cancelled() {
+                std::process::exit(1);
+            }
+            tracing::info!("stopping");
+            told.cancel();
+        }
+    });
+    Ok(end)
+}
+
+/// To standard error. Commands say warnings only; `serve` tells what it does.
+fn start_tracing(verbose: u8, serves: bool, json: bool) {
+    use tracing_subscriber::EnvFilter;
+    let ours = match (verbose, serves) {
+        (0, false) => "warn",
+        (0, true) => "info",
+        (1, _) => "debug",
+        _ => "trace",
+    };
+    // The driver and refinery repeat every NOTICE of the server.
+    let usual =
+        format!("warn,tuskline={ours},tuskline_sdk={ours},tokio_postgres=warn,refinery_core=warn");
+    let filter = std::env::var("TUSKLINE_LOG")
+        .ok()
+        .and_then(|filter| EnvFilter::try_new(filter).ok())
+        .unwrap_or_else(|| EnvFilter::new(usual));
+    let said = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    // Only the first of a process wins; another is no harm.
+    let _ =
+        if serves && json { said.json().try_init() } else { said.with_target(false).try_init() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,111 @@
+//! Which database a command talks to.
+//!
+//! In this order: `--database-url`, `TUSKLINE_DATABASE_URL`, `DATABASE_URL`, the server of a
+//! running `tuskline dev`. A password that the address lacks comes from `PGPASSWORD`.
+//! Must never: print an address with its password.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+use super::Global;
+use super::failure::{Failed, WrongCall};
+use crate::embedded;
+use crate::session::{Deadlines, Session};
+
+/// Database of `tuskline dev`.
+pub const DEV_DATABASE: &str = "tuskline";
+
+/// The address given, or that of a running `tuskline dev`.
+pub fn find(global: &Global) -> Result<Config> {
+    match given(global)? {
+        Some(config) => Ok(config),
+        None => running_dev(&embedded::default_data_dir()).ok_or_else(none),
+    }
+}
+
+/// The address given; for commands that must not end up in the wrong place.
+pub fn find_given(global: &Global) -> Result<Config> {
+    given(global)?.ok_or_else(none)
+}
+
+/// A session on the database, for one command.
+pub async fn open(global: &Global) -> Result<Session> {
+    Ok(Session::open(&find(global)?, "command", Deadlines::USUAL).await?)
+}
+
+fn given(global: &Global) -> Result<Option<Config>> {
+    let fallback = || std::env::var("DATABASE_URL").ok();
+    let url = global.database_url.clone().or_else(fallback).filter(|url| !url.trim().is_empty());
+    url.map(|url| parse(&url)).transpose()
+}
+
+fn parse(url: &str) -> Result<Config> {
+    // The parser's own words may quote the address, and with it the password.
+    let mut config: Config = url.parse().map_err(|_| {
+        WrongCall(
+            "the database address is not understood, give postgresql://user@host:5432/database"
+                .to_owned(),
+        )
+    })?;
+    if config.get_password().is_none()
+        && let Ok(password) = std::env::var("PGPASSWORD")
+    {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+fn none() -> anyhow::Error {
+    Failed {
+        what: "no database: give --database-url or set TUSKLINE_DATABASE_URL".to_owned(),
+        hint: Some(
+            "`tuskline dev` starts a private PostgreSQL, which other commands then find".to_owned(),
+        ),
+    }
+    .into()
+}
+
+/// Reads where the server of a data directory answers, from its pid file. A server that is gone
+/// leaves one behind: then there is no socket either.
+fn running_dev(data_dir: &Path) -> Option<Config> {
+    let pid_file = std::fs::read_to_string(data_dir.join("data/postmaster.pid")).ok()?;
+    let mut lines = pid_file.lines().skip(3);
+    let port: u16 = lines.next()?.trim().parse().ok()?;
+    let socket_dir = lines.next()?.trim();
+    if !Path::new(socket_dir).join(format!(".s.PGSQL.{port}")).exists() {
+        return None;
+    }
+    let mut config = Config::new();
+    config.host_path(socket_dir).port(port).user(embedded::SUPERUSER).dbname(DEV_DATABASE);
+    Some(config)
+}
+
+/// Where a configuration leads, without its password.
+pub fn shown(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let user = config.get_user().unwrap_or("?");
+    let database = config.get_dbname().unwrap_or(user);
+    format!("database {database} as {user} at {host}, port {port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let config = parse("postgresql://me:s3cret@db.example:6000/shop").unwrap();
+        assert_eq!(shown(&config), "database shop as me at db.example, port 6000");
+        let refused = parse("postgresql://me:s3cret@[oops").unwrap_err().to_string();
+        assert!(!refused.contains("s3cret"), "{refused}");
+    }
+}

@@ -1,0 +1,54 @@
+//! `demo`: thousands of real tasks, a killed worker, and a count of what came of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::{Global, Outcome, output};
+use crate::demo;
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Directory whose files become tasks.
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    path: PathBuf,
+    /// Most files.
+    #[arg(long, value_name = "FILES", default_value_t = 20_000)]
+    limit: usize,
+}
+
+/// Arguments of the hidden command that is one of the demo's workers.
+#[derive(Debug, Args)]
+pub struct DemoWorkerArgs {
+    /// Database.
+    #[arg(long)]
+    url: String,
+    /// File to append what it executes to.
+    #[arg(long)]
+    record: PathBuf,
+}
+
+/// Runs the demo; exit code 1 if anything was lost, overlapped or came out wrong.
+pub async fn run(global: &Global, args: DemoArgs, end: CancellationToken) -> Outcome {
+    let options = demo::Options {
+        path: args.path,
+        limit: args.limit,
+        quiet: global.json,
+        worker_args: vec!["demo-worker".to_owned()],
+    };
+    let report = demo::run(&options, end).await?;
+    match global.json {
+        true => output::put_json(&serde_json::to_value(&report)?)?,
+        false => output::put(&report.table())?,
+    }
+    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Works for the demo until SIGTERM.
+pub async fn work(args: DemoWorkerArgs) -> Outcome {
+    demo::work(&args.url, &args.record).await?;
+    Ok(ExitCode::SUCCESS)
+}

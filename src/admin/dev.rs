@@ -1,0 +1,73 @@
+//! `dev`: everything for the first five minutes in one process: a private PostgreSQL that keeps
+//! its data, migrated, with the server's roles, until Ctrl-C.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::database::DEV_DATABASE;
+use super::{Global, Outcome, output};
+use crate::embedded::{self, Cluster, Stop};
+use crate::serve;
+
+/// Arguments of `dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Where the cluster lives; other commands find the default place by themselves.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
+    /// Also listen on this port of 127.0.0.1, with a generated password.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN")]
+    listen: Option<SocketAddr>,
+}
+
+pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Outcome {
+    let data_dir = args.data_dir.unwrap_or_else(embedded::default_data_dir);
+    let settings = vec![("idle_in_transaction_session_timeout".to_owned(), "5min".to_owned())];
+    let durable = embedded::Options::durable(data_dir);
+    let options = embedded::Options { tcp_port: args.port, settings, ..durable };
+    let mut cluster = Cluster::start(options).await?;
+    let served = serve_on(global, &cluster, args.listen, end).await;
+    let stopped = cluster.stop(Stop::Fast).await;
+    served?;
+    stopped?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve_on(
+    global: &Global,
+    cluster: &Cluster,
+    listen: Option<SocketAddr>,
+    end: CancellationToken,
+) -> Result<()> {
+    cluster.create_database(DEV_DATABASE, None).await?;
+    let config = cluster.config(DEV_DATABASE);
+    crate::migrate::migrate(&config).await?;
+    put(global, cluster)?;
+    let options = serve::Options { listen, ..serve::Options::default() };
+    Ok(serve::run(config, options, end).await?)
+}
+
+fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
+    let (url, psql) = (cluster.url(DEV_DATABASE), cluster.psql_command(DEV_DATABASE));
+    if global.json {
+        return output::put_json(
+            &json!({"url": url, "psql": psql, "attached": cluster.attached()}),
+        );
+    }
+    let how = if cluster.attached() { "attached to a running one" } else { "started" };
+    output::put(&format!("PostgreSQL {how}; serving until Ctrl-C"))?;
+    output::put(&format!("  url   {url}"))?;
+    if let Some(tcp) = cluster.tcp_url(DEV_DATABASE) {
+        output::put(&format!("  tcp   {tcp}"))?;
+    }
+    output::put(&format!("  psql  {psql}"))
+}

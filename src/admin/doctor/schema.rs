@@ -1,0 +1,68 @@
+//! The schema: installed, of this version, its queues complete and its partitions ready.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+use super::Finding;
+use crate::migrate::FUNCTION_SET;
+use crate::store::{self, Readiness};
+
+/// Fewer segments ahead than this, and no janitor is at work.
+const SEGMENTS_AHEAD: i32 = 4;
+
+/// Stamp, queues and segments; without a schema only that.
+pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
+    let readiness = match store::readiness(client).await {
+        Ok(readiness) => readiness,
+        Err(error) if is_absent(&error) => {
+            return Ok(vec![Finding::fail("schema", "absent: run `tuskline migrate`")]);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(vec![stamp(readiness), queues(readiness), segments(client).await?])
+}
+
+fn is_absent(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
+}
+
+fn stamp(readiness: Readiness) -> Finding {
+    match readiness.function_set {
+        Some(set) if set == FUNCTION_SET => Finding::ok("schema", format!("function set {set}")),
+        Some(set) if set > FUNCTION_SET => Finding::warn(
+            "schema",
+            format!(
+                "function set {set} is newer than this binary ({FUNCTION_SET}): bring the binary up to date"
+            ),
+        ),
+        found => Finding::fail(
+            "schema",
+            format!(
+                "function set {} is older than this binary ({FUNCTION_SET}): run `tuskline migrate`",
+                found.unwrap_or(0)
+            ),
+        ),
+    }
+}
+
+fn queues(readiness: Readiness) -> Finding {
+    if readiness.queues_rebuilt {
+        Finding::ok("queues", "complete")
+    } else {
+        Finding::fail("queues", "lost in a crash or failover and not rebuilt: run `tuskline serve`")
+    }
+}
+
+async fn segments(client: &Client) -> Result<Finding> {
+    let row = client.query_typed_one("select tuskline.segments_ahead()", &[]).await?;
+    let ahead: i32 = row.get(0);
+    let room = format!("{ahead} ready ahead, of 16.7 million tasks each");
+    Ok(match ahead {
+        ..1 => {
+            Finding::fail("segments", format!("{room}: run the janitor (`tuskline serve`) at once"))
+        }
+        1..SEGMENTS_AHEAD => Finding::warn("segments", format!("{room}: is the janitor running?")),
+        _ => Finding::ok("segments", room),
+    })
+}

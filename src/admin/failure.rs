@@ -1,0 +1,129 @@
+//! Errors in words: one line, and what to do about it.
+//!
+//! Promises: no backtrace, no password; exit code 2 when the call was wrong, 1 for the rest.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use tokio_postgres::error::{DbError, SqlState};
+
+use super::output;
+use crate::serve;
+use crate::session::Told;
+
+/// The call was wrong in a way that clap cannot see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongCall(pub String);
+
+/// It failed, and something can be done about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Failed {
+    /// What happened.
+    pub what: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// It failed, without advice.
+pub fn failed(what: impl Into<String>) -> anyhow::Error {
+    Failed { what: what.into(), hint: None }.into()
+}
+
+/// What is said of an error.
+struct Report {
+    what: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+/// Tells an error on standard error, and gives the exit code.
+pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
+    let report = in_words(error);
+    let what = output::clean(&report.what);
+    if json {
+        eprintln!("{}", json!({"error": what, "hint": report.hint}));
+    } else {
+        eprintln!("error: {what}");
+        if let Some(hint) = report.hint {
+            eprintln!("hint: {}", output::clean(&hint));
+        }
+    }
+    ExitCode::from(report.code)
+}
+
+fn in_words(error: &anyhow::Error) -> Report {
+    if let Some(wrong) = error.downcast_ref::<WrongCall>() {
+        return Report { what: wrong.0.clone(), hint: None, code: 2 };
+    }
+    if let Some(Failed { what, hint }) = error.downcast_ref::<Failed>() {
+        return Report { what: what.clone(), hint: hint.clone(), code: 1 };
+    }
+    if let Some(serve::Error::Listen { .. }) = error.downcast_ref() {
+        let hint = Some("another process may use this port: give another with --listen".to_owned());
+        return Report { what: error.to_string(), hint, code: 1 };
+    }
+    let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
+    match of_database {
+        Some(cause) => match cause.as_db_error() {
+            Some(said) => of_server(said, error),
+            None => of_connection(cause),
+        },
+        None => Report {
+            what: Told::<dyn std::error::Error>(error.as_ref()).to_string(),
+            hint: None,
+            code: 1,
+        },
+    }
+}
+
+/// What the server refused.
+fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
+    let code = said.code().code();
+    if code.starts_with("TK") {
+        let hint = said.hint().map(str::to_owned);
+        return Report { what: said.message().to_owned(), hint, code: 2 };
+    }
+    let advice = match said.code() {
+        &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            Some("check user and password in --database-url, or PGPASSWORD in the environment")
+        }
+        &SqlState::INVALID_CATALOG_NAME => Some("create it: createdb NAME"),
+        &SqlState::INVALID_SCHEMA_NAME
+        | &SqlState::UNDEFINED_FUNCTION
+        | &SqlState::UNDEFINED_TABLE => {
+            Some("the schema is absent or older than this binary: run `tuskline migrate`")
+        }
+        &SqlState::READ_ONLY_SQL_TRANSACTION => {
+            Some("this server is a standby or read-only: connect to the primary")
+        }
+        &SqlState::INSUFFICIENT_PRIVILEGE => {
+            Some("the role lacks a privilege: ask the owner of the schema")
+        }
+        &SqlState::TOO_MANY_CONNECTIONS => Some("raise max_connections, or close some sessions"),
+        _ => None,
+    };
+    // What wraps the server's words (which file, which step) is worth keeping.
+    let outermost = error.to_string();
+    let wrapped = outermost.contains(": db error") || outermost == "db error";
+    let context = wrapped.then(|| outermost.trim_end_matches("db error").to_owned());
+    Report {
+        what: format!("{}{} ({code})", context.unwrap_or_default(), said.message()),
+        hint: advice.map(str::to_owned).or_else(|| said.hint().map(str::to_owned)),
+        code: 1,
+    }
+}
+
+/// There was no server to refuse anything.
+fn of_connection(cause: &tokio_postgres::Error) -> Report {
+    let told = Told(cause).to_string();
+    let hint = if told.contains("TLS") {
+        "this binary speaks no TLS: use sslmode=disable, a socket, or a local proxy that does"
+    } else if told.contains("password missing") {
+        "the server asks for a password: give it in --database-url, or PGPASSWORD in the environment"
+    } else {
+        "is PostgreSQL running at this address? `tuskline dev` starts a private one"
+    };
+    Report { what: told, hint: Some(hint.to_owned()), code: 1 }
+}

@@ -1,0 +1,115 @@
+//! What goes to standard output: tables for people, JSON for programs.
+//!
+//! Promises: a reader that closes early ends us quietly; a table fits the terminal it is shown on
+//! and is plain when piped; no control character of a payload or an error reaches the terminal.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use comfy_table::{Cell, ContentArrangement, Table, presets};
+use serde_json::Value;
+
+/// Columns when the width of the output is unknown.
+const USUAL_WIDTH: u16 = 80;
+
+/// Writes a text and a line end, if it lacks one.
+pub fn put(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Writes a value as JSON, indented on a terminal.
+pub fn put_json(value: &Value) -> std::io::Result<()> {
+    if std::io::stdout().is_terminal() {
+        put(&format!("{value:#}"))
+    } else {
+        put(&value.to_string())
+    }
+}
+
+/// Writes rows under a heading. An empty list says so.
+pub fn put_table(heading: &[&str], rows: Vec<Vec<String>>, none: &str) -> std::io::Result<()> {
+    if rows.is_empty() {
+        return put(none);
+    }
+    let mut table = plain_table();
+    table.set_header(heading.iter().map(|name| name.to_uppercase()));
+    for row in rows {
+        table.add_row(row.iter().map(|text| Cell::new(clean(text))));
+    }
+    put(&trimmed(table))
+}
+
+/// Writes names and values, one pair a line; a pair without value is left out.
+pub fn put_pairs(pairs: Vec<(&str, Option<String>)>) -> std::io::Result<()> {
+    let mut table = plain_table();
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            table.add_row([Cell::new(name), Cell::new(clean(&value))]);
+        }
+    }
+    put(&trimmed(table))
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if table.width().is_none() {
+            table.set_width(USUAL_WIDTH);
+        }
+    }
+    table
+}
+
+fn trimmed(mut table: Table) -> String {
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Without control characters; a line end or tab becomes a space.
+pub fn clean(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' | '\r' => Some(' '),
+        // Besides controls: marks that turn the direction of the text round.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => None,
+        c if c.is_control() => None,
+        c => Some(c),
+    };
+    text.chars().filter_map(shown).collect()
+}
+
+/// A field of a JSON row as text; null and absent are empty.
+pub fn field(row: &Value, name: &str) -> String {
+    filled(row, name).unwrap_or_default()
+}
+
+/// A field of a JSON row as text, if it is not null.
+pub fn filled(row: &Value, name: &str) -> Option<String> {
+    match row.get(name)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(items) => {
+            let texts =
+                items.iter().map(|item| item.as_str().map_or(item.to_string(), str::to_owned));
+            Some(texts.collect::<Vec<_>>().join(", "))
+        }
+        other => Some(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(clean("a\u{1b}[31mred\u{7}\nb\tc\u{9b}\u{202e}d"), "a[31mred b cd");
+    }
+}

@@ -1,0 +1,55 @@
+//! `migrate` and `serve`.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{Global, Outcome, database, output};
+use crate::migrate::{self, Functions};
+use crate::serve::{self, Options, Role};
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Roles to run; all of them by default.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["store-consumer", "janitor"])]
+    roles: Vec<Role>,
+    /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN")]
+    listen: Option<SocketAddr>,
+}
+
+pub async fn migrate(global: &Global) -> Outcome {
+    let config = database::find_given(global)?;
+    let report = migrate::migrate(&config).await?;
+    if global.json {
+        output::put_json(&json!(report))?;
+    } else {
+        output::put(&told(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(report: &migrate::Report) -> String {
+    let functions = match report.functions {
+        Functions::Unchanged => "unchanged",
+        Functions::Replaced => "installed",
+        Functions::Recreated => "made anew",
+    };
+    let tables = match report.applied.as_slice() {
+        [] => "unchanged".to_owned(),
+        applied => format!("applied {}", applied.join(", ")),
+    };
+    format!("tables: {tables}\nfunctions: set {} {functions}", report.function_set)
+}
+
+pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Outcome {
+    let config = database::find_given(global)?;
+    tracing::info!("{}", database::shown(&config));
+    let options = Options { roles: args.roles, listen: args.listen, ..Options::default() };
+    serve::run(config, options, end).await?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,138 @@
+//! `task status`, `task wait` and `task cancel`.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::admin::failure::failed;
+use crate::admin::{Global, Outcome, duration, output};
+
+/// Rests between two looks at a task: short for quick ones, longer for the others.
+const FIRST_REST: Duration = Duration::from_millis(20);
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// Arguments of `task wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// Id of the task.
+    id: i64,
+    /// Give up after so long, e.g. 30s; by default never.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    timeout: Option<Duration>,
+}
+
+pub async fn status(global: &Global, client: &Client, id: i64) -> Outcome {
+    put(global, &look(client, id).await?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn wait(global: &Global, client: &Client, args: &WaitArgs) -> Outcome {
+    let began = Instant::now();
+    let mut rest = FIRST_REST;
+    loop {
+        let task = look(client, args.id).await?;
+        if task.fields["next_trigger_at"].is_null() {
+            put(global, &task)?;
+            let succeeded = task.fields["status"] == "success";
+            return Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        let left = args.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            let status = output::field(&task.fields, "status");
+            let waited = duration::show(args.timeout.map_or(0, duration::milliseconds));
+            return Err(failed(format!("task {} is still {status} after {waited}", args.id)));
+        }
+        sleep(left.map_or(rest, |left| left.min(rest))).await;
+        rest = (rest * 3 / 2).min(LONGEST_REST);
+    }
+}
+
+pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String>) -> Outcome {
+    let answer = client
+        .query_typed_one(
+            "select tuskline.cancel($1, $2)",
+            &[(&id, Type::INT8), (&reason, Type::TEXT)],
+        )
+        .await?;
+    let answer: &str = answer.get(0);
+    let (said, code) = match answer {
+        "cancelled" => ("is cancelled", ExitCode::SUCCESS),
+        "requested" => ("is with a worker, which is asked to stop", ExitCode::SUCCESS),
+        "too_late" => ("is finished already", ExitCode::FAILURE),
+        _ => return Err(unknown(id)),
+    };
+    if global.json {
+        output::put_json(&json!({"id": id, "answer": answer}))?;
+    } else {
+        output::put(&format!("task {id} {said}"))?;
+    }
+    Ok(code)
+}
+
+/// A task as the database tells it, and its fields.
+struct Look {
+    told: String,
+    fields: Value,
+}
+
+/// Payload and output stay the text they are: no parser's limits on depth or on numbers apply.
+async fn look(client: &Client, id: i64) -> Result<Look> {
+    let question = "select row_to_json(s)::text from tuskline.task_status($1) s";
+    let row = client.query_typed_opt(question, &[(&id, Type::INT8)]).await?;
+    let told: String = row.ok_or_else(|| unknown(id))?.get(0);
+    let raw: HashMap<&str, &RawValue> = serde_json::from_str(&told)?;
+    let mut fields = serde_json::Map::new();
+    for (name, value) in raw {
+        let verbatim = matches!(name, "payload" | "output") && value.get() != "null";
+        let value = if verbatim { value.get().into() } else { serde_json::from_str(value.get())? };
+        fields.insert(name.to_owned(), value);
+    }
+    Ok(Look { told, fields: Value::Object(fields) })
+}
+
+fn unknown(id: i64) -> anyhow::Error {
+    failed(format!("task {id} is unknown: never scheduled, or past its retention"))
+}
+
+fn put(global: &Global, look: &Look) -> std::io::Result<()> {
+    if global.json {
+        return output::put(&look.told);
+    }
+    let task = &look.fields;
+    let text = |name: &str| output::filled(task, name);
+    let attempt =
+        format!("{} of {}", output::field(task, "attempt"), output::field(task, "max_attempts"));
+    let worker = text("executor_id").map(|number| {
+        format!("{number} on {}, pid {}", output::field(task, "host"), output::field(task, "pid"))
+    });
+    let error = text("error").map(|said| format!("{}: {said}", output::field(task, "error_class")));
+    output::put_pairs(vec![
+        ("id", text("id")),
+        ("lambda", text("lambda")),
+        ("collection", text("collection")),
+        ("priority", text("priority")),
+        ("status", text("status")),
+        ("attempt", Some(attempt)),
+        ("crashes", text("crashes").filter(|count| count != "0")),
+        ("created at", text("created_at")),
+        ("due at", text("due_at")),
+        ("started at", text("started_at")),
+        ("finished at", text("finished_at")),
+        ("next look at", text("next_trigger_at")),
+        ("worker", worker),
+        ("lease until", text("lease_until")),
+        ("cancel asked at", text("cancel_requested_at")),
+        ("failed attempts", text("failures").filter(|count| count != "0")),
+        ("last error", error),
+        ("output", text("output")),
+        ("payload", text("payload")),
+    ])
+}

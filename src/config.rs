@@ -1,0 +1,88 @@
+//! Every bound of the server's loops, with its unit, default and reason.
+//!
+//! Must never: read the environment or the database.
+
+use std::time::Duration;
+
+/// Bounds of the store consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConsumerOptions {
+    /// Timers moved per transaction. 1,000: a commit costs as much as 50–100 row transitions, and
+    /// a batch holds its rows' locks for some 20 ms.
+    pub batch: u32,
+    /// Expired leases looked at per transaction. 100: a lease may hold thousands of tasks.
+    pub rescue_batch: u32,
+    /// Shortest time between two looks for expired leases. 250 ms: they end by the second, and laps
+    /// follow each other by milliseconds when timers are dense.
+    pub rescue_every: Duration,
+    /// Longest nap, which is the safety poll. 1 s: without any notification every timer that was
+    /// inserted during a nap is found within it, well inside the 5 s of the paper.
+    pub longest_nap: Duration,
+    /// Longest nap when no notification can arrive, behind a transaction pooler. 200 ms.
+    pub longest_deaf_nap: Duration,
+    /// Nap while somebody is in the middle of inserting. 20 ms, jittered up to twice that.
+    pub busy_nap: Duration,
+    /// Mean time between two sweeps of the timers that ignore the low-water mark. 45 s, jittered
+    /// by a third, so that many store consumers do not sweep in step.
+    pub sweep_every: Duration,
+    /// How far the low-water mark stays behind what was seen. 1 s: a verb reads the clock before
+    /// it draws its transaction number, and in between the mark must not pass its timer.
+    pub mark_margin: Duration,
+    /// How often to ask whether the queues are still whole. 10 s.
+    pub rebuild_check_every: Duration,
+    /// Longest one lap may take before its connection counts as lost. 60 s, above the server's own
+    /// deadline for a statement.
+    pub lap_deadline: Duration,
+}
+
+impl Default for StoreConsumerOptions {
+    fn default() -> Self {
+        Self {
+            batch: 1_000,
+            rescue_batch: 100,
+            rescue_every: Duration::from_millis(250),
+            longest_nap: Duration::from_secs(1),
+            longest_deaf_nap: Duration::from_millis(200),
+            busy_nap: Duration::from_millis(20),
+            sweep_every: Duration::from_secs(45),
+            mark_margin: Duration::from_secs(1),
+            rebuild_check_every: Duration::from_secs(10),
+            lap_deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Bounds of the janitor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JanitorOptions {
+    /// Time between two rounds. 30 s: at 10,000 tasks a second a segment lasts 28 minutes.
+    pub every: Duration,
+    /// Segments kept ready ahead of each id range. 8: four hours at that rate without a janitor.
+    pub segments_ahead: i32,
+    /// How long a segment is in use before the next is begun, full or not. 1 day: retention is as
+    /// coarse as that.
+    pub segment_span: Duration,
+    /// Kept tasks and ended executors deleted per transaction. 5,000.
+    pub purge_batch: i32,
+    /// Such transactions per round. 20, so that a flood does not keep the rest waiting.
+    pub purge_rounds: u32,
+    /// Longest wait for the readers of a segment to let go of it, per round. 60 s; the detach
+    /// then stays pending and the next round goes on.
+    pub detach_patience: Duration,
+    /// Longest wait for the lock to drop a detached segment. 1 s.
+    pub drop_patience: Duration,
+}
+
+impl Default for JanitorOptions {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(30),
+            segments_ahead: 8,
+            segment_span: Duration::from_secs(24 * 60 * 60),
+            purge_batch: 5_000,
+            purge_rounds: 20,
+            detach_patience: Duration::from_secs(60),
+            drop_patience: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Which files of the directory become tasks.
+
+use std::path::{Path, PathBuf};
+
+use walkdir::{DirEntry, WalkDir};
+
+/// Larger files are left out, in bytes: the demo is about tasks, not about disks.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+
+/// The files found, and how many were left out.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub chosen: Vec<PathBuf>,
+    pub left_out: u64,
+}
+
+/// Regular files below `dir`, in a stable order, at most `limit`; version control's own are skipped.
+pub(super) fn find(dir: &Path, limit: usize) -> anyhow::Result<Files> {
+    anyhow::ensure!(dir.is_dir(), "{} is not a directory", dir.display());
+    let dir = dir.canonicalize()?;
+    let mut files = Files { chosen: Vec::new(), left_out: 0 };
+    let kept = |entry: &DirEntry| entry.file_name() != ".git";
+    for entry in WalkDir::new(dir).sort_by_file_name().into_iter().filter_entry(kept) {
+        // An unreadable directory hides its files from us as from everybody.
+        let Ok(entry) = entry else { continue };
+        if !entry.file_type().is_file() {
+            continue;
+        }
+        let large = entry.metadata().is_ok_and(|data| data.len() > FILE_MAX_BYTES);
+        // A task's payload is JSON text: a path that is no text cannot be named in one.
+        if large || entry.path().to_str().is_none() || files.chosen.len() >= limit {
+            files.left_out += 1;
+        } else {
+            files.chosen.push(entry.into_path());
+        }
+    }
+    anyhow::ensure!(!files.chosen.is_empty(), "no files to check");
+    Ok(files)
+}

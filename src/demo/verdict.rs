@@ -1,0 +1,125 @@
+//! Judges a run by what the executors wrote down: lost, overlapping, how late the first start was.
+
+use std::collections::{HashMap, HashSet};
+
+use super::record::{Line, What};
+use super::report::Percentiles;
+
+/// One execution of a body.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+/// What the records say.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// Tasks with at least one body that ended in a success.
+    pub succeeded: HashSet<i64>,
+    /// Tasks with at least one body that ended at all.
+    pub ended: HashSet<i64>,
+    pub overlaps: u64,
+    /// Wall clock of each task's first start.
+    pub first_start_us: HashMap<i64, i64>,
+}
+
+/// One worker's lines, and when it was seen to have ended.
+#[derive(Debug)]
+pub(super) struct Testimony {
+    pub lines: Vec<Line>,
+    pub gone_ns: u64,
+}
+
+/// Puts the workers' lines together. A body without an end line ran until its process was gone.
+pub(super) fn judge(workers: &[Testimony]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut spans: HashMap<i64, Vec<Span>> = HashMap::new();
+    for worker in workers {
+        let mut open: HashMap<(i64, i64), u64> = HashMap::new();
+        for line in &worker.lines {
+            let key = (line.task, line.fence);
+            if line.what == What::Begin {
+                open.insert(key, line.at_ns);
+                let first = verdict.first_start_us.entry(line.task).or_insert(line.wall_us);
+                *first = line.wall_us.min(*first);
+                continue;
+            }
+            verdict.ended.insert(line.task);
+            if line.what == What::Success {
+                verdict.succeeded.insert(line.task);
+            }
+            if let Some(begin_ns) = open.remove(&key) {
+                spans.entry(line.task).or_default().push(Span { begin_ns, end_ns: line.at_ns });
+            }
+        }
+        for ((task, _), begin_ns) in open {
+            spans.entry(task).or_default().push(Span { begin_ns, end_ns: worker.gone_ns });
+        }
+    }
+    verdict.overlaps = spans.values_mut().map(|spans| overlaps(spans)).sum();
+    verdict
+}
+
+fn overlaps(spans: &mut [Span]) -> u64 {
+    spans.sort_by_key(|span| span.begin_ns);
+    let mut latest_end_ns = 0;
+    let mut count = 0;
+    for span in spans {
+        count += u64::from(span.begin_ns < latest_end_ns);
+        latest_end_ns = latest_end_ns.max(span.end_ns);
+    }
+    count
+}
+
+/// Median and 99th percentile of latencies in milliseconds.
+pub(super) fn percentiles(mut values_ms: Vec<f64>) -> Percentiles {
+    values_ms.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        let index = (share * values_ms.len().saturating_sub(1) as f64).round() as usize;
+        values_ms.get(index).copied().unwrap_or(0.0)
+    };
+    Percentiles { p50: at(0.5), p99: at(0.99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(task: i64, fence: i64, what: What, at_ns: u64) -> Line {
+        Line { task, fence, what, at_ns, wall_us: 0 }
+    }
+
+    #[test]
+    fn two_bodies_of_one_task_at_once_are_an_overlap() {
+        let one = vec![line(1, 1, What::Begin, 10), line(1, 1, What::Success, 30)];
+        let two = vec![line(1, 2, What::Begin, 20), line(1, 2, What::Success, 40)];
+        let workers = [
+            Testimony { lines: one, gone_ns: 100 },
+            Testimony { lines: two, gone_ns: 100 },
+        ];
+        assert_eq!(judge(&workers).overlaps, 1);
+    }
+
+    #[test]
+    fn a_killed_body_runs_until_its_process_is_gone() {
+        let killed = vec![line(1, 1, What::Begin, 10)];
+        let after = vec![line(1, 2, What::Begin, 60), line(1, 2, What::Success, 70)];
+        let judged = |gone_ns| {
+            judge(&[
+                Testimony { lines: killed.clone(), gone_ns },
+                Testimony { lines: after.clone(), gone_ns: 100 },
+            ])
+        };
+        assert_eq!(judged(50).overlaps, 0);
+        assert_eq!(judged(65).overlaps, 1);
+        assert!(judged(50).succeeded.contains(&1));
+    }
+
+    #[test]
+    fn percentiles_are_of_the_sorted_values() {
+        let p = percentiles((1..=100).rev().map(f64::from).collect());
+        assert!((p.p50 - 51.0).abs() < 1.1 && (p.p99 - 99.0).abs() < 1.1);
+    }
+}

@@ -1,0 +1,87 @@
+//! The janitor: keeps partitions of the task store ready ahead of need, and lets go of what is past
+//! its retention, whole segments at a time.
+//!
+//! Promises: no insert ever waits for a partition; what must outlive its segment does; an
+//! interrupted retirement is finished by whoever comes next. Any number of janitors may run: one
+//! at a time retires segments.
+//! Must never: take a lock that makes scheduling or claiming wait behind somebody's long reader.
+
+mod retirement;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_postgres::{Config, Error};
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::config::JanitorOptions;
+use crate::session::{Deadlines, Session, Told};
+use crate::store::retention;
+
+/// Works until `shutdown`, through every loss of the database.
+pub async fn run(config: Config, options: JanitorOptions, shutdown: CancellationToken) {
+    let mut backoff = Backoff::default();
+    while !shutdown.is_cancelled() {
+        let end = shutdown.run_until_cancelled(work(&config, &options, &mut backoff)).await;
+        let Some(Err(lost)) = end else { break };
+        if backoff.is_first() {
+            tracing::warn!(error = %Told(&lost), "janitor lost the database, connecting again");
+        }
+        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+    }
+    tracing::debug!("janitor stopped");
+}
+
+async fn work(
+    config: &Config,
+    options: &JanitorOptions,
+    backoff: &mut Backoff,
+) -> Result<std::convert::Infallible, Error> {
+    loop {
+        // A session per round: it holds the lock of retirement no longer than it works, and its
+        // memory of many partitions goes with it.
+        let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
+        round(&session, options).await?;
+        drop(session);
+        backoff.reset();
+        sleep(jittered(options.every)).await;
+    }
+}
+
+/// Everything a janitor does, once.
+///
+/// # Errors
+/// The connection's or the server's. Whatever was done stays done.
+pub async fn round(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+    let client = session.client();
+    let added = retention::add_segments(client, options.segments_ahead).await?;
+    let rolled = retention::roll_segments(client, options.segment_span).await?;
+    if added + rolled > 0 {
+        tracing::info!(added, rolled, "segments of the task store");
+    }
+    retirement::retire(client, options).await?;
+    purge(session, options).await
+}
+
+async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+    let mut purged = 0;
+    for _ in 0..options.purge_rounds {
+        let gone = retention::purge(session.client(), options.purge_batch).await?;
+        purged += gone;
+        if gone == 0 {
+            break;
+        }
+    }
+    if purged > 0 {
+        tracing::info!(rows = purged, "purge");
+    }
+    Ok(())
+}
+
+/// By a tenth both ways, so that many janitors spread out.
+fn jittered(every: Duration) -> Duration {
+    every.mul_f64(0.9 + fastrand::f64() / 5.0)
+}

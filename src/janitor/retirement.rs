@@ -1,0 +1,82 @@
+//! How a segment ends: what must outlive it moves to `task_kept`, it is detached and dropped, its
+//! history is purged, and what still waits comes back into a fresh segment of the same range.
+//!
+//! Promises: each step is done again harmlessly, and each leaves a trace by which the next janitor
+//! goes on; an id resolves throughout. Must never: wait for a reader longer than its patience.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use crate::config::JanitorOptions;
+use crate::store::retention::{self, SegmentNo, Stage};
+
+/// Finishes what others left, then retires what is ripe, unless another janitor is at it.
+pub async fn retire(client: &Client, options: &JanitorOptions) -> Result<(), Error> {
+    if !retention::try_lock(client).await? {
+        return Ok(());
+    }
+    let done = retire_all(client, options).await;
+    if !client.is_closed() {
+        retention::unlock(client).await?;
+    }
+    done
+}
+
+async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Error> {
+    for (no, stage) in retention::segments_to_finish(client).await? {
+        tracing::info!(segment = no, ?stage, "finishing an interrupted retirement");
+        finish(client, options, no, stage).await?;
+    }
+    for no in retention::segments_to_retire(client).await? {
+        let kept = retention::keep_leftovers(client, no).await?;
+        tracing::info!(segment = no, kept, "keep_leftovers");
+        let detached = retention::detach(client, no, options.detach_patience).await;
+        if !done_in_time(detached, no, "detach")? {
+            // Only one detach may be pending at a time.
+            return Ok(());
+        }
+        finish(client, options, no, Stage::Detached).await?;
+    }
+    Ok(())
+}
+
+/// Goes on from `stage` to the end, or to where patience runs out: the next round goes on there.
+async fn finish(
+    client: &Client,
+    options: &JanitorOptions,
+    no: SegmentNo,
+    stage: Stage,
+) -> Result<(), Error> {
+    if stage == Stage::Pending {
+        let finalized = retention::finalize(client, no, options.detach_patience).await;
+        if !done_in_time(finalized, no, "finalize")? {
+            return Ok(());
+        }
+    }
+    if stage != Stage::Dropped {
+        let dropped = retention::drop_segment(client, no, options.drop_patience).await;
+        if !done_in_time(dropped, no, "drop")? {
+            return Ok(());
+        }
+    }
+    let mut purged = 0;
+    loop {
+        match retention::purge_history(client, no).await? {
+            0 => break,
+            rows => purged += rows,
+        }
+    }
+    let returned = retention::return_leftovers(client, no).await?;
+    tracing::info!(segment = no, purged, returned, "segment retired");
+    Ok(())
+}
+
+/// False when somebody's transaction outlasted our patience, which is no error.
+fn done_in_time(step: Result<(), Error>, no: SegmentNo, what: &str) -> Result<bool, Error> {
+    let Err(error) = step else { return Ok(true) };
+    if matches!(error.code(), Some(&SqlState::QUERY_CANCELED | &SqlState::LOCK_NOT_AVAILABLE)) {
+        tracing::info!(segment = no, "{what} waits for a long transaction, trying again later");
+        return Ok(false);
+    }
+    Err(error)
+}

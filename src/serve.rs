@@ -1,0 +1,177 @@
+//! `serve`: runs the server's roles in this process until it is told to stop.
+//!
+//! Promises: a wrong address, password or schema is an error at once; a database that is merely
+//! away is waited for, at start and later. Any number of instances serve one database.
+//! Must never: migrate by itself.
+
+use std::error::Error as _;
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::task::JoinSet;
+use tokio_postgres::Config;
+use tokio_postgres::error::SqlState;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{JanitorOptions, StoreConsumerOptions};
+use crate::migrate::FUNCTION_SET;
+use crate::session::{Deadlines, Session, Told};
+use crate::store::{self, Readiness};
+use crate::{health, janitor, store_consumer};
+
+/// A loop that `serve` runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Moves due tasks into their queues.
+    StoreConsumer,
+    /// Makes and retires segments.
+    Janitor,
+}
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Roles of this process.
+    pub roles: Vec<Role>,
+    /// Where `/healthz` and `/readyz` answer; none: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Bounds of the store consumer.
+    pub store_consumer: StoreConsumerOptions,
+    /// Bounds of the janitor.
+    pub janitor: JanitorOptions,
+}
+
+impl Default for Options {
+    /// Every role, no port.
+    fn default() -> Self {
+        Self {
+            roles: vec![Role::StoreConsumer, Role::Janitor],
+            listen: None,
+            store_consumer: StoreConsumerOptions::default(),
+            janitor: JanitorOptions::default(),
+        }
+    }
+}
+
+/// Why a server does not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nowhere to answer.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database answers, and refuses us.
+    #[error(transparent)]
+    Database(#[from] tokio_postgres::Error),
+    /// Its schema will not do.
+    #[error("schema is absent or older than this binary ({0}): run `tuskline migrate`")]
+    Schema(String),
+    /// Health stopped answering.
+    #[error("health: {0}")]
+    Health(io::Error),
+    /// A role panicked; a supervisor had better start us again.
+    #[error("a role ended before it was told to")]
+    RoleEnded,
+}
+
+/// Runs until `shutdown` is cancelled, then ends every role and returns.
+///
+/// # Errors
+/// See [`Error`]. A lost database is none: the roles connect again.
+pub async fn run(
+    config: Config,
+    options: Options,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let listener = match options.listen {
+        Some(address) => {
+            let bound = health::bind(address).await;
+            Some(bound.map_err(|source| Error::Listen { address, source })?)
+        }
+        None => None,
+    };
+    check(&config).await?;
+    // Whatever ends this call, by error or by dropping it, ends the roles.
+    let roles_end = shutdown.child_token();
+    let _ends_roles = roles_end.clone().drop_guard();
+    let mut roles = JoinSet::new();
+    for role in &options.roles {
+        start(*role, &config, &options, &roles_end, &mut roles);
+    }
+    tracing::info!(roles = ?options.roles, listen = ?options.listen, "serving");
+    let told_to_stop = async {
+        match listener {
+            Some(listener) => health::serve(listener, config, shutdown.clone()).await,
+            None => {
+                shutdown.cancelled().await;
+                Ok(())
+            }
+        }
+    };
+    tokio::select! {
+        stopped = told_to_stop => stopped.map_err(Error::Health)?,
+        Some(_) = roles.join_next() => if !shutdown.is_cancelled() { return Err(Error::RoleEnded) },
+    }
+    while roles.join_next().await.is_some() {}
+    Ok(())
+}
+
+fn start(
+    role: Role,
+    config: &Config,
+    options: &Options,
+    end: &CancellationToken,
+    roles: &mut JoinSet<()>,
+) {
+    let (config, end) = (config.clone(), end.clone());
+    match role {
+        Role::StoreConsumer => {
+            roles.spawn(store_consumer::run(config, options.store_consumer.clone(), end))
+        }
+        Role::Janitor => roles.spawn(janitor::run(config, options.janitor.clone(), end)),
+    };
+}
+
+/// One look before the loops start. What the database refuses stays refused; an absent one comes.
+async fn check(config: &Config) -> Result<(), Error> {
+    let looked = async {
+        let session = Session::open(config, "serve", Deadlines::USUAL).await?;
+        store::readiness(session.client()).await
+    };
+    match looked.await {
+        Ok(Readiness { function_set: Some(set), .. }) if set >= FUNCTION_SET => {
+            if set > FUNCTION_SET {
+                tracing::warn!(set, ours = FUNCTION_SET, "schema is newer than this binary");
+            }
+            Ok(())
+        }
+        Ok(Readiness { function_set, .. }) => {
+            let found = function_set.map_or("none".to_owned(), |set| set.to_string());
+            Err(Error::Schema(format!("function set {found}, wanted {FUNCTION_SET}")))
+        }
+        Err(error) if is_absent_schema(&error) => Err(Error::Schema("none".to_owned())),
+        Err(error) if is_passing(&error) => {
+            tracing::warn!(error = %Told(&error), "the database is away, waiting for it");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Neither the schema nor its functions are there.
+fn is_absent_schema(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
+}
+
+/// No answer at all, or one that says it is starting, stopping or full (classes 57P and 53).
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => code.code().starts_with("57P") || code.code().starts_with("53"),
+        None => error.is_closed() || error.source().is_some_and(|cause| cause.is::<io::Error>()),
+    }
+}

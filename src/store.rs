@@ -1,0 +1,151 @@
+//! The task store's verbs that the server calls: one typed function each, nothing else.
+//!
+//! Promises: the name here is the name of the SQL function; every answer is one value.
+//! Must never: decide anything, retry, or read a table.
+//!
+//! Statements are sent unnamed, in one round trip, so that they survive a pooler and a migration.
+
+pub mod retention;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio_postgres::types::{Timestamp, Type};
+use tokio_postgres::{Client, Error};
+
+/// What one `enqueue_due` did and saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Timers moved.
+    pub moved: u32,
+    /// Everything visible and due up to here was moved; none: the call learned nothing.
+    pub looked_until: Option<DateTime<Utc>>,
+    /// How long until the next timer; none: there is none.
+    pub next_due: Option<Duration>,
+    /// Oldest transaction still running in the snapshot used.
+    pub snapshot_xmin: i64,
+    /// First transaction that had not begun in it.
+    pub snapshot_xmax: i64,
+}
+
+/// Moves up to `limit` timers that are due after `mark` into their queues.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn enqueue_due(
+    client: &Client,
+    mark: Option<DateTime<Utc>>,
+    limit: u32,
+) -> Result<Enqueued, Error> {
+    let row = client
+        .query_typed_one(
+            "select moved, looked_until, next_due_ms, snapshot_xmin, snapshot_xmax \
+             from tuskline.enqueue_due($1, $2)",
+            &[(&mark, Type::TIMESTAMPTZ), (&limit.cast_signed(), Type::INT4)],
+        )
+        .await?;
+    Ok(Enqueued {
+        moved: row.get::<_, i32>(0).unsigned_abs(),
+        looked_until: match row.get::<_, Option<Timestamp<DateTime<Utc>>>>(1) {
+            Some(Timestamp::Value(instant)) => Some(instant),
+            _ => None,
+        },
+        next_due: row
+            .get::<_, Option<i64>>(2)
+            .map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+        snapshot_xmin: row.get(3),
+        snapshot_xmax: row.get(4),
+    })
+}
+
+/// What one `rescue` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rescued {
+    /// Expired leases looked at.
+    pub leases: u32,
+    /// Tasks back in their queues.
+    pub tasks: u32,
+    /// Tasks that are dead, having been part of too many crashes.
+    pub buried: u32,
+}
+
+/// Puts back the tasks of up to `limit` leases that expired together with their executor.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn rescue(client: &Client, limit: u32) -> Result<Rescued, Error> {
+    let row = client
+        .query_typed_one(
+            "select leases, rescued, buried from tuskline.rescue($1)",
+            &[(&limit.cast_signed(), Type::INT4)],
+        )
+        .await?;
+    let count = |at: usize| row.get::<_, i32>(at).unsigned_abs();
+    Ok(Rescued { leases: count(0), tasks: count(1), buried: count(2) })
+}
+
+/// Fills the queues from the task store if they were lost; the number of tasks, or none if they
+/// were complete.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn rebuild_queues(client: &Client) -> Result<Option<i64>, Error> {
+    let row =
+        client.query_typed_one("select rebuilt, tasks from tuskline.rebuild_queues()", &[]).await?;
+    Ok(row.get::<_, bool>(0).then(|| row.get(1)))
+}
+
+/// The answer to going to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doze {
+    /// The lock is ours: whoever inserts an earlier timer notifies us.
+    Held,
+    /// Another store consumer sleeps on it; its notifications reach us too.
+    Taken,
+    /// Somebody is in the middle of inserting: look again soon.
+    Busy,
+}
+
+/// Before sleeping on the timers, on a session that listens to [`TIMER_CHANNEL`].
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn doze(client: &Client) -> Result<Doze, Error> {
+    let row = client.query_typed_one("select (tuskline.doze(array[0]))[1]", &[]).await?;
+    Ok(match row.get::<_, &str>(0) {
+        "held" => Doze::Held,
+        "taken" => Doze::Taken,
+        _ => Doze::Busy,
+    })
+}
+
+/// After waking from a [`Doze::Held`] sleep: gives up the lock.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn rouse(client: &Client) -> Result<(), Error> {
+    client.query_typed("select tuskline.rouse(array[0])", &[]).await.map(drop)
+}
+
+/// Channel on which a sleeping store consumer hears of an earlier timer.
+pub const TIMER_CHANNEL: &str = "tuskline_timer";
+
+/// Function set and state of the queues, for a health check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// Installed function set; none: never installed.
+    pub function_set: Option<i32>,
+    /// False after a crash or promotion, until [`rebuild_queues`].
+    pub queues_rebuilt: bool,
+}
+
+/// What the database says of itself.
+///
+/// # Errors
+/// The connection's or the server's; an absent schema is one (3F000 or 42883).
+pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
+    let row = client
+        .query_typed_one("select function_set, queues_rebuilt from tuskline.readiness()", &[])
+        .await?;
+    Ok(Readiness { function_set: row.get(0), queues_rebuilt: row.get(1) })
+}

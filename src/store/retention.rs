@@ -1,0 +1,166 @@
+//! The verbs of retention, for the janitor. The DETACH CONCURRENTLY and the DROP are here too, as
+//! no function may run them; a segment's number is the only thing ever formatted into SQL.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+/// `n` of the partition `tuskline.task_<n>`.
+pub type SegmentNo = i64;
+
+/// How far an interrupted retirement had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The detach was interrupted and wants FINALIZE.
+    Pending,
+    /// The table is to be dropped.
+    Detached,
+    /// Its history is to be purged and its leftovers are to return.
+    Dropped,
+}
+
+/// Keeps `ahead` segments ready; how many were made.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn add_segments(client: &Client, ahead: i32) -> Result<i32, Error> {
+    let row =
+        client.query_typed_one("select tuskline.add_segments($1)", &[(&ahead, Type::INT4)]).await?;
+    Ok(row.get(0))
+}
+
+/// Moves on to a new segment where the current one has been in use for `span`; how many did.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn roll_segments(client: &Client, span: Duration) -> Result<i32, Error> {
+    let row = client
+        .query_typed_one(
+            "select tuskline.roll_segments($1 * interval '1 second')",
+            &[(&span.as_secs_f64(), Type::FLOAT8)],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+/// The session lock of retirement: one janitor at a time. False: another has it.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn try_lock(client: &Client) -> Result<bool, Error> {
+    let row = client.query_typed_one("select pg_try_advisory_lock(1953854315, -4)", &[]).await?;
+    Ok(row.get(0))
+}
+
+/// Gives up the lock of retirement.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn unlock(client: &Client) -> Result<(), Error> {
+    client.query_typed("select pg_advisory_unlock(1953854315, -4)", &[]).await.map(drop)
+}
+
+/// Segments whose retention is over.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn segments_to_retire(client: &Client) -> Result<Vec<SegmentNo>, Error> {
+    let rows = client.query_typed("select tuskline.segments_to_retire()", &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Segments whose retirement was interrupted.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn segments_to_finish(client: &Client) -> Result<Vec<(SegmentNo, Stage)>, Error> {
+    let question = "select segment_no, stage from tuskline.segments_to_finish()";
+    let rows = client.query_typed(question, &[]).await?;
+    let stage = |name: &str| match name {
+        "pending" => Stage::Pending,
+        "detached" => Stage::Detached,
+        _ => Stage::Dropped,
+    };
+    Ok(rows.iter().map(|row| (row.get(0), stage(row.get(1)))).collect())
+}
+
+/// Moves what must outlive a segment to `task_kept`; how many tasks.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn keep_leftovers(client: &Client, no: SegmentNo) -> Result<i64, Error> {
+    of_segment(client, "select tuskline.keep_leftovers($1)", no).await
+}
+
+/// Brings a dropped segment's waiting tasks back; how many.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn return_leftovers(client: &Client, no: SegmentNo) -> Result<i64, Error> {
+    of_segment(client, "select tuskline.return_leftovers($1)", no).await
+}
+
+/// Deletes a batch of failures and outputs of a dropped segment's tasks; how many rows.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error> {
+    of_segment(client, "select tuskline.purge_history($1)", no).await
+}
+
+/// Deletes up to `limit` kept tasks and ended executors past retention; how many rows.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn purge(client: &Client, limit: i32) -> Result<i64, Error> {
+    let row = client.query_typed_one("select tuskline.purge($1)", &[(&limit, Type::INT4)]).await?;
+    Ok(row.get(0))
+}
+
+async fn of_segment(client: &Client, verb: &str, no: SegmentNo) -> Result<i64, Error> {
+    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+}
+
+/// Detaches a segment. Waits for every transaction that may still read it, at most `patience`;
+/// given up then, the detach stays pending.
+///
+/// # Errors
+/// The connection's or the server's; 57014 when patience ran out.
+pub async fn detach(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
+    let statement =
+        format!("alter table tuskline.task detach partition tuskline.task_{no} concurrently");
+    bounded(client, "statement_timeout", patience, &statement).await
+}
+
+/// Ends a pending detach, under the same terms as [`detach`].
+///
+/// # Errors
+/// As [`detach`].
+pub async fn finalize(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
+    let statement =
+        format!("alter table tuskline.task detach partition tuskline.task_{no} finalize");
+    bounded(client, "statement_timeout", patience, &statement).await
+}
+
+/// Drops a detached segment, waiting at most `patience` for those who still read it.
+///
+/// # Errors
+/// The connection's or the server's; 55P03 when patience ran out.
+pub async fn drop_segment(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
+    let statement = format!("drop table if exists tuskline.task_{no}");
+    bounded(client, "lock_timeout", patience, &statement).await
+}
+
+/// One statement under a deadline, on its own: DETACH CONCURRENTLY refuses to share a transaction.
+async fn bounded(
+    client: &Client,
+    setting: &str,
+    patience: Duration,
+    statement: &str,
+) -> Result<(), Error> {
+    client.batch_execute(&format!("set {setting} = {}", patience.as_millis())).await?;
+    let done = client.batch_execute(statement).await;
+    client.batch_execute(&format!("set {setting} = 0")).await?;
+    done
+}

@@ -1,0 +1,197 @@
+//! The Store Consumer: moves tasks that are due (new, retriable, timed out) from the task store
+//! into the right queue.
+//!
+//! Promises: a due task is in its queue within milliseconds of its time, and within the safety
+//! poll if every notification is lost; tasks of dead executors return; queues lost in a crash or
+//! failover are rebuilt. Any number of store consumers share the work, none leads.
+//! Must never: run a task, or decide by this machine's clock what is due.
+
+mod mark;
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::config::StoreConsumerOptions;
+use crate::session::{Deadlines, Session, Told};
+use crate::store::{self, Doze, TIMER_CHANNEL};
+use mark::TimerMark;
+
+const ROLE: &str = "store-consumer";
+
+/// Longest wait for our own notification before the channel counts as deaf.
+const ECHO_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Why a store consumer lost its connection.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error(transparent)]
+    Database(#[from] tokio_postgres::Error),
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
+}
+
+/// Consumes until `shutdown`, through every loss of the database.
+pub async fn run(config: Config, options: StoreConsumerOptions, shutdown: CancellationToken) {
+    let mut backoff = Backoff::default();
+    while !shutdown.is_cancelled() {
+        let end = shutdown.run_until_cancelled(consume(&config, &options, &mut backoff)).await;
+        let Some(Err(lost)) = end else { break };
+        if backoff.is_first() {
+            tracing::warn!(error = %Told(&lost), "store consumer lost the database, connecting again");
+        }
+        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+    }
+    tracing::debug!("store consumer stopped");
+}
+
+async fn consume(
+    config: &Config,
+    options: &StoreConsumerOptions,
+    backoff: &mut Backoff,
+) -> Result<std::convert::Infallible, Lost> {
+    let mut consumer = StoreConsumer::connect(config, options).await?;
+    backoff.reset();
+    loop {
+        let nap = timeout(options.lap_deadline, consumer.lap())
+            .await
+            .map_err(|_| Lost::Silent(options.lap_deadline))??;
+        consumer.sleep(nap).await?;
+    }
+}
+
+/// Two sessions: one for the verbs, one that listens and holds the lock of the sleeping.
+struct StoreConsumer<'o> {
+    options: &'o StoreConsumerOptions,
+    verbs: Session,
+    bell: Session,
+    hears: bool,
+    mark: TimerMark,
+    check_rebuilt_at: Instant,
+    rescue_at: Instant,
+}
+
+/// What a lap leaves to do until the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nap {
+    /// Sleep so long, or until notified.
+    Deep(Duration),
+    /// As deep, holding the lock, which is to be given up on waking.
+    Held(Duration),
+}
+
+impl<'o> StoreConsumer<'o> {
+    async fn connect(config: &Config, options: &'o StoreConsumerOptions) -> Result<Self, Lost> {
+        rebuild_queues_patiently(config).await?;
+        let verbs = Session::open(config, ROLE, Deadlines::USUAL).await?;
+        let bell = Session::listening(config, "store-consumer bell", TIMER_CHANNEL).await?;
+        let hears = bell.hears(&verbs, TIMER_CHANNEL, ECHO_DEADLINE).await?;
+        if !hears {
+            bell.stop_listening().await?;
+            tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
+        }
+        let mark = TimerMark::new(options.sweep_every, options.mark_margin);
+        let rescue_at = Instant::now();
+        let check_rebuilt_at = rescue_at + options.rebuild_check_every;
+        Ok(Self { options, verbs, bell, hears, mark, check_rebuilt_at, rescue_at })
+    }
+
+    /// One look at everything that may be due; says how long to sleep.
+    async fn lap(&mut self) -> Result<Nap, Lost> {
+        self.check_rebuilt().await?;
+        self.rescue().await?;
+        let next_due = self.enqueue_due().await?;
+        if !self.hears {
+            return Ok(Nap::Deep(next_due.min(self.options.longest_deaf_nap)));
+        }
+        match store::doze(self.bell.client()).await? {
+            Doze::Held => Ok(Nap::Held(self.enqueue_due().await?)),
+            Doze::Taken => Ok(Nap::Deep(self.enqueue_due().await?)),
+            Doze::Busy => Ok(Nap::Deep(next_due.min(self.busy_nap()))),
+        }
+    }
+
+    /// Moves everything that is due; how long until the next is, at most the longest nap.
+    async fn enqueue_due(&mut self) -> Result<Duration, Lost> {
+        let mut from = self.mark.begin();
+        loop {
+            let call = store::enqueue_due(self.verbs.client(), from, self.options.batch).await?;
+            self.mark.learn(&call);
+            if call.moved > 0 {
+                tracing::debug!(moved = call.moved, "enqueue_due");
+            }
+            if call.moved < self.options.batch {
+                return Ok(self.nap_until(call.next_due));
+            }
+            from = self.mark.proceed();
+        }
+    }
+
+    async fn rescue(&mut self) -> Result<(), Lost> {
+        if Instant::now() < self.rescue_at {
+            return Ok(());
+        }
+        self.rescue_at = Instant::now() + self.options.rescue_every;
+        loop {
+            let call = store::rescue(self.verbs.client(), self.options.rescue_batch).await?;
+            if call.tasks + call.buried > 0 {
+                tracing::info!(rescued = call.tasks, dead = call.buried, "rescue");
+            }
+            // Tasks that somebody's transaction holds stay behind: come back with the next lap.
+            if call.leases < self.options.rescue_batch || call.tasks + call.buried == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The queues go only with a crash or failover, which ends our sessions too; this is for the
+    /// hand that empties them.
+    async fn check_rebuilt(&mut self) -> Result<(), Lost> {
+        if Instant::now() < self.check_rebuilt_at {
+            return Ok(());
+        }
+        self.check_rebuilt_at = Instant::now() + self.options.rebuild_check_every;
+        rebuild_queues(&self.verbs).await
+    }
+
+    async fn sleep(&self, nap: Nap) -> Result<(), Lost> {
+        let (Nap::Deep(length) | Nap::Held(length)) = nap;
+        // Whether it was the time or a notification, the next lap looks at everything.
+        let _ = timeout(length, self.bell.notified()).await;
+        if matches!(nap, Nap::Held(_)) {
+            let deadline = self.options.lap_deadline;
+            timeout(deadline, store::rouse(self.bell.client()))
+                .await
+                .map_err(|_| Lost::Silent(deadline))??;
+        }
+        Ok(())
+    }
+
+    /// Zero would mean a due timer was left: somebody's transaction holds its task.
+    fn nap_until(&self, next_due: Option<Duration>) -> Duration {
+        match next_due {
+            Some(Duration::ZERO) => self.busy_nap(),
+            Some(due) => due.min(self.options.longest_nap),
+            None => self.options.longest_nap,
+        }
+    }
+
+    fn busy_nap(&self) -> Duration {
+        self.options.busy_nap.mul_f64(1.0 + fastrand::f64())
+    }
+}
+
+/// On a session without deadlines: a rebuild reads every open segment.
+async fn rebuild_queues_patiently(config: &Config) -> Result<(), Lost> {
+    rebuild_queues(&Session::open(config, ROLE, Deadlines::PATIENT).await?).await
+}
+
+async fn rebuild_queues(session: &Session) -> Result<(), Lost> {
+    if let Some(tasks) = store::rebuild_queues(session.client()).await? {
+        tracing::info!(tasks, "rebuild_queues: the queues were lost and are complete again");
+    }
+    Ok(())
+}

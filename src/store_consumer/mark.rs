@@ -1,0 +1,131 @@
+//! The low-water mark of the timers: nothing visible is due at or before it.
+//!
+//! A call of `enqueue_due` tells up to which due time it looked and in which snapshot. That due
+//! time becomes the mark once a later call's snapshot shows that every transaction of that moment
+//! has ended: what they might still have inserted is visible now, and was looked at.
+//!
+//! Promises: a scan starts above the dead rows of the past, even under a held snapshot.
+//! Must never: decide what is due. It is a hint; a sweep ignores it every so often, so that a
+//! timer it should not have passed is late, not lost.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+use crate::store::Enqueued;
+
+/// Mark, candidate and the time of the next sweep.
+#[derive(Debug)]
+pub struct TimerMark {
+    mark: Option<DateTime<Utc>>,
+    candidate: Option<Candidate>,
+    sweep_at: Instant,
+    sweep_every: Duration,
+    margin: Duration,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    looked_until: DateTime<Utc>,
+    snapshot_xmax: i64,
+}
+
+impl TimerMark {
+    /// No mark: the first call looks at everything.
+    pub fn new(sweep_every: Duration, margin: Duration) -> Self {
+        let mut fresh =
+            Self { mark: None, candidate: None, sweep_at: Instant::now(), sweep_every, margin };
+        fresh.plan_sweep();
+        fresh
+    }
+
+    /// Where the first call of a lap starts: none when a sweep is due.
+    pub fn begin(&mut self) -> Option<DateTime<Utc>> {
+        if Instant::now() < self.sweep_at {
+            return self.mark;
+        }
+        self.plan_sweep();
+        None
+    }
+
+    /// Where a further call starts, after a full batch.
+    pub fn proceed(&self) -> Option<DateTime<Utc>> {
+        self.mark
+    }
+
+    /// Learns from a call.
+    pub fn learn(&mut self, call: &Enqueued) {
+        if let Some(candidate) = self.candidate.take_if(|c| c.snapshot_xmax <= call.snapshot_xmin) {
+            self.mark = self.mark.max(Some(candidate.looked_until));
+        }
+        if self.candidate.is_none() {
+            self.candidate = call.looked_until.map(|looked_until| Candidate {
+                looked_until: looked_until - self.margin,
+                snapshot_xmax: call.snapshot_xmax,
+            });
+        }
+    }
+
+    fn plan_sweep(&mut self) {
+        let jitter = 2.0 / 3.0 + fastrand::f64() * 2.0 / 3.0;
+        self.sweep_at = Instant::now() + self.sweep_every.mul_f64(jitter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn call(looked_until: i64, snapshot_xmin: i64, snapshot_xmax: i64) -> Enqueued {
+        let looked_until = Some(at(looked_until));
+        Enqueued { moved: 0, looked_until, next_due: None, snapshot_xmin, snapshot_xmax }
+    }
+
+    #[test]
+    fn the_mark_waits_for_every_transaction_of_its_snapshot() {
+        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+        mark.learn(&call(100, 7, 10));
+        assert_eq!(mark.begin(), None);
+        mark.learn(&call(200, 9, 12));
+        assert_eq!(mark.begin(), None, "transaction 9 may still insert a timer due before 100");
+        mark.learn(&call(300, 10, 14));
+        assert_eq!(mark.begin(), Some(at(100)));
+        mark.learn(&call(400, 13, 15));
+        assert_eq!(mark.begin(), Some(at(100)), "transaction 13 was there when 300 was reached");
+        mark.learn(&call(500, 15, 15));
+        assert_eq!(mark.begin(), Some(at(300)));
+    }
+
+    #[test]
+    fn the_mark_stays_behind_the_clock_by_its_margin() {
+        let mut mark = TimerMark::new(HOUR, Duration::from_secs(1));
+        mark.learn(&call(100, 10, 10));
+        mark.learn(&call(101, 10, 10));
+        assert_eq!(mark.begin(), Some(at(99)));
+    }
+
+    #[test]
+    fn a_sweep_ignores_the_mark_once() {
+        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+        mark.learn(&call(100, 10, 10));
+        mark.learn(&call(101, 10, 10));
+        mark.sweep_at = Instant::now();
+        assert_eq!(mark.begin(), None);
+        assert_eq!(mark.begin(), Some(at(100)));
+        assert_eq!(mark.proceed(), Some(at(100)));
+    }
+
+    #[test]
+    fn a_call_that_learnt_nothing_leaves_the_mark() {
+        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+        mark.learn(&Enqueued { looked_until: None, ..call(0, 10, 10) });
+        mark.learn(&call(100, 10, 10));
+        assert_eq!(mark.begin(), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Every knob of a worker, with its unit, default and reason.
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// Knobs of a worker. The defaults suit most; the timings must satisfy [`WorkerConfig::check`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WorkerConfig {
+    /// Time between heartbeats (HB). Default 5 s.
+    pub heartbeat_period: Duration,
+    /// After so long without an acknowledged heartbeat, counted from when it was *sent*, the process
+    /// ends itself (T). Default 16 s.
+    pub self_termination: Duration,
+    /// How long the database waits for a heartbeat before others may take over (L). Default 20 s.
+    pub lease: Duration,
+    /// Time the watchdog thread may need to get a processor (M). Default 2 s.
+    pub watchdog_margin: Duration,
+    /// Relative difference between this machine's clock rate and the database's. Default 0.05.
+    pub clock_drift: f64,
+    /// Longest wait for the answer to one heartbeat. Default 1 s.
+    pub heartbeat_timeout: Duration,
+    /// Longest wait for the answer to any other call; then its connection is given up. Default 15 s.
+    pub request_timeout: Duration,
+    /// Connections that exchange results for new tasks. Two keep the database busy while one
+    /// batch's answer is unpacked; more gain nothing on two cores. Default 2.
+    pub lanes: usize,
+    /// Most tasks in one exchange. A commit costs as much as 50-100 row transitions; beyond 500
+    /// the gain is under 3 %. Default 500.
+    pub max_batch: usize,
+    /// Most tasks claimed ahead of free slots, per lambda, whatever their speed. Default 1000.
+    pub max_buffer: usize,
+    /// No claimed task shall wait in this process for longer. Default 250 ms.
+    pub buffer_target: Duration,
+    /// How long a finished task's result waits for company. Default 3 ms.
+    pub linger: Duration,
+    /// Every queue is looked at this often, whatever notifications say. Default 1 s.
+    pub safety_poll: Duration,
+    /// Shortest time between two looks while a producer is in the middle of a transaction, or
+    /// behind a transaction pooler; up to 2.5 times that, by chance. Default 20 ms.
+    pub busy_poll: Duration,
+    /// A lower priority that was not served for so long gets one claim in four. Default 60 s.
+    pub priority_ageing: Duration,
+    /// On shutdown, how long running tasks may take to finish. Default 20 s.
+    pub drain_grace: Duration,
+    /// How long a task that was told to stop may take to do so. Default 5 s.
+    pub cancel_grace: Duration,
+    /// Concurrent executions per lambda, unless it says otherwise. Default 32.
+    pub slots: usize,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            heartbeat_period: Duration::from_secs(5),
+            self_termination: Duration::from_secs(16),
+            lease: Duration::from_secs(20),
+            watchdog_margin: Duration::from_secs(2),
+            clock_drift: 0.05,
+            heartbeat_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(15),
+            lanes: 2,
+            max_batch: 500,
+            max_buffer: 1000,
+            buffer_target: Duration::from_millis(250),
+            linger: Duration::from_millis(3),
+            safety_poll: Duration::from_secs(1),
+            busy_poll: Duration::from_millis(20),
+            priority_ageing: Duration::from_secs(60),
+            drain_grace: Duration::from_secs(20),
+            cancel_grace: Duration::from_secs(5),
+            slots: 32,
+        }
+    }
+}
+
+impl WorkerConfig {
+    /// Timings with one scale: heartbeat period `period`, everything else in the default proportion.
+    /// For tests and demonstrations that cannot wait 20 s for a rescue.
+    #[must_use]
+    pub fn with_heartbeat(period: Duration) -> Self {
+        Self {
+            heartbeat_period: period,
+            heartbeat_timeout: period,
+            self_termination: period * 4,
+            watchdog_margin: period,
+            lease: (period * 5).mul_f64(1.05) + Duration::from_millis(1),
+            ..Self::default()
+        }
+    }
+
+    /// Refuses timings under which two executions of one task could overlap, and empty bounds.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the formula that does not hold.
+    pub fn check(&self) -> Result<(), Error> {
+        let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
+        if self.self_termination < beats {
+            return Err(Error::invalid(
+                "TK010",
+                format!(
+                    "invalid_lease: T >= 3 * HB + heartbeat_timeout must hold, got T = {:?}, 3 * HB + heartbeat_timeout = {beats:?}",
+                    self.self_termination
+                ),
+            ));
+        }
+        let least =
+            (self.self_termination + self.watchdog_margin).mul_f64(1.0 + self.clock_drift.abs());
+        if self.lease < least {
+            return Err(Error::invalid(
+                "TK010",
+                format!(
+                    "invalid_lease: L >= (T + M) * (1 + drift) must hold, got L = {:?}, (T + M) * (1 + drift) = {least:?}",
+                    self.lease
+                ),
+            ));
+        }
+        if self.lanes == 0 || self.max_batch == 0 || self.slots == 0 {
+            return Err(Error::invalid(
+                "TK009",
+                "invalid_setting: lanes, max_batch and slots must be at least 1",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_and_their_scaled_form_hold() {
+        assert!(WorkerConfig::default().check().is_ok());
+        assert!(WorkerConfig::with_heartbeat(Duration::from_millis(200)).check().is_ok());
+    }
+
+    #[test]
+    fn a_lease_shorter_than_self_termination_is_refused_with_the_formula() {
+        let config = WorkerConfig { lease: Duration::from_secs(17), ..Default::default() };
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.starts_with("TK010 invalid_lease: L >= (T + M) * (1 + drift)"), "{error}");
+        let config =
+            WorkerConfig { heartbeat_period: Duration::from_secs(6), ..Default::default() };
+        assert!(config.check().unwrap_err().to_string().contains("T >= 3 * HB"));
+    }
+}

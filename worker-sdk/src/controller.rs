@@ -1,0 +1,368 @@
+//! The Controller: one per worker process. It decides what to claim, keeps claimed tasks in local
+//! buffers by priority, answers NextWork to the executors and gathers their results.
+//!
+//! It claims what its executors can start soon and no more: a claimed task shall not wait here longer
+//! than `buffer_target`, and long tasks are never hoarded. It holds its lock for computing only, never
+//! across a call to the database.
+
+mod claims;
+mod load;
+mod orders;
+mod sight;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::config::WorkerConfig;
+use crate::hsc::Served;
+use crate::lambda::Lambda;
+use crate::marks::Mark;
+use crate::wake::WakeRequest;
+use crate::work::{Finished, Stop, Why, Work};
+
+use load::Load;
+pub(crate) use orders::Order;
+use sight::Sight;
+
+/// See the module.
+pub(crate) struct Controller {
+    pub(crate) config: WorkerConfig,
+    pub(crate) lambdas: Vec<ServedLambda>,
+    pub(crate) queues: Vec<ServedQueue>,
+    state: Mutex<State>,
+    /// Something for a lane to do.
+    lanes: Notify,
+    /// The last running task has finished and its result is recorded.
+    quiet: Notify,
+    wake: mpsc::UnboundedSender<WakeRequest>,
+    /// Behind a transaction pooler: no LISTEN, no session locks, only polls.
+    pub(crate) pooled: bool,
+}
+
+/// A lambda this worker serves.
+pub(crate) struct ServedLambda {
+    pub lambda: Lambda,
+    pub attempt_timeout: Duration,
+    /// Its queues, highest priority first.
+    pub queues: Vec<usize>,
+    work: Notify,
+}
+
+/// A queue this worker serves.
+pub(crate) struct ServedQueue {
+    pub queue_id: i32,
+    pub lambda: usize,
+}
+
+struct State {
+    queues: Vec<Queue>,
+    loads: Vec<Load>,
+    running: HashMap<i64, Running>,
+    results: Vec<Finished>,
+    first_result_at: Option<Instant>,
+    /// Results taken by lanes and not yet acknowledged.
+    unacknowledged: usize,
+    /// Leases we know, with how many of their tasks have no result sent yet.
+    leases: HashMap<i64, usize>,
+    unknown_leases: HashSet<i64>,
+    disowned_leases: HashSet<i64>,
+    abandoned: Vec<Work>,
+    draining: bool,
+    claims: u64,
+}
+
+struct Queue {
+    sight: Sight,
+    mark: Mark,
+    buffer: VecDeque<Work>,
+    /// Lanes that are claiming from it now.
+    claiming: u32,
+    /// The last claim found as much as it asked for.
+    deep: bool,
+    /// Woken after the claim in flight was sent: its emptiness is old news.
+    woken: bool,
+    safety_at: Instant,
+    served_at: Instant,
+}
+
+struct Running {
+    fence: i64,
+    lambda: usize,
+    stop: Arc<Stop>,
+    started_at: Instant,
+    reported: bool,
+}
+
+impl Controller {
+    pub(crate) fn new(
+        config: WorkerConfig,
+        lambdas: Vec<Lambda>,
+        served: &[Served],
+        wake: mpsc::UnboundedSender<WakeRequest>,
+        pooled: bool,
+    ) -> Self {
+        let now = Instant::now();
+        let mut queues = Vec::new();
+        let mut rooms = Vec::new();
+        let mut loads = Vec::new();
+        for (index, lambda) in lambdas.into_iter().enumerate() {
+            let own = served.iter().filter(|one| one.lambda == lambda.name);
+            let timeout =
+                own.clone().next().map_or(Duration::from_secs(300), |s| s.attempt_timeout);
+            let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
+            ids.sort();
+            let first = queues.len();
+            queues.extend(ids.iter().map(|(_, id)| ServedQueue { queue_id: *id, lambda: index }));
+            loads.push(Load::new(lambda.slots.unwrap_or(config.slots)));
+            rooms.push(ServedLambda {
+                lambda,
+                attempt_timeout: timeout,
+                queues: (first..queues.len()).collect(),
+                work: Notify::new(),
+            });
+        }
+        let state = State {
+            queues: queues.iter().map(|_| Queue::new(now)).collect(),
+            loads,
+            running: HashMap::new(),
+            results: Vec::new(),
+            first_result_at: None,
+            unacknowledged: 0,
+            leases: HashMap::new(),
+            unknown_leases: HashSet::new(),
+            disowned_leases: HashSet::new(),
+            abandoned: Vec::new(),
+            draining: false,
+            claims: 0,
+        };
+        Self {
+            config,
+            lambdas: rooms,
+            queues,
+            state: Mutex::new(state),
+            lanes: Notify::new(),
+            quiet: Notify::new(),
+            wake,
+            pooled,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic cannot happen while it is held; were it to, the state is still consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn slots(&self, lambda: usize) -> usize {
+        self.lock().loads[lambda].slots
+    }
+
+    /// NextWork: waits for a task of `lambda`, highest priority first; `None`: the worker drains.
+    pub(crate) async fn next_work(&self, lambda: usize) -> Option<Work> {
+        loop {
+            let notified = self.lambdas[lambda].work.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            {
+                let mut state = self.lock();
+                if let Some(work) = state.take_work(self, lambda) {
+                    return Some(work);
+                }
+                if state.draining {
+                    return None;
+                }
+            }
+            notified.await;
+        }
+    }
+
+    /// Takes the result of an attempt and answers with the next task of the lambda, if one is here.
+    pub(crate) fn finish(&self, lambda: usize, finished: Finished, took: Duration) -> Option<Work> {
+        let mut state = self.lock();
+        state.running.remove(&finished.task);
+        state.loads[lambda].finished(took);
+        if state.results.is_empty() {
+            state.first_result_at = Some(Instant::now());
+        }
+        state.results.push(finished);
+        let next = state.take_work(self, lambda);
+        let alone = state.running.is_empty() && state.loads.iter().all(|load| load.buffered == 0);
+        if alone || state.results.len() == 1 || state.results.len() == self.config.max_batch {
+            self.lanes.notify_one();
+        }
+        next
+    }
+
+    /// An attempt that is given back unfinished, at the end of a drain.
+    pub(crate) fn abandon(&self, lambda: usize, work: Work) {
+        let mut state = self.lock();
+        state.running.remove(&work.task);
+        state.loads[lambda].running -= 1;
+        state.abandoned.push(work);
+        self.quiet.notify_waiters();
+    }
+
+    /// Stops claiming and hands out what has not started, to be released.
+    pub(crate) fn drain(&self) -> Vec<Work> {
+        let mut state = self.lock();
+        state.draining = true;
+        let mut back = Vec::new();
+        for queue in &mut state.queues {
+            back.extend(queue.buffer.drain(..));
+        }
+        for load in &mut state.loads {
+            load.buffered = 0;
+        }
+        for lambda in &self.lambdas {
+            lambda.work.notify_waiters();
+        }
+        self.lanes.notify_waiters();
+        back
+    }
+
+    /// What came back unfinished since the last call.
+    pub(crate) fn take_abandoned(&self) -> Vec<Work> {
+        std::mem::take(&mut self.lock().abandoned)
+    }
+
+    /// Waits until nothing runs and every result is acknowledged.
+    pub(crate) async fn until_quiet(&self) {
+        loop {
+            let notified = self.quiet.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.running.is_empty() && state.results.is_empty() && state.unacknowledged == 0
+                {
+                    return;
+                }
+            }
+            notified.await;
+        }
+    }
+
+    /// Leases of work that is given back: those whose last task this was.
+    pub(crate) fn forget(&self, back: &[Work]) -> Vec<i64> {
+        let mut state = self.lock();
+        let mut done = Vec::new();
+        for work in back {
+            state.count_down(work.lease, &mut done);
+        }
+        for lease in &done {
+            state.leases.remove(lease);
+        }
+        done
+    }
+
+    /// Running tasks that the database still has as claimed: (task, fence).
+    pub(crate) fn unreported(&self) -> Vec<(i64, i64)> {
+        let mut state = self.lock();
+        let unreported = state.running.iter_mut().filter(|(_, running)| !running.reported);
+        unreported
+            .map(|(task, running)| {
+                running.reported = true;
+                (*task, running.fence)
+            })
+            .collect()
+    }
+
+    /// Tells one attempt to stop. A task that waits in a buffer is reported as cancelled right away.
+    pub(crate) fn stop(&self, task: i64, fence: i64) {
+        let mut state = self.lock();
+        if let Some(running) = state.running.get(&task).filter(|r| r.fence == fence) {
+            running.stop.stop(Why::Cancelled);
+            return;
+        }
+        let found = state.queues.iter_mut().enumerate().find_map(|(index, queue)| {
+            let at = queue.buffer.iter().position(|w| w.task == task && w.fence == fence)?;
+            queue.buffer.remove(at).map(|work| (index, work))
+        });
+        if let Some((queue, work)) = found {
+            state.loads[self.queues[queue].lambda].buffered -= 1;
+            state.first_result_at.get_or_insert_with(Instant::now);
+            state.results.push(Finished::cancelled(&work));
+            self.lanes.notify_one();
+        }
+    }
+
+    /// Tells every running attempt to stop.
+    pub(crate) fn stop_all(&self, why: Why) {
+        for running in self.lock().running.values() {
+            running.stop.stop(why);
+        }
+    }
+
+    /// A task whose body did not end although its deadline and grace have passed.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<i64> {
+        let state = self.lock();
+        let grace = self.config.cancel_grace * 2;
+        state.running.iter().find_map(|(task, running)| {
+            let limit = self.lambdas[running.lambda].attempt_timeout + grace;
+            (now.duration_since(running.started_at) > limit).then_some(*task)
+        })
+    }
+
+    /// Compares the leases the database counts as ours with those we know, and answers with those we
+    /// did not know twice in a row: claims whose answer never reached us. They are disowned: should
+    /// the answer still come, it is dropped.
+    pub(crate) fn unknown_leases(&self, held: &[i64]) -> Vec<i64> {
+        let mut state = self.lock();
+        let unknown: HashSet<i64> =
+            held.iter().copied().filter(|lease| !state.leases.contains_key(lease)).collect();
+        let twice: Vec<i64> = unknown.intersection(&state.unknown_leases).copied().collect();
+        state.disowned_leases.extend(&twice);
+        state.unknown_leases = unknown;
+        twice
+    }
+}
+
+impl State {
+    fn take_work(&mut self, controller: &Controller, lambda: usize) -> Option<Work> {
+        if self.draining || self.loads[lambda].running >= self.loads[lambda].slots {
+            return None;
+        }
+        let queues = &controller.lambdas[lambda].queues;
+        let queue = queues.iter().copied().find(|queue| !self.queues[*queue].buffer.is_empty())?;
+        let work = self.queues[queue].buffer.pop_front()?;
+        self.loads[lambda].began();
+        self.running.insert(
+            work.task,
+            Running {
+                fence: work.fence,
+                lambda,
+                stop: Arc::clone(&work.stop),
+                started_at: Instant::now(),
+                reported: work.crashes > 0,
+            },
+        );
+        Some(work)
+    }
+
+    /// One task of the lease has its result; when it was the last, the lease is done.
+    fn count_down(&mut self, lease: i64, done: &mut Vec<i64>) {
+        if let Some(left) = self.leases.get_mut(&lease) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                done.push(lease);
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn new(now: Instant) -> Self {
+        Self {
+            sight: Sight::Hot,
+            mark: Mark::new(now),
+            buffer: VecDeque::new(),
+            claiming: 0,
+            deep: false,
+            woken: false,
+            safety_at: now,
+            served_at: now,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Planning a claim and unpacking what it brought.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Controller, Order, State};
+use crate::hsc::Reply;
+use crate::work::{Stop, Work};
+
+impl Controller {
+    /// Adds to the order every queue worth a look whose lambda has room. Alone, without results to
+    /// send, a claim is worth its commit only if there is room for a good batch or nothing buffered.
+    pub(super) fn plan_claims(
+        &self,
+        state: &mut State,
+        order: &mut Order,
+        with_results: bool,
+        now: Instant,
+    ) {
+        let aged_first = state.claims % 4 == 3;
+        for (index, lambda) in self.lambdas.iter().enumerate() {
+            let load = &state.loads[index];
+            let room = load.room(&self.config).min(self.config.max_batch);
+            let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
+                || load.buffered + load.asked == 0;
+            if room == 0 || !(with_results || alone_worth) {
+                continue;
+            }
+            let ask = |queue: &usize| {
+                let queue = &state.queues[*queue];
+                queue.is_askable(now) && (queue.claiming == 0 || queue.deep)
+            };
+            let mut queues: Vec<_> = lambda.queues.iter().copied().filter(ask).collect();
+            if queues.is_empty() {
+                continue;
+            }
+            if aged_first {
+                let old = |queue: &usize| {
+                    now.duration_since(state.queues[*queue].served_at) < self.config.priority_ageing
+                };
+                queues.sort_by_key(old);
+            }
+            order.groups.push((index, room));
+            order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
+            let group = i16::try_from(order.groups.len()).unwrap_or(i16::MAX);
+            state.loads[index].asked += room;
+            for queue in queues {
+                let state = &mut state.queues[queue];
+                state.claiming += 1;
+                state.woken = false;
+                order.request.queues.push(self.queues[queue].queue_id);
+                order.request.marks.push(state.mark.for_claim(now));
+                order.request.groups.push(group);
+                order.queues.push(queue);
+            }
+        }
+        state.claims += u64::from(!order.queues.is_empty());
+    }
+
+    /// The claim of an order failed or was left out: as if it had never been asked.
+    pub(crate) fn unclaim(&self, order: &mut Order) {
+        let mut state = self.lock();
+        state.end_claim(order);
+        order.queues.clear();
+        order.groups.clear();
+        order.request.queues.clear();
+        order.request.marks.clear();
+        order.request.groups.clear();
+        order.request.budgets.clear();
+    }
+
+    /// Unpacks what a claim brought into the buffers and wakes the executors. Answers with the lease
+    /// to give back, if it was disowned meanwhile.
+    pub(crate) fn claimed(&self, order: &Order, reply: Reply) -> Option<i64> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.end_claim(order);
+        self.learn(&mut state, order, &reply, now);
+        let lease = reply.lease?;
+        if state.disowned_leases.remove(&lease) || reply.tasks.is_empty() {
+            return None;
+        }
+        if state.draining {
+            return Some(lease);
+        }
+        state.leases.insert(lease, reply.tasks.len());
+        let mut brought = vec![0_usize; self.lambdas.len()];
+        for task in reply.tasks {
+            let queue = order.queues[task.queue];
+            brought[self.queues[queue].lambda] += 1;
+            state.queues[queue].served_at = now;
+            state.queues[queue].buffer.push_back(Work {
+                task: task.id,
+                fence: lease,
+                lease,
+                attempt: task.attempt,
+                crashes: task.crashes,
+                waited: task.waited,
+                collection: task.collection,
+                payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
+                stop: Arc::new(Stop::default()),
+            });
+        }
+        for (index, count) in brought.into_iter().enumerate() {
+            let load = &mut state.loads[index];
+            load.buffered += count;
+            for _ in 0..count.min(load.slots - load.running.min(load.slots)) {
+                self.lambdas[index].work.notify_one();
+            }
+        }
+        None
+    }
+
+    fn learn(&self, state: &mut State, order: &Order, reply: &Reply, now: Instant) {
+        let Some(snapshot) = reply.snapshot else { return };
+        let mut left: Vec<usize> = order.groups.iter().map(|(_, budget)| *budget).collect();
+        for (at, index) in order.queues.iter().copied().enumerate() {
+            let group = usize::try_from(order.request.groups[at] - 1).unwrap_or_default();
+            // The budget was used up before this queue's turn: nothing was learnt of it.
+            let Some(popped) = reply.popped.get(at).copied().flatten() else { continue };
+            let popped = usize::try_from(popped).unwrap_or_default();
+            let queue = &mut state.queues[index];
+            queue.mark.learn(reply.first_seq[at], reply.last_seq[at], snapshot);
+            queue.deep = popped >= left[group];
+            left[group] -= popped.min(left[group]);
+            if !queue.deep {
+                self.found_empty(queue, index, popped > 0, now);
+            }
+        }
+    }
+}
+
+impl State {
+    fn end_claim(&mut self, order: &Order) {
+        for queue in &order.queues {
+            self.queues[*queue].claiming -= 1;
+        }
+        for (lambda, budget) in &order.groups {
+            self.loads[*lambda].asked -= budget;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How busy a lambda's executors are, and how many tasks more it makes sense to claim for them.
+
+use std::time::Duration;
+
+use crate::config::WorkerConfig;
+
+#[derive(Debug)]
+pub(super) struct Load {
+    pub slots: usize,
+    pub running: usize,
+    pub buffered: usize,
+    /// Asked for by claims in flight.
+    pub asked: usize,
+    /// Smoothed duration of an execution; none measured yet: no prefetch.
+    mean_s: Option<f64>,
+}
+
+impl Load {
+    pub(super) fn new(slots: usize) -> Self {
+        Self { slots, running: 0, buffered: 0, asked: 0, mean_s: None }
+    }
+
+    pub(super) fn began(&mut self) {
+        self.running += 1;
+        self.buffered -= 1;
+    }
+
+    pub(super) fn finished(&mut self, took: Duration) {
+        self.running -= 1;
+        let took = took.as_secs_f64();
+        self.mean_s = Some(self.mean_s.map_or(took, |mean| mean + 0.05 * (took - mean)));
+    }
+
+    /// Free slots plus what they will have worked off within `buffer_target`.
+    pub(super) fn target(&self, config: &WorkerConfig) -> usize {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        let ahead = self.mean_s.map_or(0, |mean| {
+            let soon = config.buffer_target.as_secs_f64() / mean.max(1e-7) * self.slots as f64;
+            soon.min(config.max_buffer as f64) as usize
+        });
+        self.slots + ahead
+    }
+
+    /// How many more to claim now.
+    pub(super) fn room(&self, config: &WorkerConfig) -> usize {
+        self.target(config).saturating_sub(self.running + self.buffered + self.asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_tasks_are_never_claimed_ahead() {
+        let config = WorkerConfig::default();
+        let mut load = Load::new(4);
+        load.buffered = 1;
+        load.began();
+        load.finished(Duration::from_secs(60));
+        assert_eq!(load.room(&config), 4);
+    }
+
+    #[test]
+    fn short_tasks_are_claimed_ahead_up_to_the_bound() {
+        let config = WorkerConfig::default();
+        let mut load = Load::new(4);
+        load.buffered = 1;
+        load.began();
+        load.finished(Duration::from_micros(1));
+        assert_eq!(load.room(&config), 4 + config.max_buffer);
+        load.asked = 500;
+        assert_eq!(load.room(&config), 4 + config.max_buffer - 500);
+    }
+}

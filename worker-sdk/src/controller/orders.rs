@@ -1,0 +1,132 @@
+//! What a lane is told to do next: send these results, claim from these queues, or wait.
+
+use std::time::Instant;
+
+use super::{Controller, State};
+use crate::hsc::Request;
+
+/// One exchange to be made.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    pub request: Request,
+    /// Indices of the queues asked, in the request's order.
+    pub(super) queues: Vec<usize>,
+    /// (lambda, budget), in the order of the request's groups.
+    pub(super) groups: Vec<(usize, usize)>,
+    /// Number of results in it.
+    pub(super) results: usize,
+}
+
+enum Decision {
+    Go(Order),
+    Wait(Option<Instant>),
+    End,
+}
+
+impl Controller {
+    /// Waits until there is something to exchange; `None`: drained.
+    pub(crate) async fn next_order(&self) -> Option<Order> {
+        loop {
+            let notified = self.lanes.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            match self.decide(Instant::now()) {
+                Decision::Go(order) => return Some(order),
+                Decision::End => return None,
+                Decision::Wait(Some(at)) => {
+                    tokio::select! {
+                        () = notified => {}
+                        () = tokio::time::sleep_until(at.into()) => {}
+                    }
+                }
+                Decision::Wait(None) => notified.await,
+            }
+        }
+    }
+
+    fn decide(&self, now: Instant) -> Decision {
+        let mut state = self.lock();
+        let results_due = state.results_due(self, now);
+        let mut order = Order::default();
+        if !state.draining {
+            self.plan_claims(&mut state, &mut order, results_due, now);
+        }
+        if results_due || !order.queues.is_empty() {
+            state.fill_results(self.config.max_batch * 2, &mut order);
+            if state.results.len() >= self.config.max_batch || state.queues.iter().any(|q| q.deep) {
+                self.lanes.notify_one();
+            }
+            return Decision::Go(order);
+        }
+        if state.draining && state.running.is_empty() && state.results.is_empty() {
+            self.quiet.notify_waiters();
+            self.lanes.notify_waiters();
+            return Decision::End;
+        }
+        let linger = state.first_result_at.map(|at| at + self.config.linger);
+        let look = (!state.draining).then(|| state.next_look(self, now)).flatten();
+        Decision::Wait([linger, look].into_iter().flatten().min())
+    }
+
+    /// The results of an order are recorded.
+    pub(crate) fn acknowledged(&self, order: &Order) {
+        let mut state = self.lock();
+        for lease in &order.request.done_leases {
+            state.leases.remove(lease);
+        }
+        state.unacknowledged -= order.results;
+        if state.running.is_empty() && state.results.is_empty() {
+            self.quiet.notify_waiters();
+            if state.draining {
+                self.lanes.notify_waiters();
+            }
+        }
+    }
+}
+
+impl State {
+    fn results_due(&self, controller: &Controller, now: Instant) -> bool {
+        let Some(first) = self.first_result_at else { return false };
+        let alone = self.running.is_empty() && self.loads.iter().all(|load| load.buffered == 0);
+        self.results.len() >= controller.config.max_batch
+            || now >= first + controller.config.linger
+            || alone
+    }
+
+    fn fill_results(&mut self, most: usize, order: &mut Order) {
+        let take = self.results.len().min(most);
+        let mut notes = String::new();
+        let finished: Vec<_> = self.results.drain(..take).collect();
+        for one in finished {
+            match one.note {
+                None => {
+                    order.request.tasks.push(one.task);
+                    order.request.fences.push(one.fence);
+                }
+                Some(note) => {
+                    notes.push(if notes.is_empty() { '[' } else { ',' });
+                    notes.push_str(&note);
+                }
+            }
+            self.count_down(one.lease, &mut order.request.done_leases);
+        }
+        if !notes.is_empty() {
+            notes.push(']');
+            order.request.notes = Some(notes);
+        }
+        order.results = take;
+        self.unacknowledged += take;
+        self.first_result_at = (!self.results.is_empty()).then(Instant::now);
+    }
+
+    fn next_look(&self, controller: &Controller, now: Instant) -> Option<Instant> {
+        let askable = |(index, queue): (usize, &super::Queue)| {
+            let load = &self.loads[controller.queues[index].lambda];
+            let idle = queue.claiming == 0 && load.room(&controller.config) > 0;
+            idle.then(|| queue.askable_at(now))
+        };
+        let next = self.queues.iter().enumerate().filter_map(askable).min()?;
+        // A queue that is askable already but was left out waits for room: results bring that.
+        Some(next.max(now + controller.config.linger))
+    }
+}

@@ -1,0 +1,169 @@
+//! An Executor: gets the next task, runs its lambda, reports. Bound to one lambda; every slot is one.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use crate::context::Inner;
+use crate::controller::Controller;
+use crate::lambda::Body;
+use crate::work::{Finished, Why, Work};
+use crate::worker::Database;
+use crate::{Client, Context, Fence, Outcome, TaskId, watchdog};
+
+/// After so many tasks without a wait, let others on this thread run.
+const YIELD_EVERY: u32 = 32;
+
+pub(crate) struct Executor {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    pub client: Client,
+    pub lambda: usize,
+}
+
+/// What an attempt came to.
+enum Ended {
+    Finished(Finished),
+    /// Cut short by shutdown: given back.
+    Unfinished(Work),
+}
+
+/// How the body ended.
+enum Verdict {
+    Said(Outcome),
+    Panicked(String),
+    /// It was dropped, or gave up, after being told to stop.
+    Stopped,
+}
+
+impl Executor {
+    /// Works until the worker drains.
+    pub(crate) async fn run(self) {
+        let mut in_a_row = 0_u32;
+        while let Some(first) = self.controller.next_work(self.lambda).await {
+            let mut next = Some(first);
+            while let Some(work) = next {
+                let began = Instant::now();
+                next = match self.execute(work).await {
+                    Ended::Finished(finished) => {
+                        self.controller.finish(self.lambda, finished, began.elapsed())
+                    }
+                    Ended::Unfinished(work) => {
+                        self.controller.abandon(self.lambda, work);
+                        None
+                    }
+                };
+                in_a_row += 1;
+                if in_a_row.is_multiple_of(YIELD_EVERY) {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    async fn execute(&self, work: Work) -> Ended {
+        // A task that was part of a worker's death is reported before it runs, so that the next
+        // death is charged to those that had begun. If the fence is gone, so is our right to run it.
+        if work.crashes > 0 {
+            match self.db.side.start(&[(work.task, work.fence)]).await {
+                Some(started) if started.contains(&work.task) => {}
+                _ => return Ended::Unfinished(work),
+            }
+        }
+        let lambda = &self.controller.lambdas[self.lambda];
+        let context = self.context(&work);
+        let body = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            (lambda.lambda.start)(&work.payload, context)
+        }));
+        let verdict = match body {
+            Ok(Ok(body)) => self.watch(&work, body).await,
+            Ok(Err(reason)) => {
+                let outcome = Outcome::fatal(format!("payload does not decode: {reason}"));
+                return Ended::Finished(Finished::said(&work, outcome, Some("decode")));
+            }
+            Err(panic) => Verdict::Panicked(panic_text(panic.as_ref())),
+        };
+        conclude(work, verdict, lambda.attempt_timeout)
+    }
+
+    fn context(&self, work: &Work) -> Context {
+        Context {
+            inner: Arc::new(Inner {
+                task: TaskId(work.task),
+                fence: Fence(work.fence),
+                attempt: work.attempt,
+                collection: work.collection.clone(),
+                waited: work.waited,
+                deadline: Instant::now() + self.controller.lambdas[self.lambda].attempt_timeout,
+                cancelled: work.stop.token.clone(),
+                client: self.client.clone(),
+            }),
+        }
+    }
+
+    /// Polls the body to its end, its deadline, or until it is told to stop and its grace is over.
+    async fn watch(&self, work: &Work, body: Body) -> Verdict {
+        let mut body = AssertUnwindSafe(body).catch_unwind();
+        // Most bodies of short tasks are done at the first poll: no timer is armed for them.
+        if let Some(ended) = (&mut body).now_or_never() {
+            return said(ended);
+        }
+        let lambda = &self.controller.lambdas[self.lambda];
+        tokio::select! {
+            biased;
+            ended = &mut body => return said(ended),
+            () = work.stop.token.cancelled() => {}
+            () = tokio::time::sleep(lambda.attempt_timeout) => work.stop.stop(Why::TimedOut),
+        }
+        match timeout(self.controller.config.cancel_grace, &mut body).await {
+            Ok(ended) => said(ended),
+            // Dropping an async body ends it; a blocking one runs on, and only the process's end
+            // keeps it from running beside its successor.
+            Err(_) if lambda.lambda.blocking => {
+                watchdog::end_process(&format!(
+                    "task {} ignored its deadline and grace",
+                    work.task
+                ));
+                Verdict::Stopped
+            }
+            Err(_) => Verdict::Stopped,
+        }
+    }
+}
+
+fn said(ended: std::thread::Result<Outcome>) -> Verdict {
+    match ended {
+        Ok(outcome) => Verdict::Said(outcome),
+        Err(panic) => Verdict::Panicked(panic_text(panic.as_ref())),
+    }
+}
+
+/// A success stands, whatever else happened meanwhile; the rest depends on why it was stopped.
+fn conclude(work: Work, verdict: Verdict, limit: std::time::Duration) -> Ended {
+    let why = work.stop.why();
+    let finished = match (verdict, why) {
+        (Verdict::Said(outcome @ Outcome::Success(_)), _) => Finished::said(&work, outcome, None),
+        (_, Some(Why::Cancelled)) => Finished::cancelled(&work),
+        (_, Some(Why::ShuttingDown | Why::LeaseLost)) => return Ended::Unfinished(work),
+        (Verdict::Said(outcome), None | Some(Why::TimedOut)) => {
+            Finished::said(&work, outcome, why.map(|_| "timeout"))
+        }
+        (Verdict::Panicked(text), _) => {
+            Finished::said(&work, Outcome::retriable(text), Some("panic"))
+        }
+        (Verdict::Stopped, _) => {
+            let text = format!("no result within attempt_timeout {limit:?}");
+            Finished::said(&work, Outcome::retriable(text), Some("timeout"))
+        }
+    };
+    Ended::Finished(finished)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.as_deref().unwrap_or("(no message)"))
+}

@@ -1,0 +1,103 @@
+//! Heartbeats, on a connection of their own outside any pool, so that no handler that holds every
+//! connection and no slow statement can make a live worker look dead.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::{Backoff, connect};
+use crate::controller::Controller;
+use crate::hsc::{self, Beat};
+use crate::watchdog::{Watchdog, clock_ns};
+use crate::worker::Database;
+
+pub(crate) struct Heartbeat {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    pub watchdog: Arc<Watchdog>,
+    /// Beat now: somebody asked to cancel one of our tasks.
+    pub hurry: Arc<Notify>,
+    pub draining: CancellationToken,
+}
+
+impl Heartbeat {
+    /// Beats until dropped.
+    pub(crate) async fn run(self) {
+        let mut client = None;
+        let mut backoff = Backoff::default();
+        loop {
+            match self.beat(&mut client).await {
+                Ok(beat) => {
+                    backoff.reset();
+                    self.heed(beat);
+                    let period = self.controller.config.heartbeat_period;
+                    tokio::select! {
+                        () = tokio::time::sleep(period) => {}
+                        () = self.hurry.notified() => {}
+                    }
+                }
+                Err(trouble) => {
+                    tracing::warn!(%trouble, "heartbeat not acknowledged");
+                    let nap = backoff.next().min(self.controller.config.heartbeat_period / 4);
+                    tokio::time::sleep(nap).await;
+                }
+            }
+            if let Some(task) = self.controller.overdue(Instant::now()) {
+                let why = format!("task {task} ignored its deadline and grace");
+                crate::watchdog::end_process(&why);
+            }
+        }
+    }
+
+    /// One beat. What counts is when it was sent, and only if it is acknowledged.
+    async fn beat(&self, held: &mut Option<Client>) -> Result<Beat, String> {
+        let limit = self.controller.config.heartbeat_timeout;
+        let client = match held.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => match timeout(limit, connect(&self.db.config, limit)).await {
+                Ok(Ok((client, _))) => client,
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_) => return Err("connecting took too long".into()),
+            },
+        };
+        let sent_ns = clock_ns();
+        let draining = self.draining.is_cancelled();
+        match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining)).await {
+            Ok(Ok(beat)) => {
+                match beat.alive {
+                    true => self.watchdog.acknowledge(sent_ns),
+                    false => self.watchdog.condemn(),
+                }
+                *held = Some(client);
+                Ok(beat)
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer in time".into()),
+        }
+    }
+
+    fn heed(&self, beat: Beat) {
+        for (task, fence) in beat.cancelled {
+            self.controller.stop(task, fence);
+        }
+        let unknown = self.controller.unknown_leases(&beat.leases);
+        let unreported = self.controller.unreported();
+        if unknown.is_empty() && unreported.is_empty() {
+            return;
+        }
+        let db = Arc::clone(&self.db);
+        tokio::spawn(async move {
+            if !unreported.is_empty() {
+                db.side.start(&unreported).await;
+            }
+            for lease in unknown {
+                tracing::warn!(lease, "a claim whose answer never came: given back");
+                db.side.release_lease(lease).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! A lane: one connection that exchanges results for new tasks, as the controller orders.
+//!
+//! A result is never dropped: when a call breaks, its outcome is unknown, and the same results are
+//! sent again, which their fences make harmless. The claim of a broken call is forgotten; had it been
+//! made, the heartbeat finds its lease and gives it back.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use crate::connect::{Backoff, connect, settle_session};
+use crate::controller::{Controller, Order};
+use crate::error::queues_not_rebuilt;
+use crate::hsc::{self, Lane, Reply};
+use crate::watchdog::Watchdog;
+use crate::worker::Database;
+
+/// Exchanges until the controller is drained.
+pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog: Arc<Watchdog>) {
+    let mut lane = None;
+    while let Some(mut order) = controller.next_order().await {
+        let mut backoff = Backoff::default();
+        loop {
+            match exchange(&mut lane, &db, &order).await {
+                Ok(reply) => {
+                    settle(&controller, &db, &watchdog, &order, reply).await;
+                    break;
+                }
+                Err(trouble) => {
+                    tracing::warn!(%trouble, "exchange failed; its results will be sent again");
+                    controller.unclaim(&mut order);
+                    if order.request.tasks.is_empty() && order.request.notes.is_none() {
+                        controller.acknowledged(&order);
+                        tokio::time::sleep(backoff.next()).await;
+                        break;
+                    }
+                    tokio::time::sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+}
+
+async fn settle(
+    controller: &Controller,
+    db: &Database,
+    watchdog: &Watchdog,
+    order: &Order,
+    reply: Reply,
+) {
+    if !reply.alive {
+        watchdog.condemn();
+    }
+    for task in &reply.refused {
+        tracing::debug!(task, "result refused: the attempt is no longer ours");
+    }
+    controller.acknowledged(order);
+    if let Some(lease) = controller.claimed(order, reply) {
+        // Claimed while the worker began to drain: nobody will start these.
+        db.side.release_lease(lease).await;
+    }
+}
+
+async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Result<Reply, String> {
+    let open = match lane.take() {
+        Some(open) if !open.client.is_closed() => open,
+        _ => {
+            let fresh = timeout(db.request_timeout, open_lane(db)).await;
+            fresh.map_err(|_| "connecting took too long")?.map_err(|error| error.to_string())?
+        }
+    };
+    match timeout(db.request_timeout, open.exchange(db.executor, &order.request)).await {
+        Ok(Ok(reply)) => {
+            *lane = Some(open);
+            Ok(reply)
+        }
+        Ok(Err(error)) => {
+            let mut trouble = error.to_string();
+            if let Some(said) = error.as_db_error() {
+                trouble = format!("{} {}", said.code().code(), said.message());
+            }
+            if queues_not_rebuilt(&error) {
+                tracing::info!("the server restarted or was promoted; rebuilding the queues");
+                let rebuilt =
+                    timeout(db.request_timeout * 4, hsc::rebuild_queues(&open.client)).await;
+                tracing::info!(ok = matches!(rebuilt, Ok(Ok(()))), "queues rebuilt");
+            }
+            *lane = (!open.client.is_closed()).then_some(open);
+            Err(trouble)
+        }
+        // The lane stays empty: an answer that comes later has nobody to go to.
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
+async fn open_lane(db: &Database) -> Result<Lane, tokio_postgres::Error> {
+    let (client, _) = connect(&db.config, db.request_timeout).await?;
+    if !db.pooled {
+        settle_session(&client, db.request_timeout).await?;
+    }
+    Lane::on(client, db.pooled).await
+}

@@ -1,0 +1,110 @@
+//! The side connection: the rare calls that must wait neither for an exchange nor hold up a
+//! heartbeat: start, release.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config};
+
+use crate::connect::{Backoff, connect, settle_session};
+use crate::hsc;
+use crate::work::Work;
+
+/// One connection, opened when first needed and again after it broke.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) config: Config,
+    pub(crate) executor: i64,
+    pub(crate) limit: Duration,
+    pub(crate) pooled: bool,
+    pub(crate) client: Mutex<Option<Client>>,
+}
+
+/// A rare call. Every one is harmless to repeat.
+enum Verb<'a> {
+    Start { tasks: &'a [i64], fences: &'a [i64] },
+    Release { tasks: &'a [i64], fences: &'a [i64], done_leases: &'a [i64] },
+    ReleaseLease(i64),
+    End,
+}
+
+impl Side {
+    /// claimed -> processing; answers with the tasks moved, `None` when the database did not answer.
+    pub(crate) async fn start(&self, tasks: &[(i64, i64)]) -> Option<Vec<i64>> {
+        let (tasks, fences): (Vec<_>, Vec<_>) = tasks.iter().copied().unzip();
+        self.call(Verb::Start { tasks: &tasks, fences: &fences }).await
+    }
+
+    /// Gives work back. What cannot be given back is rescued when the executor ends.
+    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) {
+        let tasks: Vec<_> = work.iter().map(|one| one.task).collect();
+        let fences: Vec<_> = work.iter().map(|one| one.fence).collect();
+        self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await;
+    }
+
+    /// Gives back a lease whose tasks nobody here will start.
+    pub(crate) async fn release_lease(&self, lease: i64) {
+        self.call(Verb::ReleaseLease(lease)).await;
+    }
+
+    /// Ends the executor in order.
+    pub(crate) async fn end(&self) {
+        self.call(Verb::End).await;
+    }
+
+    /// A broken call is tried three times.
+    async fn call(&self, verb: Verb<'_>) -> Option<Vec<i64>> {
+        let mut held = self.client.lock().await;
+        let mut backoff = Backoff::default();
+        for _ in 0..3 {
+            let client = match held.take().filter(|client| !client.is_closed()) {
+                Some(client) => Some(client),
+                None => self.open().await,
+            };
+            let Some(client) = client else {
+                tokio::time::sleep(backoff.next()).await;
+                continue;
+            };
+            match timeout(self.limit, self.perform(&client, &verb)).await {
+                Ok(Ok(value)) => {
+                    *held = Some(client);
+                    return Some(value);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "side call failed"),
+                Err(_) => tracing::warn!("side call took too long"),
+            }
+        }
+        None
+    }
+
+    async fn perform(
+        &self,
+        client: &Client,
+        verb: &Verb<'_>,
+    ) -> Result<Vec<i64>, tokio_postgres::Error> {
+        match verb {
+            Verb::Start { tasks, fences } => hsc::start(client, self.executor, tasks, fences).await,
+            Verb::Release { tasks, fences, done_leases } => {
+                hsc::release(client, self.executor, tasks, fences, done_leases).await?;
+                Ok(Vec::new())
+            }
+            Verb::ReleaseLease(lease) => {
+                hsc::release_lease(client, self.executor, *lease).await?;
+                Ok(Vec::new())
+            }
+            Verb::End => {
+                hsc::end_executor(client, self.executor).await?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn open(&self) -> Option<Client> {
+        let (client, _) = connect(&self.config, self.limit).await.ok()?;
+        if !self.pooled {
+            settle_session(&client, self.limit).await.ok()?;
+        }
+        Some(client)
+    }
+}

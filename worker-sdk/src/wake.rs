@@ -1,0 +1,186 @@
+//! The wake line: the one connection that LISTENs and holds the locks of sleeping queues.
+//!
+//! Wakes only the sleeping: a NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate
+//! when every insert sends one), so producers send one only while this connection holds the queue's
+//! lock. Everything it says is a hint; without it tasks start at the safety poll.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config};
+
+use crate::connect::{Backoff, Channels, connect};
+use crate::controller::Controller;
+use crate::hsc;
+use crate::worker::Database;
+
+/// The line proves itself alive this often: a network that swallows packets says nothing by itself.
+const PROBE_PERIOD: Duration = Duration::from_secs(5);
+/// Longest wait for any answer on the line.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+
+/// What the controller asks of the line, by the index of the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WakeRequest {
+    /// Found empty: take its lock if it can be had.
+    Doze(usize),
+    /// Not empty any more: give up its lock.
+    Rouse(usize),
+}
+
+pub(crate) struct WakeLine {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    pub requests: mpsc::UnboundedReceiver<WakeRequest>,
+    /// Tells the heartbeat that somebody asked to cancel one of our tasks.
+    pub hurry: Arc<Notify>,
+}
+
+impl WakeLine {
+    /// Runs until dropped. Every reconnect listens first and looks at every queue after.
+    pub(crate) async fn run(mut self) {
+        if self.controller.pooled {
+            return;
+        }
+        let mut backoff = Backoff::default();
+        loop {
+            match self.open().await {
+                Ok((client, channels)) => {
+                    backoff.reset();
+                    self.controller.woken(None);
+                    let trouble = self.serve(&client, channels).await;
+                    tracing::warn!(%trouble, "wake line lost; polling until it is back");
+                }
+                Err(trouble) => tracing::warn!(%trouble, "wake line cannot connect"),
+            }
+            while let Ok(request) = self.requests.try_recv() {
+                if let WakeRequest::Doze(queue) = request {
+                    self.controller.dozed(queue, "busy");
+                }
+            }
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    async fn open(&self) -> Result<(Client, Channels), String> {
+        let listen: String = std::iter::once("listen tuskline_queue;".to_owned())
+            .chain(
+                self.controller.queues.iter().map(|q| format!("listen {};", channel(q.queue_id))),
+            )
+            .chain(std::iter::once(format!("listen tuskline_executor_{};", self.db.executor)))
+            .collect();
+        let open = async {
+            let (client, channels) = connect(&self.db.config, ANSWER_LIMIT).await?;
+            client.batch_execute(&listen).await?;
+            Ok::<_, tokio_postgres::Error>((client, channels))
+        };
+        match timeout(ANSWER_LIMIT, open).await {
+            Ok(opened) => opened.map_err(|error| error.to_string()),
+            Err(_) => Err("no answer in time".into()),
+        }
+    }
+
+    async fn serve(&mut self, client: &Client, mut channels: Channels) -> String {
+        let mut held = HashSet::new();
+        let mut probe = tokio::time::interval(PROBE_PERIOD);
+        probe.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let answered = tokio::select! {
+                channel = channels.recv() => match channel {
+                    Some(channel) => self.notified(client, &mut held, &channel).await,
+                    None => return "connection closed".into(),
+                },
+                Some(request) = self.requests.recv() => self.heed(client, &mut held, request).await,
+                _ = probe.tick() => answer(client.simple_query("select 1")).await.map(drop),
+            };
+            if let Err(trouble) = answered {
+                return trouble;
+            }
+        }
+    }
+
+    async fn notified(
+        &self,
+        client: &Client,
+        held: &mut HashSet<usize>,
+        name: &str,
+    ) -> Result<(), String> {
+        if name.starts_with("tuskline_executor_") {
+            self.hurry.notify_one();
+            return Ok(());
+        }
+        let index = self.controller.queues.iter().position(|q| channel(q.queue_id) == name);
+        self.controller.woken(index);
+        let roused: Vec<_> = match index {
+            Some(index) => held.take(&index).into_iter().collect(),
+            None => held.drain().collect(),
+        };
+        self.rouse(client, &roused).await
+    }
+
+    async fn heed(
+        &mut self,
+        client: &Client,
+        held: &mut HashSet<usize>,
+        first: WakeRequest,
+    ) -> Result<(), String> {
+        let (mut doze, mut rouse) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match request {
+                WakeRequest::Doze(queue) if !held.contains(&queue) => doze.push(queue),
+                WakeRequest::Doze(queue) => self.controller.dozed(queue, "taken"),
+                WakeRequest::Rouse(queue) => rouse.extend(held.take(&queue)),
+            }
+            next = self.requests.try_recv().ok();
+        }
+        self.rouse(client, &rouse).await?;
+        if doze.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> =
+            doze.iter().map(|queue| self.controller.queues[*queue].queue_id).collect();
+        for (queue, said) in doze.iter().zip(answer(hsc::doze(client, &ids)).await?) {
+            if said == "held" {
+                held.insert(*queue);
+            }
+            self.controller.dozed(*queue, &said);
+        }
+        Ok(())
+    }
+
+    async fn rouse(&self, client: &Client, queues: &[usize]) -> Result<(), String> {
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> =
+            queues.iter().map(|queue| self.controller.queues[*queue].queue_id).collect();
+        answer(hsc::rouse(client, &ids)).await
+    }
+}
+
+fn channel(queue_id: i32) -> String {
+    format!("tuskline_queue_{queue_id}")
+}
+
+async fn answer<T>(
+    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, String> {
+    match timeout(ANSWER_LIMIT, call).await {
+        Ok(answered) => answered.map_err(|error| error.to_string()),
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
+/// True when a transaction pooler stands between: a session that listens does not hear itself.
+pub(crate) async fn is_pooled(config: &Config) -> Result<bool, tokio_postgres::Error> {
+    let (client, mut channels) = connect(config, ANSWER_LIMIT).await?;
+    let echo = format!("tuskline_echo_{}_{}", std::process::id(), fastrand::u32(..));
+    client.batch_execute(&format!("listen {echo}")).await?;
+    client.batch_execute(&format!("notify {echo}")).await?;
+    let heard = timeout(ANSWER_LIMIT, channels.recv()).await;
+    Ok(!matches!(heard, Ok(Some(name)) if name == echo))
+}

@@ -1,0 +1,150 @@
+//! Ends the process when its heartbeats fail: the paper's "executor terminates itself".
+//!
+//! T is counted from the moment the last acknowledged heartbeat was *sent*, on a clock that runs on
+//! while the machine sleeps, by an OS thread that needs no runtime, no pool and no lock. Counted from
+//! the answer instead, two executions of one task can overlap (an eleven-state trace of the model
+//! checker shows how). It must never wait for anything but time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+/// What the watchdog does at the end instead of ending the process; for tests that live in it.
+pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Handle of the watchdog thread.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Thread,
+    _join: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    last_sent_ns: AtomicU64,
+    disarmed: AtomicBool,
+    condemned: AtomicBool,
+}
+
+impl Watchdog {
+    /// Starts the thread; `sent_ns` is when the registration was sent.
+    pub(crate) fn start(
+        limit: Duration,
+        sent_ns: u64,
+        tasks: CancellationToken,
+        on_lost: Option<OnLost>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            last_sent_ns: AtomicU64::new(sent_ns),
+            disarmed: AtomicBool::new(false),
+            condemned: AtomicBool::new(false),
+        });
+        let watched = Arc::clone(&shared);
+        let join = std::thread::Builder::new()
+            .name("tuskline-watchdog".into())
+            .spawn(move || watch(&watched, limit, &tasks, on_lost.as_ref()))?;
+        Ok(Self { shared, thread: join.thread().clone(), _join: join })
+    }
+
+    /// A heartbeat sent at `sent_ns` was acknowledged.
+    pub(crate) fn acknowledge(&self, sent_ns: u64) {
+        self.shared.last_sent_ns.fetch_max(sent_ns, Ordering::Relaxed);
+    }
+
+    /// The database said that we are dead: end now.
+    pub(crate) fn condemn(&self) {
+        self.shared.condemned.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+
+    /// The worker ends in order: stand down.
+    pub(crate) fn disarm(&self) {
+        self.shared.disarmed.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+fn watch(shared: &Shared, limit: Duration, tasks: &CancellationToken, on_lost: Option<&OnLost>) {
+    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        if shared.disarmed.load(Ordering::Relaxed) {
+            return;
+        }
+        let deadline = shared.last_sent_ns.load(Ordering::Relaxed).saturating_add(limit_ns);
+        let now = clock_ns();
+        let condemned = shared.condemned.load(Ordering::Relaxed);
+        if condemned || now >= deadline {
+            tasks.cancel();
+            let why = match condemned {
+                true => "the database counts this worker as dead".to_owned(),
+                false => format!("no heartbeat was acknowledged for {limit:?}"),
+            };
+            match on_lost {
+                Some(act) => act(&why),
+                None => end_process(&why),
+            }
+            return;
+        }
+        // Short naps, because park_timeout's clock stands still while the machine sleeps.
+        let nap = Duration::from_nanos(deadline - now).min(Duration::from_millis(100));
+        std::thread::park_timeout(nap);
+    }
+}
+
+/// Ends the process at once, whatever its threads do: no destructors, no exit hooks that could hang.
+pub(crate) fn end_process(why: &str) {
+    eprintln!("tuskline: worker ends itself: {why}; its tasks will run elsewhere");
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort();
+}
+
+/// Nanoseconds of a clock that never steps and counts on while the machine sleeps.
+pub(crate) fn clock_ns() -> u64 {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn watchdog(limit: Duration) -> (Watchdog, mpsc::Receiver<String>) {
+        let (send, receive) = mpsc::channel();
+        let send = std::sync::Mutex::new(send);
+        let act: OnLost = Arc::new(move |why| {
+            let _ = send.lock().expect("one user").send(why.to_owned());
+        });
+        let dog = Watchdog::start(limit, clock_ns(), CancellationToken::new(), Some(act));
+        (dog.expect("a thread"), receive)
+    }
+
+    #[test]
+    fn it_acts_when_no_heartbeat_is_acknowledged() {
+        let (_dog, lost) = watchdog(Duration::from_millis(20));
+        let why = lost.recv_timeout(Duration::from_secs(10)).expect("it acts");
+        assert!(why.contains("no heartbeat"), "{why}");
+    }
+
+    #[test]
+    fn a_condemned_worker_ends_without_waiting_for_t() {
+        let (dog, lost) = watchdog(Duration::from_secs(3600));
+        dog.condemn();
+        assert!(lost.recv_timeout(Duration::from_secs(10)).is_ok());
+    }
+
+    #[test]
+    fn a_disarmed_watchdog_never_acts() {
+        let (dog, lost) = watchdog(Duration::from_millis(50));
+        dog.disarm();
+        assert!(lost.recv_timeout(Duration::from_millis(200)).is_err());
+    }
+}

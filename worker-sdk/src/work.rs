@@ -1,0 +1,174 @@
+//! One claimed task on its way through the worker, and what comes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::Outcome;
+use crate::json::clean;
+
+/// Longest error text kept, in bytes.
+const MESSAGE_MAX_BYTES: usize = 8192;
+/// Largest output kept, in bytes of JSON text.
+const OUTPUT_MAX_BYTES: usize = 1 << 20;
+
+/// A claimed task. Not Clone: whoever holds it may speak for the attempt, once.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub task: i64,
+    pub fence: i64,
+    pub lease: i64,
+    pub attempt: i16,
+    pub crashes: i16,
+    pub waited: Duration,
+    pub collection: Option<String>,
+    pub payload: String,
+    pub stop: Arc<Stop>,
+}
+
+/// Why an attempt shall stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Cancelled = 1,
+    TimedOut = 2,
+    ShuttingDown = 3,
+    LeaseLost = 4,
+}
+
+/// Stop signal of one attempt; the first reason stays.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    pub token: CancellationToken,
+    why: AtomicU8,
+}
+
+impl Stop {
+    pub(crate) fn stop(&self, why: Why) {
+        let _ = self.why.compare_exchange(0, why as u8, Ordering::Relaxed, Ordering::Relaxed);
+        self.token.cancel();
+    }
+
+    pub(crate) fn why(&self) -> Option<Why> {
+        match self.why.load(Ordering::Relaxed) {
+            1 => Some(Why::Cancelled),
+            2 => Some(Why::TimedOut),
+            3 => Some(Why::ShuttingDown),
+            4 => Some(Why::LeaseLost),
+            _ => None,
+        }
+    }
+}
+
+/// The result of one attempt, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub task: i64,
+    pub fence: i64,
+    pub lease: i64,
+    /// `None`: a plain success. Else an element of set_results' p_notes.
+    pub note: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Note<'a> {
+    task: i64,
+    fence: i64,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_class: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Value>,
+}
+
+impl Finished {
+    /// From what the lambda said; `class` names a failure's kind.
+    pub(crate) fn said(work: &Work, outcome: Outcome, class: Option<&str>) -> Self {
+        let note = Self::note(work);
+        match outcome {
+            Outcome::Success(None) => Self::new(work, None),
+            Outcome::Success(Some(output)) => match keep(output) {
+                Ok(output) => {
+                    Self::new(work, Some(Note { status: "success", output: Some(output), ..note }))
+                }
+                Err(reason) => Self::said(work, Outcome::fatal(reason), Some("output")),
+            },
+            Outcome::Retriable { after, reason } => Self::new(
+                work,
+                Some(Note {
+                    status: "retriable_failure",
+                    error_class: Some(class.unwrap_or("error")),
+                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                    after_ms: after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+                    ..note
+                }),
+            ),
+            Outcome::Fatal { reason } => Self::new(
+                work,
+                Some(Note {
+                    status: "fatal_failure",
+                    error_class: Some(class.unwrap_or("fatal")),
+                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                    ..note
+                }),
+            ),
+        }
+    }
+
+    /// Stopped because somebody asked for it.
+    pub(crate) fn cancelled(work: &Work) -> Self {
+        Self::new(work, Some(Note { status: "cancelled", ..Self::note(work) }))
+    }
+
+    fn note(work: &Work) -> Note<'static> {
+        Note {
+            task: work.task,
+            fence: work.fence,
+            status: "",
+            error_class: None,
+            message: None,
+            after_ms: None,
+            output: None,
+        }
+    }
+
+    fn new(work: &Work, note: Option<Note<'_>>) -> Self {
+        // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
+        let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
+        Self { task: work.task, fence: work.fence, lease: work.lease, note }
+    }
+}
+
+/// The output as it is kept: no NUL characters, not over the limit.
+fn keep(mut output: Value) -> Result<Value, String> {
+    scrub(&mut output);
+    let bytes = output.to_string().len();
+    match bytes > OUTPUT_MAX_BYTES {
+        true => Err(format!("output too large: at most {OUTPUT_MAX_BYTES} bytes, got {bytes}")),
+        false => Ok(output),
+    }
+}
+
+fn scrub(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        Value::Array(values) => values.iter_mut().for_each(scrub),
+        Value::Object(map) => {
+            map.values_mut().for_each(scrub);
+            if map.keys().any(|key| key.contains('\0')) {
+                *map = std::mem::take(map)
+                    .into_iter()
+                    .map(|(key, value)| (key.replace('\0', "\u{fffd}"), value))
+                    .collect();
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,262 @@
+//! A worker process: one controller, executors for its lambdas, heartbeats and a watchdog.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::check_version;
+use crate::config::WorkerConfig;
+use crate::connect::connect;
+use crate::controller::Controller;
+use crate::executor::Executor;
+use crate::heartbeat::Heartbeat;
+use crate::side::Side;
+use crate::wake::{WakeLine, is_pooled};
+use crate::watchdog::{OnLost, Watchdog, clock_ns};
+use crate::work::Why;
+use crate::{Client, Error, Lambda, hsc, lane, shutdown};
+
+/// What every part of the worker needs to reach the database.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub config: Config,
+    pub executor: i64,
+    pub request_timeout: Duration,
+    pub pooled: bool,
+    pub side: Side,
+}
+
+/// A worker: claims the tasks of its lambdas and executes them until it is told to stop.
+///
+/// See the [crate page](crate) for a whole one.
+pub struct Worker {
+    database: Config,
+    config: WorkerConfig,
+    lambdas: Vec<Lambda>,
+    define: bool,
+    signals: bool,
+    shutdown: CancellationToken,
+    on_lost: Option<OnLost>,
+}
+
+impl Worker {
+    /// A worker on the database at `url`, with default knobs and no lambdas yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: the url.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        let database = url
+            .parse()
+            .map_err(|error| Error::invalid("TK013", format!("invalid_url: {error}")))?;
+        Ok(Self::with_database(database))
+    }
+
+    /// The same from a parsed configuration.
+    pub fn with_database(database: Config) -> Self {
+        Self {
+            database,
+            config: WorkerConfig::default(),
+            lambdas: Vec::new(),
+            define: false,
+            signals: true,
+            shutdown: CancellationToken::new(),
+            on_lost: None,
+        }
+    }
+
+    /// Serves a lambda.
+    #[must_use]
+    pub fn lambda(mut self, lambda: Lambda) -> Self {
+        self.lambdas.push(lambda);
+        self
+    }
+
+    /// Sets the knobs.
+    #[must_use]
+    pub fn config(mut self, config: WorkerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Defines lambdas that are unknown, with default settings, instead of refusing to start.
+    #[must_use]
+    pub fn define_missing(mut self) -> Self {
+        self.define = true;
+        self
+    }
+
+    /// Drains when `token` is cancelled, and leaves SIGTERM and SIGINT to the caller.
+    #[must_use]
+    pub fn until(mut self, token: CancellationToken) -> Self {
+        self.shutdown = token;
+        self.signals = false;
+        self
+    }
+
+    /// For tests that live in the worker's process: called instead of ending it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn on_lost(mut self, act: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Arc::new(act));
+        self
+    }
+
+    /// Works until SIGTERM, SIGINT or the token of [`Worker::until`]; then stops claiming, gives back
+    /// what has not started, lets running tasks finish within `drain_grace`, reports and returns.
+    /// When heartbeats fail for `self_termination`, the process ends instead.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: the knobs, no or unknown lambdas; [`Error::Incompatible`];
+    /// [`Error::Denied`]; [`Error::Unavailable`] when the database cannot be reached at the start.
+    /// Once it runs it rides out any outage shorter than `self_termination`.
+    pub async fn run(self) -> Result<(), Error> {
+        self.config.check()?;
+        let (db, served, sent_ns) = self.enlist().await?;
+        let (wake, requests) = mpsc::unbounded_channel();
+        let lambdas = self.lambdas.clone();
+        let controller =
+            Arc::new(Controller::new(self.config.clone(), lambdas, &served, wake, db.pooled));
+        let watchdog = Watchdog::start(
+            self.config.self_termination,
+            sent_ns,
+            CancellationToken::new(),
+            self.on_lost.clone(),
+        )
+        .map_err(|error| Error::Unavailable(error.to_string()))?;
+        if self.signals {
+            shutdown::on_signal(self.shutdown.clone())
+                .map_err(|error| Error::Unavailable(error.to_string()))?;
+        }
+        let team = Team { controller, db, watchdog: Arc::new(watchdog) };
+        team.work(&self, requests).await
+    }
+
+    /// Checks the schema, finds the queues and registers this incarnation.
+    async fn enlist(&self) -> Result<(Arc<Database>, Vec<hsc::Served>, u64), Error> {
+        let names: Vec<String> = self.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
+        let limit = self.config.request_timeout;
+        let (client, _) = connect(&self.database, limit).await.map_err(Error::from_read)?;
+        check_version(hsc::version(&client).await.map_err(Error::from_read)?)?;
+        if self.define {
+            for name in &names {
+                hsc::define_lambda(&client, name).await.map_err(Error::from_write)?;
+            }
+        }
+        let pooled = is_pooled(&self.database).await.map_err(Error::from_read)?;
+        if pooled {
+            tracing::warn!("a transaction pooler stands between: polling instead of listening");
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let sent_ns = clock_ns();
+        let executor = hsc::register_executor(&client, &host, &names, self.config.lease)
+            .await
+            .map_err(Error::from_write)?;
+        let served = hsc::executor_lambdas(&client, &names).await.map_err(Error::from_read)?;
+        tracing::info!(executor, lambdas = ?names, "worker registered");
+        let side = Side {
+            config: self.database.clone(),
+            executor,
+            limit,
+            pooled,
+            client: tokio::sync::Mutex::new(Some(client)),
+        };
+        let config = self.database.clone();
+        let db = Database { config, executor, request_timeout: limit, pooled, side };
+        Ok((Arc::new(db), served, sent_ns))
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("lambdas", &self.lambdas).finish_non_exhaustive()
+    }
+}
+
+/// The parts of a running worker.
+struct Team {
+    controller: Arc<Controller>,
+    db: Arc<Database>,
+    watchdog: Arc<Watchdog>,
+}
+
+impl Team {
+    async fn work(
+        self,
+        worker: &Worker,
+        requests: mpsc::UnboundedReceiver<crate::wake::WakeRequest>,
+    ) -> Result<(), Error> {
+        let hurry = Arc::new(Notify::new());
+        let mut background = JoinSet::new();
+        background.spawn(
+            Heartbeat {
+                controller: Arc::clone(&self.controller),
+                db: Arc::clone(&self.db),
+                watchdog: Arc::clone(&self.watchdog),
+                hurry: Arc::clone(&hurry),
+                draining: worker.shutdown.clone(),
+            }
+            .run(),
+        );
+        let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
+        background.spawn(WakeLine { controller, db, requests, hurry }.run());
+        let mut lanes = JoinSet::new();
+        for _ in 0..worker.config.lanes {
+            let watchdog = Arc::clone(&self.watchdog);
+            lanes.spawn(lane::run(Arc::clone(&self.controller), Arc::clone(&self.db), watchdog));
+        }
+        let executors = self.start_executors(worker).await?;
+        worker.shutdown.cancelled().await;
+        self.drain(worker, executors, lanes).await;
+        background.abort_all();
+        Ok(())
+    }
+
+    async fn start_executors(&self, worker: &Worker) -> Result<JoinSet<()>, Error> {
+        let client = Client::with_config(self.db.config.clone()).await?;
+        let mut executors = JoinSet::new();
+        for lambda in 0..worker.lambdas.len() {
+            for _ in 0..self.controller.slots(lambda) {
+                let executor = Executor {
+                    controller: Arc::clone(&self.controller),
+                    db: Arc::clone(&self.db),
+                    client: client.clone(),
+                    lambda,
+                };
+                executors.spawn(executor.run());
+            }
+        }
+        Ok(executors)
+    }
+
+    /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
+    async fn drain(&self, worker: &Worker, executors: JoinSet<()>, mut lanes: JoinSet<()>) {
+        let back = self.controller.drain();
+        self.give_back(back).await;
+        let grace = worker.config.drain_grace;
+        if tokio::time::timeout(grace, self.controller.until_quiet()).await.is_err() {
+            tracing::warn!(?grace, "running tasks did not finish; telling them to stop");
+            self.controller.stop_all(Why::ShuttingDown);
+            let more = worker.config.cancel_grace + Duration::from_secs(1);
+            let _ = tokio::time::timeout(more, self.controller.until_quiet()).await;
+        }
+        self.give_back(self.controller.take_abandoned()).await;
+        let flush = async { while lanes.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(worker.config.request_timeout, flush).await;
+        self.watchdog.disarm();
+        self.db.side.end().await;
+        drop(executors);
+        tracing::info!("worker ended in order");
+    }
+
+    async fn give_back(&self, back: Vec<crate::work::Work>) {
+        if back.is_empty() {
+            return;
+        }
+        let done = self.controller.forget(&back);
+        self.db.side.release(&back, &done).await;
+    }
+}
