@@ -26,10 +26,8 @@ impl Counts {
         let rows = client
             .query("select status::text, count(*) from tuskline.tasks group by 1", &[])
             .await?;
-        let by: HashMap<String, u64> = rows
-            .iter()
-            .map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs()))
-            .collect();
+        let by: HashMap<String, u64> =
+            rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs())).collect();
         let of = |names: &[&str]| names.iter().filter_map(|name| by.get(*name)).sum();
         let row = client
             .query_one(

@@ -56,11 +56,18 @@ impl Report {
             ("killed workers", self.killed_workers.to_string(), "SIGKILL at about a third"),
             ("rescued", self.rescued.to_string(), "given back by expired leases"),
             ("retried", self.retried.to_string(), "retriable failures"),
-            ("checksums", format!("{} right, {} wrong", self.checksums_verified, self.checksums_wrong), "against an independent pass"),
+            (
+                "checksums",
+                format!("{} right, {} wrong", self.checksums_verified, self.checksums_wrong),
+                "against an independent pass",
+            ),
             ("tasks/s", format!("{:.0}", self.tasks_per_s), "whole run, files read and hashed"),
             (
                 "start latency",
-                format!("p50 {:.1} ms, p99 {:.1} ms", self.start_latency_ms.p50, self.start_latency_ms.p99),
+                format!(
+                    "p50 {:.1} ms, p99 {:.1} ms",
+                    self.start_latency_ms.p50, self.start_latency_ms.p99
+                ),
                 "first start after due time",
             ),
         ];

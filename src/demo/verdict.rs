@@ -76,7 +76,11 @@ fn overlaps(spans: &mut [Span]) -> u64 {
 pub(super) fn percentiles(mut values_ms: Vec<f64>) -> Percentiles {
     values_ms.sort_by(f64::total_cmp);
     let at = |share: f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let index = (share * values_ms.len().saturating_sub(1) as f64).round() as usize;
         values_ms.get(index).copied().unwrap_or(0.0)
     };
@@ -95,10 +99,8 @@ mod tests {
     fn two_bodies_of_one_task_at_once_are_an_overlap() {
         let one = vec![line(1, 1, What::Begin, 10), line(1, 1, What::Success, 30)];
         let two = vec![line(1, 2, What::Begin, 20), line(1, 2, What::Success, 40)];
-        let workers = [
-            Testimony { lines: one, gone_ns: 100 },
-            Testimony { lines: two, gone_ns: 100 },
-        ];
+        let workers =
+            [Testimony { lines: one, gone_ns: 100 }, Testimony { lines: two, gone_ns: 100 }];
         assert_eq!(judge(&workers).overlaps, 1);
     }
 

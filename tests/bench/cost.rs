@@ -51,7 +51,8 @@ impl Meter {
             wal_records_per_task: per_task(self.wal_records, later.wal_records),
             wal_fpi_per_task: per_task(self.wal_fpi, later.wal_fpi),
             commits_per_task: per_task(self.commits, later.commits),
-            server_cpu_us_per_task: (later.server_cpu_us - self.server_cpu_us) as f64 / tasks as f64,
+            server_cpu_us_per_task: (later.server_cpu_us - self.server_cpu_us) as f64
+                / tasks as f64,
         }
     }
 }

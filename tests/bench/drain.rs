@@ -109,7 +109,10 @@ async fn measure(
             &[],
         )
         .await?;
-    anyhow::ensure!(u64::try_from(row.get::<_, i64>(0))? == options.tasks, "not every task succeeded");
+    anyhow::ensure!(
+        u64::try_from(row.get::<_, i64>(0))? == options.tasks,
+        "not every task succeeded"
+    );
     let hot = client
         .query_one(
             "select sum(n_tup_hot_upd)::float8 / nullif(sum(n_tup_upd), 0)::float8 \
