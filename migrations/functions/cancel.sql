@@ -7,12 +7,7 @@ declare
   t     record;
 begin
   select id, status, fence, next_trigger_at into t from tuskline.task where id = p_task for update;
-  if not found then
-    update tuskline.task_kept k set status = 'cancelled', finished_at = v_now, next_trigger_at = null
-     where k.id = p_task and k.status in ('new', 'retriable_failure');
-    if found then return 'cancelled'; end if;
-    return case when exists (select from tuskline.task_kept k where k.id = p_task) then 'too_late' else 'unknown' end;
-  end if;
+  if not found then return tuskline.cancel_kept(p_task, p_reason, v_now); end if;
   if t.status in ('new', 'enqueued', 'retriable_failure') then
     update tuskline.task set status = 'cancelled', finished_at = v_now, next_trigger_at = null where id = p_task;
     delete from tuskline.timer where due = t.next_trigger_at and task_id = p_task;
@@ -28,3 +23,19 @@ begin
 end $$;
 comment on function tuskline.cancel(bigint, text) is
   'Cancels a task: cancelled (it was waiting), requested (a worker holds it and is told), too_late or unknown.';
+
+-- cancel_kept: the same for a task that waits in task_kept while its segment goes.
+create or replace function tuskline.cancel_kept(p_task bigint, p_reason text, p_now timestamptz) returns text
+language plpgsql as $$
+declare
+  k record;
+begin
+  select status, next_trigger_at into k from tuskline.task_kept where id = p_task for update;
+  if not found then return 'unknown'; end if;
+  if k.status not in ('new', 'retriable_failure') then return 'too_late'; end if;
+  update tuskline.task_kept set status = 'cancelled', finished_at = p_now, next_trigger_at = null where id = p_task;
+  delete from tuskline.timer where due = k.next_trigger_at and task_id = p_task;
+  insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);
+  return 'cancelled';
+end $$;
+comment on function tuskline.cancel_kept(bigint, text, timestamptz) is 'cancel for a task that has outlived its segment.';

@@ -60,22 +60,22 @@ returns void language plpgsql immutable as $$
 declare
   v_wrong text := case
     when p_attempt_timeout is null or p_attempt_timeout not between '10 milliseconds' and '7 days'
-      then format('attempt_timeout must be 10 ms to 7 days, got %s', p_attempt_timeout)
+      then format('attempt_timeout must be 10 ms to 7 days, got %s', coalesce(p_attempt_timeout::text, 'null'))
     when p_max_attempts is null or p_max_attempts not between 1 and 32767
-      then format('max_attempts must be 1 to 32767, got %s', p_max_attempts)
+      then format('max_attempts must be 1 to 32767, got %s', coalesce(p_max_attempts::text, 'null'))
     when p_max_crashes is null or p_max_crashes not between 1 and 32767
-      then format('max_crashes must be 1 to 32767, got %s', p_max_crashes)
+      then format('max_crashes must be 1 to 32767, got %s', coalesce(p_max_crashes::text, 'null'))
     when p_retry_base is null or p_retry_base not between '0' and '24 hours'
-      then format('retry_base must be 0 to 24 hours, got %s', p_retry_base)
+      then format('retry_base must be 0 to 24 hours, got %s', coalesce(p_retry_base::text, 'null'))
     when p_retry_cap is null or p_retry_cap not between p_retry_base and '24 hours'
-      then format('retry_cap must be retry_base to 24 hours, got %s', p_retry_cap)
+      then format('retry_cap must be retry_base to 24 hours, got %s', coalesce(p_retry_cap::text, 'null'))
     when p_retention is null or p_retention not between '0' and '3650 days'
-      then format('retention must be 0 to 3650 days, got %s', p_retention)
+      then format('retention must be 0 to 3650 days, got %s', coalesce(p_retention::text, 'null'))
     when p_dead_retention is null or p_dead_retention not between '0' and '3650 days'
-      then format('dead_retention must be 0 to 3650 days, got %s', p_dead_retention)
+      then format('dead_retention must be 0 to 3650 days, got %s', coalesce(p_dead_retention::text, 'null'))
     when p_direct is null then 'direct must be true or false, got null'
     when p_max_payload_bytes is null or p_max_payload_bytes not between 1 and 1048576
-      then format('max_payload_bytes must be 1 to 1048576, got %s', p_max_payload_bytes)
+      then format('max_payload_bytes must be 1 to 1048576, got %s', coalesce(p_max_payload_bytes::text, 'null'))
   end;
 begin
   if v_wrong is not null then perform tuskline.refuse('TK009', 'invalid_setting: ' || v_wrong); end if;

@@ -43,7 +43,7 @@ begin
      where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
   end if;
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
-    select t.due - v_now from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
+    select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
 end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and its snapshot.';

@@ -9,6 +9,18 @@ begin
   end if;
 end $$;
 
+-- The history of tables is refinery's own; a database made by other means has none.
+do $$
+begin
+  if to_regclass('tuskline.schema_history') is not null then
+    comment on table  tuskline.schema_history is 'Which migrations of the tables were applied.';
+    comment on column tuskline.schema_history.version is 'Number of the migration.';
+    comment on column tuskline.schema_history.name is 'Its name.';
+    comment on column tuskline.schema_history.applied_on is 'When, in words.';
+    comment on column tuskline.schema_history.checksum is 'Hash of its text.';
+  end if;
+end $$;
+
 revoke all on all tables in schema tuskline from public;
 revoke all on all sequences in schema tuskline from public;
 revoke all on all functions in schema tuskline from public;

@@ -13,7 +13,7 @@ begin
       'define it: select tuskline.define_lambda(''...'')');
   end if;
   if p_lease is null or p_lease not between '100 milliseconds' and '1 hour' then
-    perform tuskline.refuse('TK010', format('invalid_lease: must be 100 ms to 1 hour, got %s', p_lease));
+    perform tuskline.refuse('TK010', format('invalid_lease: must be 100 ms to 1 hour, got %s', coalesce(p_lease::text, 'null')));
   end if;
   insert into tuskline.executor (executor_id, host, pid, lambdas, sdk_version, lease, started_at, beat_at, expires_at)
   values (nextval('tuskline.executor_seq'), left(coalesce(p_host, '?'), 255), coalesce(p_pid, 0), p_lambdas,

@@ -2,9 +2,12 @@
 -- its tasks back: enqueued again, guarded by the fence, one crash counted; the third crash in a row
 -- is death. Everything is picked SKIP LOCKED: a hostile transaction delays its own row only.
 -- A task known to be a suspect (crashes > 0) is charged only if its body had started.
+-- The settings pin the plan: a hash join would read every segment of the task store.
 create or replace function tuskline.rescue(
   p_limit integer default 100, out leases integer, out rescued integer, out buried integer)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_held   bigint[];

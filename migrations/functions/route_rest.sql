@@ -6,8 +6,7 @@ returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
   v_due timestamptz;
 begin
-  perform tuskline.refuse_row(t, q.max_payload_bytes, p_now, case when p_rows > 1 then
-            format(' (row %s of %s)', r.number, p_rows) else '' end)
+  perform tuskline.refuse_row(t, q.max_payload_bytes, p_now, tuskline.row_of(r.number, p_rows))
      from unnest(p_ids, p_numbers) as r (id, number) join tuskline.task t on t.id = r.id
           left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
     order by r.number;
@@ -30,7 +29,7 @@ begin
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(t.lambda, 80), p_where),
       'define it: select tuskline.define_lambda(''...'')');
   elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.finished_at is not null or t.started_at is not null
-     or t.status not in ('new', 'enqueued') or (t.status = 'new' and t.next_trigger_at is distinct from t.scheduled_at) then
+     or t.status not in ('new', 'enqueued') or (t.status = 'new' and (t.scheduled_at is null or t.next_trigger_at is distinct from t.scheduled_at)) then
     perform tuskline.refuse('TK008', format('invalid_status: a task is born new or enqueued and unclaimed, got %s%s', t.status, p_where),
       'insert lambda, payload, priority, collection and scheduled_at only');
   elsif t.collection !~ '^[a-z][a-z0-9_]{0,62}$' then

@@ -30,27 +30,35 @@ end $$;
 comment on function tuskline.schedule(text, json, text, text, timestamptz, interval) is
   'Schedules one task, now or later, and returns its id. It is accepted when your transaction commits.';
 
-create or replace function tuskline.due_time(p_now timestamptz, p_scheduled_at timestamptz, p_delay interval)
+create or replace function tuskline.due_time(
+  p_now timestamptz, p_scheduled_at timestamptz, p_delay interval, p_row bigint default null, p_rows integer default null)
 returns timestamptz language plpgsql immutable as $$
 begin
   if p_scheduled_at is null and p_delay is null then return null; end if;
   if p_delay < '0' then
-    perform tuskline.refuse('TK005', format('invalid_due: delay must not be negative, got %s', p_delay));
+    perform tuskline.refuse('TK005', format('invalid_due: delay must not be negative, got %s%s', p_delay, tuskline.row_of(p_row, p_rows)));
   end if;
   if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + interval '10 years' or p_delay > '10 years' then
-    perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s',
-      coalesce(p_scheduled_at::text, p_delay::text)));
+    perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
+      coalesce(p_scheduled_at::text, p_delay::text), tuskline.row_of(p_row, p_rows)));
   end if;
   return coalesce(p_scheduled_at, p_now) + coalesce(p_delay, '0');
 end $$;
-comment on function tuskline.due_time(timestamptz, timestamptz, interval) is
+comment on function tuskline.due_time(timestamptz, timestamptz, interval, bigint, integer) is
   'Due time from an instant and a duration; refuses (TK005) what is not finite or over 10 years ahead.';
 
-create or replace function tuskline.priority_of(p_label text) returns tuskline.priority
+create or replace function tuskline.priority_of(p_label text, p_row bigint default null, p_rows integer default null)
+returns tuskline.priority
 language plpgsql immutable as $$
 begin
   if p_label in ('critical', 'high', 'normal', 'low') then return p_label::tuskline.priority; end if;
   if p_label is null then return 'normal'; end if;
-  perform tuskline.refuse('TK006', format('invalid_priority: must be critical, high, normal or low, got %L', left(p_label, 80)));
+  perform tuskline.refuse('TK006', format('invalid_priority: must be critical, high, normal or low, got %L%s',
+    left(p_label, 80), tuskline.row_of(p_row, p_rows)));
 end $$;
-comment on function tuskline.priority_of(text) is 'Priority by its label; refuses (TK006) others.';
+comment on function tuskline.priority_of(text, bigint, integer) is 'Priority by its label; refuses (TK006) others.';
+
+create or replace function tuskline.row_of(p_row bigint, p_rows bigint) returns text language sql immutable as $$
+  select case when p_rows > 1 then format(' (row %s of %s)', p_row, p_rows) else '' end
+$$;
+comment on function tuskline.row_of(bigint, bigint) is 'Which row of a batch a refusal is about; nothing for a single row.';

@@ -24,21 +24,21 @@ begin
   if p_scheduled_at is null and p_delays is null then
     with i as (
       insert into tuskline.task (lambda, priority, collection, payload)
-      select coalesce(r.lambda, ''), case when r.priority is null then 'normal' else tuskline.priority_of(r.priority) end,
+      select coalesce(r.lambda, ''), case when r.priority is null then 'normal' else tuskline.priority_of(r.priority, r.row, v_rows) end,
              r.collection, r.payload
-        from unnest(p_lambdas, p_payloads, p_priorities, p_collections) as r (lambda, payload, priority, collection)
+        from unnest(p_lambdas, p_payloads, p_priorities, p_collections) with ordinality as r (lambda, payload, priority, collection, row)
       returning id)
     select array_agg(id) into v_ids from i;
     return v_ids;
   end if;
   with r as (
-    select r.*, tuskline.due_time(v_now, r.scheduled_at, r.delay) as due
-      from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_scheduled_at, p_delays)
-        as r (lambda, payload, priority, collection, scheduled_at, delay)
+    select r.*, tuskline.due_time(v_now, r.scheduled_at, r.delay, r.row, v_rows) as due
+      from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_scheduled_at, p_delays) with ordinality
+        as r (lambda, payload, priority, collection, scheduled_at, delay, row)
   ), i as (
     insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
     select case when r.due > v_now then nextval('tuskline.future_seq') else nextval('tuskline.task_seq') end,
-           coalesce(r.lambda, ''), tuskline.priority_of(r.priority), r.collection, r.payload, r.due,
+           coalesce(r.lambda, ''), tuskline.priority_of(r.priority, r.row, v_rows), r.collection, r.payload, r.due,
            case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,
            case when r.due > v_now then r.due else v_now + interval '10 minutes' end
       from r

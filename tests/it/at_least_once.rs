@@ -33,8 +33,9 @@ async fn a_claim_that_rolls_back_leaves_the_task_in_its_queue() {
     // As the end of its session does.
     hand.client.batch_execute("begin").await.unwrap();
     hand.take().await;
+    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     hand.client = db.connect().await;
-    db.until("select count(*) = 1 from tuskline.task where status = 'enqueued'").await;
+    db.until(&format!("select not exists (select from pg_stat_activity where pid = {pid})")).await;
     assert_eq!(hand.take().await.id, id);
 }
 
@@ -75,8 +76,9 @@ async fn a_store_consumer_that_dies_half_way_loses_no_task() {
     db.advance(Duration::from_secs(1)).await;
     let consumer = db.connect().await;
     consumer.batch_execute("begin; select tuskline.enqueue_due()").await.unwrap();
+    let pid: i32 = consumer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     drop(consumer);
-    db.until("select count(*) = 0 from pg_locks where relation = 'tuskline.timer'::regclass").await;
+    db.until(&format!("select not exists (select from pg_stat_activity where pid = {pid})")).await;
     assert_eq!((db.status(id).await.as_str(), db.timers().await), ("new", 1));
     assert_eq!((db.enqueue_due().await, db.queued().await), (1, 1));
 }

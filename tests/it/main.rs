@@ -7,11 +7,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod at_least_once;
+mod bad_input;
 mod cancel;
+mod concurrency;
+mod costs;
 mod due_times;
+mod functions;
+mod low_water;
 mod matrix;
 mod no_concurrent_execution;
+mod plans;
+mod rebuild;
+mod retention;
 mod retries;
 mod scheduling;
 mod stale_results;
+mod store_consumers;
 mod support;
+mod views;
+mod wake;

@@ -167,7 +167,7 @@ impl Hand {
 
     /// Gives a claimed task back; false: the attempt is no longer ours.
     pub async fn release(&self, task: &Task) -> bool {
-        let sql = "select tuskline.release($1, array[$2]::bigint[], array[$3]::bigint[], array[$3]::bigint[])";
+        let sql = "select tuskline.release($1, array[$2]::bigint[], array[$3]::bigint[])";
         let row =
             self.client.query_one(sql, &[&self.executor, &task.id, &task.fence]).await.unwrap();
         !row.get::<_, Vec<i64>>(0).is_empty()

@@ -1,0 +1,75 @@
+//! What a task costs in the log, which is what durable tasks cost at all.
+//!
+//! Bytes of WAL by the statement itself, without page images (the cluster of the tests writes none).
+
+use tokio_postgres::Client;
+
+use crate::support::{Db, Hand};
+
+/// Bytes of WAL that a statement wrote, with all that it calls.
+async fn wal_bytes(session: &Client, sql: &str) -> i64 {
+    let explained = session
+        .query_one(&format!("explain (analyze, wal, timing off, format json) {sql}"), &[])
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let plan: serde_json::Value = explained.get(0);
+    assert_eq!(plan[0]["Plan"]["WAL FPI"], 0);
+    plan[0]["Plan"]["WAL Bytes"].as_i64().unwrap()
+}
+
+#[tokio::test]
+async fn a_task_scheduled_in_a_batch_costs_at_most_400_bytes_of_log() {
+    let db = Db::with_lambda("work").await;
+    let schedule = "select tuskline.schedule_many(array_fill('work'::text, array[1000]), array_fill(to_json(repeat('x', 100)), array[1000]))";
+    db.run(schedule).await;
+    for _ in 0..3 {
+        let each = wal_bytes(&db.client, schedule).await / 1000;
+        assert!(each <= 400, "{each} bytes a task");
+    }
+}
+
+/// Claims 500 and reports them; bytes of log for both.
+async fn claim_and_finish(hand: &Hand) -> i64 {
+    let claim = format!(
+        "select * from tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
+        hand.executor, hand.queues[2]
+    );
+    let claimed = wal_bytes(&hand.client, &claim).await;
+    let finish = "select tuskline.set_results(l.executor_id, l.task_ids, array_fill(l.lease_id, array[cardinality(l.task_ids)]), null, array[l.lease_id])
+        from tuskline.lease l order by l.lease_id desc limit 1";
+    claimed + wal_bytes(&hand.client, finish).await
+}
+
+#[tokio::test]
+async fn a_claim_with_its_result_costs_at_most_280_bytes_of_log() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[2500]), array_fill(to_json(repeat('x', 100)), array[2500]))").await;
+    let hand = db.hand("work").await;
+    claim_and_finish(&hand).await;
+    for _ in 0..4 {
+        let each = claim_and_finish(&hand).await / 500;
+        assert!(each <= 280, "{each} bytes a task");
+    }
+    assert_eq!(db.count("success").await, 2500);
+}
+
+#[tokio::test]
+async fn a_drain_by_exchange_is_one_statement_a_batch() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 1000).await;
+    let hand = db.hand("work").await;
+    let exchange = "with last as (select array_agg(t.id) ids, array_agg(t.fence) fences, array_agg(distinct t.fence) leases from tuskline.task t where t.status = 'claimed')
+        select coalesce(cardinality(e.task_id), 0) from last, tuskline.exchange($1, coalesce(last.ids, '{}'), coalesce(last.fences, '{}'), null, last.leases, array[$2::integer], '{0}', '{1}', '{500}') e";
+    let mut batches = Vec::new();
+    for _ in 0..3 {
+        batches.push(
+            hand.client
+                .query_one(exchange, &[&hand.executor, &hand.queues[2]])
+                .await
+                .unwrap()
+                .get::<_, i32>(0),
+        );
+    }
+    assert_eq!((batches, db.count("success").await), (vec![500, 500, 0], 1000));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}

@@ -1,0 +1,167 @@
+//! What every table, view and function of the schema owes its readers and its owner.
+
+use crate::support::Db;
+
+/// Things that break a rule; there must be none.
+async fn check_none(db: &Db, rule: &str, sql: &str) {
+    let broken: Vec<String> = db.all(sql).await;
+    assert!(broken.is_empty(), "{rule}: {broken:?}");
+}
+
+#[tokio::test]
+async fn everything_in_the_schema_has_a_comment() {
+    let db = Db::with_lambda("work").await;
+    check_none(
+        &db,
+        "a table, view or sequence without a comment",
+        "select relname::text from pg_class c where relnamespace = 'tuskline'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+            and relname !~ '_queue_id_seq$' and obj_description(oid, 'pg_class') is null",
+    )
+    .await;
+    check_none(
+        &db,
+        "a column without a comment",
+        "select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
+          where c.relnamespace = 'tuskline'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+            and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null",
+    )
+    .await;
+    check_none(
+        &db,
+        "a function without a comment",
+        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and obj_description(oid, 'pg_proc') is null",
+    )
+    .await;
+    check_none(
+        &db,
+        "a type without a comment",
+        "select typname::text from pg_type where typnamespace = 'tuskline'::regnamespace and typtype = 'e' and obj_description(oid, 'pg_type') is null",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_function_that_acts_for_its_owner_trusts_no_search_path() {
+    let db = Db::new().await;
+    check_none(
+        &db,
+        "a definer function with another search_path",
+        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and prosecdef
+            and not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']",
+    )
+    .await;
+    check_none(
+        &db,
+        "a verb that may compile its plan",
+        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and prosecdef
+            and proname not in ('version', 'readiness') and not coalesce(proconfig, '{}') @> array['jit=off']",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_public_may_do_nothing() {
+    let db = Db::new().await;
+    db.define("work").await;
+    check_none(
+        &db,
+        "a function that everybody may call",
+        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace
+            and (proacl is null or exists (select from aclexplode(proacl) a where a.grantee = 0))",
+    )
+    .await;
+    check_none(
+        &db,
+        "a table that everybody may use",
+        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+            and exists (select from aclexplode(relacl) a where a.grantee = 0)",
+    )
+    .await;
+    let nobody = format!("nobody_{}", db.one::<String>("select current_database()::text").await);
+    db.run(&format!(
+        "create role {nobody}; grant usage on schema tuskline to {nobody}; set role {nobody}"
+    ))
+    .await;
+    for sql in [
+        "select tuskline.schedule('work')",
+        "select tuskline.cancel(1)",
+        "select * from tuskline.tasks",
+        "insert into tuskline.task (lambda) values ('work')",
+    ] {
+        assert!(db.refused(sql).await.starts_with("42501"), "{sql}");
+    }
+    db.run("reset role").await;
+}
+
+#[tokio::test]
+async fn a_service_needs_no_more_than_the_verb_it_calls() {
+    let db = Db::with_lambda("work").await;
+    let service = format!("service_{}", db.one::<String>("select current_database()::text").await);
+    db.run(&format!(
+        "create role {service}; grant usage on schema tuskline to {service};
+         grant execute on function tuskline.schedule, tuskline.schedule_many, tuskline.task_status to {service};
+         set role {service};
+         select tuskline.schedule('work');
+         select tuskline.schedule('work', p_delay => '1 hour');
+         select tuskline.schedule_many(array['work', 'work']);
+         select * from tuskline.task_status(1)"
+    ))
+    .await;
+    assert!(db.refused("select payload from tuskline.task").await.starts_with("42501"));
+    db.run("reset role").await;
+    assert_eq!(db.queued().await, 3);
+}
+
+#[tokio::test]
+async fn no_column_that_changes_is_indexed() {
+    let db = Db::with_lambda("work").await;
+    check_none(
+        &db,
+        "an index of task beyond (id)",
+        "select indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+          where c.relnamespace = 'tuskline'::regnamespace and c.relname ~ '^task(_[0-9]+|_kept)?$'
+            and pg_get_indexdef(indexrelid) !~ '\\(id\\)$'",
+    )
+    .await;
+    check_none(
+        &db,
+        "an index of a queue beyond (seq)",
+        "select indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+          where c.relnamespace = 'tuskline'::regnamespace and c.relname ~ '^queue_[0-9]+$'
+            and pg_get_indexdef(indexrelid) !~ '\\(seq\\)$'",
+    )
+    .await;
+    check_none(
+        &db,
+        "a queue that writes to the log",
+        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relname ~ '^(queue_[0-9]+|boot)$' and relpersistence <> 'u'",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_verb_has_at_most_seventy_lines() {
+    let db = Db::new().await;
+    check_none(
+        &db,
+        "a longer one",
+        "select proname::text from pg_proc where pronamespace = 'tuskline'::regnamespace
+            and array_length(string_to_array(btrim(prosrc, E'\\n'), E'\\n'), 1) > 70",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn eight_segments_are_ready_in_each_range_of_ids() {
+    let db = Db::new().await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.segment").await, 18);
+    db.run("select setval('tuskline.task_seq', 3::bigint << 24)").await;
+    assert_eq!(db.one::<i32>("select tuskline.add_segments()").await, 3);
+    assert_eq!(db.one::<i32>("select tuskline.add_segments()").await, 0);
+    db.define("work").await;
+    db.run("select setval('tuskline.task_seq', (11::bigint << 24) + 5)").await;
+    let id = db.schedule("work").await;
+    assert_eq!(db.status(id).await, "enqueued");
+    let default: i64 = db.one("select count(*) from pg_partitioned_table where partdefid <> 0 and partrelid::regclass::text like 'tuskline.%'").await;
+    assert_eq!(default, 0, "a default partition would let any reader block a new segment");
+}

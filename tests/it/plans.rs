@@ -1,0 +1,247 @@
+//! However many segments and queues there are, and whatever the statistics say, a verb rides primary
+//! keys and touches the rows it is about.
+//!
+//! Read from the server's counters of scans in the transaction, which every statement inside a verb
+//! counts into; `EXPLAIN` shows none of these.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::support::{Db, Hand};
+
+/// A store with 40 queues and fresh statistics, of which one lambda has most.
+async fn large(tasks: i32) -> Db {
+    let db = Db::new().await;
+    db.pin().await;
+    for number in 0..10 {
+        db.define(&format!("work_{number}")).await;
+    }
+    db.run(&format!(
+        "insert into tuskline.task (lambda, priority, payload)
+         select case when n % 10 = 0 then 'work_' || n % 7 else 'work_9' end,
+                (array['critical', 'high', 'normal', 'low'])[1 + n % 4]::tuskline.priority, to_json(n)
+           from generate_series(1, {tasks}) n;
+         select tuskline.schedule_many(array_fill('work_9'::text, array[2000]), p_delays => array_fill('1 s'::interval, array[2000]));
+         insert into tuskline.task_kept (id, lambda, status) select -n, 'work_1', 'dead' from generate_series(1, 2000) n;
+         insert into tuskline.task_output select -n, '1', now() from generate_series(1, 2000) n;
+         insert into tuskline.task_failure select -n, 1, 1, 1, 'error', 'm', 'f', now() from generate_series(1, 2000) n;
+         analyze"
+    ))
+    .await;
+    db
+}
+
+/// Which tables a statement scans, and how: `task_0: index`. The control table `queue` is small, its
+/// leaves are not.
+async fn scans(session: &Client, sql: &str) -> Vec<String> {
+    let before = scan_counts(session, "begin").await;
+    let after = scan_counts(session, sql).await;
+    session.batch_execute("commit").await.unwrap();
+    let grown = |what: &&(String, i64)| !before.contains(what);
+    after.iter().filter(grown).map(|(what, _)| what.clone()).collect()
+}
+
+/// The counters of this session after a statement. They stand still for others in a transaction.
+async fn scan_counts(session: &Client, sql: &str) -> Vec<(String, i64)> {
+    session.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let counted = "
+        select relname || ': sequential', seq_scan from pg_stat_xact_user_tables
+         where schemaname = 'tuskline' and seq_scan > 0
+        union all
+        select relname || ': index', idx_scan from pg_stat_xact_user_tables
+         where schemaname = 'tuskline' and idx_scan > 0";
+    let rows = session.query(counted, &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// A table that grows with the tasks.
+fn grows(line: &str) -> bool {
+    ["task_", "queue_", "timer"].iter().any(|name| line.starts_with(name))
+}
+
+/// Only primary keys, and of the tasks only one segment.
+fn check_narrow(verb: &str, scans: &[String]) {
+    let wide: Vec<_> =
+        scans.iter().filter(|line| grows(line) && line.contains("sequential")).collect();
+    assert!(wide.is_empty(), "{verb} reads whole tables: {wide:?}");
+    let segments: Vec<_> = scans
+        .iter()
+        .filter(|line| {
+            line.strip_prefix("task_").is_some_and(|rest| rest.starts_with(char::is_numeric))
+        })
+        .collect();
+    assert!(segments.len() <= 1, "{verb} looks into {segments:?}");
+}
+
+fn claim_sql(hand: &Hand, limit: i32) -> String {
+    format!(
+        "select * from tuskline.claim({}, array{:?}, array_fill(0::bigint, array[{n}]), array_fill(1::smallint, array[{n}]), array[{limit}])",
+        hand.executor,
+        hand.queues,
+        n = hand.queues.len(),
+    )
+}
+
+#[tokio::test]
+async fn every_verb_rides_primary_keys_into_one_segment() {
+    let db = large(12_000).await;
+    let lambdas: Vec<_> = (0..10).map(|number| format!("work_{number}")).collect();
+    let lambdas: Vec<_> = lambdas.iter().map(String::as_str).collect();
+    let hand = db.hand_with(&lambdas, Duration::from_secs(600)).await;
+    let session = db.connect().await;
+    // Beyond the fifth call a cached plan may be a generic one.
+    for round in 0..8 {
+        let check = async |verb: &str, sql: &str| {
+            check_narrow(&format!("{verb}, call {round}"), &scans(&session, sql).await);
+        };
+        check("claim", &claim_sql(&hand, 200)).await;
+        let fence: i64 = db.one("select max(lease_id) from tuskline.lease").await;
+        let ids: Vec<i64> =
+            db.ask("select task_ids from tuskline.lease where lease_id = $1", &[&fence]).await;
+        assert_eq!(ids.len(), 200);
+        let on = |verb: &str, ids: &[i64]| {
+            format!(
+                "select tuskline.{verb}({}, array{ids:?}, array_fill({fence}::bigint, array[{}]))",
+                hand.executor,
+                ids.len()
+            )
+        };
+        check("start", &on("start", &ids[..100])).await;
+        check("release", &on("release", &ids[..10])).await;
+        check("set_results", &on("set_results", &ids[10..150])).await;
+        let notes: Vec<_> = ids[150..190]
+            .iter()
+            .map(|id| format!(r#"{{"task": {id}, "fence": {fence}, "status": "retriable_failure", "message": "m", "after_ms": 3600000}}"#))
+            .collect();
+        let settle = format!(
+            "select tuskline.set_results({}, '{{}}', '{{}}', '[{}]')",
+            hand.executor,
+            notes.join(",")
+        );
+        check("set_results with notes", &settle).await;
+        check("cancel", &format!("select tuskline.cancel({})", ids[190])).await;
+        check("heartbeat", &format!("select tuskline.heartbeat({})", hand.executor)).await;
+        check("task_status", &format!("select * from tuskline.task_status({})", ids[195])).await;
+        check("schedule", "select tuskline.schedule('work_3', '1')").await;
+        check(
+            "schedule_many",
+            "select tuskline.schedule_many(array_fill('work_3'::text, array[50]))",
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
+    let db = large(3_000).await;
+    let session = db.connect().await;
+    for round in 0..8 {
+        let hand = db.hand("work_9").await;
+        assert_eq!(hand.claim(50).await.len(), 50);
+        db.advance(Duration::from_secs(20)).await;
+        check_narrow(
+            &format!("enqueue_due, call {round}"),
+            &scans(&session, "select * from tuskline.enqueue_due(null, 100)").await,
+        );
+        // It is rare, and may probe every segment; it must not read one.
+        let rescue = scans(&session, "select * from tuskline.rescue()").await;
+        let whole: Vec<_> =
+            rescue.iter().filter(|line| grows(line) && line.contains("sequential")).collect();
+        assert!(whole.is_empty(), "rescue, call {round}, reads {whole:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_up_by_id_is_one_probe() {
+    let db = large(3_000).await;
+    let check = async |sql: &str, probes: &[&str]| {
+        let mut scans = scans(&db.client, sql).await;
+        scans.sort();
+        assert_eq!(scans, probes, "{sql}");
+    };
+    check("select status from tuskline.task where id = 1500", &["task_0: index"]).await;
+    // The view has the kept tasks, too.
+    check(
+        "select status from tuskline.tasks where id = 1500",
+        &["task_0: index", "task_kept: index"],
+    )
+    .await;
+    db.run("set plan_cache_mode = force_generic_plan; prepare look (bigint) as select status from tuskline.task where id = $1").await;
+    check("execute look(1500)", &["task_0: index"]).await;
+}
+
+/// Buffers that a statement touches, with all that it calls.
+async fn buffers(session: &Client, sql: &str) -> i64 {
+    let explained = session
+        .query_one(&format!("explain (analyze, buffers, timing off, format json) {sql}"), &[])
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let plan: serde_json::Value = explained.get(0);
+    let plan = &plan[0]["Plan"];
+    ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|key| plan[key].as_i64().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
+    let db = large(12_000).await;
+    let hand = db.hand("work_9").await;
+    let session = db.connect().await;
+    let mut most = 0;
+    for round in 0..8 {
+        let claim = buffers(&session, &claim_sql(&hand, 500)).await;
+        // The first calls of a session read the catalogue.
+        if round > 1 {
+            most = most.max(claim);
+        }
+    }
+    assert!(most < 500 * 12, "{most} pages for 500 tasks");
+}
+
+#[tokio::test]
+async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    // A snapshot that keeps every dead queue row where it is.
+    let holder = db.connect().await;
+    holder
+        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.queue")
+        .await
+        .unwrap();
+    let claim = async |mark: i64| {
+        let sql = format!(
+            "select * from tuskline.claim({}, array[{}], array[{mark}::bigint], '{{1}}', '{{100}}')",
+            hand.executor, hand.queues[2]
+        );
+        buffers(&hand.client, &sql).await
+    };
+    let mut seen = Vec::new();
+    for _ in 0..30 {
+        db.schedule_many("work", 100).await;
+        let mark: i64 = db.one("select min(seq) - 1 from tuskline.queued").await;
+        seen.push(claim(mark).await);
+    }
+    let (early, late) = (seen[5..10].iter().max().unwrap(), seen[25..].iter().max().unwrap());
+    assert!(*late <= early + early / 4, "from {early} to {late} pages: {seen:?}");
+}
+
+#[tokio::test]
+async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[1500]), array_fill(to_json(repeat('x', 100)), array[1500]))").await;
+    let holder = db.connect().await;
+    holder.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
+    loop {
+        let tasks = hand.claim(300).await;
+        if tasks.is_empty() {
+            break;
+        }
+        hand.succeed_all(&tasks).await;
+    }
+    // What a session has counted is known to all when it has ended.
+    drop(hand);
+    let counts = "select sum(n_tup_upd), sum(n_tup_hot_upd) from pg_stat_user_tables where relname like 'task\\_%'";
+    db.until(&format!("select (select sum from ({counts}) c (sum, hot)) >= 3000")).await;
+    assert_eq!(db.lines(counts).await, ["3000 | 3000"]);
+}

@@ -1,0 +1,253 @@
+//! What is past its retention goes in whole segments; what must stay, stays, and every id resolves
+//! until its task is gone.
+
+use std::time::Duration;
+
+use crate::support::{Answer, Db, Hand, LEASE};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A used-up segment: a success, a retry in 20 days, a dead and a cancelled task.
+struct Old {
+    db: Db,
+    success: i64,
+    waits: i64,
+    dead: i64,
+    cancelled: i64,
+}
+
+async fn old() -> Old {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.alter_lambda('work', p_retention => '7 days', p_dead_retention => '30 days')").await;
+    db.run("select tuskline.roll_segments()").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 4).await;
+    let [success, waits, dead, cancelled] = hand.claim(4).await.try_into().unwrap();
+    assert_eq!(hand.succeed_with(&success, "[1]").await, Answer::Accepted);
+    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 1728000000"#).await;
+    hand.fail_for_good(&dead).await;
+    hand.stopped(&cancelled).await;
+    db.advance(DAY).await;
+    assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 1);
+    Old { db, success: success.id, waits: waits.id, dead: dead.id, cancelled: cancelled.id }
+}
+
+impl Old {
+    async fn to_retire(&self) -> Vec<i64> {
+        self.db.all("select * from tuskline.segments_to_retire()").await
+    }
+
+    async fn stage(&self) -> Vec<String> {
+        self.db.lines("select * from tuskline.segments_to_finish()").await
+    }
+
+    /// The waiting and the dead task resolve, whatever is going on.
+    async fn check_resolves(&self, when: &str) {
+        let found = self
+            .db
+            .lines(&format!(
+                "select id, status from tuskline.tasks where id in ({}, {}) order by id",
+                self.waits, self.dead
+            ))
+            .await;
+        assert_eq!(
+            found,
+            [
+                format!("{} | retriable_failure", self.waits),
+                format!("{} | fatal_failure", self.dead)
+            ],
+            "{when}"
+        );
+        let known: i64 =
+            self.db.ask("select count(*) from tuskline.task_status($1)", &[&self.waits]).await;
+        assert_eq!(known, 1, "{when}");
+    }
+
+    /// Everything that the janitor does for a segment, by hand.
+    async fn retire(&self) {
+        self.check_resolves("before").await;
+        assert_eq!(self.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 2);
+        self.check_resolves("kept").await;
+        self.db
+            .run("alter table tuskline.task detach partition tuskline.task_0 concurrently")
+            .await;
+        assert_eq!(self.stage().await, ["0 | detached"]);
+        self.check_resolves("detached").await;
+        self.db.run("drop table tuskline.task_0").await;
+        assert_eq!(self.stage().await, ["0 | dropped"]);
+        self.check_resolves("dropped").await;
+        while self.db.one::<i64>("select tuskline.purge_history(0, 1)").await > 0 {}
+        assert_eq!(self.db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+        assert!(self.stage().await.is_empty());
+        self.check_resolves("returned").await;
+    }
+}
+
+#[tokio::test]
+async fn a_segment_is_retired_when_every_task_is_past_its_retention() {
+    let old = old().await;
+    assert!(old.to_retire().await.is_empty());
+    // Finished a day ago.
+    old.db.advance(DAY * 6 - Duration::from_secs(1)).await;
+    assert!(old.to_retire().await.is_empty(), "a second too early");
+    old.db.advance(Duration::from_secs(1)).await;
+    assert_eq!(old.to_retire().await, [0]);
+}
+
+#[tokio::test]
+async fn ids_resolve_throughout_and_the_ended_are_gone() {
+    let old = old().await;
+    old.db.advance(DAY * 8).await;
+    old.retire().await;
+    for gone in [old.success, old.cancelled] {
+        let left: i64 =
+            old.db.ask("select count(*) from tuskline.tasks where id = $1", &[&gone]).await;
+        assert_eq!(left, 0);
+    }
+    assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_output").await, 0);
+    let failures: Vec<i64> =
+        old.db.all("select task_id from tuskline.task_failure order by 1").await;
+    assert_eq!(failures, [old.waits, old.dead], "the history of what stays, stays");
+}
+
+async fn run_it(db: &Db) -> (Hand, i64) {
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    assert_eq!(task.attempt, 2);
+    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+    (hand, task.id)
+}
+
+#[tokio::test]
+async fn a_waiting_leftover_comes_back_and_runs() {
+    let old = old().await;
+    old.db.advance(DAY * 8).await;
+    old.retire().await;
+    assert!(old.to_retire().await.is_empty(), "what a retired segment left behind is left alone");
+    old.db.advance(DAY * 11).await;
+    assert_eq!(old.db.enqueue_due().await, 1);
+    assert_eq!(run_it(&old.db).await.1, old.waits);
+    assert_eq!(old.db.status(old.waits).await, "success");
+}
+
+#[tokio::test]
+async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return() {
+    let old = old().await;
+    old.db.advance(DAY * 8).await;
+    old.db.run("select tuskline.keep_leftovers(0)").await;
+    old.db.advance(DAY * 11).await;
+    old.db.enqueue_due().await;
+    assert_eq!(
+        (old.db.status(old.waits).await.as_str(), old.db.timers().await),
+        ("retriable_failure", 1)
+    );
+    old.db.run("alter table tuskline.task detach partition tuskline.task_0 concurrently").await;
+    old.db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    assert_eq!(
+        (old.db.enqueue_due().await, old.db.queued().await, old.db.timers().await),
+        (1, 1, 0)
+    );
+    assert_eq!(run_it(&old.db).await.1, old.waits);
+}
+
+#[tokio::test]
+async fn a_leftover_can_be_cancelled_while_its_segment_goes() {
+    let old = old().await;
+    old.db.advance(DAY * 8).await;
+    old.db.run("select tuskline.keep_leftovers(0)").await;
+    assert_eq!(old.db.cancel(old.dead).await, "too_late");
+    assert_eq!(old.db.cancel(old.waits).await, "cancelled");
+    assert_eq!(old.db.status(old.waits).await, "cancelled");
+    assert_eq!(old.db.timers().await, 0, "as for every task that waits");
+    let audited: i64 =
+        old.db.one("select count(*) from tuskline.audit where verb = 'cancel'").await;
+    assert_eq!(audited, 1);
+}
+
+#[tokio::test]
+async fn a_segment_in_which_something_runs_or_is_queued_stays() {
+    let old = old().await;
+    old.db
+        .run(&format!("update tuskline.task set status = 'enqueued' where id = {}", old.waits))
+        .await;
+    old.db.advance(DAY * 60).await;
+    assert!(old.to_retire().await.is_empty());
+}
+
+#[tokio::test]
+async fn kept_tasks_go_after_the_retention_of_the_dead() {
+    let old = old().await;
+    old.db.advance(DAY * 8).await;
+    old.retire().await;
+    old.db.advance(DAY * 21 - Duration::from_secs(1)).await;
+    assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 1);
+    old.db.run("select tuskline.purge()").await;
+    assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 1);
+    old.db.advance(Duration::from_secs(1)).await;
+    old.db.run("select tuskline.purge()").await;
+    assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
+}
+
+#[tokio::test]
+async fn a_shorter_retention_is_heeded_at_once() {
+    let old = old().await;
+    old.db.advance(DAY).await;
+    assert!(old.to_retire().await.is_empty());
+    old.db.run("select tuskline.alter_lambda('work', p_retention => '1 day')").await;
+    assert_eq!(old.to_retire().await, [0]);
+}
+
+#[tokio::test]
+async fn an_ended_worker_is_forgotten_after_a_day_and_not_while_it_has_leases() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let (idle, busy) = (db.hand("work").await, db.hand("work").await);
+    db.schedule("work").await;
+    busy.take().await;
+    db.advance(LEASE).await;
+    db.run("update tuskline.executor set ended_at = tuskline.clock(), end_reason = 'expired'")
+        .await;
+    db.advance(DAY + LEASE).await;
+    db.run("select tuskline.purge()").await;
+    assert_eq!(db.all::<i64>("select executor_id from tuskline.executor").await, [busy.executor]);
+    db.rescue().await;
+    db.run("select tuskline.purge()").await;
+    assert!(db.all::<i64>("select executor_id from tuskline.executor").await.is_empty());
+    assert!(!idle.heartbeat().await);
+}
+
+#[tokio::test]
+async fn a_quiet_install_moves_on_and_an_empty_one_does_not() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.advance(DAY * 2).await;
+    assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 0, "nothing in it");
+    db.schedule("work").await;
+    db.schedule_in("work", DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    db.advance(DAY).await;
+    assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 2);
+    assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 0);
+    let id = db.schedule("work").await;
+    assert!(id > 1 << 24);
+}
+
+#[tokio::test]
+async fn a_rebuild_reads_no_sealed_segment() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    hand.succeed(&hand.take().await).await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.segments_to_retire()").await;
+    let sealed: Vec<i64> =
+        db.all("select segment_no from tuskline.segment where sealed_at is not null").await;
+    assert_eq!(sealed, [0]);
+    // A mark that only a reader would find.
+    db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline.boot")
+        .await;
+    assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
+}

@@ -1,0 +1,148 @@
+//! Only the sleeping are woken: a busy system sends no notification, an idle one misses none.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::support::{Db, LEASE};
+
+/// What a controller is told that wants to sleep on these queues.
+async fn doze(session: &Client, queues: &[i32]) -> Vec<String> {
+    session.query_one("select tuskline.doze($1)", &[&queues]).await.unwrap().get(0)
+}
+
+async fn rouse(session: &Client, queues: &[i32]) {
+    session.execute("select tuskline.rouse($1)", &[&queues]).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_controller_holds_a_queue_and_the_others_know() {
+    let db = Db::with_lambda("work").await;
+    let (one, two) = (db.connect().await, db.connect().await);
+    assert_eq!(doze(&one, &[1, 2]).await, ["held", "held"]);
+    assert_eq!(doze(&two, &[2, 3]).await, ["taken", "held"]);
+    rouse(&one, &[1, 2]).await;
+    assert_eq!(doze(&two, &[1, 2]).await, ["held", "held"]);
+}
+
+#[tokio::test]
+async fn a_controller_that_dies_leaves_its_queue_to_another() {
+    let db = Db::with_lambda("work").await;
+    let (one, two) = (db.connect().await, db.connect().await);
+    assert_eq!(doze(&one, &[1]).await, ["held"]);
+    drop(one);
+    db.until("select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())").await;
+    assert_eq!(doze(&two, &[1]).await, ["held"]);
+}
+
+#[tokio::test]
+async fn nobody_falls_asleep_past_an_uncommitted_task() {
+    let db = Db::with_lambda("work").await;
+    let queue = db.queue("work", "normal").await;
+    let (service, controller) = (db.connect().await, db.connect().await);
+    service.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    assert_eq!(doze(&controller, &[queue]).await, ["busy"]);
+    service.batch_execute("commit").await.unwrap();
+    assert_eq!(doze(&controller, &[queue]).await, ["held"]);
+}
+
+#[tokio::test]
+async fn a_task_for_a_sleeping_controller_notifies_its_queue_and_no_other() {
+    let db = Db::with_lambda("work").await;
+    let [normal, low] = [db.queue("work", "normal").await, db.queue("work", "low").await];
+    let channels = [normal, low].map(|queue| format!("tuskline_queue_{queue}"));
+    let mut ear = db.ear(&["tuskline_queue", &channels[0], &channels[1]]).await;
+    assert_eq!(doze(&ear.client, &[normal, low]).await, ["held", "held"]);
+    db.schedule("work").await;
+    assert_eq!(ear.heard().await, [channels[0].clone()]);
+    db.run("insert into tuskline.task (lambda, priority) values ('work', 'low'), ('work', 'low')")
+        .await;
+    assert_eq!(ear.heard().await, [channels[1].clone()]);
+}
+
+#[tokio::test]
+async fn a_busy_system_sends_no_notification() {
+    let db = Db::with_lambda("work").await;
+    let queues: Vec<i32> = db.all("select queue_id from tuskline.queue").await;
+    let channels: Vec<_> = queues.iter().map(|queue| format!("tuskline_queue_{queue}")).collect();
+    let mut listen: Vec<_> = channels.iter().map(String::as_str).collect();
+    listen.extend(["tuskline_queue", "tuskline_timer"]);
+    let mut ear = db.ear(&listen).await;
+    db.schedule_many("work", 10).await;
+    db.schedule_in("work", Duration::from_millis(10)).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(10).await;
+    hand.release(&tasks[0]).await;
+    hand.fail(&tasks[1]).await;
+    hand.succeed_all(&tasks[2..]).await;
+    assert!(ear.heard().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_statement_for_more_than_sixteen_queues_sends_one_general_notification() {
+    let db = Db::new().await;
+    for number in 0..5 {
+        db.define(&format!("work_{number}")).await;
+    }
+    let mut ear = db.ear(&["tuskline_queue", "tuskline_queue_1", "tuskline_queue_2"]).await;
+    let spread = |queues: i32| {
+        format!(
+            "insert into tuskline.task (lambda, priority)
+             select lambda, priority from tuskline.queue where queue_id <= {queues}"
+        )
+    };
+    db.run(&spread(17)).await;
+    assert_eq!(ear.heard().await, ["tuskline_queue"]);
+    let locks =
+        "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+    db.run("begin").await;
+    db.run(&spread(17)).await;
+    assert_eq!(db.one::<i64>(locks).await, 0);
+    db.run("rollback; begin").await;
+    db.run(&spread(16)).await;
+    assert_eq!(db.one::<i64>(locks).await, 16);
+    db.run("commit").await;
+    assert!(ear.heard().await.is_empty());
+}
+
+#[tokio::test]
+async fn every_road_into_a_queue_wakes_its_controller() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let queue = db.queue("work", "normal").await;
+    let channel = format!("tuskline_queue_{queue}");
+    let mut ear = db.ear(&[&channel]).await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 2).await;
+    let [given_back, rescued] = hand.claim(2).await.try_into().unwrap();
+    db.schedule_in("work", LEASE).await;
+    assert_eq!(doze(&ear.client, &[queue]).await, ["held"]);
+    assert!(hand.release(&given_back).await);
+    assert_eq!(ear.heard().await, [channel.clone()], "release");
+    db.advance(LEASE).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    assert_eq!(ear.heard().await, [channel.clone()], "enqueue_due");
+    assert_eq!(db.rescue().await.1, 1);
+    assert_eq!(ear.heard().await, [channel.clone()], "rescue");
+    assert_eq!(db.status(rescued.id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let mut ear = db.ear(&["tuskline_timer"]).await;
+    assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+    db.schedule_in("work", Duration::from_secs(1)).await;
+    assert!(ear.heard().await.is_empty(), "it looks again within a second anyway");
+    db.schedule_in("work", Duration::from_millis(999)).await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"]);
+    db.schedule("work").await;
+    let soon = r#""status": "retriable_failure", "after_ms": 100"#;
+    hand.note(&hand.take().await, soon).await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "a retry");
+    db.run("select tuskline.alter_lambda('work', p_direct => false)").await;
+    db.schedule("work").await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "a lambda that is not direct");
+}
