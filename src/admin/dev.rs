@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,6 +12,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::database::DEV_DATABASE;
+use super::failure::failed;
 use super::{Global, Outcome, output};
 use crate::embedded::{self, Cluster, Stop};
 use crate::serve;
@@ -53,7 +55,17 @@ async fn serve_on(
     crate::migrate::migrate(&config).await?;
     put(global, cluster)?;
     let options = serve::Options { listen, ..serve::Options::default() };
-    Ok(serve::run(config, options, end).await?)
+    tokio::select! {
+        served = serve::run(config, options, end) => Ok(served?),
+        () = ended(cluster) => Err(failed("PostgreSQL ended by itself; its server.log says why")),
+    }
+}
+
+/// Completes when the server has gone without being told to.
+async fn ended(cluster: &Cluster) {
+    while cluster.is_running() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {

@@ -103,6 +103,11 @@ impl Cluster {
         self.attached
     }
 
+    /// False when our own server has ended without being told to. An attached one is not watched.
+    pub fn is_running(&self) -> bool {
+        self.server.as_ref().is_none_or(Server::running)
+    }
+
     /// True when its directory goes with it.
     pub fn is_temporary(&self) -> bool {
         matches!(self.at_the_end, AtTheEnd::Remove)
