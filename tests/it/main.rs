@@ -15,6 +15,7 @@ mod due_times;
 mod functions;
 mod low_water;
 mod matrix;
+mod mutants;
 mod no_concurrent_execution;
 mod plans;
 mod rebuild;

@@ -221,12 +221,11 @@ async fn an_ended_worker_is_forgotten_after_a_day_and_not_while_it_has_leases() 
 async fn a_quiet_install_moves_on_and_an_empty_one_does_not() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
     db.advance(DAY * 2).await;
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 0, "nothing in it");
     db.schedule("work").await;
     db.schedule_in("work", DAY).await;
-    db.run("select tuskline.roll_segments()").await;
-    db.advance(DAY).await;
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 2);
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 0);
     let id = db.schedule("work").await;

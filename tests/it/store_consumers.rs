@@ -73,6 +73,7 @@ async fn a_locked_task_delays_itself_for_enqueue_due() {
     let db = Db::with_lambda("work").await;
     let ids = due(&db, 5).await;
     let holder = lock(&db, &ids[1..2]).await;
+    db.advance(Duration::from_secs(1)).await;
     let row =
         db.client.query_one("select next_due_ms from tuskline.enqueue_due()", &[]).await.unwrap();
     assert!(

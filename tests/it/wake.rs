@@ -118,12 +118,12 @@ async fn every_road_into_a_queue_wakes_its_controller() {
     db.schedule_in("work", LEASE).await;
     assert_eq!(doze(&ear.client, &[queue]).await, ["held"]);
     assert!(hand.release(&given_back).await);
-    assert_eq!(ear.heard().await, [channel.clone()], "release");
+    assert_eq!(ear.heard().await, [channel.as_str()], "release");
     db.advance(LEASE).await;
     assert_eq!(db.enqueue_due().await, 1);
-    assert_eq!(ear.heard().await, [channel.clone()], "enqueue_due");
+    assert_eq!(ear.heard().await, [channel.as_str()], "enqueue_due");
     assert_eq!(db.rescue().await.1, 1);
-    assert_eq!(ear.heard().await, [channel.clone()], "rescue");
+    assert_eq!(ear.heard().await, [channel.as_str()], "rescue");
     assert_eq!(db.status(rescued.id).await, "enqueued");
 }
 

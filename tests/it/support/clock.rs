@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio_postgres::{Config, NoTls};
 
-use super::Db;
+use super::{Db, refusal};
+use crate::mutants;
 
 const INSTALL: &str = "
     create schema tuskline_test;
@@ -16,11 +17,16 @@ const INSTALL: &str = "
     create or replace function tuskline.clock() returns timestamptz language sql volatile as
       'select coalesce((select at from tuskline_test.pin), clock_timestamp())'";
 
-/// Gives a database a clock with a pin.
+/// Gives a database a clock with a pin, and does it the harm that a mutant wants.
 pub async fn install(config: &Config) {
     let (client, connection) = config.connect(NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     client.batch_execute(INSTALL).await.unwrap();
+    if let Ok(harm) = std::env::var(mutants::HARM)
+        && let Err(error) = client.batch_execute(&harm).await
+    {
+        panic!("{}: {}", mutants::NOT_DONE, refusal(&error));
+    }
     drop(client);
     // The session must have ended before somebody clones the database.
     driver.await.unwrap().unwrap();
