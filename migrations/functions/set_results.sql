@@ -19,8 +19,8 @@ begin
   if p_notes is not null then
     v_refused := tuskline.settle(p_executor, p_tasks, p_fences, p_notes, v_now);
   elsif cardinality(p_tasks) > 0 then
-    select array_agg(r.id order by r.id, r.fence), array_agg(r.fence order by r.id, r.fence) into v_ids, v_fences
-      from unnest(p_tasks, p_fences) as r (id, fence);
+    select array_agg(r.id), array_agg(r.fence) into v_ids, v_fences
+      from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) order by u.id, u.fence) r;
     update tuskline.task t set status = 'success', finished_at = v_now, next_trigger_at = null, crashes = 0
      where t.id = any (v_ids) and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in ('claimed', 'processing')
        and t.id between v_ids[1] and v_ids[cardinality(v_ids)];

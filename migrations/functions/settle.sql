@@ -17,15 +17,16 @@ declare
   v_done    bigint[];
   v_due     timestamptz;
 begin
-  select array_agg(r.id order by r.id, r.fence), array_agg(r.fence order by r.id, r.fence), array_agg(r.status order by r.id, r.fence),
-         array_agg(r.error_class order by r.id, r.fence), array_agg(r.message order by r.id, r.fence),
-         array_agg(r.after_ms order by r.id, r.fence), array_agg(r.output order by r.id, r.fence)
+  select array_agg(r.id), array_agg(r.fence), array_agg(r.status),
+         array_agg(r.error_class), array_agg(r.message),
+         array_agg(r.after_ms), array_agg(r.output)
     into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output
     from (select u.id, u.fence, 'success' as status, null as error_class, null as message, null::bigint as after_ms, null::json as output
             from unnest(p_tasks, p_fences) as u (id, fence)
           union all
           select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
-            from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)) r;
+            from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)
+          order by 1, 2) r;
   select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
   with u as (
     update tuskline.task t
@@ -87,8 +88,8 @@ create or replace function tuskline.outcomes(
   p_ids bigint[], p_fences bigint[], p_status text[], p_after_ms bigint[], out outcome tuskline.status[], out delay interval[])
 language plpgsql as $$
 begin
-  select array_agg(r.outcome order by r.id, r.fence),
-         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end order by r.id, r.fence)
+  select array_agg(r.outcome),
+         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end)
     into outcome, delay
     from (select i.id, i.fence, t.attempt, l.retry_base, l.retry_cap, i.after_ms,
                  case when i.status <> 'retriable_failure' then i.status::tuskline.status
@@ -97,7 +98,8 @@ begin
                       else 'retriable_failure' end as outcome
             from unnest(p_ids, p_fences, p_status, p_after_ms) as i (id, fence, status, after_ms)
                  left join lateral (select a.attempt, a.lambda from tuskline.task a where a.id = i.id) t on true
-                 left join tuskline.lambda l on l.name = t.lambda) r;
+                 left join tuskline.lambda l on l.name = t.lambda
+           order by i.id, i.fence) r;
 end $$;
 comment on function tuskline.outcomes(bigint[], bigint[], text[], bigint[]) is 'Status and delay that each result leads to, in the order of the ids.';
 

@@ -14,8 +14,8 @@ begin
   select e.expires_at into v_expires from tuskline.executor e
    where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
   if not found then return '{}'; end if;
-  select array_agg(r.id order by r.id, r.fence), array_agg(r.fence order by r.id, r.fence) into v_sorted, v_fences
-    from unnest(p_tasks, p_fences) as r (id, fence);
+  select array_agg(r.id), array_agg(r.fence) into v_sorted, v_fences
+    from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) order by u.id, u.fence) r;
   with u as (
     update tuskline.task t set status = 'processing', next_trigger_at = v_expires
      where t.id = any (v_sorted) and t.fence = v_fences[width_bucket(t.id, v_sorted)] and t.status = 'claimed'
