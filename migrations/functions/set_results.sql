@@ -29,6 +29,12 @@ begin
       v_refused := array(select r.id from unnest(p_tasks, p_fences) as r (id, fence)
         where not exists (select from tuskline.task t where t.id = r.id and t.fence = r.fence and t.status = 'success'));
     end if;
+    -- A success that won the race against a request to cancel settles the request, too. Whoever
+    -- requests holds the task's row lock, so the request is visible here or comes too late.
+    if exists (select from tuskline.cancellation) then
+      delete from tuskline.cancellation c
+       where c.task_id = any (v_ids) and c.fence = v_fences[width_bucket(c.task_id, v_ids)];
+    end if;
   end if;
   if p_done_leases is not null then
     delete from tuskline.lease l using unnest(p_done_leases) as d (lease_id)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,6 +15,11 @@ use crate::json::clean;
 const MESSAGE_MAX_BYTES: usize = 8192;
 /// Largest output kept, in bytes of JSON text.
 const OUTPUT_MAX_BYTES: usize = 1 << 20;
+/// Deepest nesting of an output: the database's JSON parser gives up somewhere in the thousands, and
+/// a result it cannot read would be sent again for ever.
+const OUTPUT_MAX_DEPTH: usize = 64;
+/// Longest delay that the database's integers can hold; it cuts it to ten years.
+const AFTER_MAX_MS: u64 = i64::MAX.unsigned_abs();
 
 /// A claimed task. Not Clone: whoever holds it may speak for the attempt, once.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct Work {
     pub attempt: i16,
     pub crashes: i16,
     pub waited: Duration,
+    /// When it came into this process.
+    pub claimed_at: Instant,
     pub collection: Option<String>,
     pub payload: String,
     pub stop: Arc<Stop>,
@@ -106,7 +113,7 @@ impl Finished {
                     status: "retriable_failure",
                     error_class: Some(class.unwrap_or("error")),
                     message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
-                    after_ms: after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+                    after_ms: after.map(in_ms),
                     ..note
                 }),
             ),
@@ -146,9 +153,15 @@ impl Finished {
     }
 }
 
-/// The output as it is kept: no NUL characters, not over the limit.
+fn in_ms(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).min(AFTER_MAX_MS)
+}
+
+/// The output as it is kept: no NUL characters, not over the limits.
 fn keep(mut output: Value) -> Result<Value, String> {
-    scrub(&mut output);
+    if !scrub(&mut output, OUTPUT_MAX_DEPTH) {
+        return Err(format!("output too deep: nesting at most {OUTPUT_MAX_DEPTH}"));
+    }
     let bytes = output.to_string().len();
     match bytes > OUTPUT_MAX_BYTES {
         true => Err(format!("output too large: at most {OUTPUT_MAX_BYTES} bytes, got {bytes}")),
@@ -156,19 +169,22 @@ fn keep(mut output: Value) -> Result<Value, String> {
     }
 }
 
-fn scrub(value: &mut Value) {
+/// False when it nests deeper than `depth`.
+fn scrub(value: &mut Value, depth: usize) -> bool {
     match value {
         Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
-        Value::Array(values) => values.iter_mut().for_each(scrub),
+        Value::Array(_) | Value::Object(_) if depth == 0 => return false,
+        Value::Array(values) => return values.iter_mut().all(|value| scrub(value, depth - 1)),
         Value::Object(map) => {
-            map.values_mut().for_each(scrub);
             if map.keys().any(|key| key.contains('\0')) {
                 *map = std::mem::take(map)
                     .into_iter()
                     .map(|(key, value)| (key.replace('\0', "\u{fffd}"), value))
                     .collect();
             }
+            return map.values_mut().all(|value| scrub(value, depth - 1));
         }
         _ => {}
     }
+    true
 }

@@ -84,6 +84,8 @@ impl Controller {
             queue.sight = Sight::Last;
             queue.busy = 0;
         }
+        // A claim in flight was sent before the lock was ours: its emptiness is no last look.
+        queue.woken |= queue.claiming > 0;
         self.lanes.notify_one();
     }
 
