@@ -24,12 +24,12 @@ use crate::config::WorkerConfig;
 use crate::hsc::Served;
 use crate::lambda::Lambda;
 use crate::marks::Mark;
-use crate::wake::WakeRequest;
 use crate::work::{Finished, Stop, Work};
 
 use load::Load;
 pub(crate) use orders::Order;
 use sight::Sight;
+pub(crate) use sight::WakeRequest;
 
 /// See the module.
 pub(crate) struct Controller {

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use crate::context::Inner;
 use crate::controller::Controller;
+use crate::database::Database;
 use crate::lambda::Body;
 use crate::watchdog::{self, Watchdog};
 use crate::work::{Finished, Why, Work};
-use crate::worker::Database;
 use crate::{Client, Context, Fence, Outcome, TaskId};
 
 /// After so many tasks without a wait, let others on this thread run.

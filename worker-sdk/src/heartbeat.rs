@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Backoff, connect};
 use crate::controller::Controller;
+use crate::database::Database;
 use crate::hsc::{self, Beat};
 use crate::watchdog::{Watchdog, clock_ns};
 use crate::work::Work;
-use crate::worker::Database;
 
 pub(crate) struct Heartbeat {
     pub controller: Arc<Controller>,

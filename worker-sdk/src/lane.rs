@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::connect::{Backoff, connect, settle_session};
 use crate::controller::{Controller, Order};
+use crate::database::Database;
 use crate::error::queues_not_rebuilt;
 use crate::hsc::{self, Lane, Reply};
 use crate::watchdog::Watchdog;
-use crate::worker::Database;
 
 /// Exchanges until the controller is drained.
 pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog: Arc<Watchdog>) {

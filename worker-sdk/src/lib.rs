@@ -59,6 +59,7 @@ mod config;
 mod connect;
 mod context;
 mod controller;
+mod database;
 mod error;
 mod executor;
 mod heartbeat;

@@ -13,23 +13,14 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
 use crate::connect::{Backoff, Channels, connect};
-use crate::controller::Controller;
+use crate::controller::{Controller, WakeRequest};
+use crate::database::Database;
 use crate::hsc;
-use crate::worker::Database;
 
 /// The line proves itself alive this often: a network that swallows packets says nothing by itself.
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
 /// Longest wait for any answer on the line.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-
-/// What the controller asks of the line, by the index of the queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WakeRequest {
-    /// Found empty: take its lock if it can be had.
-    Doze(usize),
-    /// Not empty any more: give up its lock.
-    Rouse(usize),
-}
 
 pub(crate) struct WakeLine {
     pub controller: Arc<Controller>,

@@ -12,6 +12,7 @@ use crate::client::check_version;
 use crate::config::WorkerConfig;
 use crate::connect::connect;
 use crate::controller::Controller;
+use crate::database::Database;
 use crate::executor::Executor;
 use crate::heartbeat::Heartbeat;
 use crate::side::Side;
@@ -19,30 +20,6 @@ use crate::wake::{WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns};
 use crate::work::{Why, Work};
 use crate::{Client, Error, Lambda, hsc, lane, shutdown};
-
-/// What every part of the worker needs to reach the database.
-#[derive(Debug)]
-pub(crate) struct Database {
-    pub config: Config,
-    pub executor: i64,
-    pub request_timeout: Duration,
-    pub pooled: bool,
-    pub side: Side,
-}
-
-impl Database {
-    /// Gives work back; what the database did not answer for stays abandoned, to be tried again.
-    pub(crate) async fn give_back(&self, controller: &Controller, back: Vec<Work>) {
-        if back.is_empty() {
-            return;
-        }
-        let leases = controller.last_leases(&back);
-        match self.side.release(&back, &leases).await {
-            true => controller.given_back(&back, &leases),
-            false => controller.keep_abandoned(back),
-        }
-    }
-}
 
 /// A worker: claims the tasks of its lambdas and executes them until it is told to stop.
 ///
@@ -206,7 +183,7 @@ impl Team {
         self,
         worker: &Worker,
         client: Client,
-        requests: mpsc::UnboundedReceiver<crate::wake::WakeRequest>,
+        requests: mpsc::UnboundedReceiver<crate::controller::WakeRequest>,
     ) {
         let hurry = Arc::new(Notify::new());
         let mut background = JoinSet::new();

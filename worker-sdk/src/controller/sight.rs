@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use super::{Controller, Queue};
-use crate::wake::WakeRequest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
@@ -21,6 +20,15 @@ pub(super) enum Sight {
     Asleep,
     /// No lock to be had: look again at that time.
     Poll(Instant),
+}
+
+/// What the controller asks of the line, by the index of the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WakeRequest {
+    /// Found empty: take its lock if it can be had.
+    Doze(usize),
+    /// Not empty any more: give up its lock.
+    Rouse(usize),
 }
 
 impl Queue {

@@ -1,0 +1,33 @@
+//! Where the database is, and who we are to it: what every part of a running worker shares.
+
+use std::time::Duration;
+
+use tokio_postgres::Config;
+
+use crate::controller::Controller;
+use crate::side::Side;
+use crate::work::Work;
+
+/// What every part of the worker needs to reach the database.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub config: Config,
+    pub executor: i64,
+    pub request_timeout: Duration,
+    pub pooled: bool,
+    pub side: Side,
+}
+
+impl Database {
+    /// Gives work back; what the database did not answer for stays abandoned, to be tried again.
+    pub(crate) async fn give_back(&self, controller: &Controller, back: Vec<Work>) {
+        if back.is_empty() {
+            return;
+        }
+        let leases = controller.last_leases(&back);
+        match self.side.release(&back, &leases).await {
+            true => controller.given_back(&back, &leases),
+            false => controller.keep_abandoned(back),
+        }
+    }
+}
