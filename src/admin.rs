@@ -85,7 +85,10 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return failure::report_usage(&refused),
+    };
     start_tracing(cli.global.verbose, matches!(cli.command, Command::Serve(_)), cli.global.json);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
