@@ -47,7 +47,8 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
 fn put(report: &Report, json: bool) -> ExitCode {
     let what = output::clean(&report.what);
     if json {
-        eprintln!("{}", json!({"error": what, "hint": report.hint}));
+        let told = json!({"error": what, "hint": report.hint}).to_string();
+        eprintln!("{}", output::escaped(&told));
     } else {
         eprintln!("error: {what}");
         if let Some(hint) = &report.hint {
@@ -81,7 +82,8 @@ fn usage_in_words(said: &str) -> (String, String) {
     let starting = |word: &str| rest.iter().find_map(|text| text.strip_prefix(word));
     let hint = match (starting("tip: "), starting("Usage: ")) {
         (Some(tip), _) => tip.to_owned(),
-        (None, Some(usage)) => format!("usage: {usage}"),
+        // It lists what was given, and the address may have come from the environment.
+        (None, Some(usage)) => format!("usage: {}", usage.replace(" --database-url <URL>", "")),
         (None, None) => "--help tells more".to_owned(),
     };
     (what, hint)

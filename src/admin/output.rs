@@ -27,10 +27,35 @@ pub fn put(text: &str) -> std::io::Result<()> {
 /// Writes a value as JSON, indented on a terminal.
 pub fn put_json(value: &Value) -> std::io::Result<()> {
     if std::io::stdout().is_terminal() {
-        put(&format!("{value:#}"))
+        put_json_text(&format!("{value:#}"))
     } else {
-        put(&value.to_string())
+        put_json_text(&value.to_string())
     }
+}
+
+/// Writes a text that is JSON already.
+pub fn put_json_text(text: &str) -> std::io::Result<()> {
+    put(&escaped(text))
+}
+
+/// The same JSON, with escapes for what a terminal would act upon. JSON itself asks for that below
+/// U+0020 only, and a terminal obeys U+009B as it does ESC `[`.
+pub fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            c if turns(c) || (c.is_control() && !c.is_ascii_control()) || c == '\u{7f}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Marks that turn the direction of the text round.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes rows under a heading. An empty list says so.
@@ -104,9 +129,7 @@ fn trimmed(mut table: Table) -> String {
 pub fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' | '\r' => Some(' '),
-        // Besides controls: marks that turn the direction of the text round.
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => None,
-        c if c.is_control() => None,
+        c if c.is_control() || turns(c) => None,
         c => Some(c),
     };
     text.chars().filter_map(shown).collect()
@@ -134,6 +157,14 @@ pub fn filled(row: &Value, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_means_the_same_after_its_control_characters_are_escaped() {
+        let value = serde_json::json!({"a": "\u{9b}2J\u{7f}\u{202e}\u{1b}\n\u{e4}\u{1f600}"});
+        let text = escaped(&format!("{value:#}"));
+        assert!(!text.contains(|c: char| turns(c) || (c.is_control() && c != '\n')), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn a_long_value_is_cut_between_characters() {
