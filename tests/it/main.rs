@@ -8,7 +8,10 @@
 
 mod at_least_once;
 mod cancel;
+mod cli;
+
 mod due_times;
+
 mod matrix;
 mod no_concurrent_execution;
 mod retries;
