@@ -66,7 +66,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The database answers, and refuses us.
-    #[error(transparent)]
+    #[error("{0}")]
     Database(#[from] tokio_postgres::Error),
     /// Its schema will not do.
     #[error("schema is absent or older than this binary ({0}): run `tuskline migrate`")]

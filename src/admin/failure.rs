@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::output;
-use crate::serve;
 use crate::session::Told;
+use crate::{migrate, serve};
 
 /// The call was wrong in a way that clap cannot see.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,10 @@ fn in_words(error: &anyhow::Error) -> Report {
         let hint = Some("another process may use this port: give another with --listen".to_owned());
         return Report { what: error.to_string(), hint, code: 1 };
     }
+    if let Some(migrate::Error::SchemaNewer { .. }) = error.downcast_ref() {
+        let hint = Some("bring the binary up to date".to_owned());
+        return Report { what: error.to_string(), hint, code: 1 };
+    }
     let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
     match of_database {
         Some(cause) => match cause.as_db_error() {
@@ -136,6 +140,9 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
         }
         &SqlState::INSUFFICIENT_PRIVILEGE => {
             Some("the role lacks a privilege: ask the owner of the schema")
+        }
+        &SqlState::DISK_FULL => {
+            Some("the server's disk is full: free some space there; nothing was changed")
         }
         &SqlState::TOO_MANY_CONNECTIONS => Some("raise max_connections, or close some sessions"),
         _ => None,
