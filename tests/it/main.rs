@@ -9,9 +9,9 @@
 mod at_least_once;
 mod cancel;
 mod cli;
-
+mod demo;
 mod due_times;
-
+mod failures;
 mod matrix;
 mod no_concurrent_execution;
 mod retries;
