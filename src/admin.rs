@@ -35,19 +35,22 @@ struct Cli {
     command: Command,
 }
 
+/// Heading of what every command takes, so that a command's own options stand apart.
+const GLOBAL: &str = "Global options";
+
 /// What every command takes.
 #[derive(Debug, Args)]
 struct Global {
     /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of
     /// a running `tuskline dev`.
     #[arg(long, global = true, value_name = "URL", env = "TUSKLINE_DATABASE_URL")]
-    #[arg(hide_env_values = true)]
+    #[arg(hide_env_values = true, help_heading = GLOBAL)]
     database_url: Option<String>,
     /// Print JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Say more on standard error; twice for everything. TUSKLINE_LOG takes a tracing filter.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
 }
 
@@ -82,7 +85,10 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return failure::report_usage(&refused),
+    };
     start_tracing(cli.global.verbose, matches!(cli.command, Command::Serve(_)), cli.global.json);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

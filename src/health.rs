@@ -91,6 +91,7 @@ pub fn not_ready(readiness: Readiness) -> Option<String> {
         Some(set) if set < FUNCTION_SET => Some(format!(
             "schema is older than this binary (function set {set}, wanted {FUNCTION_SET}): run `tuskline migrate`"
         )),
+        Some(_) if readiness.read_only => Some("this server is a standby or read-only".to_owned()),
         Some(_) if !readiness.queues_rebuilt => Some("the queues are not rebuilt yet".to_owned()),
         Some(_) => None,
     }

@@ -109,8 +109,8 @@ pub enum Error {
         source: tokio_postgres::Error,
     },
     /// The connection or another statement failed.
-    #[error(transparent)]
-    Database(tokio_postgres::Error),
+    #[error("{0}")]
+    Database(#[source] tokio_postgres::Error),
 }
 
 impl From<tokio_postgres::Error> for Error {

@@ -66,11 +66,14 @@ pub enum Error {
         source: io::Error,
     },
     /// The database answers, and refuses us.
-    #[error(transparent)]
+    #[error("{0}")]
     Database(#[from] tokio_postgres::Error),
     /// Its schema will not do.
     #[error("schema is absent or older than this binary ({0}): run `tuskline migrate`")]
     Schema(String),
+    /// Every role of ours writes.
+    #[error("this server is a standby or read-only: connect to the primary")]
+    ReadOnly,
     /// Health stopped answering.
     #[error("health: {0}")]
     Health(io::Error),
@@ -144,6 +147,7 @@ async fn check(config: &Config) -> Result<(), Error> {
         store::readiness(session.client()).await
     };
     match looked.await {
+        Ok(Readiness { read_only: true, .. }) => Err(Error::ReadOnly),
         Ok(Readiness { function_set: Some(set), .. }) if set >= FUNCTION_SET => {
             if set > FUNCTION_SET {
                 tracing::warn!(set, ours = FUNCTION_SET, "schema is newer than this binary");

@@ -135,8 +135,10 @@ pub const TIMER_CHANNEL: &str = "tuskline_timer";
 pub struct Readiness {
     /// Installed function set; none: never installed.
     pub function_set: Option<i32>,
-    /// False after a crash or promotion, until [`rebuild_queues`].
+    /// False after a crash or promotion, until [`rebuild_queues`]; and on a standby.
     pub queues_rebuilt: bool,
+    /// A standby, or a database that was made read-only.
+    pub read_only: bool,
 }
 
 /// What the database says of itself.
@@ -145,7 +147,11 @@ pub struct Readiness {
 /// The connection's or the server's; an absent schema is one (3F000 or 42883).
 pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
     let row = client
-        .query_typed_one("select function_set, queues_rebuilt from tuskline.readiness()", &[])
+        .query_typed_one(
+            "select function_set, queues_rebuilt, current_setting('transaction_read_only')::boolean \
+             from tuskline.readiness()",
+            &[],
+        )
         .await?;
-    Ok(Readiness { function_set: row.get(0), queues_rebuilt: row.get(1) })
+    Ok(Readiness { function_set: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
 }

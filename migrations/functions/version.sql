@@ -6,10 +6,14 @@ $$;
 comment on function tuskline.version() is
   'Number of the installed function set. A program works with its own number and every later one; null: never installed.';
 
--- readiness: what a health check asks, in one round trip.
+-- readiness: what a health check asks, in one round trip. A standby has no unlogged tables, and refuses
+-- even to plan a statement with one.
 create or replace function tuskline.readiness(out function_set integer, out queues_rebuilt boolean)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select tuskline.version(), exists (select from tuskline.boot)
-$$;
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  function_set := tuskline.version();
+  queues_rebuilt := false;
+  if not pg_is_in_recovery() then queues_rebuilt := exists (select from tuskline.boot); end if;
+end $$;
 comment on function tuskline.readiness() is
   'Installed function set, and whether the queues are complete (false after a crash or promotion, until rebuild_queues).';

@@ -37,8 +37,10 @@ pub async fn open(global: &Global) -> Result<Session> {
 }
 
 fn given(global: &Global) -> Result<Option<Config>> {
-    let fallback = || std::env::var("DATABASE_URL").ok();
-    let url = global.database_url.clone().or_else(fallback).filter(|url| !url.trim().is_empty());
+    // A variable that is set to nothing, as compose files do, is not set.
+    let filled = |url: &String| !url.trim().is_empty();
+    let fallback = || std::env::var("DATABASE_URL").ok().filter(filled);
+    let url = global.database_url.clone().filter(filled).or_else(fallback);
     url.map(|url| parse(&url)).transpose()
 }
 

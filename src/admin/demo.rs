@@ -11,6 +11,7 @@ use crate::demo;
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
+#[command(after_help = "TUSKLINE_DATA_DIR names the directory of its PostgreSQL.")]
 pub struct DemoArgs {
     /// Directory whose files become tasks.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]

@@ -21,13 +21,13 @@ use crate::serve;
 #[derive(Debug, Args)]
 pub struct DevArgs {
     /// Where the cluster lives; other commands find the default place by themselves.
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", env = "TUSKLINE_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
     /// Also listen on this port of 127.0.0.1, with a generated password.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
-    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
 }
 

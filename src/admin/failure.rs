@@ -4,12 +4,13 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::output;
-use crate::serve;
 use crate::session::Told;
+use crate::{migrate, serve};
 
 /// The call was wrong in a way that clap cannot see.
 #[derive(Debug, thiserror::Error)]
@@ -40,17 +41,52 @@ struct Report {
 
 /// Tells an error on standard error, and gives the exit code.
 pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
-    let report = in_words(error);
+    put(&in_words(error), json)
+}
+
+fn put(report: &Report, json: bool) -> ExitCode {
     let what = output::clean(&report.what);
     if json {
-        eprintln!("{}", json!({"error": what, "hint": report.hint}));
+        let told = json!({"error": what, "hint": report.hint}).to_string();
+        eprintln!("{}", output::escaped(&told));
     } else {
         eprintln!("error: {what}");
-        if let Some(hint) = report.hint {
-            eprintln!("hint: {}", output::clean(&hint));
+        if let Some(hint) = &report.hint {
+            eprintln!("hint: {}", output::clean(hint));
         }
     }
     ExitCode::from(report.code)
+}
+
+/// Tells what clap found wrong with the call, in our form; what it prints on demand, as it is.
+pub fn report_usage(refused: &clap::Error) -> ExitCode {
+    let code = u8::try_from(refused.exit_code()).unwrap_or(2);
+    let help = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !refused.use_stderr() || refused.kind() == help {
+        // Whoever does not read on does not mind.
+        let _ = refused.print();
+        return ExitCode::from(code);
+    }
+    let (what, hint) = usage_in_words(&refused.render().to_string());
+    // There is no parsed `--json` to ask.
+    put(&Report { what, hint: Some(hint), code }, std::env::args_os().any(|word| word == "--json"))
+}
+
+/// From clap's paragraphs: the error, tips if any, the usage if any.
+fn usage_in_words(said: &str) -> (String, String) {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = said.split("\n\n").map(one_line);
+    let what = paragraphs.next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(&what).to_owned();
+    let rest: Vec<String> = paragraphs.collect();
+    let starting = |word: &str| rest.iter().find_map(|text| text.strip_prefix(word));
+    let hint = match (starting("tip: "), starting("Usage: ")) {
+        (Some(tip), _) => tip.to_owned(),
+        // It lists what was given, and the address may have come from the environment.
+        (None, Some(usage)) => format!("usage: {}", usage.replace(" --database-url <URL>", "")),
+        (None, None) => "--help tells more".to_owned(),
+    };
+    (what, hint)
 }
 
 fn in_words(error: &anyhow::Error) -> Report {
@@ -62,6 +98,10 @@ fn in_words(error: &anyhow::Error) -> Report {
     }
     if let Some(serve::Error::Listen { .. }) = error.downcast_ref() {
         let hint = Some("another process may use this port: give another with --listen".to_owned());
+        return Report { what: error.to_string(), hint, code: 1 };
+    }
+    if let Some(migrate::Error::SchemaNewer { .. }) = error.downcast_ref() {
+        let hint = Some("bring the binary up to date".to_owned());
         return Report { what: error.to_string(), hint, code: 1 };
     }
     let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
@@ -101,6 +141,9 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
         &SqlState::INSUFFICIENT_PRIVILEGE => {
             Some("the role lacks a privilege: ask the owner of the schema")
         }
+        &SqlState::DISK_FULL => {
+            Some("the server's disk is full: free some space there; nothing was changed")
+        }
         &SqlState::TOO_MANY_CONNECTIONS => Some("raise max_connections, or close some sessions"),
         _ => None,
     };
@@ -126,4 +169,28 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };
     Report { what: told, hint: Some(hint.to_owned()), code: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_call_is_told_in_one_line_and_a_hint() {
+        let told = |what: &str, hint: &str| (what.to_owned(), hint.to_owned());
+        assert_eq!(
+            usage_in_words(
+                "error: unexpected argument '--foo' found\n\n  tip: use '-- --foo'\n\nUsage: t a\n"
+            ),
+            told("unexpected argument '--foo' found", "use '-- --foo'")
+        );
+        assert_eq!(
+            usage_in_words("error: these are missing:\n  <NAME>\n\nUsage: t <NAME>\n\nFor more"),
+            told("these are missing: <NAME>", "usage: t <NAME>")
+        );
+        assert_eq!(
+            usage_in_words("error: invalid value\n\nFor more"),
+            told("invalid value", "--help tells more")
+        );
+    }
 }

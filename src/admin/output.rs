@@ -5,11 +5,14 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use comfy_table::{Cell, ContentArrangement, Table, presets};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, presets};
 use serde_json::Value;
 
 /// Columns when the width of the output is unknown.
 const USUAL_WIDTH: u16 = 80;
+
+/// Longest value shown on a terminal, in characters: some ten lines. A payload may have a million.
+const SHOWN_CHARS: usize = 700;
 
 /// Writes a text and a line end, if it lacks one.
 pub fn put(text: &str) -> std::io::Result<()> {
@@ -24,10 +27,35 @@ pub fn put(text: &str) -> std::io::Result<()> {
 /// Writes a value as JSON, indented on a terminal.
 pub fn put_json(value: &Value) -> std::io::Result<()> {
     if std::io::stdout().is_terminal() {
-        put(&format!("{value:#}"))
+        put_json_text(&format!("{value:#}"))
     } else {
-        put(&value.to_string())
+        put_json_text(&value.to_string())
     }
+}
+
+/// Writes a text that is JSON already.
+pub fn put_json_text(text: &str) -> std::io::Result<()> {
+    put(&escaped(text))
+}
+
+/// The same JSON, with escapes for what a terminal would act upon. JSON itself asks for that below
+/// U+0020 only, and a terminal obeys U+009B as it does ESC `[`.
+pub fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            c if turns(c) || (c.is_control() && !c.is_ascii_control()) || c == '\u{7f}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Marks that turn the direction of the text round.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes rows under a heading. An empty list says so.
@@ -40,17 +68,23 @@ pub fn put_table(heading: &[&str], rows: Vec<Vec<String>>, none: &str) -> std::i
     for row in rows {
         table.add_row(row.iter().map(|text| Cell::new(clean(text))));
     }
+    if let Some(id) = heading.iter().position(|name| *name == "id") {
+        whole(&mut table, id);
+    }
     put(&trimmed(table))
 }
 
-/// Writes names and values, one pair a line; a pair without value is left out.
+/// Writes names and values, one pair a line; a pair without value is left out, and one too long for
+/// a terminal is cut there.
 pub fn put_pairs(pairs: Vec<(&str, Option<String>)>) -> std::io::Result<()> {
     let mut table = plain_table();
+    let most = if std::io::stdout().is_terminal() { SHOWN_CHARS } else { usize::MAX };
     for (name, value) in pairs {
         if let Some(value) = value {
-            table.add_row([Cell::new(name), Cell::new(clean(&value))]);
+            table.add_row([Cell::new(name), Cell::new(shortened(&clean(&value), most))]);
         }
     }
+    whole(&mut table, 0);
     put(&trimmed(table))
 }
 
@@ -66,6 +100,24 @@ fn plain_table() -> Table {
     table
 }
 
+/// Never breaks a cell of this column in two: an id in two lines is of no use to anybody.
+fn whole(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+}
+
+/// The beginning of a text, and how long it was.
+fn shortened(text: &str, most_chars: usize) -> String {
+    match text.char_indices().nth(most_chars) {
+        None => text.to_owned(),
+        Some((at, _)) => {
+            let chars = text.chars().count();
+            format!("{}… ({chars} characters, --json prints them all)", &text[..at])
+        }
+    }
+}
+
 fn trimmed(mut table: Table) -> String {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
@@ -77,9 +129,7 @@ fn trimmed(mut table: Table) -> String {
 pub fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' | '\r' => Some(' '),
-        // Besides controls: marks that turn the direction of the text round.
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => None,
-        c if c.is_control() => None,
+        c if c.is_control() || turns(c) => None,
         c => Some(c),
     };
     text.chars().filter_map(shown).collect()
@@ -107,6 +157,31 @@ pub fn filled(row: &Value, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_means_the_same_after_its_control_characters_are_escaped() {
+        let value = serde_json::json!({"a": "\u{9b}2J\u{7f}\u{202e}\u{1b}\n\u{e4}\u{1f600}"});
+        let text = escaped(&format!("{value:#}"));
+        assert!(!text.contains(|c: char| turns(c) || (c.is_control() && c != '\n')), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        assert_eq!(shortened("äöü", 3), "äöü");
+        assert_eq!(shortened("äöü", 2), "äö… (3 characters, --json prints them all)");
+    }
+
+    #[test]
+    fn a_narrow_terminal_does_not_break_an_id() {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(60).add_row(["1125899906842624", &"x".repeat(63), &"y".repeat(63)]);
+        whole(&mut table, 0);
+        let text = trimmed(table);
+        assert!(text.starts_with("1125899906842624  "), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+    }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {

@@ -18,7 +18,7 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["store-consumer", "janitor"])]
     roles: Vec<Role>,
     /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
-    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use walkdir::{DirEntry, WalkDir};
 
 /// Larger files are left out, in bytes: the demo is about tasks, not about disks.
@@ -16,11 +17,11 @@ pub(super) struct Files {
 
 /// Regular files below `dir`, in a stable order, at most `limit`; version control's own are skipped.
 pub(super) fn find(dir: &Path, limit: usize) -> anyhow::Result<Files> {
-    anyhow::ensure!(dir.is_dir(), "{} is not a directory", dir.display());
-    let dir = dir.canonicalize()?;
+    let found = dir.canonicalize().with_context(|| format!("cannot read {}", dir.display()))?;
+    anyhow::ensure!(found.is_dir(), "{} is not a directory", dir.display());
     let mut files = Files { chosen: Vec::new(), left_out: 0 };
     let kept = |entry: &DirEntry| entry.file_name() != ".git";
-    for entry in WalkDir::new(dir).sort_by_file_name().into_iter().filter_entry(kept) {
+    for entry in WalkDir::new(&found).sort_by_file_name().into_iter().filter_entry(kept) {
         // An unreadable directory hides its files from us as from everybody.
         let Ok(entry) = entry else { continue };
         if !entry.file_type().is_file() {
@@ -34,6 +35,6 @@ pub(super) fn find(dir: &Path, limit: usize) -> anyhow::Result<Files> {
             files.chosen.push(entry.into_path());
         }
     }
-    anyhow::ensure!(!files.chosen.is_empty(), "no files to check");
+    anyhow::ensure!(!files.chosen.is_empty(), "no files to check in {}", dir.display());
     Ok(files)
 }

@@ -65,7 +65,7 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let bar = (!quiet && terminal).then(|| {
             let bar = ProgressBar::new(total);
-            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len} {wide_msg}") {
                 bar.set_style(style);
             }
             bar
@@ -76,10 +76,7 @@ impl Progress {
     pub(super) fn show(&mut self, counts: &Counts) {
         #[allow(clippy::cast_precision_loss)]
         let per_s = counts.ended as f64 / self.began.elapsed().as_secs_f64().max(0.001);
-        let text = format!(
-            "{} running, {} retried, {} rescued, {per_s:.0}/s, started {:.0} ms late",
-            counts.running, counts.retried, counts.rescued, counts.start_latency_ms
-        );
+        let text = in_words(counts, per_s);
         if let Some(bar) = &self.bar {
             bar.set_position(counts.ended);
             bar.set_message(text);
@@ -103,4 +100,19 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Short enough to stand beside the bar on 80 columns: what has not happened is left out.
+fn in_words(counts: &Counts, per_s: f64) -> String {
+    let some = |count: u64, what: &str| match count {
+        0 => String::new(),
+        _ => format!("{count} {what}, "),
+    };
+    format!(
+        "{} running, {}{}{per_s:.0}/s, {:.0} ms late",
+        counts.running,
+        some(counts.rescued, "rescued"),
+        some(counts.retried, "retried"),
+        counts.start_latency_ms
+    )
 }

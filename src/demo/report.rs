@@ -50,9 +50,9 @@ impl Report {
         let rows: [(&str, String, &str); 11] = [
             ("scheduled", self.scheduled.to_string(), "one task per file"),
             ("succeeded", self.succeeded.to_string(), "checksum in task_output"),
-            ("dead", self.dead.to_string(), "unreadable, attempts exhausted"),
-            ("lost", self.lost.to_string(), "from the executors' own records"),
-            ("overlaps", self.overlaps.to_string(), "from the executors' own records"),
+            ("dead", self.dead.to_string(), "out of attempts, unreadable"),
+            ("lost", self.lost.to_string(), "by the executors' records"),
+            ("overlaps", self.overlaps.to_string(), "by the executors' records"),
             ("killed workers", self.killed_workers.to_string(), "SIGKILL at about a third"),
             ("rescued", self.rescued.to_string(), "given back by expired leases"),
             ("retried", self.retried.to_string(), "retriable failures"),
@@ -61,12 +61,13 @@ impl Report {
                 format!("{} right, {} wrong", self.checksums_verified, self.checksums_wrong),
                 "against an independent pass",
             ),
-            ("tasks/s", format!("{:.0}", self.tasks_per_s), "whole run, files read and hashed"),
+            ("tasks/s", format!("{:.0}", self.tasks_per_s), "files read and hashed"),
             (
                 "start latency",
                 format!(
-                    "p50 {:.1} ms, p99 {:.1} ms",
-                    self.start_latency_ms.p50, self.start_latency_ms.p99
+                    "p50 {}, p99 {}",
+                    milliseconds(self.start_latency_ms.p50),
+                    milliseconds(self.start_latency_ms.p99)
                 ),
                 "first start after due time",
             ),
@@ -75,5 +76,63 @@ impl Report {
             table.add_row([name, &value, note]);
         }
         table.to_string()
+    }
+}
+
+/// Three digits are as many as one run can vouch for.
+fn milliseconds(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1} ms") } else { format!("{value:.0} ms") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_a_large_run_fits_eighty_columns() {
+        let many = 20_000;
+        let report = Report {
+            scheduled: many,
+            succeeded: many,
+            dead: many,
+            lost: many,
+            overlaps: many,
+            killed_workers: 1,
+            rescued: many,
+            retried: many,
+            checksums_verified: many,
+            checksums_wrong: many,
+            left_out: many,
+            seconds: 60.0,
+            tasks_per_s: 12_345.6,
+            start_latency_ms: Percentiles { p50: 12_345.6, p99: 99_999.9 },
+        };
+        for line in report.table().lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_report_holds_unless_something_was_lost_overlapped_or_came_out_wrong() {
+        let good = Report {
+            scheduled: 1,
+            succeeded: 0,
+            dead: 1,
+            lost: 0,
+            overlaps: 0,
+            killed_workers: 1,
+            rescued: 0,
+            retried: 2,
+            checksums_verified: 0,
+            checksums_wrong: 0,
+            left_out: 0,
+            seconds: 1.0,
+            tasks_per_s: 1.0,
+            start_latency_ms: Percentiles { p50: 1.0, p99: 1.0 },
+        };
+        assert!(good.holds(), "a dead task has been accounted for");
+        assert!(!Report { lost: 1, ..good.clone() }.holds());
+        assert!(!Report { overlaps: 1, ..good.clone() }.holds());
+        assert!(!Report { checksums_wrong: 1, ..good }.holds());
     }
 }

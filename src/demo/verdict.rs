@@ -36,25 +36,26 @@ pub(super) fn judge(workers: &[Testimony]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut spans: HashMap<i64, Vec<Span>> = HashMap::new();
     for worker in workers {
-        let mut open: HashMap<(i64, i64), u64> = HashMap::new();
+        let mut open: HashMap<(i64, i64), Vec<u64>> = HashMap::new();
         for line in &worker.lines {
             let key = (line.task, line.fence);
             if line.what == What::Begin {
-                open.insert(key, line.at_ns);
+                open.entry(key).or_default().push(line.at_ns);
                 let first = verdict.first_start_us.entry(line.task).or_insert(line.wall_us);
                 *first = line.wall_us.min(*first);
                 continue;
             }
+            // The begin is written first: an end without one is no testimony.
+            let Some(begin_ns) = open.get_mut(&key).and_then(Vec::pop) else { continue };
             verdict.ended.insert(line.task);
             if line.what == What::Success {
                 verdict.succeeded.insert(line.task);
             }
-            if let Some(begin_ns) = open.remove(&key) {
-                spans.entry(line.task).or_default().push(Span { begin_ns, end_ns: line.at_ns });
-            }
+            spans.entry(line.task).or_default().push(Span { begin_ns, end_ns: line.at_ns });
         }
-        for ((task, _), begin_ns) in open {
-            spans.entry(task).or_default().push(Span { begin_ns, end_ns: worker.gone_ns });
+        for ((task, _), begins) in open {
+            let span = |begin_ns| Span { begin_ns, end_ns: worker.gone_ns };
+            spans.entry(task).or_default().extend(begins.into_iter().map(span));
         }
     }
     verdict.overlaps = spans.values_mut().map(|spans| overlaps(spans)).sum();
@@ -117,6 +118,83 @@ mod tests {
         assert_eq!(judged(50).overlaps, 0);
         assert_eq!(judged(65).overlaps, 1);
         assert!(judged(50).succeeded.contains(&1));
+    }
+
+    fn of_one(lines: Vec<Line>) -> Verdict {
+        judge(&[Testimony { lines, gone_ns: 100 }])
+    }
+
+    #[test]
+    fn two_attempts_one_after_the_other_do_not_overlap() {
+        let verdict = of_one(vec![
+            line(1, 1, What::Begin, 10),
+            line(1, 1, What::Failure, 20),
+            line(1, 2, What::Begin, 20),
+            line(1, 2, What::Success, 30),
+        ]);
+        assert_eq!(verdict.overlaps, 0);
+        assert!(verdict.ended.contains(&1) && verdict.succeeded.contains(&1));
+    }
+
+    #[test]
+    fn two_bodies_at_once_in_one_worker_are_an_overlap() {
+        let verdict = of_one(vec![
+            line(1, 1, What::Begin, 10),
+            line(1, 2, What::Begin, 15),
+            line(1, 1, What::Success, 20),
+            line(1, 2, What::Success, 25),
+        ]);
+        assert_eq!(verdict.overlaps, 1);
+    }
+
+    #[test]
+    fn one_attempt_executed_twice_at_once_is_an_overlap() {
+        let verdict = of_one(vec![
+            line(1, 1, What::Begin, 10),
+            line(1, 1, What::Begin, 15),
+            line(1, 1, What::Success, 20),
+            line(1, 1, What::Success, 25),
+        ]);
+        assert_eq!(verdict.overlaps, 1);
+    }
+
+    #[test]
+    fn a_body_inside_a_longer_one_is_an_overlap_and_so_is_the_next() {
+        let verdict = of_one(vec![
+            line(1, 1, What::Begin, 10),
+            line(1, 2, What::Begin, 20),
+            line(1, 2, What::Success, 30),
+            line(1, 3, What::Begin, 40),
+            line(1, 3, What::Success, 50),
+            line(1, 1, What::Success, 60),
+        ]);
+        assert_eq!(verdict.overlaps, 2);
+    }
+
+    #[test]
+    fn different_tasks_may_run_at_the_same_time() {
+        let verdict = of_one(vec![
+            line(1, 1, What::Begin, 10),
+            line(2, 1, What::Begin, 11),
+            line(1, 1, What::Success, 20),
+            line(2, 1, What::Success, 21),
+        ]);
+        assert_eq!(verdict.overlaps, 0);
+    }
+
+    #[test]
+    fn a_body_that_began_and_never_ended_is_no_end() {
+        let verdict = of_one(vec![line(1, 1, What::Begin, 10)]);
+        assert!(verdict.ended.is_empty() && verdict.succeeded.is_empty());
+    }
+
+    #[test]
+    fn an_end_without_a_begin_is_no_testimony() {
+        let verdict = of_one(vec![line(1, 1, What::Success, 10)]);
+        assert!(verdict.ended.is_empty() && verdict.succeeded.is_empty());
+        let of_another_fence =
+            of_one(vec![line(1, 1, What::Begin, 10), line(1, 2, What::Success, 20)]);
+        assert!(of_another_fence.succeeded.is_empty());
     }
 
     #[test]

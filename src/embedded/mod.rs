@@ -72,10 +72,16 @@ impl Options {
     }
 }
 
-/// Where the cluster lives when nobody chose: `$XDG_DATA_HOME/tuskline` or
-/// `~/.local/share/tuskline`; for root `/var/lib/tuskline`, because the account that runs the
-/// server cannot read below `/root`. Falls back to `/tmp/tuskline-<uid>`.
+/// The variable that names the data directory.
+const DATA_DIR: &str = "TUSKLINE_DATA_DIR";
+
+/// Where the cluster lives when nobody chose: the directory in `TUSKLINE_DATA_DIR`, else
+/// `$XDG_DATA_HOME/tuskline` or `~/.local/share/tuskline`; for root `/var/lib/tuskline`, because the
+/// account that runs the server cannot read below `/root`. Falls back to `/tmp/tuskline-<uid>`.
 pub fn default_data_dir() -> PathBuf {
+    if let Some(chosen) = std::env::var_os(DATA_DIR).filter(|value| !value.is_empty()) {
+        return PathBuf::from(chosen);
+    }
     let uid = rustix::process::getuid();
     if uid.is_root() {
         let root_default = Path::new("/var/lib");

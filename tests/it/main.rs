@@ -9,11 +9,14 @@
 mod at_least_once;
 mod bad_input;
 mod cancel;
+mod cli;
 mod concurrency;
 mod costs;
 mod crash_recovery;
+mod demo;
 mod drain;
 mod due_times;
+mod failures;
 mod functions;
 mod long_tasks;
 mod lost_answers;

@@ -135,7 +135,7 @@ pub(crate) fn check_version(found: i32) -> Result<(), Error> {
     match found.cmp(&FUNCTION_SET) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Less => Err(Error::Incompatible(format!(
-            "the schema's function set {found} is older than this binary's {FUNCTION_SET}"
+            "the schema's function set {found} is older than this binary's {FUNCTION_SET}: run `tuskline migrate`"
         ))),
         std::cmp::Ordering::Greater => Err(Error::Incompatible(format!(
             "the schema's function set {found} is newer than this binary's {FUNCTION_SET}: update the binary"

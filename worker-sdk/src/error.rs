@@ -44,7 +44,6 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Invalid { hint, .. } => hint.as_deref(),
-            Self::Incompatible(_) => Some("run `tuskline migrate`"),
             _ => None,
         }
     }
@@ -92,7 +91,7 @@ impl From<deadpool_postgres::PoolError> for Error {
 }
 
 fn absent(text: &str) -> String {
-    format!("the schema is absent or older than this binary ({text})")
+    format!("the schema is absent or older than this binary ({text}): run `tuskline migrate`")
 }
 
 fn with_source(error: &tokio_postgres::Error) -> String {

@@ -17,12 +17,15 @@ const CLOCKS_APART: TimeDelta = TimeDelta::seconds(5);
 /// Longest wait for a notification.
 const NOTIFICATION_DEADLINE: Duration = Duration::from_secs(1);
 
+/// What the server's part in replication is called.
+pub const PART: &str = "part";
+
 /// Version and part in replication.
 pub async fn server(client: &Client) -> Result<Vec<Finding>> {
     let row = client
         .query_typed_one(
             "select current_setting('server_version_num')::integer, current_setting('server_version'), \
-             pg_is_in_recovery()",
+             pg_is_in_recovery(), current_setting('transaction_read_only')::boolean",
             &[],
         )
         .await?;
@@ -32,10 +35,10 @@ pub async fn server(client: &Client) -> Result<Vec<Finding>> {
     } else {
         Finding::fail("server", format!("PostgreSQL {version}; 14 or later is needed"))
     };
-    let part = if row.get(2) {
-        Finding::fail("part", "this server is a standby: connect to the primary")
-    } else {
-        Finding::ok("part", "primary")
+    let part = match (row.get(2), row.get(3)) {
+        (true, _) => Finding::fail(PART, "this server is a standby: connect to the primary"),
+        (_, true) => Finding::fail(PART, "read-only: default_transaction_read_only is on"),
+        _ => Finding::ok(PART, "primary"),
     };
     Ok(vec![version, part])
 }

@@ -20,6 +20,9 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
         }
         Err(error) => return Err(error.into()),
     };
+    if readiness.read_only {
+        return Ok(vec![stamp(readiness)]);
+    }
     Ok(vec![stamp(readiness), queues(readiness), segments(client).await?])
 }
 

@@ -104,7 +104,7 @@ fn unknown(id: i64) -> anyhow::Error {
 
 fn put(global: &Global, look: &Look) -> std::io::Result<()> {
     if global.json {
-        return output::put(&look.told);
+        return output::put_json_text(&look.told);
     }
     let task = &look.fields;
     let text = |name: &str| output::filled(task, name);

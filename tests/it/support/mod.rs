@@ -3,6 +3,7 @@
 // The file of a guarantee takes what it needs.
 #![allow(dead_code, unused_imports)]
 
+pub mod cli;
 mod clock;
 mod cluster;
 mod db;
@@ -14,7 +15,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use cluster::own_cluster;
+pub use cluster::{own_cluster, shared};
 pub use db::{Db, refusal};
 pub use ear::Ear;
 pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};

@@ -1,0 +1,493 @@
+//! The command line: what it prints, on which stream, with which exit code.
+
+use std::fmt::Write as _;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio_postgres::Config;
+
+use crate::support::cli::{keys, on, processes_in, tuskline, url};
+use crate::support::{Db, shared};
+
+/// A database with nothing in it.
+async fn empty() -> Config {
+    let name = format!("{}_empty", Db::new().await.config.get_dbname().unwrap());
+    shared().create_database(&name, None).await.unwrap();
+    shared().config(&name)
+}
+
+/// Calls, one after the other, as they look on a screen.
+fn session(database: &Config, lines: &[&str]) -> String {
+    let mut screen = String::new();
+    for line in lines {
+        let ran = on(database, line).run();
+        writeln!(screen, "$ tuskline {line}\n{}{}", ran.out, ran.err).unwrap();
+        if ran.code != 0 {
+            screen.truncate(screen.trim_end().len());
+            writeln!(screen, "\n(exit {})\n", ran.code).unwrap();
+        }
+    }
+    screen
+}
+
+/// Compares with the snapshot, after what differs from run to run got a name.
+fn check(name: &str, screen: &str) {
+    let mut settings = insta::Settings::clone_current();
+    for (pattern, name) in [
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)", "[time]"),
+        (r"(\d+(ms|s|m|h|d) )+ago", "[while] ago"),
+        (r"\[while\] ago +", "[while] ago  "),
+        (r"DUE +", "DUE          "),
+        (r"PostgreSQL \d+\.\d+.*", "PostgreSQL [version]"),
+        (r"database \S+ as tuskline at \S+, port 5432", "database [name] at [place]"),
+        (r"-?\d+ ms from", "[n] ms from"),
+        (r"held( for| \(|  *by).*", "held [by somebody or nobody]"),
+        (r"queue_\d+", "queue_[n]"),
+        (r"tuskline \d+\.\d+\.\d+", "tuskline [version]"),
+    ] {
+        settings.add_filter(pattern, name);
+    }
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, screen));
+}
+
+const COMMANDS: [&str; 18] = [
+    "",
+    "migrate",
+    "serve",
+    "dev",
+    "demo",
+    "lambda",
+    "lambda define",
+    "lambda alter",
+    "lambda list",
+    "lambda show",
+    "task",
+    "task schedule",
+    "task status",
+    "task list",
+    "task cancel",
+    "task wait",
+    "doctor",
+    "psql",
+];
+
+#[test]
+fn help_fits_eighty_columns() {
+    let mut screen = String::new();
+    for command in COMMANDS {
+        let line = format!("{command} --help");
+        let help = tuskline(&line.split_whitespace().collect::<Vec<_>>()).run().fine();
+        writeln!(screen, "$ tuskline {}\n{help}", line.trim()).unwrap();
+    }
+    let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+    check("help", &screen);
+}
+
+#[test]
+fn every_command_is_in_the_help_that_is_tested() {
+    let help = |command: &str| {
+        let line = format!("{command} --help");
+        tuskline(&line.split_whitespace().collect::<Vec<_>>()).run().fine()
+    };
+    let listed = |help: &str| -> Vec<String> {
+        let list = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+        let named = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    for group in ["", "lambda", "task"] {
+        for name in listed(&help(group)) {
+            let command = format!("{group} {name}").trim().to_owned();
+            let known = COMMANDS.contains(&command.as_str());
+            assert!(known || name == "help" || name == "completions", "{command}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn migrate_says_what_it_did() {
+    let database = empty().await;
+    check("migrate", &session(&database, &["migrate", "migrate", "migrate --json"]));
+    let fresh = on(&empty().await, "migrate --json").run().json();
+    assert_eq!(keys(&fresh), "applied function_set functions");
+}
+
+#[tokio::test]
+async fn lambdas_are_defined_altered_listed_and_shown() {
+    let db = Db::new().await;
+    let screen = session(
+        &db.config,
+        &[
+            "lambda list",
+            "lambda define send_email --max-attempts 3 --retention 7d --no-direct",
+            "lambda define send_email",
+            "lambda define send_email --max-attempts 4",
+            "lambda alter send_email",
+            "lambda alter send_email --direct --attempt-timeout 90s",
+            "lambda list",
+            "lambda show send_email",
+            "lambda show nobody",
+            "lambda alter nobody --max-attempts 4",
+            "lambda define Nobody",
+            "lambda define send_sms --max-attempts 0",
+            "lambda define send_sms --direct --no-direct",
+        ],
+    );
+    check("lambda", &screen);
+}
+
+#[tokio::test]
+async fn tasks_are_scheduled_followed_and_cancelled() {
+    let db = Db::with_lambda("work").await;
+    let screen = session(
+        &db.config,
+        &[
+            "task list",
+            "task schedule work {\"to\":\"ada\"} --priority high --collection mails",
+            "task schedule work --at 2020-01-01T00:00:00Z",
+            "task status 1",
+            "task list",
+            "task list --lambda other",
+            "task list --priority high --status enqueued --collection mails",
+            "task cancel 2 --reason mistake",
+            "task cancel 2",
+            "task cancel 77",
+            "task status 77",
+            "task wait 2",
+            "task wait 1 --timeout 0s",
+            "task wait 77",
+        ],
+    );
+    check("task", &screen);
+}
+
+#[tokio::test]
+async fn a_task_of_the_future_has_a_long_id_that_stays_whole() {
+    let db = Db::with_lambda("work").await;
+    let id = on(&db.config, "task schedule work --in 1h").run().fine();
+    let list = on(&db.config, "task list").run().fine();
+    assert!(list.contains(&format!("\n{}  work", id.trim())), "{list}");
+    assert!(list.contains("in 59m ") || list.contains("in 1h"), "{list}");
+    assert_eq!(db.status(id.trim().parse().unwrap()).await, "new");
+}
+
+#[tokio::test]
+async fn waiting_ends_with_the_task() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    for (succeeds, code) in [(true, 0), (false, 1)] {
+        let id = db.schedule("work").await;
+        let waiting = on(&db.config, &format!("task wait {id}")).start();
+        let task = hand.take().await;
+        match succeeds {
+            true => hand.succeed(&task).await,
+            false => hand.fail_for_good(&task).await,
+        };
+        let ran = waiting.end();
+        assert_eq!((ran.code, ran.err.as_str()), (code, ""));
+        let status = if succeeds { "success" } else { "fatal_failure" };
+        assert!(ran.out.contains(status), "{}", ran.out);
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_a_worker_holds_is_asked_to_stop() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let _claimed = db.hand("work").await.take().await;
+    let cancel = format!("task cancel {id}");
+    let said = on(&db.config, &cancel).run().fine();
+    assert_eq!(said, format!("task {id} is with a worker, which is asked to stop\n"));
+    let json = on(&db.config, &format!("{cancel} --json")).run().json();
+    assert_eq!((json["id"].as_i64(), json["answer"].as_str()), (Some(id), Some("requested")));
+    let status = on(&db.config, &format!("task status {id}")).run().fine();
+    for shown in ["claimed", "on host, pid 4711", "lease until", "cancel asked at"] {
+        assert!(status.contains(shown), "{shown}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn json_keeps_its_keys() {
+    let db = Db::new().await;
+    let mut screen = String::new();
+    for line in [
+        "migrate",
+        "lambda define work",
+        "lambda alter work --max-attempts 1",
+        "lambda list",
+        "lambda show work",
+        "task schedule work {\"to\":\"ada\"}",
+        "task status 1",
+        "task list",
+        "task cancel 1",
+        "doctor",
+    ] {
+        let ran = on(&db.config, line).arg("--json").run();
+        // The clusters of tests do without fsync, which the doctor takes for a failure.
+        assert!(ran.code == 0 || line == "doctor", "{line}: {}", ran.err);
+        assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
+        let value: Value = serde_json::from_str(&ran.out).unwrap();
+        writeln!(screen, "{line}: {}", keys(&value)).unwrap();
+    }
+    check("json_keys", &screen);
+    assert_eq!(on(&db.config, "task list --json --lambda none").run().fine(), "[]\n");
+}
+
+#[tokio::test]
+async fn json_errors_are_json() {
+    let db = Db::new().await;
+    for (line, code) in [
+        ("task status 1 --json", 1),
+        ("lambda show work --json", 1),
+        ("task schedule work --json", 2),
+        ("task schedule work {bad --json", 2),
+        ("task schedule work --in 5 --json", 2),
+        ("task sched --json", 2),
+    ] {
+        let ran = on(&db.config, line).run();
+        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{line}: {}", ran.err);
+        let error: Value = serde_json::from_str(&ran.err).unwrap();
+        assert_eq!(keys(&error), "error hint", "{line}");
+        assert!(error["error"].is_string(), "{line}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_examines_everything() {
+    let db = Db::new().await;
+    let screen = session(&db.config, &["doctor"]);
+    check("doctor", &screen);
+    let database = empty().await;
+    let ran = on(&database, "doctor").run();
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    let line = ran.out.lines().find(|line| line.contains("schema")).unwrap();
+    assert!(line.starts_with("FAIL") && line.ends_with("absent: run `tuskline migrate`"), "{line}");
+}
+
+#[tokio::test]
+async fn the_doctor_finds_lost_queues_and_missing_segments() {
+    let db = Db::new().await;
+    db.run("delete from tuskline.boot").await;
+    let ran = on(&db.config, "doctor").run();
+    let line = ran.out.lines().find(|line| line.contains("queues")).unwrap();
+    assert!(line.starts_with("FAIL") && line.contains("tuskline serve"), "{line}");
+}
+
+#[tokio::test]
+async fn what_came_from_outside_does_not_reach_the_terminal_raw() {
+    let db = Db::with_lambda("work").await;
+    // `Ran` looks for control characters in everything that is printed.
+    let evil = "\u{1b}[31mred\u{7}\r\u{9b}2J\u{202e}gnp\u{0}".trim_end_matches('\0');
+    let payload = serde_json::to_string(evil).unwrap();
+    let raw = format!("\"{}\"", "\u{9b}2J\u{202e}gnp");
+    let schedule = on(&db.config, "task schedule work");
+    let id = schedule.arg(&payload).run().fine().trim().to_owned();
+    let raw_id = on(&db.config, "task schedule work").arg(&raw).run().fine().trim().to_owned();
+    let hand = db.hand("work").await;
+    for task in hand.claim(2).await {
+        let fields = format!(
+            r#""status": "retriable_failure", "error_class": "error", "message": {payload}"#
+        );
+        hand.note(&task, &fields).await;
+    }
+    for id in [&id, &raw_id] {
+        let status = on(&db.config, &format!("task status {id}")).run().fine();
+        assert!(status.contains("last error") && status.contains("[31mred"), "{status}");
+        on(&db.config, &format!("task status {id} --json")).run().json();
+    }
+    on(&db.config, "task list").run().fine();
+    on(&db.config, "task list --json").run().json();
+    for call in [
+        on(&db.config, "lambda show").arg(evil),
+        on(&db.config, "lambda define").arg(evil),
+        on(&db.config, "task schedule").arg(evil),
+        on(&db.config, "task schedule work").arg(evil),
+        on(&db.config, "task schedule work 1 --in").arg(evil),
+        on(&db.config, "task schedule work 1 --at").arg(evil),
+        on(&db.config, "task cancel").arg(evil),
+        on(&db.config, "task list --status").arg(evil),
+        tuskline(&[]).arg(evil),
+    ] {
+        call.run().refusal();
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_us_quietly() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 2_000).await;
+    for line in
+        ["task list --limit 2000", "task list --limit 2000 --json", "completions bash", "--help"]
+    {
+        let call = on(&db.config, line).with(|command| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            command.stdout(writer);
+        });
+        let mut child = call.spawn_as_is(Stdio::piped());
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), said.as_str()), (Some(0), ""), "{line}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_duration_without_a_unit_is_refused() {
+    let db = Db::with_lambda("work").await;
+    let screen = session(
+        &db.config,
+        &[
+            "task schedule work --in 5",
+            "task schedule work --in -5s",
+            "task schedule work --in 1h30m",
+            "task schedule work --in soon",
+            "task wait 1 --timeout 5",
+            "lambda define other --attempt-timeout 5",
+            "lambda define other --retry-base 5",
+            "lambda define other --retention 5",
+            "lambda alter work --retry-cap 5",
+            "lambda alter work --dead-retention 5",
+        ],
+    );
+    check("durations", &screen);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.tasks").await, 0);
+}
+
+#[tokio::test]
+async fn a_wrong_call_exits_with_two_and_says_what_is_wrong() {
+    let db = Db::with_lambda("work").await;
+    let screen = session(
+        &db.config,
+        &[
+            "migrat",
+            "task schedule",
+            "task schedule other",
+            "task schedule work {bad",
+            "task schedule work \"\\u0000\"",
+            "task schedule work 1 2",
+            "task schedule work 1 --priority urgent",
+            "task schedule work 1 --at tomorrow",
+            "task schedule work 1 --in 5s --at 2030-01-01T00:00:00Z",
+            "task schedule work 1 --in 4000d",
+            "task schedule work 1 --collection Bad!",
+            "task status x",
+            "task list --limit 0",
+            "task list --limt 5",
+            "lambda define",
+            "serve --roles cook",
+            "serve --listen nowhere",
+            "dev --port 70000",
+            "demo --limit many",
+            "completions cobol",
+        ],
+    );
+    check("wrong_calls", &screen);
+    for refused in screen.split("\n\n").filter(|part| part.starts_with('$')) {
+        assert!(refused.ends_with("(exit 2)"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_comes_from_standard_input_too() {
+    let db = Db::with_lambda("work").await;
+    let schedule = || on(&db.config, "task schedule work -");
+    let id: i64 = schedule().run_with_input("{\"n\": 1}\n").fine().trim().parse().unwrap();
+    let payload: String =
+        db.ask("select payload::text from tuskline.task where id = $1", &[&id]).await;
+    assert_eq!(payload, "{\"n\": 1}\n");
+    let bad = schedule().run_with_input("{\"n\": ").refusal();
+    assert!(bad.starts_with("2 error: the payload is not JSON"), "{bad}");
+    for bytes in [262_145, 1_048_576, 3_000_000] {
+        let long = schedule().run_with_input(&format!("\"{}\"", "x".repeat(bytes - 2))).refusal();
+        assert!(long.starts_with("2 error: TK004 payload_too_large"), "{long}");
+    }
+}
+
+#[tokio::test]
+async fn the_option_wins_over_the_variables() {
+    let (db, other) = (Db::with_lambda("ours").await, Db::with_lambda("theirs").await);
+    let (ours, theirs) = (url(&db.config), url(&other.config));
+    let list = || tuskline(&["lambda", "list"]);
+    let by_option = list().arg("--database-url").arg(&ours).database(&theirs);
+    let by_variable = list().database(&ours).env("DATABASE_URL", &theirs);
+    let by_usual_variable = list().env("DATABASE_URL", &ours);
+    let by_usual_when_ours_is_empty = list().database("").env("DATABASE_URL", &ours);
+    for call in [by_option, by_variable, by_usual_variable, by_usual_when_ours_is_empty] {
+        let list = call.run().fine();
+        assert!(list.contains("ours"), "{list}");
+    }
+    let none = list().run().refusal();
+    assert!(none.starts_with("1 error: no database: give --database-url"), "{none}");
+}
+
+#[test]
+fn an_address_that_is_not_understood_is_not_repeated() {
+    let wrong = format!("postgresql://me:{}@[oops", crate::support::cli::PASSWORD);
+    let refusal = tuskline(&["task", "list"]).database(&wrong).run().refusal();
+    assert!(refusal.starts_with("2 error: the database address is not understood"), "{refusal}");
+}
+
+#[test]
+fn completions_are_scripts() {
+    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
+        let script = tuskline(&["completions", shell]).run().fine();
+        assert!(script.contains(word) && script.contains("schedule"), "{shell}");
+        assert!(script.contains("no-direct"), "{shell}");
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = tuskline(&["--version"]).run().fine();
+    assert_eq!(version, concat!("tuskline ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[tokio::test]
+async fn psql_opens_the_same_database() {
+    let db = Db::with_lambda("work").await;
+    let name = db.config.get_dbname().unwrap();
+    let ask = "select current_database(), (select count(*) from tuskline.lambda)";
+    let call = tuskline(&["psql", "--", "-X", "-A", "-t", "-c", ask]).database(&url(&db.config));
+    let bin = shared().binaries().dir.display().to_string();
+    assert_eq!(call.env("PATH", bin).run().fine(), format!("{name}|1\n"));
+}
+
+#[tokio::test]
+async fn serve_stops_when_it_is_told_to() {
+    let db = Db::with_lambda("work").await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut serving = on(&db.config, "serve").start();
+        serving.until_said("serving");
+        serving.signal(signal);
+        let ran = serving.end();
+        assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_dev_server_is_found_by_the_other_commands_and_leaves_nothing_running() {
+    let dir = crate::support::cli::open_dir();
+    let data = dir.path().join("data dir");
+    let at = |words: &[&str]| tuskline(words).env("TUSKLINE_DATA_DIR", &data);
+    let mut dev = at(&["dev", "--json"]).start();
+    let said: Value = serde_json::from_str(&dev.line()).unwrap();
+    assert_eq!(keys(&said), "attached psql url");
+    assert_eq!(said["attached"], false);
+    assert_eq!(at(&["lambda", "define", "work"]).run().fine(), "lambda work is defined\n");
+    // Through the server's roles: a timer that is due gets into its queue.
+    let id = at(&["task", "schedule", "work", "--in", "1ms"]).run().fine();
+    assert_eq!(at(&["task", "cancel", id.trim()]).run().code, 0);
+    let doctor = at(&["doctor"]).run().fine();
+    assert!(!doctor.contains("FAIL") && !doctor.contains("warn"), "{doctor}");
+    let refused = at(&["migrate"]).run().refusal();
+    assert!(refused.contains("no database"), "migrate wants an address: {refused}");
+    assert!(!processes_in(&data).is_empty());
+    dev.signal(Signal::INT);
+    assert_eq!(dev.end().code, 0);
+    assert_eq!(processes_in(&data), [""; 0]);
+    let gone = at(&["task", "list"]).run().refusal();
+    assert!(gone.contains("no database"), "{gone}");
+}
