@@ -6,9 +6,13 @@
 //! across a call to the database.
 
 mod claims;
+mod leases;
 mod load;
 mod orders;
+mod running;
 mod sight;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +25,7 @@ use crate::hsc::Served;
 use crate::lambda::Lambda;
 use crate::marks::Mark;
 use crate::wake::WakeRequest;
-use crate::work::{Finished, Stop, Why, Work};
+use crate::work::{Finished, Stop, Work};
 
 use load::Load;
 pub(crate) use orders::Order;
@@ -65,8 +69,10 @@ struct State {
     first_result_at: Option<Instant>,
     /// Results taken by lanes and not yet acknowledged.
     unacknowledged: usize,
-    /// Leases we know, with how many of their tasks have no result sent yet.
+    /// Leases we know, with how many of their tasks have no recorded outcome yet.
     leases: HashMap<i64, usize>,
+    /// Leases that are over and still to be dropped.
+    settled_leases: Vec<i64>,
     unknown_leases: HashSet<i64>,
     disowned_leases: HashSet<i64>,
     abandoned: Vec<Work>,
@@ -132,6 +138,7 @@ impl Controller {
             first_result_at: None,
             unacknowledged: 0,
             leases: HashMap::new(),
+            settled_leases: Vec::new(),
             unknown_leases: HashSet::new(),
             disowned_leases: HashSet::new(),
             abandoned: Vec::new(),
@@ -195,13 +202,17 @@ impl Controller {
         next
     }
 
-    /// An attempt that is given back unfinished, at the end of a drain.
+    /// An attempt that is given back unfinished: at the end of a drain, or because it must not begin.
     pub(crate) fn abandon(&self, lambda: usize, work: Work) {
         let mut state = self.lock();
         state.running.remove(&work.task);
         state.loads[lambda].running -= 1;
         state.abandoned.push(work);
         self.quiet.notify_waiters();
+        if state.draining {
+            // It may have been the last that the lanes wait for.
+            self.lanes.notify_waiters();
+        }
     }
 
     /// Stops claiming and hands out what has not started, to be released.
@@ -241,113 +252,6 @@ impl Controller {
                 }
             }
             notified.await;
-        }
-    }
-
-    /// Leases of work that is given back: those whose last task this was.
-    pub(crate) fn forget(&self, back: &[Work]) -> Vec<i64> {
-        let mut state = self.lock();
-        let mut done = Vec::new();
-        for work in back {
-            state.count_down(work.lease, &mut done);
-        }
-        for lease in &done {
-            state.leases.remove(lease);
-        }
-        done
-    }
-
-    /// Running tasks that the database still has as claimed: (task, fence).
-    pub(crate) fn unreported(&self) -> Vec<(i64, i64)> {
-        let mut state = self.lock();
-        let unreported = state.running.iter_mut().filter(|(_, running)| !running.reported);
-        unreported
-            .map(|(task, running)| {
-                running.reported = true;
-                (*task, running.fence)
-            })
-            .collect()
-    }
-
-    /// Tells one attempt to stop. A task that waits in a buffer is reported as cancelled right away.
-    pub(crate) fn stop(&self, task: i64, fence: i64) {
-        let mut state = self.lock();
-        if let Some(running) = state.running.get(&task).filter(|r| r.fence == fence) {
-            running.stop.stop(Why::Cancelled);
-            return;
-        }
-        let found = state.queues.iter_mut().enumerate().find_map(|(index, queue)| {
-            let at = queue.buffer.iter().position(|w| w.task == task && w.fence == fence)?;
-            queue.buffer.remove(at).map(|work| (index, work))
-        });
-        if let Some((queue, work)) = found {
-            state.loads[self.queues[queue].lambda].buffered -= 1;
-            state.first_result_at.get_or_insert_with(Instant::now);
-            state.results.push(Finished::cancelled(&work));
-            self.lanes.notify_one();
-        }
-    }
-
-    /// Tells every running attempt to stop.
-    pub(crate) fn stop_all(&self, why: Why) {
-        for running in self.lock().running.values() {
-            running.stop.stop(why);
-        }
-    }
-
-    /// A task whose body did not end although its deadline and grace have passed.
-    pub(crate) fn overdue(&self, now: Instant) -> Option<i64> {
-        let state = self.lock();
-        let grace = self.config.cancel_grace * 2;
-        state.running.iter().find_map(|(task, running)| {
-            let limit = self.lambdas[running.lambda].attempt_timeout + grace;
-            (now.duration_since(running.started_at) > limit).then_some(*task)
-        })
-    }
-
-    /// Compares the leases the database counts as ours with those we know, and answers with those we
-    /// did not know twice in a row: claims whose answer never reached us. They are disowned: should
-    /// the answer still come, it is dropped.
-    pub(crate) fn unknown_leases(&self, held: &[i64]) -> Vec<i64> {
-        let mut state = self.lock();
-        let unknown: HashSet<i64> =
-            held.iter().copied().filter(|lease| !state.leases.contains_key(lease)).collect();
-        let twice: Vec<i64> = unknown.intersection(&state.unknown_leases).copied().collect();
-        state.disowned_leases.extend(&twice);
-        state.unknown_leases = unknown;
-        twice
-    }
-}
-
-impl State {
-    fn take_work(&mut self, controller: &Controller, lambda: usize) -> Option<Work> {
-        if self.draining || self.loads[lambda].running >= self.loads[lambda].slots {
-            return None;
-        }
-        let queues = &controller.lambdas[lambda].queues;
-        let queue = queues.iter().copied().find(|queue| !self.queues[*queue].buffer.is_empty())?;
-        let work = self.queues[queue].buffer.pop_front()?;
-        self.loads[lambda].began();
-        self.running.insert(
-            work.task,
-            Running {
-                fence: work.fence,
-                lambda,
-                stop: Arc::clone(&work.stop),
-                started_at: Instant::now(),
-                reported: work.crashes > 0,
-            },
-        );
-        Some(work)
-    }
-
-    /// One task of the lease has its result; when it was the last, the lease is done.
-    fn count_down(&mut self, lease: i64, done: &mut Vec<i64>) {
-        if let Some(left) = self.leases.get_mut(&lease) {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                done.push(lease);
-            }
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::connect::{Backoff, connect};
 use crate::controller::Controller;
 use crate::hsc::{self, Beat};
 use crate::watchdog::{Watchdog, clock_ns};
+use crate::work::Work;
 use crate::worker::Database;
 
 pub(crate) struct Heartbeat {
@@ -86,10 +87,11 @@ impl Heartbeat {
         }
         let unknown = self.controller.unknown_leases(&beat.leases);
         let unreported = self.controller.unreported();
-        if unknown.is_empty() && unreported.is_empty() {
+        let back = self.unwanted();
+        if unknown.is_empty() && unreported.is_empty() && back.is_empty() {
             return;
         }
-        let db = Arc::clone(&self.db);
+        let (db, controller) = (Arc::clone(&self.db), Arc::clone(&self.controller));
         tokio::spawn(async move {
             if !unreported.is_empty() {
                 db.side.start(&unreported).await;
@@ -98,6 +100,17 @@ impl Heartbeat {
                 tracing::warn!(lease, "a claim whose answer never came: given back");
                 db.side.release_lease(lease).await;
             }
+            db.give_back(&controller, back).await;
         });
+    }
+
+    /// Work that will not be done here. A drain gives back by itself, in its own order.
+    fn unwanted(&self) -> Vec<Work> {
+        if self.draining.is_cancelled() {
+            return Vec::new();
+        }
+        let mut back = self.controller.take_abandoned();
+        back.extend(self.controller.take_hoarded(Instant::now()));
+        back
     }
 }

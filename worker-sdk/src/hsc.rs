@@ -22,6 +22,16 @@ pub(crate) struct Request {
     pub budgets: Vec<i32>,
 }
 
+impl Request {
+    /// Nothing to record and nothing to claim.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+            && self.notes.is_none()
+            && self.done_leases.is_empty()
+            && self.queues.is_empty()
+    }
+}
+
 /// What one exchange brings back.
 #[derive(Debug)]
 pub(crate) struct Reply {

@@ -29,7 +29,7 @@ pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog
                 Err(trouble) => {
                     tracing::warn!(%trouble, "exchange failed; its results will be sent again");
                     controller.unclaim(&mut order);
-                    if order.request.tasks.is_empty() && order.request.notes.is_none() {
+                    if order.request.is_empty() {
                         controller.acknowledged(&order);
                         tokio::time::sleep(backoff.next()).await;
                         break;
@@ -80,17 +80,25 @@ async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Resu
                 trouble = format!("{} {}", said.code().code(), said.message());
             }
             if queues_not_rebuilt(&error) {
-                tracing::info!("the server restarted or was promoted; rebuilding the queues");
-                let rebuilt =
-                    timeout(db.request_timeout * 4, hsc::rebuild_queues(&open.client)).await;
-                tracing::info!(ok = matches!(rebuilt, Ok(Ok(()))), "queues rebuilt");
+                rebuild_queues(db).await;
             }
-            *lane = (!open.client.is_closed()).then_some(open);
+            // The lane stays empty: whatever is wrong with this session goes with it.
             Err(trouble)
         }
         // The lane stays empty: an answer that comes later has nobody to go to.
         Err(_) => Err("no answer in time".into()),
     }
+}
+
+/// On a session of its own without a deadline for statements: it reads every open segment.
+async fn rebuild_queues(db: &Database) {
+    tracing::info!("the server restarted or was promoted; rebuilding the queues");
+    let rebuild = async {
+        let (client, _) = connect(&db.config, db.request_timeout).await?;
+        hsc::rebuild_queues(&client).await
+    };
+    let rebuilt = timeout(db.request_timeout * 4, rebuild).await;
+    tracing::info!(ok = matches!(rebuilt, Ok(Ok(()))), "queues rebuilt");
 }
 
 async fn open_lane(db: &Database) -> Result<Lane, tokio_postgres::Error> {

@@ -36,11 +36,11 @@ impl Side {
         self.call(Verb::Start { tasks: &tasks, fences: &fences }).await
     }
 
-    /// Gives work back. What cannot be given back is rescued when the executor ends.
-    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) {
+    /// Gives work back; `false`: the database did not answer, and the work may be ours or not.
+    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) -> bool {
         let tasks: Vec<_> = work.iter().map(|one| one.task).collect();
         let fences: Vec<_> = work.iter().map(|one| one.fence).collect();
-        self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await;
+        self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await.is_some()
     }
 
     /// Gives back a lease whose tasks nobody here will start.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub(crate) struct Work {
     pub attempt: i16,
     pub crashes: i16,
     pub waited: Duration,
+    /// When it came into this process.
+    pub claimed_at: Instant,
     pub collection: Option<String>,
     pub payload: String,
     pub stop: Arc<Stop>,

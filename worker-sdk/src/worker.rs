@@ -17,7 +17,7 @@ use crate::heartbeat::Heartbeat;
 use crate::side::Side;
 use crate::wake::{WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns};
-use crate::work::Why;
+use crate::work::{Why, Work};
 use crate::{Client, Error, Lambda, hsc, lane, shutdown};
 
 /// What every part of the worker needs to reach the database.
@@ -28,6 +28,20 @@ pub(crate) struct Database {
     pub request_timeout: Duration,
     pub pooled: bool,
     pub side: Side,
+}
+
+impl Database {
+    /// Gives work back; what the database did not answer for stays abandoned, to be tried again.
+    pub(crate) async fn give_back(&self, controller: &Controller, back: Vec<Work>) {
+        if back.is_empty() {
+            return;
+        }
+        let leases = controller.last_leases(&back);
+        match self.side.release(&back, &leases).await {
+            true => controller.given_back(&back, &leases),
+            false => controller.keep_abandoned(back),
+        }
+    }
 }
 
 /// A worker: claims the tasks of its lambdas and executes them until it is told to stop.
@@ -112,9 +126,16 @@ impl Worker {
     /// # Errors
     /// [`Error::Invalid`]: the knobs, no or unknown lambdas; [`Error::Incompatible`];
     /// [`Error::Denied`]; [`Error::Unavailable`] when the database cannot be reached at the start.
-    /// Once it runs it rides out any outage shorter than `self_termination`.
+    /// Once it runs it rides out any outage shorter than `self_termination`. Dropping the future is
+    /// no way to stop: bodies that block would run on, so the watchdog then ends the process.
     pub async fn run(self) -> Result<(), Error> {
         self.config.check()?;
+        // Everything that may fail comes before the watchdog, which would end a process that gave up.
+        let client = Client::with_config(self.database.clone()).await?;
+        if self.signals {
+            shutdown::on_signal(self.shutdown.clone())
+                .map_err(|error| Error::Unavailable(error.to_string()))?;
+        }
         let (db, served, sent_ns) = self.enlist().await?;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = self.lambdas.clone();
@@ -127,12 +148,9 @@ impl Worker {
             self.on_lost.clone(),
         )
         .map_err(|error| Error::Unavailable(error.to_string()))?;
-        if self.signals {
-            shutdown::on_signal(self.shutdown.clone())
-                .map_err(|error| Error::Unavailable(error.to_string()))?;
-        }
         let team = Team { controller, db, watchdog: Arc::new(watchdog) };
-        team.work(&self, requests).await
+        team.work(&self, client, requests).await;
+        Ok(())
     }
 
     /// Checks the schema, finds the queues and registers this incarnation.
@@ -187,8 +205,9 @@ impl Team {
     async fn work(
         self,
         worker: &Worker,
+        client: Client,
         requests: mpsc::UnboundedReceiver<crate::wake::WakeRequest>,
-    ) -> Result<(), Error> {
+    ) {
         let hurry = Arc::new(Notify::new());
         let mut background = JoinSet::new();
         background.spawn(
@@ -208,15 +227,13 @@ impl Team {
             let watchdog = Arc::clone(&self.watchdog);
             lanes.spawn(lane::run(Arc::clone(&self.controller), Arc::clone(&self.db), watchdog));
         }
-        let executors = self.start_executors(worker).await?;
+        let executors = self.start_executors(worker, &client);
         worker.shutdown.cancelled().await;
         self.drain(worker, executors, lanes).await;
         background.abort_all();
-        Ok(())
     }
 
-    async fn start_executors(&self, worker: &Worker) -> Result<JoinSet<()>, Error> {
-        let client = Client::with_config(self.db.config.clone()).await?;
+    fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
         let mut executors = JoinSet::new();
         for lambda in 0..worker.lambdas.len() {
             for _ in 0..self.controller.slots(lambda) {
@@ -229,7 +246,7 @@ impl Team {
                 executors.spawn(executor.run());
             }
         }
-        Ok(executors)
+        executors
     }
 
     /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
@@ -246,17 +263,18 @@ impl Team {
         self.give_back(self.controller.take_abandoned()).await;
         let flush = async { while lanes.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(worker.config.request_timeout, flush).await;
+        let leases = self.controller.take_settled_leases();
+        if !leases.is_empty() {
+            self.db.side.release(&[], &leases).await;
+        }
         self.watchdog.disarm();
         self.db.side.end().await;
         drop(executors);
         tracing::info!("worker ended in order");
     }
 
-    async fn give_back(&self, back: Vec<crate::work::Work>) {
-        if back.is_empty() {
-            return;
-        }
-        let done = self.controller.forget(&back);
-        self.db.side.release(&back, &done).await;
+    /// What cannot be given back is rescued when the executor has ended.
+    async fn give_back(&self, back: Vec<Work>) {
+        self.db.give_back(&self.controller, back).await;
     }
 }

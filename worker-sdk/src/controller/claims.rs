@@ -61,6 +61,8 @@ impl Controller {
     pub(crate) fn unclaim(&self, order: &mut Order) {
         let mut state = self.lock();
         state.end_claim(order);
+        // The lane that failed has to wait; another may claim.
+        self.lanes.notify_one();
         order.queues.clear();
         order.groups.clear();
         order.request.queues.clear();
@@ -96,6 +98,7 @@ impl Controller {
                 attempt: task.attempt,
                 crashes: task.crashes,
                 waited: task.waited,
+                claimed_at: now,
                 collection: task.collection,
                 payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
                 stop: Arc::new(Stop::default()),

@@ -11,13 +11,15 @@ pub(super) struct Load {
     pub buffered: usize,
     /// Asked for by claims in flight.
     pub asked: usize,
+    /// NextWork answered so often.
+    pub picks: u64,
     /// Smoothed duration of an execution; none measured yet: no prefetch.
     mean_s: Option<f64>,
 }
 
 impl Load {
     pub(super) fn new(slots: usize) -> Self {
-        Self { slots, running: 0, buffered: 0, asked: 0, mean_s: None }
+        Self { slots, running: 0, buffered: 0, asked: 0, picks: 0, mean_s: None }
     }
 
     pub(super) fn began(&mut self) {
@@ -29,6 +31,12 @@ impl Load {
         self.running -= 1;
         let took = took.as_secs_f64();
         self.mean_s = Some(self.mean_s.map_or(took, |mean| mean + 0.05 * (took - mean)));
+    }
+
+    /// A task claimed ahead waited so long although every slot was at work: executions take longer
+    /// than they did.
+    pub(super) fn slowed(&mut self, waited: Duration) {
+        self.mean_s = self.mean_s.map(|mean| mean.max(waited.as_secs_f64()));
     }
 
     /// Free slots plus what they will have worked off within `buffer_target`.

@@ -1,9 +1,12 @@
 //! What a lane is told to do next: send these results, claim from these queues, or wait.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::{Controller, State};
+use crate::config::WorkerConfig;
 use crate::hsc::Request;
+use crate::work::Finished;
 
 /// One exchange to be made.
 #[derive(Debug, Default)]
@@ -15,10 +18,12 @@ pub(crate) struct Order {
     pub(super) groups: Vec<(usize, usize)>,
     /// Number of results in it.
     pub(super) results: usize,
+    /// (lease, results) of leases of which this is not the last result.
+    pub(super) parts: Vec<(i64, usize)>,
 }
 
 enum Decision {
-    Go(Order),
+    Go(Box<Order>),
     Wait(Option<Instant>),
     End,
 }
@@ -31,7 +36,7 @@ impl Controller {
             tokio::pin!(notified);
             notified.as_mut().enable();
             match self.decide(Instant::now()) {
-                Decision::Go(order) => return Some(order),
+                Decision::Go(order) => return Some(*order),
                 Decision::End => return None,
                 Decision::Wait(Some(at)) => {
                     tokio::select! {
@@ -52,13 +57,14 @@ impl Controller {
             self.plan_claims(&mut state, &mut order, results_due, now);
         }
         if results_due || !order.queues.is_empty() {
-            state.fill_results(self.config.max_batch * 2, &mut order);
-            if state.results.len() >= self.config.max_batch || state.queues.iter().any(|q| q.deep) {
+            state.fill_results(&self.config, &mut order);
+            let more = state.results_due(self, now);
+            if more || state.queues.iter().any(|q| q.deep) {
                 self.lanes.notify_one();
             }
-            return Decision::Go(order);
+            return Decision::Go(Box::new(order));
         }
-        if state.draining && state.running.is_empty() && state.results.is_empty() {
+        if state.draining && state.is_flushed() {
             self.quiet.notify_waiters();
             self.lanes.notify_waiters();
             return Decision::End;
@@ -71,9 +77,7 @@ impl Controller {
     /// The results of an order are recorded.
     pub(crate) fn acknowledged(&self, order: &Order) {
         let mut state = self.lock();
-        for lease in &order.request.done_leases {
-            state.leases.remove(lease);
-        }
+        state.settle_leases(order);
         state.unacknowledged -= order.results;
         if state.running.is_empty() && state.results.is_empty() {
             self.quiet.notify_waiters();
@@ -93,11 +97,11 @@ impl State {
             || alone
     }
 
-    fn fill_results(&mut self, most: usize, order: &mut Order) {
-        let take = self.results.len().min(most);
+    fn fill_results(&mut self, config: &WorkerConfig, order: &mut Order) {
+        let take = self.fitting_results(config);
         let mut notes = String::new();
-        let finished: Vec<_> = self.results.drain(..take).collect();
-        for one in finished {
+        let mut parts: HashMap<i64, usize> = HashMap::new();
+        for one in self.results.drain(..take) {
             match one.note {
                 None => {
                     order.request.tasks.push(one.task);
@@ -108,15 +112,27 @@ impl State {
                     notes.push_str(&note);
                 }
             }
-            self.count_down(one.lease, &mut order.request.done_leases);
+            *parts.entry(one.lease).or_default() += 1;
         }
         if !notes.is_empty() {
             notes.push(']');
             order.request.notes = Some(notes);
         }
+        self.divide_leases(parts, order);
         order.results = take;
         self.unacknowledged += take;
         self.first_result_at = (!self.results.is_empty()).then(Instant::now);
+    }
+
+    /// How many results go into one exchange: by number and by size, but one at least.
+    fn fitting_results(&self, config: &WorkerConfig) -> usize {
+        let mut bytes = 0;
+        let fits = |one: &&Finished| {
+            bytes += one.note.as_ref().map_or(0, String::len);
+            bytes <= config.max_batch_bytes
+        };
+        let fitting = self.results.iter().take(config.max_batch * 2).take_while(fits).count();
+        fitting.max(1).min(self.results.len())
     }
 
     fn next_look(&self, controller: &Controller, now: Instant) -> Option<Instant> {

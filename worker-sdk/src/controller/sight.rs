@@ -81,6 +81,8 @@ impl Controller {
             "busy" => Sight::Poll(now + self.busy_nap()),
             _ => Sight::Last,
         };
+        // A claim in flight was sent before the lock was ours: its emptiness is no last look.
+        queue.woken |= queue.claiming > 0;
         self.lanes.notify_one();
     }
 

@@ -1,0 +1,99 @@
+//! Which leases are ours, and when one may go: when the outcome of every task under it is recorded.
+//! Until then it must stay, or nobody would rescue what is left of it after our death.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use super::{Controller, Order, State};
+use crate::work::Work;
+
+impl Controller {
+    /// Leases of work about to be given back under which nothing else is left.
+    pub(crate) fn last_leases(&self, back: &[Work]) -> Vec<i64> {
+        let state = self.lock();
+        let parts = parts_of(back);
+        parts.into_iter().filter(|part| state.is_last(*part)).map(|(lease, _)| lease).collect()
+    }
+
+    /// The work was given back, with these leases.
+    pub(crate) fn given_back(&self, back: &[Work], leases: &[i64]) {
+        let mut state = self.lock();
+        for lease in leases {
+            state.leases.remove(lease);
+        }
+        for part in parts_of(back) {
+            state.count_down(part);
+        }
+        self.lanes.notify_one();
+    }
+
+    /// The work could not be given back: it stays ours until the next try.
+    pub(crate) fn keep_abandoned(&self, back: Vec<Work>) {
+        self.lock().abandoned.extend(back);
+    }
+
+    /// Leases that are over and that no lane dropped.
+    pub(crate) fn take_settled_leases(&self) -> Vec<i64> {
+        std::mem::take(&mut self.lock().settled_leases)
+    }
+
+    /// Compares the leases the database counts as ours with those we know, and answers with those we
+    /// did not know twice in a row: claims whose answer never reached us. They are disowned: should
+    /// the answer still come, it is dropped.
+    pub(crate) fn unknown_leases(&self, held: &[i64]) -> Vec<i64> {
+        let mut state = self.lock();
+        let unknown: HashSet<i64> =
+            held.iter().copied().filter(|lease| !state.leases.contains_key(lease)).collect();
+        let twice: Vec<i64> = unknown.intersection(&state.unknown_leases).copied().collect();
+        state.disowned_leases.extend(&twice);
+        state.unknown_leases = unknown;
+        twice
+    }
+}
+
+impl State {
+    /// Divides the leases of an order's results into those that end with it and the others.
+    pub(super) fn divide_leases(&mut self, parts: HashMap<i64, usize>, order: &mut Order) {
+        order.request.done_leases = std::mem::take(&mut self.settled_leases);
+        for part in parts {
+            match self.is_last(part) {
+                true => order.request.done_leases.push(part.0),
+                false => order.parts.push(part),
+            }
+        }
+    }
+
+    /// The results of an order are recorded, and its last leases gone.
+    pub(super) fn settle_leases(&mut self, order: &Order) {
+        for lease in &order.request.done_leases {
+            self.leases.remove(lease);
+        }
+        for part in &order.parts {
+            self.count_down(*part);
+        }
+    }
+
+    /// The last parts of a lease may be recorded by two exchanges side by side, none of which could
+    /// know that it was the last: then the next one drops the lease.
+    fn count_down(&mut self, (lease, tasks): (i64, usize)) {
+        let Some(left) = self.leases.get_mut(&lease) else { return };
+        *left = left.saturating_sub(tasks);
+        if *left == 0 {
+            self.leases.remove(&lease);
+            self.settled_leases.push(lease);
+            self.first_result_at.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn is_last(&self, (lease, tasks): (i64, usize)) -> bool {
+        self.leases.get(&lease) == Some(&tasks)
+    }
+}
+
+fn parts_of(back: &[Work]) -> HashMap<i64, usize> {
+    let mut parts = HashMap::new();
+    for work in back {
+        *parts.entry(work.lease).or_default() += 1;
+    }
+    parts
+}

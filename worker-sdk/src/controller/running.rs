@@ -1,0 +1,121 @@
+//! NextWork, and what is asked of the tasks that run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Controller, Running, State};
+use crate::work::{Finished, Why, Work};
+
+/// A buffered task that has waited so many times `buffer_target` sits behind tasks that turned out
+/// long.
+const HOARDED_AFTER: u32 = 4;
+
+impl Controller {
+    /// Running tasks that the database still has as claimed: (task, fence).
+    pub(crate) fn unreported(&self) -> Vec<(i64, i64)> {
+        let mut state = self.lock();
+        let unreported = state.running.iter_mut().filter(|(_, running)| !running.reported);
+        unreported
+            .map(|(task, running)| {
+                running.reported = true;
+                (*task, running.fence)
+            })
+            .collect()
+    }
+
+    /// Tells one attempt to stop. A task that waits in a buffer is reported as cancelled right away.
+    pub(crate) fn stop(&self, task: i64, fence: i64) {
+        let mut state = self.lock();
+        if let Some(running) = state.running.get(&task).filter(|r| r.fence == fence) {
+            running.stop.stop(Why::Cancelled);
+            return;
+        }
+        let found = state.queues.iter_mut().enumerate().find_map(|(index, queue)| {
+            let at = queue.buffer.iter().position(|w| w.task == task && w.fence == fence)?;
+            queue.buffer.remove(at).map(|work| (index, work))
+        });
+        if let Some((queue, work)) = found {
+            state.loads[self.queues[queue].lambda].buffered -= 1;
+            state.first_result_at.get_or_insert_with(Instant::now);
+            state.results.push(Finished::cancelled(&work));
+            self.lanes.notify_one();
+        }
+    }
+
+    /// Tells every running attempt to stop.
+    pub(crate) fn stop_all(&self, why: Why) {
+        for running in self.lock().running.values() {
+            running.stop.stop(why);
+        }
+    }
+
+    /// A task whose body did not end although its deadline and grace have passed.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<i64> {
+        let state = self.lock();
+        let grace = self.config.cancel_grace * 2;
+        state.running.iter().find_map(|(task, running)| {
+            let limit = self.lambdas[running.lambda].attempt_timeout + grace;
+            (now.duration_since(running.started_at) > limit).then_some(*task)
+        })
+    }
+
+    /// Tasks claimed ahead that wait behind long ones: taken out of the buffers, to be given back.
+    pub(crate) fn take_hoarded(&self, now: Instant) -> Vec<Work> {
+        let mut state = self.lock();
+        let limit = self.config.buffer_target * HOARDED_AFTER;
+        let mut hoarded = Vec::new();
+        for (index, lambda) in self.lambdas.iter().enumerate() {
+            let fronts =
+                lambda.queues.iter().filter_map(|queue| state.queues[*queue].buffer.front());
+            let oldest = fronts.map(|work| now.duration_since(work.claimed_at)).max();
+            let Some(waited) = oldest.filter(|waited| *waited > limit) else { continue };
+            for queue in &lambda.queues {
+                hoarded.extend(state.queues[*queue].buffer.drain(..));
+            }
+            state.loads[index].buffered = 0;
+            state.loads[index].slowed(waited);
+        }
+        hoarded
+    }
+}
+
+impl State {
+    pub(super) fn take_work(&mut self, controller: &Controller, lambda: usize) -> Option<Work> {
+        let load = &mut self.loads[lambda];
+        if self.draining || load.running >= load.slots || load.buffered == 0 {
+            return None;
+        }
+        load.picks += 1;
+        let aged =
+            load.picks.is_multiple_of(4).then(|| self.aged_buffer(controller, lambda)).flatten();
+        let mut queues = controller.lambdas[lambda].queues.iter().copied();
+        let queue = aged.or_else(|| queues.find(|queue| !self.queues[*queue].buffer.is_empty()))?;
+        let work = self.queues[queue].buffer.pop_front()?;
+        self.loads[lambda].began();
+        self.running.insert(
+            work.task,
+            Running {
+                fence: work.fence,
+                lambda,
+                stop: Arc::clone(&work.stop),
+                started_at: Instant::now(),
+                reported: work.crashes > 0,
+            },
+        );
+        Some(work)
+    }
+
+    /// The buffer whose front has waited longest, if that is longer than any should: a lower
+    /// priority that higher ones keep overtaking.
+    fn aged_buffer(&self, controller: &Controller, lambda: usize) -> Option<usize> {
+        let now = Instant::now();
+        let front = |queue: &usize| Some((self.queues[*queue].buffer.front()?.claimed_at, *queue));
+        let (since, queue) = controller.lambdas[lambda].queues.iter().filter_map(front).min()?;
+        (now.duration_since(since) > controller.config.buffer_target).then_some(queue)
+    }
+
+    /// Nothing runs, and nothing is left to be recorded but what lanes are at.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.running.is_empty() && self.results.is_empty() && self.settled_leases.is_empty()
+    }
+}

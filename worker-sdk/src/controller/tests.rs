@@ -1,0 +1,218 @@
+//! The controller's bookkeeping, without a database: what a lane is told after which answer.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+use crate::hsc::{ClaimedTask, Reply};
+use crate::work::Why;
+use crate::{Context, Outcome, Priority};
+
+fn config() -> WorkerConfig {
+    WorkerConfig { linger: Duration::ZERO, slots: 8, ..WorkerConfig::default() }
+}
+
+fn controller(config: WorkerConfig) -> (Controller, UnboundedReceiver<WakeRequest>) {
+    let (wake, requests) = mpsc::unbounded_channel();
+    let lambda =
+        Lambda::new("work", |_: serde_json::Value, _: Context| async { Outcome::Success(None) });
+    let served = |(at, priority): (usize, &Priority)| Served {
+        lambda: "work".into(),
+        priority: *priority,
+        queue_id: i32::try_from(at).expect("four") + 1,
+        attempt_timeout: Duration::from_secs(60),
+    };
+    let served: Vec<_> = Priority::ALL.iter().enumerate().map(served).collect();
+    (Controller::new(config, vec![lambda], &served, wake, false), requests)
+}
+
+/// The answer to a claim that brought these tasks from one queue.
+fn brought(order: &Order, lease: i64, queue: usize, ids: &[i64]) -> Reply {
+    let task = |id: &i64| ClaimedTask {
+        id: *id,
+        queue,
+        attempt: 1,
+        crashes: 0,
+        waited: Duration::ZERO,
+        collection: None,
+        payload: None,
+    };
+    let mut popped = vec![Some(0); order.request.queues.len()];
+    if let Some(popped) = popped.get_mut(queue) {
+        *popped = Some(i32::try_from(ids.len()).expect("few"));
+    }
+    let none = vec![None; popped.len()];
+    Reply {
+        alive: true,
+        refused: Vec::new(),
+        lease: (!ids.is_empty()).then_some(lease),
+        popped,
+        first_seq: none.clone(),
+        last_seq: none,
+        snapshot: Some((1, 1)),
+        tasks: ids.iter().map(task).collect(),
+    }
+}
+
+async fn claim(controller: &Controller, lease: i64, queue: usize, ids: &[i64]) {
+    let order = tokio::time::timeout(Duration::from_secs(10), controller.next_order()).await;
+    let order = order.expect("in time").expect("an order");
+    let reply = brought(&order, lease, queue, ids);
+    controller.acknowledged(&order);
+    assert_eq!(controller.claimed(&order, reply), None);
+}
+
+async fn work(controller: &Controller) -> Work {
+    controller.next_work(0).await.expect("work")
+}
+
+fn succeed(controller: &Controller, work: &Work) {
+    let finished = Finished::said(work, Outcome::Success(None), None);
+    assert!(controller.finish(0, finished, Duration::from_secs(1)).is_none());
+}
+
+#[tokio::test]
+async fn a_lease_goes_only_when_every_result_under_it_is_recorded() {
+    let (controller, _requests) = controller(config());
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let (one, two) = (work(&controller).await, work(&controller).await);
+    succeed(&controller, &one);
+    let first = controller.next_order().await.expect("results");
+    succeed(&controller, &two);
+    let second = controller.next_order().await.expect("results");
+    assert_eq!((first.results, second.results), (1, 1));
+    // The first may still fail, and then only the lease leads to its task.
+    assert_eq!(first.request.done_leases, second.request.done_leases);
+    assert!(second.request.done_leases.is_empty());
+    controller.acknowledged(&second);
+    controller.acknowledged(&first);
+    let third = controller.next_order().await.expect("the lease");
+    assert_eq!(third.request.done_leases, [7]);
+}
+
+#[tokio::test]
+async fn a_lease_outlives_work_that_could_not_be_given_back() {
+    let (controller, _requests) = controller(WorkerConfig { slots: 1, ..config() });
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let one = work(&controller).await;
+    let back = controller.drain();
+    assert_eq!(controller.last_leases(&back), Vec::<i64>::new());
+    controller.keep_abandoned(back);
+    succeed(&controller, &one);
+    let order = controller.next_order().await.expect("results");
+    assert!(order.request.done_leases.is_empty());
+    controller.acknowledged(&order);
+    let back = controller.take_abandoned();
+    assert_eq!(controller.last_leases(&back), [7]);
+    controller.given_back(&back, &[7]);
+    assert!(controller.next_order().await.is_none());
+}
+
+#[tokio::test]
+async fn lanes_end_when_the_last_task_is_abandoned_during_a_drain() {
+    let (controller, _requests) = controller(config());
+    claim(&controller, 7, 0, &[1]).await;
+    let one = work(&controller).await;
+    controller.drain();
+    let lane = controller.next_order();
+    tokio::pin!(lane);
+    assert!(futures_util::poll!(&mut lane).is_pending());
+    controller.stop_all(Why::ShuttingDown);
+    controller.abandon(0, one);
+    let ended = tokio::time::timeout(Duration::from_secs(10), lane).await;
+    assert!(ended.expect("it ends").is_none());
+}
+
+#[tokio::test]
+async fn a_claim_sent_before_the_lock_was_ours_is_no_last_look() {
+    let (controller, mut requests) = controller(config());
+    let early = controller.next_order().await.expect("a claim");
+    // Another lane's claim of the same queues, sent at the same time.
+    let mut late = Order { queues: early.queues.clone(), ..Order::default() };
+    late.request.groups.clone_from(&early.request.groups);
+    late.request.queues.clone_from(&early.request.queues);
+    late.groups = vec![(0, 1)];
+    let mut state = controller.lock();
+    state.queues.iter_mut().for_each(|queue| queue.claiming += 1);
+    state.loads[0].asked += 1;
+    drop(state);
+    let reply = brought(&early, 7, 0, &[]);
+    controller.claimed(&early, reply);
+    while let Ok(WakeRequest::Doze(queue)) = requests.try_recv() {
+        controller.dozed(queue, "held");
+    }
+    let reply = brought(&late, 7, 0, &[]);
+    controller.claimed(&late, reply);
+    let state = controller.lock();
+    assert!(state.queues.iter().all(|queue| queue.is_askable(Instant::now())));
+}
+
+#[tokio::test]
+async fn a_lower_priority_in_the_buffer_is_served_while_higher_ones_keep_coming() {
+    let (controller, _requests) = controller(WorkerConfig { slots: 1, ..config() });
+    claim(&controller, 6, 0, &[1]).await;
+    let one = work(&controller).await;
+    controller.finish(0, Finished::cancelled(&one), Duration::from_nanos(1));
+    claim(&controller, 7, 3, &[99]).await;
+    claim(&controller, 8, 0, &[2, 3, 4, 5, 6]).await;
+    let long_ago = Instant::now().checked_sub(controller.config.buffer_target * 2);
+    controller.lock().queues[3].buffer[0].claimed_at = long_ago.expect("a clock that started");
+    for _ in 0..4 {
+        let work = work(&controller).await;
+        if work.task == 99 {
+            return;
+        }
+        let finished = Finished::cancelled(&work);
+        let mut state = controller.lock();
+        state.running.clear();
+        state.loads[0].finished(Duration::from_nanos(1));
+        state.results.push(finished);
+    }
+    panic!("the low one was overtaken every time");
+}
+
+#[tokio::test]
+async fn a_failed_claim_leaves_the_queues_to_another_lane() {
+    let (controller, _requests) = controller(config());
+    let mut failed = controller.next_order().await.expect("a claim");
+    let other = controller.next_order();
+    tokio::pin!(other);
+    assert!(futures_util::poll!(&mut other).is_pending());
+    controller.unclaim(&mut failed);
+    let order = tokio::time::timeout(Duration::from_secs(10), other).await;
+    assert_eq!(order.expect("it claims").expect("an order").queues.len(), 4);
+}
+
+#[tokio::test]
+async fn tasks_behind_a_long_one_are_taken_out_of_the_buffer() {
+    let config = WorkerConfig { slots: 1, buffer_target: Duration::from_millis(1), ..config() };
+    let (controller, _requests) = controller(config);
+    claim(&controller, 7, 0, &[1]).await;
+    let one = work(&controller).await;
+    controller.finish(0, Finished::cancelled(&one), Duration::from_micros(1));
+    controller.woken(None);
+    claim(&controller, 8, 0, &[2, 3, 4]).await;
+    let _long = work(&controller).await;
+    let now = Instant::now();
+    assert!(controller.take_hoarded(now).is_empty());
+    let hoarded = controller.take_hoarded(now + Duration::from_secs(1));
+    assert_eq!(hoarded.iter().map(|work| work.task).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(controller.lock().loads[0].room(&controller.config), 0);
+}
+
+#[tokio::test]
+async fn an_exchange_is_bounded_in_bytes_but_takes_one_result_at_least() {
+    let config = WorkerConfig { max_batch_bytes: 1_000, ..config() };
+    let (controller, _requests) = controller(config);
+    claim(&controller, 7, 0, &[1, 2, 3]).await;
+    let works = [work(&controller).await, work(&controller).await, work(&controller).await];
+    for (work, bytes) in works.into_iter().zip([100, 5_000, 100]) {
+        let outcome = Outcome::Success(Some("x".repeat(bytes).into()));
+        controller.finish(0, Finished::said(&work, outcome, None), Duration::from_secs(1));
+    }
+    for _ in 0..3 {
+        let order = controller.next_order().await.expect("results");
+        assert_eq!(order.results, 1);
+        controller.acknowledged(&order);
+    }
+    assert!(controller.lock().leases.is_empty());
+}
