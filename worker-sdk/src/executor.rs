@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use crate::context::Inner;
 use crate::controller::Controller;
 use crate::lambda::Body;
+use crate::watchdog::{self, Watchdog};
 use crate::work::{Finished, Why, Work};
 use crate::worker::Database;
-use crate::{Client, Context, Fence, Outcome, TaskId, watchdog};
+use crate::{Client, Context, Fence, Outcome, TaskId};
 
 /// After so many tasks without a wait, let others on this thread run.
 const YIELD_EVERY: u32 = 32;
@@ -20,6 +21,7 @@ const YIELD_EVERY: u32 = 32;
 pub(crate) struct Executor {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,
+    pub watchdog: Arc<Watchdog>,
     pub client: Client,
     pub lambda: usize,
 }
@@ -65,6 +67,11 @@ impl Executor {
     }
 
     async fn execute(&self, work: Work) -> Ended {
+        // A process that was frozen past its limit wakes with work in its buffers that others have by
+        // now. The watchdog is about to end it; until then no body begins.
+        if self.watchdog.is_over() {
+            return Ended::Unfinished(work);
+        }
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
         if work.crashes > 0 {
@@ -129,7 +136,11 @@ impl Executor {
                 ));
                 Verdict::Stopped
             }
-            Err(_) => Verdict::Stopped,
+            Err(_) => {
+                // Whatever it panics with while it is dropped must not end the executor.
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(body)));
+                Verdict::Stopped
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
+    limit_ns: u64,
     thread: Thread,
     _join: JoinHandle<()>,
 }
@@ -44,10 +45,11 @@ impl Watchdog {
             condemned: AtomicBool::new(false),
         });
         let watched = Arc::clone(&shared);
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let join = std::thread::Builder::new()
             .name("tuskline-watchdog".into())
             .spawn(move || watch(&watched, limit, &tasks, on_lost.as_ref()))?;
-        Ok(Self { shared, thread: join.thread().clone(), _join: join })
+        Ok(Self { shared, limit_ns, thread: join.thread().clone(), _join: join })
     }
 
     /// A heartbeat sent at `sent_ns` was acknowledged.
@@ -61,10 +63,22 @@ impl Watchdog {
         self.thread.unpark();
     }
 
+    /// Past the limit or condemned: nothing may begin any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.condemned.load(Ordering::Relaxed)
+            || clock_ns() >= self.shared.deadline_ns(self.limit_ns)
+    }
+
     /// The worker ends in order: stand down.
     pub(crate) fn disarm(&self) {
         self.shared.disarmed.store(true, Ordering::Relaxed);
         self.thread.unpark();
+    }
+}
+
+impl Shared {
+    fn deadline_ns(&self, limit_ns: u64) -> u64 {
+        self.last_sent_ns.load(Ordering::Relaxed).saturating_add(limit_ns)
     }
 }
 
@@ -74,7 +88,7 @@ fn watch(shared: &Shared, limit: Duration, tasks: &CancellationToken, on_lost: O
         if shared.disarmed.load(Ordering::Relaxed) {
             return;
         }
-        let deadline = shared.last_sent_ns.load(Ordering::Relaxed).saturating_add(limit_ns);
+        let deadline = shared.deadline_ns(limit_ns);
         let now = clock_ns();
         let condemned = shared.condemned.load(Ordering::Relaxed);
         if condemned || now >= deadline {

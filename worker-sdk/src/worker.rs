@@ -240,6 +240,7 @@ impl Team {
                 let executor = Executor {
                     controller: Arc::clone(&self.controller),
                     db: Arc::clone(&self.db),
+                    watchdog: Arc::clone(&self.watchdog),
                     client: client.clone(),
                     lambda,
                 };
