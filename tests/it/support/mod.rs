@@ -8,6 +8,9 @@ mod cluster;
 mod db;
 mod ear;
 mod hand;
+mod process;
+mod record;
+mod worker;
 
 use std::time::Duration;
 
@@ -15,6 +18,9 @@ pub use cluster::own_cluster;
 pub use db::{Db, refusal};
 pub use ear::Ear;
 pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};
+pub use process::Process;
+pub use record::{Execution, Record, assert_no_overlap, now_ns};
+pub use worker::{Gate, HEARTBEAT, Running, Stopped, calm, mortal, quick};
 
 /// Longest wait for anything in a test.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -1,0 +1,213 @@
+//! Real workers in processes of their own, which a test kills, freezes and resumes. They die with
+//! the test: it holds their standard input, and the kernel ends them with the thread that started
+//! them.
+
+use std::fs::File;
+use std::io::{BufRead as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+use tuskline_sdk::{Context, Lambda, Outcome, Worker};
+
+use super::record::Record;
+use super::worker::{mortal, quick};
+use super::{DEADLINE, Db, within};
+
+const ORDER: &str = "TUSKLINE_TEST_WORKER";
+
+/// What the process shall do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    host: PathBuf,
+    database: String,
+    user: String,
+    port: u16,
+    record: PathBuf,
+    lambda: String,
+    slots: usize,
+    /// None: the process shall die soon when its heartbeats fail.
+    drain_grace_ms: Option<u64>,
+}
+
+/// A worker process with one lambda. Its bodies wait until [`Process::open`]; one whose payload is
+/// `"go"` does not wait, one with `"stubborn"` does not listen when it is told to stop.
+pub struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    record: Record,
+    said: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Process {
+    /// Starts a worker with so many slots that shall die soon when its heartbeats fail.
+    pub fn start(db: &Db, lambda: &str, slots: usize) -> Self {
+        Self::start_as(db, lambda, slots, None)
+    }
+
+    /// Starts a worker with the usual timings, but a limit for its drain.
+    pub fn draining_within(db: &Db, lambda: &str, slots: usize, drain_grace: Duration) -> Self {
+        Self::start_as(db, lambda, slots, Some(drain_grace))
+    }
+
+    fn start_as(db: &Db, lambda: &str, slots: usize, drain_grace: Option<Duration>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record::at(&dir.path().join("record"));
+        let tokio_postgres::config::Host::Unix(host) = &db.config.get_hosts()[0] else {
+            panic!("the cluster has a socket");
+        };
+        let order = Order {
+            host: host.clone(),
+            database: db.config.get_dbname().unwrap().into(),
+            user: db.config.get_user().unwrap().into(),
+            port: db.config.get_ports()[0],
+            record: record.path().into(),
+            lambda: lambda.into(),
+            slots,
+            drain_grace_ms: drain_grace.map(|grace| u64::try_from(grace.as_millis()).unwrap()),
+        };
+        let said = dir.path().join("stderr");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "support::process::as_a_child_work", "--nocapture"])
+            .env(ORDER, serde_json::to_string(&order).unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        Self { child, stdin, record, said, _dir: dir }
+    }
+
+    /// What its executions wrote down.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Lets every body end.
+    pub fn open(&mut self) {
+        self.stdin.write_all(b"open\n").unwrap();
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Freezes it; every thread stands still when this returns, which takes a while on a busy
+    /// machine after the signal was sent.
+    pub async fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        within(async {
+            while waitpid(pid, WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let asking = async {
+            loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, asking).await.expect("the process ended")
+    }
+
+    /// Kills it; it is gone when this returns.
+    pub async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        assert_eq!(self.ended().await.signal(), Some(9));
+    }
+
+    /// What it wrote on standard error.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap()
+    }
+
+    /// Its number in the executor table.
+    pub async fn executor(&self, db: &Db) -> i64 {
+        let pid = self.child.id();
+        db.until(&format!(
+            "select exists (select from tuskline.executor where pid = {pid} and ended_at is null)"
+        ))
+        .await;
+        db.one(&format!("select max(executor_id) from tuskline.executor where pid = {pid}")).await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("a worker process said: {}", self.said());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other half: what runs in the process. As a test of its own it has no order and does nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_a_child_work() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let order: Order = serde_json::from_str(&order).unwrap();
+    let (open, opened) = watch::channel(false);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            assert_eq!(line.unwrap(), "open");
+            open.send_replace(true);
+        }
+        // The test is gone.
+        std::process::exit(3);
+    });
+    let mut config = mortal();
+    if let Some(grace_ms) = order.drain_grace_ms {
+        config = quick();
+        config.drain_grace = Duration::from_millis(grace_ms);
+    }
+    let mut database = tokio_postgres::Config::new();
+    database.host_path(&order.host).port(order.port).user(&order.user).dbname(&order.database);
+    Worker::with_database(database)
+        .config(config)
+        .lambda(lambda(&order.lambda, &order.record, opened).slots(order.slots))
+        .run()
+        .await
+        .unwrap();
+}
+
+fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
+    let record = Record::at(record);
+    Lambda::new(name, move |payload: Value, context: Context| {
+        let (record, mut opened) = (record.clone(), opened.clone());
+        async move {
+            let _begun = record.begin(&context);
+            let told = async {
+                match payload.as_str() {
+                    Some("stubborn") => std::future::pending().await,
+                    _ => context.cancelled().await,
+                }
+            };
+            tokio::select! {
+                opened = opened.wait_for(|open| *open || payload == "go") => drop(opened.unwrap()),
+                () = told => return Outcome::retriable("told to stop"),
+            }
+            Outcome::Success(None)
+        }
+    })
+}
