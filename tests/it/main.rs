@@ -7,7 +7,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod at_least_once;
+mod crash_recovery;
+mod drain;
+mod long_tasks;
+mod lost_answers;
+mod many;
 mod matrix;
 mod no_concurrent_execution;
+mod no_concurrent_workers;
+mod priorities;
 mod stale_results;
 mod support;
+mod wake_up;
+mod worker_runs;

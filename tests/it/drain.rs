@@ -1,0 +1,111 @@
+//! A worker that is told to end claims nothing more, gives back what has not begun, finishes what
+//! has, and leaves nothing behind.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::support::{DEADLINE, Db, Gate, Process, Running, calm};
+
+#[tokio::test]
+async fn sigterm_drains_a_worker() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::draining_within(&db, "work", 1, DEADLINE);
+    let executor = worker.executor(&db).await;
+    let first = db.schedule_with("work", r#""go""#).await;
+    db.until_status(first, "success").await;
+    // One runs, two wait in the worker.
+    let ids = db.schedule_many("work", 3).await;
+    worker.record().until_begun(2).await;
+    db.until("select count(*) = 3 from tuskline.task where status in ('claimed', 'processing')")
+        .await;
+    worker.signal(Signal::TERM);
+    for id in &ids[1..] {
+        db.until_status(*id, "enqueued").await;
+    }
+    let charged: i64 = db
+        .one("select count(*) from tuskline.task where status = 'enqueued' and (attempt, crashes) <> (0, 0)")
+        .await;
+    assert_eq!(charged, 0);
+    assert_eq!(db.queued().await, 2);
+    db.until(&format!(
+        "select draining and ended_at is null from tuskline.executor where executor_id = {executor}"
+    ))
+    .await;
+    let late = db.schedule("work").await;
+    worker.open();
+    assert!(worker.ended().await.success(), "{}", worker.said());
+    assert_eq!(db.status(ids[0]).await, "success");
+    assert_eq!(db.status(late).await, "enqueued");
+    assert_eq!(worker.record().tasks(), [first, ids[0]]);
+    let reason: String = db
+        .ask("select end_reason from tuskline.executor where executor_id = $1", &[&executor])
+        .await;
+    assert_eq!(reason, "stopped");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+#[tokio::test]
+async fn a_task_that_outlasts_the_grace_is_told_to_stop_and_given_back() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::draining_within(&db, "work", 2, Duration::from_millis(50));
+    let heeding = db.schedule("work").await;
+    let stubborn = db.schedule_with("work", r#""stubborn""#).await;
+    worker.record().until_begun(2).await;
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.success(), "{}", worker.said());
+    for id in [heeding, stubborn] {
+        assert_eq!(db.status(id).await, "enqueued");
+        assert_eq!(db.failures(id).await, []);
+    }
+    assert_eq!(worker.record().ended(), 2);
+    assert_eq!(db.queued().await, 2);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_for_anything_but_the_bodies() {
+    let db = Db::with_lambda("work").await;
+    let mut config = calm();
+    config.drain_grace = Duration::from_millis(50);
+    // Longer than a test may take: were a lane left behind, the drain would wait for it so long.
+    config.request_timeout = Duration::from_secs(300);
+    let gate = Gate::new();
+    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    let id = db.schedule("work").await;
+    gate.next().await;
+    worker.stop().await;
+    assert_eq!(db.status(id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn an_idle_worker_ends_at_once() {
+    let db = Db::with_lambda("work").await;
+    let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
+    db.until_asleep("work").await;
+    worker.stop().await;
+    let reasons: Vec<String> = db.all("select end_reason from tuskline.executor").await;
+    assert_eq!(reasons, ["stopped"]);
+}
+
+#[tokio::test]
+async fn workers_that_come_and_go_lose_nothing() {
+    let db = Db::with_lambda("work").await;
+    let _consumer = db.store_consumer();
+    let gate = Gate::open();
+    let ids = db.schedule_many("work", 2_000).await;
+    for round in 1..=5 {
+        let worker = Running::start(&db, calm(), vec![gate.lambda("work").slots(4)]);
+        db.until_count("success", round * 100).await;
+        worker.stop().await;
+        let held: i64 = db
+            .one("select count(*) from tuskline.task where status in ('claimed', 'processing')")
+            .await;
+        assert_eq!(held, 0);
+    }
+    let worker = Running::start(&db, calm(), vec![gate.lambda("work").slots(4)]);
+    db.until_count("success", ids.len()).await;
+    worker.stop().await;
+    assert_eq!(gate.record().ended(), ids.len());
+    db.assert_nothing_left().await;
+}

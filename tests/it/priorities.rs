@@ -1,0 +1,97 @@
+//! Higher priorities go first, in the queues and in the worker's own buffers, and starve nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority};
+
+use super::support::{Db, Gate, Running, calm};
+
+const LABELS: [&str; 4] = ["low", "normal", "high", "critical"];
+
+#[tokio::test]
+async fn with_one_slot_higher_priorities_go_first() {
+    let db = Db::with_lambda("work").await;
+    let gate = Gate::new();
+    let mut ids = Vec::new();
+    for label in LABELS {
+        ids.push(db.schedule_at("work", label).await);
+    }
+    ids.reverse();
+    let worker = Running::start(&db, calm(), vec![gate.lambda("work").slots(1)]);
+    gate.open_for_good();
+    db.until_count("success", 4).await;
+    assert_eq!(gate.record().tasks(), ids);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn tasks_in_the_worker_s_buffer_go_by_priority_too() {
+    let db = Db::with_lambda("work").await;
+    let gate = Gate::new();
+    let worker = Running::start(&db, calm(), vec![gate.lambda("work").slots(1)]);
+    db.until_asleep("work").await;
+    // A short execution, so that the worker claims ahead.
+    gate.let_pass(1);
+    let short = db.schedule("work").await;
+    db.until_status(short, "success").await;
+    let first = db.schedule_at("work", "low").await;
+    gate.next_many(2).await;
+    let mut ids = Vec::new();
+    for label in LABELS {
+        ids.push(db.schedule_at("work", label).await);
+        db.until("select count(*) = 0 from tuskline.queued").await;
+    }
+    gate.open_for_good();
+    db.until_count("success", 6).await;
+    let mut tasks = gate.record().tasks();
+    assert_eq!(tasks.drain(..2).collect::<Vec<_>>(), [short, first]);
+    let place = |id: i64| tasks.iter().position(|task| *task == id).unwrap();
+    // One pick in four may go to whichever has waited too long.
+    assert!(place(ids[3]) < place(ids[1]) && place(ids[2]) < place(ids[1]), "{tasks:?} {ids:?}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lower_priority_that_has_aged_is_served_during_a_flood_of_higher_ones() {
+    let db = Db::with_lambda("work").await;
+    let done = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&done);
+    let lambda = Lambda::new("work", move |payload: Value, _: Context| {
+        if payload == "low" {
+            tell.store(true, Ordering::Relaxed);
+        }
+        async { Outcome::Success(None) }
+    });
+    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let flood: Vec<_> = (0..1_000)
+        .map(|_| NewTask::new("work", &"flood").unwrap().priority(Priority::Critical))
+        .collect();
+    for _ in 0..3 {
+        client.schedule_many(&flood).await.unwrap();
+    }
+    let mut config = calm();
+    config.priority_ageing = Duration::from_millis(100);
+    let low = NewTask::new("work", &"low").unwrap().priority(Priority::Low);
+    let low = client.schedule(&low).await.unwrap().0;
+    let worker = Running::start(&db, config, vec![lambda.slots(1)]);
+    // The flood goes on until the low one was served: it never gets a turn for want of others.
+    let mut batches = 0;
+    while !done.load(Ordering::Relaxed) {
+        assert!(batches < 200, "it starved");
+        let left: i64 = db.queued().await;
+        if left < 2_000 {
+            client.schedule_many(&flood).await.unwrap();
+            batches += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    let waiting: i64 = db
+        .one("select count(*) from tuskline.task where status in ('enqueued', 'claimed') and priority = 'critical'")
+        .await;
+    assert!(waiting > 0, "the flood was still on");
+    db.until_status(low, "success").await;
+    worker.stop().await;
+}

@@ -1,0 +1,158 @@
+//! A sleeping worker is woken by a notification, a busy one needs none, and without any the polls
+//! find everything.
+
+use std::time::Duration;
+
+use super::support::{Db, Gate, Running, calm};
+
+/// A safety poll far beyond the test's deadline: only a notification can wake a worker.
+fn never_polls() -> tuskline_sdk::WorkerConfig {
+    let mut config = calm();
+    config.safety_poll = Duration::from_secs(3_600);
+    config
+}
+
+#[tokio::test]
+async fn a_sleeping_worker_is_notified_and_a_busy_one_is_not() {
+    let db = Db::with_lambda("work").await;
+    let queue = db.queue("work", "normal").await;
+    let channel = format!("tuskline_queue_{queue}");
+    let mut ear = db.ear(&["tuskline_queue", &channel]).await;
+    let gate = Gate::new();
+    let worker = Running::start(&db, never_polls(), vec![gate.lambda("work").slots(1)]);
+    db.until_asleep("work").await;
+    db.schedule("work").await;
+    gate.next().await;
+    assert_eq!(ear.heard().await, [channel.as_str()]);
+    // Its only slot is taken and the lock given up: nobody sleeps, nobody is notified.
+    db.until(&format!(
+        "select not exists (select from pg_locks where locktype = 'advisory' and objid = {queue}
+           and mode = 'ExclusiveLock'
+           and database = (select oid from pg_database where datname = current_database()))"
+    ))
+    .await;
+    for _ in 0..10 {
+        db.schedule("work").await;
+    }
+    assert_eq!(ear.heard().await, Vec::<String>::new());
+    gate.open_for_good();
+    db.until_count("success", 11).await;
+    db.until_asleep("work").await;
+    db.schedule("work").await;
+    db.until_count("success", 12).await;
+    assert_eq!(ear.heard().await, [channel.as_str()]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn without_any_notification_the_polls_find_everything() {
+    let db = Db::with_lambda("work").await;
+    db.run(
+        "create or replace function tuskline.wake(p_queues integer[]) returns void
+           language sql as 'select';
+         create or replace function tuskline.wake_timer(p_due timestamptz, p_now timestamptz)
+           returns void language sql as 'select'",
+    )
+    .await;
+    let _consumer = db.store_consumer();
+    let gate = Gate::open();
+    let worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
+    db.until_asleep("work").await;
+    db.schedule("work").await;
+    db.until_count("success", 1).await;
+    db.until_asleep("work").await;
+    db.schedule_many("work", 50).await;
+    db.schedule_in("work", Duration::from_millis(100)).await;
+    db.until_count("success", 52).await;
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_lost_wake_line_listens_again_and_looks_at_every_queue() {
+    let db = Db::with_lambda("work").await;
+    let gate = Gate::open();
+    let worker = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
+    for round in 1..=3 {
+        db.until_asleep("work").await;
+        let cut: i64 = db
+            .one(
+                "select count(pg_terminate_backend(pid)) from (
+                   select distinct pid from pg_locks where locktype = 'advisory'
+                      and classid = 1953854315 and mode = 'ExclusiveLock'
+                      and database = (select oid from pg_database where datname = current_database())) s",
+            )
+            .await;
+        assert_eq!(cut, 1);
+        db.schedule("work").await;
+        db.until_count("success", round).await;
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_row_held_uncommitted_while_the_worker_falls_asleep_is_found() {
+    let db = Db::with_lambda("work").await;
+    let other = db.connect().await;
+    let gate = Gate::open();
+    let worker = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
+    db.until_asleep("work").await;
+    // While it sleeps: the insert notifies when it commits.
+    other.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    db.schedule_at("work", "low").await;
+    db.until_count("success", 1).await;
+    other.batch_execute("commit").await.unwrap();
+    db.until_count("success", 2).await;
+    db.until_asleep("work").await;
+    worker.stop().await;
+    let asleep = "select count(*) = % from pg_locks where locktype = 'advisory'
+        and classid = 1953854315 and mode = 'ExclusiveLock'
+        and database = (select oid from pg_database where datname = current_database())";
+    db.until(&asleep.replace('%', "0")).await;
+    // While nobody sleeps: the insert's lock keeps whoever comes from falling asleep.
+    other.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    let second = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
+    db.until(&asleep.replace('%', "3")).await;
+    other.batch_execute("commit").await.unwrap();
+    db.until_count("success", 3).await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_statement_that_touches_many_queues_sends_one_notification() {
+    let db = Db::new().await;
+    let gate = Gate::open();
+    let names: Vec<_> = (0..20).map(|n| format!("work_{n}")).collect();
+    for name in &names {
+        db.define(name).await;
+    }
+    let mut ear = db.ear(&["tuskline_queue"]).await;
+    let lambdas = names.iter().map(|name| gate.lambda(name)).collect();
+    let worker = Running::start(&db, never_polls(), lambdas);
+    for name in &names {
+        db.until_asleep(name).await;
+    }
+    let ids: Vec<i64> = db.ask("select tuskline.schedule_many($1)", &[&names]).await;
+    db.until_count("success", ids.len()).await;
+    assert_eq!(ear.heard().await, ["tuskline_queue"]);
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn two_sleeping_workers_are_both_woken_by_one_notification() {
+    let db = Db::with_lambda("work").await;
+    let gate = Gate::new();
+    let start = || Running::start(&db, never_polls(), vec![gate.lambda("work").slots(1)]);
+    let workers = [start(), start()];
+    db.until_asleep("work").await;
+    db.until("select count(*) = 2 from tuskline.executor").await;
+    db.schedule_many("work", 2).await;
+    let tasks = gate.next_many(2).await;
+    assert_ne!(tasks[0].context.fence(), tasks[1].context.fence());
+    gate.open_for_good();
+    db.until_count("success", 2).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+}
