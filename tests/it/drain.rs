@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::support::{Db, Gate, Process, Running, calm};
+use super::support::{DEADLINE, Db, Gate, Process, Running, calm};
 
 #[tokio::test]
 async fn sigterm_drains_a_worker() {
     let db = Db::with_lambda("work").await;
-    let mut worker = Process::start(&db, "work", 1);
+    let mut worker = Process::draining_within(&db, "work", 1, DEADLINE);
     let executor = worker.executor(&db).await;
     let first = db.schedule_with("work", r#""go""#).await;
     db.until_status(first, "success").await;
@@ -48,7 +48,7 @@ async fn sigterm_drains_a_worker() {
 #[tokio::test]
 async fn a_task_that_outlasts_the_grace_is_told_to_stop_and_given_back() {
     let db = Db::with_lambda("work").await;
-    let mut worker = Process::start_with(&db, "work", 2, Duration::from_millis(50));
+    let mut worker = Process::draining_within(&db, "work", 2, Duration::from_millis(50));
     let heeding = db.schedule("work").await;
     let stubborn = db.schedule_with("work", r#""stubborn""#).await;
     worker.record().until_begun(2).await;

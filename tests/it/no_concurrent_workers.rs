@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tuskline_sdk::{Context, Lambda, Outcome};
 
 use super::support::{
-    Db, Gate, HEARTBEAT, Process, Running, assert_no_overlap, now_ns, quick, within,
+    Db, Gate, HEARTBEAT, Process, Running, assert_no_overlap, mortal, now_ns, quick, within,
 };
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
     db.until_count("claimed", 2).await;
     db.until_count("processing", 1).await;
     assert_eq!(frozen.record().until_begun(2).await.len(), 2);
-    frozen.signal(Signal::STOP);
+    frozen.freeze().await;
     // Its body is free to end, and its result to be sent, as soon as it wakes.
     frozen.open();
     let gate = Gate::new();
@@ -33,10 +33,12 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
         gate.next_many(3).await.iter().map(|one| one.context.task().0).collect();
     taken.sort_unstable();
     assert_eq!(taken, ids);
+    let woke_ns = now_ns();
     frozen.signal(Signal::CONT);
     let status = frozen.ended().await;
     assert_eq!(status.signal(), Some(9), "its watchdog ended it: {}", frozen.said());
-    assert_eq!(frozen.record().executions().len(), 2, "it began nothing after it woke");
+    let begun = frozen.record().executions();
+    assert!(begun.iter().all(|one| one.began_ns < woke_ns), "began after it woke: {begun:?}");
     assert_eq!(db.count("success").await, 1, "its late result changed nothing");
     gate.open_for_good();
     db.until_count("success", 4).await;
@@ -116,12 +118,12 @@ async fn heartbeats_go_on_while_a_body_holds_every_connection_of_the_pool() {
             Outcome::Success(None)
         }
     });
-    let worker = Running::start(&db, quick(), vec![lambda]);
+    let worker = Running::start(&db, mortal(), vec![lambda]);
     let id = db.schedule("work").await;
     within(holding.notified()).await;
-    // As long as a worker without heartbeats lives, and twice that.
+    // Longer than a worker without heartbeats lives.
     let started: f64 = db.one("select extract(epoch from clock_timestamp())::float8").await;
-    let enough = (HEARTBEAT * 10).as_secs_f64();
+    let enough = (HEARTBEAT * 6).as_secs_f64();
     db.until(&format!(
         "select extract(epoch from max(beat_at)) > {started} + {enough} from tuskline.executor"
     ))

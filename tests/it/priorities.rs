@@ -1,7 +1,7 @@
 //! Higher priorities go first, in the queues and in the worker's own buffers, and starve nobody.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -56,42 +56,28 @@ async fn tasks_in_the_worker_s_buffer_go_by_priority_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lower_priority_that_has_aged_is_served_during_a_flood_of_higher_ones() {
+    const FLOOD: usize = 10_000;
     let db = Db::with_lambda("work").await;
-    let done = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&done);
+    let (executed, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(FLOOD)));
+    let (count, note) = (Arc::clone(&executed), Arc::clone(&before));
     let lambda = Lambda::new("work", move |payload: Value, _: Context| {
-        if payload == "low" {
-            tell.store(true, Ordering::Relaxed);
+        match payload == "low" {
+            true => note.store(count.load(Ordering::Relaxed), Ordering::Relaxed),
+            false => drop(count.fetch_add(1, Ordering::Relaxed)),
         }
         async { Outcome::Success(None) }
     });
     let client = Client::with_config(db.config.clone()).await.unwrap();
-    let flood: Vec<_> = (0..1_000)
-        .map(|_| NewTask::new("work", &"flood").unwrap().priority(Priority::Critical))
-        .collect();
-    for _ in 0..3 {
-        client.schedule_many(&flood).await.unwrap();
-    }
-    let mut config = calm();
-    config.priority_ageing = Duration::from_millis(100);
+    let high = NewTask::new("work", &"flood").unwrap().priority(Priority::Critical);
+    client.schedule_many(&vec![high; FLOOD]).await.unwrap();
     let low = NewTask::new("work", &"low").unwrap().priority(Priority::Low);
-    let low = client.schedule(&low).await.unwrap().0;
+    client.schedule(&low).await.unwrap();
+    let mut config = calm();
+    config.priority_ageing = Duration::from_millis(10);
+    config.buffer_target = Duration::from_millis(10);
     let worker = Running::start(&db, config, vec![lambda.slots(1)]);
-    // The flood goes on until the low one was served: it never gets a turn for want of others.
-    let mut batches = 0;
-    while !done.load(Ordering::Relaxed) {
-        assert!(batches < 200, "it starved");
-        let left: i64 = db.queued().await;
-        if left < 2_000 {
-            client.schedule_many(&flood).await.unwrap();
-            batches += 1;
-        }
-        tokio::task::yield_now().await;
-    }
-    let waiting: i64 = db
-        .one("select count(*) from tuskline.task where status in ('enqueued', 'claimed') and priority = 'critical'")
-        .await;
-    assert!(waiting > 0, "the flood was still on");
-    db.until_status(low, "success").await;
+    db.until_count("success", FLOOD + 1).await;
+    assert_eq!(executed.load(Ordering::Relaxed), FLOOD);
+    assert!(before.load(Ordering::Relaxed) < FLOOD, "it had to wait for the whole flood");
     worker.stop().await;
 }

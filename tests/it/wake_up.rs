@@ -105,15 +105,14 @@ async fn a_row_held_uncommitted_while_the_worker_falls_asleep_is_found() {
     db.until_count("success", 2).await;
     db.until_asleep("work").await;
     worker.stop().await;
+    let asleep = "select count(*) = % from pg_locks where locktype = 'advisory'
+        and classid = 1953854315 and mode = 'ExclusiveLock'
+        and database = (select oid from pg_database where datname = current_database())";
+    db.until(&asleep.replace('%', "0")).await;
     // While nobody sleeps: the insert's lock keeps whoever comes from falling asleep.
     other.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     let second = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
-    db.until(
-        "select count(*) = 3 from pg_locks where locktype = 'advisory' and classid = 1953854315
-            and mode = 'ExclusiveLock'
-            and database = (select oid from pg_database where datname = current_database())",
-    )
-    .await;
+    db.until(&asleep.replace('%', "3")).await;
     other.batch_execute("commit").await.unwrap();
     db.until_count("success", 3).await;
     second.stop().await;

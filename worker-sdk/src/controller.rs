@@ -77,6 +77,7 @@ struct State {
     disowned_leases: HashSet<i64>,
     abandoned: Vec<Work>,
     draining: bool,
+    /// Claims since one that asked an aged queue first.
     claims: u64,
 }
 

@@ -21,7 +21,7 @@ pub use ear::Ear;
 pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};
 pub use process::Process;
 pub use record::{Execution, Record, assert_no_overlap, now_ns};
-pub use worker::{Gate, HEARTBEAT, Running, Stopped, calm, quick};
+pub use worker::{Gate, HEARTBEAT, Running, Stopped, calm, mortal, quick};
 
 /// Longest wait for anything in a test.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
-use tuskline_sdk::{Context, Lambda, Outcome, Worker, WorkerConfig};
+use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
 use super::record::Record;
-use super::worker::HEARTBEAT;
-use super::{DEADLINE, Db};
+use super::worker::{mortal, quick};
+use super::{DEADLINE, Db, within};
 
 const ORDER: &str = "TUSKLINE_TEST_WORKER";
 
@@ -31,7 +33,8 @@ struct Order {
     record: PathBuf,
     lambda: String,
     slots: usize,
-    drain_grace_ms: u64,
+    /// None: the process shall die soon when its heartbeats fail.
+    drain_grace_ms: Option<u64>,
 }
 
 /// A worker process with one lambda. Its bodies wait until [`Process::open`]; one whose payload is
@@ -45,13 +48,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a worker with so many slots.
+    /// Starts a worker with so many slots that shall die soon when its heartbeats fail.
     pub fn start(db: &Db, lambda: &str, slots: usize) -> Self {
-        Self::start_with(db, lambda, slots, DEADLINE)
+        Self::start_as(db, lambda, slots, None)
     }
 
-    /// The same with a limit for its drain.
-    pub fn start_with(db: &Db, lambda: &str, slots: usize, drain_grace: Duration) -> Self {
+    /// Starts a worker with the usual timings, but a limit for its drain.
+    pub fn draining_within(db: &Db, lambda: &str, slots: usize, drain_grace: Duration) -> Self {
+        Self::start_as(db, lambda, slots, Some(drain_grace))
+    }
+
+    fn start_as(db: &Db, lambda: &str, slots: usize, drain_grace: Option<Duration>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let record = Record::at(&dir.path().join("record"));
         let tokio_postgres::config::Host::Unix(host) = &db.config.get_hosts()[0] else {
@@ -65,7 +72,7 @@ impl Process {
             record: record.path().into(),
             lambda: lambda.into(),
             slots,
-            drain_grace_ms: u64::try_from(drain_grace.as_millis()).unwrap(),
+            drain_grace_ms: drain_grace.map(|grace| u64::try_from(grace.as_millis()).unwrap()),
         };
         let said = dir.path().join("stderr");
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -94,6 +101,19 @@ impl Process {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
+    }
+
+    /// Freezes it; every thread stands still when this returns, which takes a while on a busy
+    /// machine after the signal was sent.
+    pub async fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        within(async {
+            while waitpid(pid, WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+        .await;
     }
 
     /// Waits for its end.
@@ -156,9 +176,11 @@ async fn as_a_child_work() {
         // The test is gone.
         std::process::exit(3);
     });
-    let mut config = WorkerConfig::with_heartbeat(HEARTBEAT);
-    config.drain_grace = Duration::from_millis(order.drain_grace_ms);
-    config.cancel_grace = Duration::from_millis(300);
+    let mut config = mortal();
+    if let Some(grace_ms) = order.drain_grace_ms {
+        config = quick();
+        config.drain_grace = Duration::from_millis(grace_ms);
+    }
     let mut database = tokio_postgres::Config::new();
     database.host_path(&order.host).port(order.port).user(&order.user).dbname(&order.database);
     Worker::with_database(database)

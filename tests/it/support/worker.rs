@@ -15,14 +15,22 @@ use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker, WorkerConfig};
 use super::record::Record;
 use super::{Db, within};
 
-/// Heartbeat period of workers whose death the test waits for: self-termination after 2 s, lease
-/// 2.6 s, enough for a machine that is busy with other tests.
-pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Heartbeat period of workers whose death the test waits for: self-termination after 3.2 s, lease
+/// 4.2 s, enough for a machine that is busy with other tests.
+pub const HEARTBEAT: Duration = Duration::from_millis(800);
 
-/// Timings of a worker whose heartbeats matter to the test.
-pub fn quick() -> WorkerConfig {
+/// Timings of a worker that shall die soon when its heartbeats fail.
+pub fn mortal() -> WorkerConfig {
     let mut config = WorkerConfig::with_heartbeat(HEARTBEAT);
     config.cancel_grace = Duration::from_millis(300);
+    config
+}
+
+/// Timings of a worker that beats often.
+pub fn quick() -> WorkerConfig {
+    let mut config = calm();
+    config.heartbeat_period = Duration::from_millis(200);
+    config.heartbeat_timeout = Duration::from_secs(5);
     config
 }
 
@@ -217,8 +225,8 @@ impl Db {
         .await;
     }
 
-    /// Waits until every queue of this database has an owner of its sleep lock, which is how a
-    /// worker that serves all of them falls asleep.
+    /// Waits until somebody sleeps on every queue of a lambda: holds the locks that make whoever
+    /// inserts notify.
     pub async fn until_asleep(&self, lambda: &str) {
         self.until(&format!(
             "select count(*) = 4 from tuskline.queue q join pg_locks k

@@ -17,7 +17,9 @@ impl Controller {
         with_results: bool,
         now: Instant,
     ) {
-        let aged_first = state.claims % 4 == 3;
+        // Owed until it is done: another lane may have the aged queue in flight at this moment.
+        let aged_first = state.claims >= 3;
+        let mut aged_asked = false;
         for (index, lambda) in self.lambdas.iter().enumerate() {
             let load = &state.loads[index];
             let room = load.room(&self.config).min(self.config.max_batch);
@@ -35,10 +37,11 @@ impl Controller {
                 continue;
             }
             if aged_first {
-                let old = |queue: &usize| {
+                let fresh = |queue: &usize| {
                     now.duration_since(state.queues[*queue].served_at) < self.config.priority_ageing
                 };
-                queues.sort_by_key(old);
+                queues.sort_by_key(fresh);
+                aged_asked |= !fresh(&queues[0]);
             }
             order.groups.push((index, room));
             order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
@@ -54,7 +57,11 @@ impl Controller {
                 order.queues.push(queue);
             }
         }
-        state.claims += u64::from(!order.queues.is_empty());
+        if aged_asked {
+            state.claims = 0;
+        } else {
+            state.claims += u64::from(!order.queues.is_empty());
+        }
     }
 
     /// The claim of an order failed or was left out: as if it had never been asked.
