@@ -36,7 +36,7 @@ impl Controller {
             tokio::pin!(notified);
             notified.as_mut().enable();
             match self.decide(Instant::now()) {
-                Decision::Go(order) => return Some(*order),
+                Decision::Go(order) => return Some(order),
                 Decision::End => return None,
                 Decision::Wait(Some(at)) => {
                     tokio::select! {
