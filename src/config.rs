@@ -66,6 +66,9 @@ pub struct JanitorOptions {
     pub purge_batch: i32,
     /// Such transactions per round. 20, so that a flood does not keep the rest waiting.
     pub purge_rounds: u32,
+    /// Time between two looks for tasks that nothing points to any more. 10 min: it reads every
+    /// segment in use from end to end, and no verb leaves such a task behind.
+    pub audit_every: Duration,
     /// Longest wait for the readers of a segment to let go of it, per round. 60 s; the detach
     /// then stays pending and the next round goes on.
     pub detach_patience: Duration,
@@ -81,6 +84,7 @@ impl Default for JanitorOptions {
             segment_span: Duration::from_secs(24 * 60 * 60),
             purge_batch: 5_000,
             purge_rounds: 20,
+            audit_every: Duration::from_secs(600),
             detach_patience: Duration::from_secs(60),
             drop_patience: Duration::from_secs(1),
         }

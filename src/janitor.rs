@@ -1,7 +1,7 @@
 //! The janitor: keeps partitions of the task store ready ahead of need, and lets go of what is past
 //! its retention, whole segments at a time.
 //!
-//! Promises: no insert ever waits for a partition; what must outlive its segment does; an
+//! Promises: no insert ever waits for a partition; a task that nothing points to is found again; what must outlive its segment does; an
 //! interrupted retirement is finished by whoever comes next. Any number of janitors may run: one
 //! at a time retires segments.
 //! Must never: take a lock that makes scheduling or claiming wait behind somebody's long reader.
@@ -10,7 +10,7 @@ mod retirement;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tokio_postgres::{Config, Error};
@@ -40,11 +40,16 @@ async fn work(
     options: &JanitorOptions,
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, Error> {
+    let mut audit_at = Instant::now();
     loop {
         // A session per round: it holds the lock of retirement no longer than it works, and its
         // memory of many partitions goes with it.
         let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
         round(&session, options).await?;
+        if Instant::now() >= audit_at {
+            audit(&session).await?;
+            audit_at = Instant::now() + options.audit_every;
+        }
         drop(session);
         backoff.reset();
         sleep(jittered(options.every)).await;
@@ -77,6 +82,17 @@ async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error>
     }
     if purged > 0 {
         tracing::info!(rows = purged, "purge");
+    }
+    Ok(())
+}
+
+/// Looks for tasks that nothing points to any more. That there is one is a bug of somebody's.
+async fn audit(session: &Session) -> Result<(), Error> {
+    for no in retention::segments_in_use(session.client()).await? {
+        let found = retention::find_stalled(session.client(), no).await?;
+        if found > 0 {
+            tracing::warn!(segment = no, tasks = found, "find_stalled: put back");
+        }
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "wake", "route_rest", "route", "schedule", "schedule_many", "enqueue_due",
     "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
+    "find_stalled",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));

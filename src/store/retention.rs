@@ -118,6 +118,24 @@ pub async fn purge(client: &Client, limit: i32) -> Result<i64, Error> {
     Ok(row.get(0))
 }
 
+/// Segments that may hold tasks which are not terminal.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn segments_in_use(client: &Client) -> Result<Vec<SegmentNo>, Error> {
+    let rows = client.query_typed("select * from tuskline.segments_in_use()", &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Puts back the tasks of a segment that nothing points to any more; how many.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn find_stalled(client: &Client, no: SegmentNo) -> Result<i32, Error> {
+    let verb = "select untimed + unqueued + unleased from tuskline.find_stalled($1)";
+    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+}
+
 async fn of_segment(client: &Client, verb: &str, no: SegmentNo) -> Result<i64, Error> {
     Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
 }

@@ -33,6 +33,7 @@ mod retention;
 mod retries;
 mod scheduling;
 mod stale_results;
+mod stalled;
 mod store_consumers;
 mod support;
 mod views;

@@ -1,0 +1,44 @@
+-- find_stalled: the net under every other. A task whose next trigger passed long ago and that nothing
+-- points to any more (no queue row, no timer, no lease) is put back where it will be found. No verb
+-- leaves such a task behind; a caller that drops a lease too early would, and somebody's DELETE in
+-- the wrong table. Reads one segment from end to end: for the janitor, now and then. A claimed task
+-- is touched only when its lambda's attempt_timeout is over as well, so that no body can still run.
+create or replace function tuskline.find_stalled(
+  p_no bigint, p_grace interval default '10 minutes', out untimed integer, out unqueued integer, out unleased integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  v_ids bigint[];
+begin
+  untimed := 0; unqueued := 0; unleased := 0;
+  if to_regclass('tuskline.task_' || p_no) is null then return; end if;
+  execute format('insert into tuskline.timer (due, task_id) select t.next_trigger_at, t.id from tuskline.task_%s t'
+    ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at < $1'
+    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)'
+    ' on conflict do nothing', p_no) using v_now - p_grace;
+  get diagnostics untimed = row_count;
+  execute format('insert into tuskline.queued (queue_id, task_id) select q.queue_id, t.id from tuskline.task_%s t'
+    ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
+    ' where t.status = ''enqueued'' and t.next_trigger_at < $1'
+    ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', p_no) using v_now - p_grace;
+  get diagnostics unqueued = row_count;
+  execute format('select array(select t.id from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
+    ' where t.status in (''claimed'', ''processing'') and t.next_trigger_at < $1 and t.started_at + l.attempt_timeout < $1'
+    ' and not exists (select from tuskline.lease s where s.lease_id = t.fence) order by t.id for update of t skip locked)', p_no)
+    into v_ids using v_now - p_grace;
+  with u as (
+    update tuskline.task t set status = 'enqueued', attempt = t.attempt - 1, next_trigger_at = v_now + interval '10 minutes'
+     where t.id = any (v_ids) and t.status in ('claimed', 'processing') returning t.id, t.lambda, t.priority)
+  insert into tuskline.queued (queue_id, task_id)
+  select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority order by u.id;
+  get diagnostics unleased = row_count;
+  if unqueued + unleased > 0 then perform pg_notify('tuskline_queue', ''); end if;
+end $$;
+comment on function tuskline.find_stalled(bigint, interval) is
+  'Puts tasks of one segment that nothing points to any more back into a timer or their queue; says how many.';
+
+create or replace function tuskline.segments_in_use() returns setof bigint
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select segment_no from tuskline.segment where sealed_at is null order by segment_no
+$$;
+comment on function tuskline.segments_in_use() is 'Segments that may hold tasks which are not terminal.';

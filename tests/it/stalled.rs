@@ -1,0 +1,66 @@
+//! The net under every other: a task that nothing points to any more is found again.
+
+use std::time::Duration;
+
+use crate::support::Db;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn find(db: &Db) -> String {
+    db.lines("select * from tuskline.find_stalled(0)").await.remove(0)
+}
+
+#[tokio::test]
+async fn an_enqueued_task_without_a_queue_row_is_queued_again() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    db.run("delete from tuskline.queued").await;
+    assert_eq!(find(&db).await, "0 | 0 | 0", "its next trigger has not passed");
+    db.advance(MINUTE * 21).await;
+    assert_eq!(find(&db).await, "0 | 1 | 0");
+    assert_eq!(find(&db).await, "0 | 0 | 0", "once");
+    assert_eq!(db.hand("work").await.take().await.id, id);
+}
+
+#[tokio::test]
+async fn a_waiting_task_without_a_timer_gets_one() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("insert into tuskline.task (lambda, scheduled_at) values ('work', tuskline.clock() + interval '1 hour')").await;
+    db.run("delete from tuskline.timer").await;
+    db.advance(MINUTE * 69).await;
+    assert_eq!(find(&db).await, "0 | 0 | 0");
+    db.advance(MINUTE * 2).await;
+    assert_eq!(find(&db).await, "1 | 0 | 0");
+    db.run("select tuskline.enqueue_due()").await;
+    assert_eq!(db.queued().await, 1);
+}
+
+#[tokio::test]
+async fn a_claimed_task_without_a_lease_returns_when_no_body_can_still_run() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.alter_lambda('work', p_attempt_timeout => '1 hour')").await;
+    let id = db.schedule("work").await;
+    db.hand("work").await.take().await;
+    db.advance(MINUTE * 69).await;
+    db.run("delete from tuskline.lease").await;
+    assert_eq!(find(&db).await, "0 | 0 | 0", "its body may still run");
+    db.advance(MINUTE * 2).await;
+    assert_eq!(find(&db).await, "0 | 0 | 1");
+    let again = db.hand("work").await.take().await;
+    assert_eq!((again.id, db.one::<i16>("select attempt from tuskline.task").await), (id, 1));
+}
+
+#[tokio::test]
+async fn tasks_that_something_points_to_are_left_alone() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule_many("work", 2).await;
+    db.run("insert into tuskline.task (lambda, scheduled_at) values ('work', tuskline.clock() + interval '1 hour')").await;
+    db.hand("work").await.take().await;
+    db.advance(MINUTE * 600).await;
+    assert_eq!(find(&db).await, "0 | 0 | 0");
+    assert!(db.all::<i64>("select * from tuskline.segments_in_use()").await.contains(&0));
+}
