@@ -1,8 +1,8 @@
 //! `psql`: the DBA's door, on the database that the other commands use.
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Result;
 use clap::Args;
@@ -74,13 +74,19 @@ fn environment(config: &Config) -> Vec<(&'static str, String)> {
     known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
+/// Debian's is a wrapper that may find no client behind it.
+fn answers(psql: &Path) -> bool {
+    let asked = Command::new(psql).arg("--version").stdin(Stdio::null()).output();
+    asked.is_ok_and(|said| said.status.success())
+}
+
 /// `psql` of the path, else the one beside the embedded server's binaries.
 fn program() -> Result<PathBuf> {
     let on_path = std::env::var_os("PATH")
         .into_iter()
         .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
         .map(|dir| dir.join("psql"))
-        .find(|psql| psql.is_file());
+        .find(|psql| psql.is_file() && answers(psql));
     let beside_server = || Some(crate::embedded::Binaries::find().ok()?.dir.join("psql"));
     on_path.or_else(beside_server).filter(|psql| psql.is_file()).ok_or_else(|| {
         let hint = Some("install PostgreSQL's client programs".to_owned());
