@@ -16,9 +16,12 @@ pub struct DemoArgs {
     /// Directory whose files become tasks.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     path: PathBuf,
-    /// Most files.
-    #[arg(long, value_name = "FILES", default_value_t = 20_000)]
-    limit: usize,
+    /// Leave out files beyond so many; default: none.
+    #[arg(long, value_name = "FILES")]
+    limit: Option<usize>,
+    /// Leave out files larger than this; default: none.
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
 }
 
 /// Arguments of the hidden command that is one of the demo's workers.
@@ -36,7 +39,8 @@ pub struct DemoWorkerArgs {
 pub async fn run(global: &Global, args: DemoArgs, end: CancellationToken) -> Outcome {
     let options = demo::Options {
         path: args.path,
-        limit: args.limit,
+        limit: args.limit.unwrap_or(usize::MAX),
+        max_bytes: args.max_bytes.unwrap_or(u64::MAX),
         quiet: global.json,
         worker_args: vec!["demo-worker".to_owned()],
     };

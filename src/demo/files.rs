@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use walkdir::{DirEntry, WalkDir};
 
-/// Larger files are left out, in bytes: the demo is about tasks, not about disks.
-const FILE_MAX_BYTES: u64 = 16 << 20;
-
 /// The files found, and how many were left out.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -15,8 +12,9 @@ pub(super) struct Files {
     pub left_out: u64,
 }
 
-/// Regular files below `dir`, in a stable order, at most `limit`; version control's own are skipped.
-pub(super) fn find(dir: &Path, limit: usize) -> anyhow::Result<Files> {
+/// Regular files below `dir`, in a stable order, at most `limit` of at most `max_bytes` each; version
+/// control's own are skipped.
+pub(super) fn find(dir: &Path, limit: usize, max_bytes: u64) -> anyhow::Result<Files> {
     let found = dir.canonicalize().with_context(|| format!("cannot read {}", dir.display()))?;
     anyhow::ensure!(found.is_dir(), "{} is not a directory", dir.display());
     let mut files = Files { chosen: Vec::new(), left_out: 0 };
@@ -27,7 +25,7 @@ pub(super) fn find(dir: &Path, limit: usize) -> anyhow::Result<Files> {
         if !entry.file_type().is_file() {
             continue;
         }
-        let large = entry.metadata().is_ok_and(|data| data.len() > FILE_MAX_BYTES);
+        let large = entry.metadata().is_ok_and(|data| data.len() > max_bytes);
         // A task's payload is JSON text: a path that is no text cannot be named in one.
         if large || entry.path().to_str().is_none() || files.chosen.len() >= limit {
             files.left_out += 1;

@@ -29,6 +29,8 @@ pub struct Options {
     pub path: PathBuf,
     /// Most files.
     pub limit: usize,
+    /// Larger files are left out.
+    pub max_bytes: u64,
     /// No progress line.
     pub quiet: bool,
     /// Arguments with which this binary becomes a demo worker; url and record file are added.
@@ -41,7 +43,7 @@ pub struct Options {
 /// Whatever keeps it from running to its end. A run that lost something is a [`Report`], not an
 /// error.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> anyhow::Result<Report> {
-    let files = files::find(&options.path, options.limit)?;
+    let files = files::find(&options.path, options.limit, options.max_bytes)?;
     let mut cluster = start_cluster(options.quiet).await?;
     let stage = Stage::set(&cluster, options).await;
     let outcome = match stage {

@@ -213,8 +213,10 @@ fn what_is_left_out_is_counted() {
     let site = Site::new(3, 100);
     let large = File::create(site.files().join("large")).unwrap();
     large.set_len((16 << 20) + 1).unwrap();
-    let report = site.report();
+    let report = site.demo().arg("--json").arg("--max-bytes").arg("16777216").run().json();
     assert_eq!(report["left_out"], 1);
+    let report = site.demo().arg("--json").run().json();
+    assert_eq!((&report["scheduled"], &report["left_out"]), (&4.into(), &0.into()), "{report}");
     std::fs::create_dir(site.files().join(".git")).unwrap();
     std::fs::write(site.files().join(".git/config"), "").unwrap();
     let report = site.demo().arg("--json").arg("--limit").arg("2").run().json();
