@@ -152,6 +152,14 @@ async fn batches_that_overlap_in_opposite_orders_do_not_deadlock() {
     let hand = db.hand_with(&["work"], Duration::from_secs(600)).await;
     let (ids, fences) = ids_and_fences(&hand.claim(400).await);
     let sessions = join_all((0..6).map(|_| db.connect())).await;
+    // Somebody holds a row in the middle until all six are on their way: whoever came from the other
+    // end holds what the others need.
+    let blocker = db.connect().await;
+    let middle = ids[200];
+    blocker
+        .batch_execute(&format!("begin; select from tuskline.task where id = {middle} for update"))
+        .await
+        .unwrap();
     let calls = sessions.iter().enumerate().map(|(number, session)| {
         let (mut ids, mut fences) = (ids.clone(), fences.clone());
         if number % 2 == 1 {
@@ -164,6 +172,15 @@ async fn batches_that_overlap_in_opposite_orders_do_not_deadlock() {
             session.execute(&sql, &[&ids, &fences]).await.map_err(|error| refusal(&error))
         }
     });
-    let said: Result<Vec<_>, _> = within(join_all(calls)).await.into_iter().collect();
+    let let_go = async {
+        db.until(
+            "select count(*) = 6 from pg_stat_activity
+              where datname = current_database() and wait_event_type = 'Lock'",
+        )
+        .await;
+        blocker.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = within(async { tokio::join!(join_all(calls), let_go) }).await;
+    let said: Result<Vec<_>, _> = said.into_iter().collect();
     said.unwrap();
 }
