@@ -162,14 +162,22 @@ impl Stage {
         let began = Instant::now();
         let total = files.len() as u64;
         let mut progress = Progress::new(total, self.quiet);
-        let ids = schedule::all(&self.scheduler, files).await?;
+        // Beside the watching, or on a large directory the third would pass while nobody looks. A set,
+        // because it ends its tasks when it is dropped.
+        let (scheduler, paths) = (self.scheduler.clone(), files.to_vec());
+        let mut scheduling = tokio::task::JoinSet::new();
+        scheduling.spawn(async move { schedule::all(&scheduler, &paths).await });
+        let mut ids = Vec::new();
         let counts = loop {
+            if let Some(scheduled) = scheduling.try_join_next() {
+                ids = scheduled??;
+            }
             let counts = Counts::read(&self.client).await?;
             progress.show(&counts);
             if self.killed == 0 && counts.ended * 3 >= total {
                 self.kill_one(&progress)?;
             }
-            if counts.ended >= total {
+            if counts.ended >= total && !ids.is_empty() {
                 break counts;
             }
             anyhow::ensure!(began.elapsed() < RUN_LIMIT, "the tasks did not end in {RUN_LIMIT:?}");
