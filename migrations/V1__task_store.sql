@@ -24,7 +24,7 @@ create type tuskline.priority as enum ('critical', 'high', 'normal', 'low');
 comment on type tuskline.priority is 'Order among the tasks of one lambda, first label first.';
 
 create function tuskline.clock() returns timestamptz language sql volatile as 'select clock_timestamp()';
-comment on function tuskline.clock() is 'The only clock that decides due times, leases and expiry. Read once per verb.';
+comment on function tuskline.clock() is 'The only clock that decides what is due, and the one that every time in a table is of. Read once per verb.';
 
 create table tuskline.lambda (
   name              text primary key check (name ~ '^[a-z][a-z0-9_]{0,62}$'),
@@ -84,7 +84,7 @@ comment on column tuskline.queued.task_id is 'The task. A row whose task is not 
 
 create unlogged table tuskline.boot (booted_at timestamptz primary key);
 comment on table  tuskline.boot is 'One row. Empty after a crash or on a promoted standby: then the queues must be rebuilt before anything is claimed.';
-comment on column tuskline.boot.booted_at is 'When the queues were last known complete.';
+comment on column tuskline.boot.booted_at is 'When the queues were last known complete. Names this life of the server: what was seen in another counts for nothing.';
 
 create sequence tuskline.task_seq;
 comment on sequence tuskline.task_seq is 'Ids of tasks, by default and for tasks that are due at once.';
@@ -159,6 +159,8 @@ create table tuskline.executor (
   sdk_version  text not null,
   role         name not null default session_user,
   lease        interval not null,
+  beats        bigint not null default 0,
+  silent_ms    integer not null default 0,
   started_at   timestamptz not null,
   beat_at      timestamptz not null,
   expires_at   timestamptz not null,
@@ -173,25 +175,25 @@ comment on column tuskline.executor.pid is 'Its process id there.';
 comment on column tuskline.executor.lambdas is 'Lambdas it serves.';
 comment on column tuskline.executor.sdk_version is 'Version of the SDK it was built with.';
 comment on column tuskline.executor.role is 'Role it logged in with.';
-comment on column tuskline.executor.lease is 'How long it stays alive after each heartbeat.';
+comment on column tuskline.executor.lease is 'How long it must be silent before its tasks run elsewhere.';
+comment on column tuskline.executor.silent_ms is 'Since its last beat, at least; noted by store consumers, so that one that dies does not take what it saw along.';
+comment on column tuskline.executor.beats is 'Heartbeats so far. Whoever sees the same number for a whole lease on a clock of its own may end it.';
 comment on column tuskline.executor.started_at is 'When it registered.';
 comment on column tuskline.executor.beat_at is 'Its last heartbeat.';
-comment on column tuskline.executor.expires_at is 'When it counts as dead unless it beats again.';
+comment on column tuskline.executor.expires_at is 'Its last heartbeat plus its lease, by the database''s clock, which may step: for people, and for rescue() without arguments.';
 comment on column tuskline.executor.draining is 'True once it stops claiming.';
-comment on column tuskline.executor.ended_at is 'When it stopped, or was found expired.';
+comment on column tuskline.executor.ended_at is 'When it stopped, or was ended because it was silent. Nothing else takes its tasks away.';
 comment on column tuskline.executor.end_reason is 'stopped or expired.';
 
 create table tuskline.lease (
   executor_id bigint not null,
   lease_id    bigint not null,
   task_ids    bigint[] not null,
-  expires_at  timestamptz not null,
   primary key (executor_id, lease_id));
-comment on table  tuskline.lease is 'One row per claimed batch. When it and its executor have expired, rescue puts the tasks back.';
+comment on table  tuskline.lease is 'One row per claimed batch. When its executor has ended, rescue puts the tasks back.';
 comment on column tuskline.lease.executor_id is 'Who claimed.';
 comment on column tuskline.lease.lease_id is 'Number of the lease: the fence of its tasks.';
 comment on column tuskline.lease.task_ids is 'The tasks, in id order. Some may be finished already.';
-comment on column tuskline.lease.expires_at is 'No rescue before this time; after it the executor''s own expires_at decides.';
 
 create table tuskline.cancellation (
   task_id      bigint primary key,

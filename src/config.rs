@@ -10,13 +10,14 @@ pub struct StoreConsumerOptions {
     /// Timers moved per transaction. 1,000: a commit costs as much as 50–100 row transitions, and
     /// a batch holds its rows' locks for some 20 ms.
     pub batch: u32,
-    /// Expired leases looked at per transaction. 100: a lease may hold thousands of tasks.
+    /// Leases of ended executors looked at per transaction. 100: a lease may hold thousands of tasks.
     pub rescue_batch: u32,
-    /// Shortest time between two looks for expired leases. 250 ms: they end by the second, and laps
+    /// Shortest time between two looks at the executors. 250 ms: leases end by the second, and laps
     /// follow each other by milliseconds when timers are dense.
     pub rescue_every: Duration,
     /// Longest nap, which is the safety poll. 1 s: without any notification every timer that was
-    /// inserted during a nap is found within it, well inside the 5 s of the paper.
+    /// inserted during a nap is found within it, well inside the 5 s of the paper. A heartbeat is
+    /// seen as late as that, and a dead executor's tasks return so much later than its lease.
     pub longest_nap: Duration,
     /// Longest nap when no notification can arrive, behind a transaction pooler. 200 ms.
     pub longest_deaf_nap: Duration,

@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Fit;
 
 use crate::migrate::FUNCTION_SET;
 use crate::session::{Deadlines, Session, Told};
@@ -88,8 +89,11 @@ impl Health {
 pub fn not_ready(readiness: Readiness) -> Option<String> {
     match readiness.function_set {
         None => Some("the functions are not installed: run `tuskline migrate`".to_owned()),
-        Some(set) if set < FUNCTION_SET => Some(format!(
+        Some(set) if Fit::of(set) == Fit::TooOld => Some(format!(
             "schema is older than this binary (function set {set}, wanted {FUNCTION_SET}): run `tuskline migrate`"
+        )),
+        Some(set) if Fit::of(set) == Fit::TooNew => Some(format!(
+            "schema is of a later major version than this binary (function set {set}, ours {FUNCTION_SET})"
         )),
         Some(_) if readiness.read_only => Some("this server is a standby or read-only".to_owned()),
         Some(_) if !readiness.queues_rebuilt => Some("the queues are not rebuilt yet".to_owned()),

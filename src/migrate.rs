@@ -18,8 +18,8 @@ use tokio_postgres::{Client, Config, Transaction};
 use crate::session::{Deadlines, Session};
 
 /// Number of the function set in this binary. Grows with every change of meaning and with every
-/// new `V*.sql`.
-pub const FUNCTION_SET: i32 = 1;
+/// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::Fit`]).
+pub use tuskline_sdk::FUNCTION_SET;
 
 /// Oldest PostgreSQL that will do, as in `server_version_num`.
 pub const OLDEST_SERVER: i32 = 140_000;
@@ -41,7 +41,8 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "version", "add_segments", "define_lambda", "alter_lambda",
     "wake", "route_rest", "route", "schedule", "schedule_many", "enqueue_due",
-    "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results", "exchange",
+    "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results",
+    "assert_current", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
     "find_stalled",
 ];

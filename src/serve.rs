@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Fit;
 
 use crate::config::{JanitorOptions, StoreConsumerOptions};
 use crate::migrate::FUNCTION_SET;
@@ -71,6 +72,16 @@ pub enum Error {
     /// Its schema will not do.
     #[error("schema is absent or older than this binary ({0}): run `tuskline migrate`")]
     Schema(String),
+    /// Its schema means other things than we do.
+    #[error(
+        "schema is of a later major version than this binary: it has function set {found}, this binary {ours}: bring the binary up to date"
+    )]
+    SchemaNewer {
+        /// What the database has.
+        found: i32,
+        /// [`FUNCTION_SET`].
+        ours: i32,
+    },
     /// Every role of ours writes.
     #[error("this server is a standby or read-only: connect to the primary")]
     ReadOnly,
@@ -148,15 +159,9 @@ async fn check(config: &Config) -> Result<(), Error> {
     };
     match looked.await {
         Ok(Readiness { read_only: true, .. }) => Err(Error::ReadOnly),
-        Ok(Readiness { function_set: Some(set), .. }) if set >= FUNCTION_SET => {
-            if set > FUNCTION_SET {
-                tracing::warn!(set, ours = FUNCTION_SET, "schema is newer than this binary");
-            }
-            Ok(())
-        }
-        Ok(Readiness { function_set, .. }) => {
-            let found = function_set.map_or("none".to_owned(), |set| set.to_string());
-            Err(Error::Schema(format!("function set {found}, wanted {FUNCTION_SET}")))
+        Ok(Readiness { function_set: Some(set), .. }) => fits(set),
+        Ok(Readiness { function_set: None, .. }) => {
+            Err(Error::Schema(format!("function set none, wanted {FUNCTION_SET}")))
         }
         Err(error) if is_absent_schema(&error) => Err(Error::Schema("none".to_owned())),
         Err(error) if is_passing(&error) => {
@@ -164,6 +169,18 @@ async fn check(config: &Config) -> Result<(), Error> {
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+fn fits(set: i32) -> Result<(), Error> {
+    match Fit::of(set) {
+        Fit::Same => Ok(()),
+        Fit::Later => {
+            tracing::warn!(set, ours = FUNCTION_SET, "schema is newer than this binary");
+            Ok(())
+        }
+        Fit::TooOld => Err(Error::Schema(format!("function set {set}, wanted {FUNCTION_SET}"))),
+        Fit::TooNew => Err(Error::SchemaNewer { found: set, ours: FUNCTION_SET }),
     }
 }
 

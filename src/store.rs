@@ -5,6 +5,7 @@
 //!
 //! Statements are sent unnamed, in one round trip, so that they survive a pooler and a migration.
 
+mod rescue;
 pub mod retention;
 
 use std::time::Duration;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio_postgres::types::{Timestamp, Type};
 use tokio_postgres::{Client, Error};
+
+pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
 
 /// What one `enqueue_due` did and saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub async fn enqueue_due(
     mark: Option<DateTime<Utc>>,
     limit: u32,
 ) -> Result<Enqueued, Error> {
+    #[cfg(mutants)]
+    twin::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
             "select moved, looked_until, next_due_ms, snapshot_xmin, snapshot_xmax \
@@ -56,32 +61,6 @@ pub async fn enqueue_due(
         snapshot_xmin: row.get(3),
         snapshot_xmax: row.get(4),
     })
-}
-
-/// What one `rescue` did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rescued {
-    /// Expired leases looked at.
-    pub leases: u32,
-    /// Tasks back in their queues.
-    pub tasks: u32,
-    /// Tasks that are dead, having been part of too many crashes.
-    pub buried: u32,
-}
-
-/// Puts back the tasks of up to `limit` leases that expired together with their executor.
-///
-/// # Errors
-/// The connection's or the server's.
-pub async fn rescue(client: &Client, limit: u32) -> Result<Rescued, Error> {
-    let row = client
-        .query_typed_one(
-            "select leases, rescued, buried from tuskline.rescue($1)",
-            &[(&limit.cast_signed(), Type::INT4)],
-        )
-        .await?;
-    let count = |at: usize| row.get::<_, i32>(at).unsigned_abs();
-    Ok(Rescued { leases: count(0), tasks: count(1), buried: count(2) })
 }
 
 /// Fills the queues from the task store if they were lost; the number of tasks, or none if they
@@ -154,4 +133,20 @@ pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
         )
         .await?;
     Ok(Readiness { function_set: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
+}
+
+/// A broken twin, in no ordinary build: a store consumer that judges by its own clock what is due. The
+/// test that wants it has an `enqueue_due` which believes the session's word.
+#[cfg(mutants)]
+mod twin {
+    use super::{Client, Error, Type, Utc};
+
+    pub(super) async fn tell_own_clock(client: &Client) -> Result<(), Error> {
+        if std::env::var("TUSKLINE_TWIN").as_deref() != Ok("own_clock_for_due") {
+            return Ok(());
+        }
+        let now = Utc::now().to_rfc3339();
+        let sql = "select set_config('fault.now', $1, false)";
+        client.query_typed(sql, &[(&now, Type::TEXT)]).await.map(drop)
+    }
 }

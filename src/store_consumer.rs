@@ -2,11 +2,13 @@
 //! into the right queue.
 //!
 //! Promises: a due task is in its queue within milliseconds of its time, and within the safety
-//! poll if every notification is lost; tasks of dead executors return; queues lost in a crash or
-//! failover are rebuilt. Any number of store consumers share the work, none leads.
-//! Must never: run a task, or decide by this machine's clock what is due.
+//! poll if every notification is lost; tasks of a dead executor return within its lease and two safety
+//! polls; queues lost in a crash or failover are rebuilt. Any number of store consumers share the
+//! work, none leads.
+//! Must never: run a task, decide by this machine's clock what is due, or by a wall clock who is dead.
 
 mod mark;
+mod silence;
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use crate::config::StoreConsumerOptions;
 use crate::session::{Deadlines, Session, Told};
 use crate::store::{self, Doze, TIMER_CHANNEL};
 use mark::TimerMark;
+use silence::Silence;
 
 const ROLE: &str = "store-consumer";
 
@@ -36,9 +39,10 @@ enum Lost {
 
 /// Consumes until `shutdown`, through every loss of the database.
 pub async fn run(config: Config, options: StoreConsumerOptions, shutdown: CancellationToken) {
-    let mut backoff = Backoff::default();
+    let (mut backoff, mut silence) = (Backoff::default(), Silence::default());
     while !shutdown.is_cancelled() {
-        let end = shutdown.run_until_cancelled(consume(&config, &options, &mut backoff)).await;
+        let consumed = consume(&config, &options, &mut silence, &mut backoff);
+        let end = shutdown.run_until_cancelled(consumed).await;
         let Some(Err(lost)) = end else { break };
         if backoff.is_first() {
             tracing::warn!(error = %Told(&lost), "store consumer lost the database, connecting again");
@@ -51,9 +55,10 @@ pub async fn run(config: Config, options: StoreConsumerOptions, shutdown: Cancel
 async fn consume(
     config: &Config,
     options: &StoreConsumerOptions,
+    silence: &mut Silence,
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, Lost> {
-    let mut consumer = StoreConsumer::connect(config, options).await?;
+    let mut consumer = StoreConsumer::connect(config, options, silence).await?;
     backoff.reset();
     loop {
         let nap = timeout(options.lap_deadline, consumer.lap())
@@ -70,6 +75,8 @@ struct StoreConsumer<'o> {
     bell: Session,
     hears: bool,
     mark: TimerMark,
+    /// Outlives the sessions: what was seen stays true as long as the server lives.
+    silence: &'o mut Silence,
     check_rebuilt_at: Instant,
     rescue_at: Instant,
 }
@@ -84,7 +91,11 @@ enum Nap {
 }
 
 impl<'o> StoreConsumer<'o> {
-    async fn connect(config: &Config, options: &'o StoreConsumerOptions) -> Result<Self, Lost> {
+    async fn connect(
+        config: &Config,
+        options: &'o StoreConsumerOptions,
+        silence: &'o mut Silence,
+    ) -> Result<Self, Lost> {
         rebuild_queues_patiently(config).await?;
         let verbs = Session::open(config, ROLE, Deadlines::USUAL).await?;
         let bell = Session::listening(config, "store-consumer bell", TIMER_CHANNEL).await?;
@@ -96,7 +107,7 @@ impl<'o> StoreConsumer<'o> {
         let mark = TimerMark::new(options.sweep_every, options.mark_margin);
         let rescue_at = Instant::now();
         let check_rebuilt_at = rescue_at + options.rebuild_check_every;
-        Ok(Self { options, verbs, bell, hears, mark, check_rebuilt_at, rescue_at })
+        Ok(Self { options, verbs, bell, hears, mark, silence, check_rebuilt_at, rescue_at })
     }
 
     /// One look at everything that may be due; says how long to sleep.
@@ -126,6 +137,8 @@ impl<'o> StoreConsumer<'o> {
             if call.moved < self.options.batch {
                 return Ok(self.nap_until(call.next_due));
             }
+            // A backlog of millions takes minutes, which the dead need not wait for.
+            self.rescue().await?;
             from = self.mark.proceed();
         }
     }
@@ -136,7 +149,14 @@ impl<'o> StoreConsumer<'o> {
         }
         self.rescue_at = Instant::now() + self.options.rescue_every;
         loop {
-            let call = store::rescue(self.verbs.client(), self.options.rescue_batch).await?;
+            let silent = self.silence.due(Instant::now());
+            let call =
+                store::rescue(self.verbs.client(), self.options.rescue_batch, &silent).await?;
+            self.silence.learn(&call, Instant::now());
+            let (silent, silent_ms) = self.silence.worth_noting(Instant::now());
+            if !silent_ms.is_empty() {
+                store::note_silence(self.verbs.client(), &silent, &silent_ms).await?;
+            }
             if call.tasks + call.buried > 0 {
                 tracing::info!(rescued = call.tasks, dead = call.buried, "rescue");
             }
@@ -159,6 +179,7 @@ impl<'o> StoreConsumer<'o> {
 
     async fn sleep(&self, nap: Nap) -> Result<(), Lost> {
         let (Nap::Deep(length) | Nap::Held(length)) = nap;
+        let length = length.min(self.until_rescue());
         // Whether it was the time or a notification, the next lap looks at everything.
         let _ = timeout(length, self.bell.notified()).await;
         if matches!(nap, Nap::Held(_)) {
@@ -168,6 +189,13 @@ impl<'o> StoreConsumer<'o> {
                 .map_err(|_| Lost::Silent(deadline))??;
         }
         Ok(())
+    }
+
+    /// A silence that comes due does not wait for the safety poll. One that could not be ended, as
+    /// somebody's transaction holds its executor, is tried again at the pace of `rescue`.
+    fn until_rescue(&self) -> Duration {
+        let due = self.silence.next_look().map(|due| due.max(self.rescue_at));
+        due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
     /// Zero would mean a due timer was left: somebody's transaction holds its task.

@@ -25,7 +25,7 @@ declare
   p         record;
 begin
   select v_now + e.lease into v_expires from tuskline.executor e
-   where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
+   where e.executor_id = p_executor and e.ended_at is null;
   alive := found;
   if not alive then return; end if;
   if not exists (select from tuskline.boot) then
@@ -60,8 +60,7 @@ begin
   task_id := p.task_id; queue_index := p.queue_index; attempt := p.attempt; crashes := p.crashes;
   waited_ms := p.waited_ms; collection := p.collection; payload := p.payload;
   if task_id is null then return; end if;
-  insert into tuskline.lease (executor_id, lease_id, task_ids, expires_at)
-  values (p_executor, claim.lease_id, claim.task_id, v_expires);
+  insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, claim.lease_id, claim.task_id);
 end $$;
 comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[]) is
-  'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has expired.';
+  'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';

@@ -2,13 +2,15 @@
 -- points to any more (no queue row, no timer, no lease) is put back where it will be found. No verb
 -- leaves such a task behind; a caller that drops a lease too early would, and somebody's DELETE in
 -- the wrong table. Reads one segment from end to end: for the janitor, now and then. A claimed task
--- is touched only when its lambda's attempt_timeout is over as well, so that no body can still run.
+-- is touched only when its lambda's attempt_timeout is over as well, so that no body can still run; it is
+-- given back as `release` does, cancelled if somebody asked for that.
 create or replace function tuskline.find_stalled(
   p_no bigint, p_grace interval default '10 minutes', out untimed integer, out unqueued integer, out unleased integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now timestamptz := tuskline.clock();
-  v_ids bigint[];
+  v_now    timestamptz := tuskline.clock();
+  v_ids    bigint[];
+  v_fences bigint[];
 begin
   untimed := 0; unqueued := 0; unleased := 0;
   if to_regclass('tuskline.task_' || p_no) is null then return; end if;
@@ -22,16 +24,12 @@ begin
     ' where t.status = ''enqueued'' and t.next_trigger_at < $1'
     ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', p_no) using v_now - p_grace;
   get diagnostics unqueued = row_count;
-  execute format('select array(select t.id from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
+  execute format('select array_agg(s.id), array_agg(s.fence) from ('
+    'select t.id, t.fence from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
     ' where t.status in (''claimed'', ''processing'') and t.next_trigger_at < $1 and t.started_at + l.attempt_timeout < $1'
-    ' and not exists (select from tuskline.lease s where s.lease_id = t.fence) order by t.id for update of t skip locked)', p_no)
-    into v_ids using v_now - p_grace;
-  with u as (
-    update tuskline.task t set status = 'enqueued', attempt = t.attempt - 1, next_trigger_at = v_now + interval '10 minutes'
-     where t.id = any (v_ids) and t.status in ('claimed', 'processing') returning t.id, t.lambda, t.priority)
-  insert into tuskline.queued (queue_id, task_id)
-  select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority order by u.id;
-  get diagnostics unleased = row_count;
+    ' and not exists (select from tuskline.lease s where s.lease_id = t.fence) order by t.id for update of t skip locked) s', p_no)
+    into v_ids, v_fences using v_now - p_grace;
+  unleased := cardinality((tuskline.release(null, v_ids, v_fences)).released);
   if unqueued + unleased > 0 then perform pg_notify('tuskline_queue', ''); end if;
 end $$;
 comment on function tuskline.find_stalled(bigint, interval) is

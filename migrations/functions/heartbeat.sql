@@ -1,6 +1,8 @@
 -- heartbeat: one guarded UPDATE per process, not per task. False: you are dead, stop every executor.
--- An expired executor never comes back, even if nobody has rescued its tasks yet. Names the leases it
--- holds, so that a worker finds a claim whose answer it never got and gives it back.
+-- Only ended_at decides: an executor that has been silent, and that nobody has ended, still holds its
+-- tasks alone; whoever ends it updates this very row, and finds the beat counted. An ended one never
+-- comes back. Names the leases it holds, so that a worker finds a claim whose answer it never got and
+-- gives it back.
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false,
   out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[])
@@ -9,8 +11,8 @@ declare
   v_now timestamptz := tuskline.clock();
 begin
   update tuskline.executor e
-     set beat_at = v_now, expires_at = v_now + e.lease, draining = e.draining or p_draining
-   where e.executor_id = p_executor and e.expires_at > v_now and e.ended_at is null;
+     set beats = e.beats + 1, silent_ms = 0, beat_at = v_now, expires_at = v_now + e.lease, draining = e.draining or p_draining
+   where e.executor_id = p_executor and e.ended_at is null;
   alive := found;
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
@@ -19,4 +21,4 @@ begin
   end if;
 end $$;
 comment on function tuskline.heartbeat(bigint, boolean) is
-  'Keeps a worker alive for another lease and names its leases and the tasks it shall stop. False: it has expired and must end.';
+  'Keeps a worker alive for another lease and names its leases and the tasks it shall stop. False: it was ended, and must end.';

@@ -35,7 +35,7 @@ begin
        set status = 'claimed', fence = p_fence, attempt = t.attempt + 1, started_at = p_now, next_trigger_at = p_expires
      where t.id = any (v_ids) and t.status = 'enqueued' and t.id between v_ids[1] and v_ids[cardinality(v_ids)]
     returning t.id, v_index[width_bucket(t.id, v_ids)] as index, t.attempt, t.crashes, t.collection, t.payload,
-              (1000 * extract(epoch from p_now - coalesce(t.scheduled_at, t.created_at)))::integer as waited_ms)
+              least(greatest(1000 * extract(epoch from p_now - coalesce(t.scheduled_at, t.created_at)), 0), 2147483647)::integer as waited_ms)
   select array_agg(u.id), array_agg(u.index), array_agg(u.attempt), array_agg(u.crashes),
          array_agg(u.waited_ms), array_agg(u.collection), array_agg(u.payload)
     into task_id, queue_index, attempt, crashes, waited_ms, collection, payload from u;

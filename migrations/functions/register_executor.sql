@@ -22,9 +22,9 @@ begin
   return v_id;
 end $$;
 comment on function tuskline.register_executor(text, integer, text[], text, interval) is
-  'Registers a worker process and returns its number. It is alive for p_lease after each heartbeat.';
+  'Registers a worker process and returns its number. It must be silent for p_lease before its tasks run elsewhere.';
 
--- end_executor: an orderly end. What it still holds may be rescued at once.
+-- end_executor: an orderly end. What it still holds is rescued at once.
 create or replace function tuskline.end_executor(p_executor bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -32,7 +32,6 @@ declare
 begin
   update tuskline.executor set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
    where executor_id = p_executor and ended_at is null;
-  update tuskline.lease set expires_at = least(expires_at, v_now) where executor_id = p_executor;
 end $$;
 comment on function tuskline.end_executor(bigint) is 'Ends a worker process in order; whatever it still holds is rescued at once.';
 

@@ -1,26 +1,53 @@
--- rescue: the store consumer's second verb. A lease that has expired together with its executor gives
--- its tasks back: enqueued again, guarded by the fence, one crash counted; the third crash in a row
+-- rescue: the store consumer's second verb. Ends the executors that are dead and gives back the tasks of
+-- every ended one: enqueued again, guarded by the fence, one crash counted; the third crash in a row
 -- is death. Everything is picked SKIP LOCKED: a hostile transaction delays its own row only.
 -- A task known to be a suspect (crashes > 0) is charged only if its body had started.
+--
+-- Who is dead? Not whom the database's clock says: when that steps forward every live worker looks
+-- expired, and its tasks would run twice at a time; when it steps back nobody does. The caller says whom
+-- it has seen silent (the same number of beats) for a whole lease on its own monotonic clock, in which
+-- life of the server (after a failover beats may be lost). We end those whose last beat is still that
+-- one. A heartbeat updates the same row: it is either counted here, or told that it came too late.
+-- In return it learns who has not ended. Without p_silent the clock judges after all, for people.
+--
+-- An ended executor's leases end with it, also one that a claim under way commits later: its process
+-- ended itself before, at T < L after it sent its last acknowledged beat.
 -- The settings pin the plan: a hash join would read every segment of the task store.
 create or replace function tuskline.rescue(
-  p_limit integer default 100, out leases integer, out rescued integer, out buried integer)
+  p_limit integer default 100,
+  p_silent bigint[] default null, p_beats bigint[] default null, p_booted_at timestamptz default null,
+  out leases integer, out rescued integer, out buried integer,
+  out booted_at timestamptz, out executors bigint[], out beats bigint[], out lease_ms bigint[], out silent_ms bigint[])
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
+  v_dead   bigint[];
   v_held   bigint[];
   v_lease  bigint[];
   v_tasks  bigint[];
   v_fences bigint[];
 begin
-  update tuskline.executor set ended_at = v_now, end_reason = 'expired'
-   where executor_id = any (array(select executor_id from tuskline.executor
-     where ended_at is null and expires_at <= v_now order by executor_id for update skip locked));
+  if p_silent is null then
+    v_dead := array(select e.executor_id from tuskline.executor e
+      where e.ended_at is null and e.expires_at <= v_now order by e.executor_id for update skip locked);
+  else
+    booted_at := (select b.booted_at from tuskline.boot b);
+    v_dead := array(select e.executor_id
+      from unnest(p_silent, p_beats) as s (executor_id, beats) join tuskline.executor e on e.executor_id = s.executor_id
+      where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats
+      order by e.executor_id for update of e skip locked);
+  end if;
+  update tuskline.executor e set ended_at = v_now, end_reason = 'expired' where e.executor_id = any (v_dead);
+  if p_silent is not null then
+    select array_agg(e.executor_id), array_agg(e.beats), array_agg(ceil(1000 * extract(epoch from e.lease))::bigint),
+           array_agg(e.silent_ms::bigint)
+      into executors, beats, lease_ms, silent_ms from tuskline.executor e where e.ended_at is null;
+  end if;
   v_lease := array(
     select l.lease_id from tuskline.executor e join tuskline.lease l using (executor_id)
-     where e.ended_at is not null and l.expires_at <= v_now
+     where e.ended_at is not null
      order by l.executor_id, l.lease_id limit p_limit for update of l skip locked);
   leases := cardinality(v_lease); rescued := 0; buried := 0;
   if leases = 0 then return; end if;
@@ -35,8 +62,26 @@ begin
    where l.lease_id = any (v_lease) and not exists (
      select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
 end $$;
-comment on function tuskline.rescue(integer) is
-  'Puts back the tasks of expired leases whose executor has expired; says how many leases, rescued and dead tasks.';
+comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz) is
+  'Ends dead workers and puts back the tasks of ended ones; says how many leases, rescued and dead tasks. Dead: who is in p_silent and has beaten no more. Without p_silent the database''s clock judges: wrong, and two executions at a time, when that has stepped forward.';
+
+-- note_silence: what a store consumer has seen so far, for those who come after it: else the dead
+-- would have to be watched for a whole lease anew by each of a row of short-lived store consumers. The
+-- spans of two watchers add up, because the second begins where the first has written. Guarded like
+-- rescue: the beats are still those that were seen, in the same life of the server.
+create or replace function tuskline.note_silence(
+  p_silent bigint[], p_beats bigint[], p_silent_ms bigint[], p_booted_at timestamptz)
+returns void language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  update tuskline.executor e set silent_ms = greatest(e.silent_ms, least(s.silent_ms, 2147483647))
+    from (select x.executor_id, u.silent_ms
+            from unnest(p_silent, p_beats, p_silent_ms) as u (executor_id, beats, silent_ms)
+                 join tuskline.executor x on x.executor_id = u.executor_id
+           where x.ended_at is null and x.beats = u.beats and exists (select from tuskline.boot b where b.booted_at = p_booted_at)
+           order by x.executor_id for update of x skip locked) s
+   where e.executor_id = s.executor_id
+$$;
+comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestamptz) is
+  'Notes for how long executors have been silent at least, unless they have beaten since.';
 
 create or replace function tuskline.take_back(p_ids bigint[], p_now timestamptz)
 returns table (id bigint, status tuskline.status) language plpgsql as $$

@@ -3,7 +3,8 @@
 -- value. Sending the same result twice is harmless. p_tasks and p_fences: plain successes. p_notes:
 -- everything that has something to say: a JSON array of {task, fence, status, error_class, message,
 -- after_ms, output} with status success, retriable_failure, fatal_failure or cancelled.
--- p_done_leases: leases of which every task is settled by this.
+-- p_done_leases: leases of which every task is settled by this. It waits for rows that others have
+-- locked, as long as the caller's lock_timeout allows; exchange steps around them.
 create or replace function tuskline.set_results(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json default null, p_done_leases bigint[] default null)
 returns bigint[] language plpgsql security definer

@@ -49,6 +49,7 @@ begin
     select u.id, v_output[at], p_now from u where u.status = 'success' and v_output[at] is not null
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select array_agg(u.id), (select min(due) from w) into v_done, v_due from u;
+  perform tuskline.heed_requests(v_done, p_now);
   perform tuskline.wake_timer(v_due, p_now);
   if cardinality(v_done) = cardinality(v_ids) then return '{}'; end if;
   -- Refused: what did not change now and does not already say what this result says.
@@ -57,6 +58,26 @@ begin
       where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead')));
 end $$;
 comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
+
+-- heed_requests: whoever asks a task to stop holds its row's lock until it commits. A verb that waited
+-- for that lock in one statement has read the requests as they were before; it looks once more, now
+-- that it holds the row itself: a request is visible here or comes too late. What would run again is
+-- cancelled after all. For tasks that the caller's transaction has just changed.
+create or replace function tuskline.heed_requests(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if not exists (select from tuskline.cancellation) then return; end if;
+  with s as (
+    select t.id, t.fence, t.next_trigger_at from tuskline.cancellation c join tuskline.task t on t.id = c.task_id and t.fence = c.fence
+     where c.task_id = any (p_ids) and t.status = 'retriable_failure'
+  ), u as (
+    update tuskline.task t set status = 'cancelled', finished_at = p_now, next_trigger_at = null from s where t.id = s.id
+  ), m as (delete from tuskline.timer m using s where m.due = s.next_trigger_at and m.task_id = s.id
+  ), f as (delete from tuskline.task_failure f using s where f.task_id = s.id and f.fence = s.fence)
+  delete from tuskline.cancellation c where c.task_id = any (p_ids);
+end $$;
+comment on function tuskline.heed_requests(bigint[], timestamptz) is
+  'Cancels tasks that were just left to a retry, if a request to stop them came in between.';
 
 -- storable: a NUL or half a surrogate pair in one error text would make the server refuse the whole
 -- batch, again and again. JSON has them as escapes only; an even number of backslashes may precede.

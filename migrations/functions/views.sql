@@ -15,7 +15,7 @@ select q.queue_id, q.lambda, q.priority, coalesce(d.depth, 0) as depth, 'queue_'
          where e.ended_at is null and e.expires_at > tuskline.clock() and not e.draining and q.lambda = any (e.lambdas)) as live_workers
   from tuskline.queue q
        left join (select queue_id, count(*) as depth from tuskline.queued group by queue_id) d using (queue_id);
-comment on view tuskline.queues is 'Every queue: tasks in it now (counted), live workers that serve it, and its leaf table.';
+comment on view tuskline.queues is 'Every queue: tasks in it now (counted), live workers that serve it (not ended, silent or draining), and its leaf table.';
 
 create or replace view tuskline.lambdas as
 select l.name, l.owner, l.max_attempts, l.attempt_timeout, l.retry_base, l.retry_cap, l.max_crashes, l.direct,
@@ -27,12 +27,12 @@ comment on view tuskline.lambdas is 'Every lambda with its settings, ready tasks
 
 create or replace view tuskline.executors as
 select e.executor_id, e.host, e.pid, e.lambdas, e.sdk_version, e.role,
-       case when e.end_reason is not null then e.end_reason when e.expires_at <= tuskline.clock() then 'expired'
+       case when e.end_reason is not null then e.end_reason when e.expires_at <= tuskline.clock() then 'silent'
             when e.draining then 'draining' else 'alive' end as state,
        e.started_at, e.beat_at, e.expires_at, e.ended_at,
        (select count(*) from tuskline.lease l where l.executor_id = e.executor_id) as leases
   from tuskline.executor e;
-comment on view tuskline.executors is 'Worker processes: alive, draining, stopped or expired, and how many leases they hold.';
+comment on view tuskline.executors is 'Worker processes: alive, draining, silent (no heartbeat for a lease, by the database''s clock), stopped or expired (ended after a silence), and how many leases they hold.';
 
 create or replace view tuskline.waiting as
 select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskline.clock() as due_in,

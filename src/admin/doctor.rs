@@ -7,6 +7,7 @@ mod connection;
 mod horizon;
 mod schema;
 mod settings;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -175,7 +175,7 @@ impl Stage {
             let counts = Counts::read(&self.client).await?;
             progress.show(&counts);
             if self.killed == 0 && counts.ended * 3 >= total {
-                self.kill_one(&progress)?;
+                self.kill_one(&progress, &counts)?;
             }
             if counts.ended >= total && !ids.is_empty() {
                 break counts;
@@ -192,12 +192,13 @@ impl Stage {
     }
 
     /// SIGKILL, no warning, in the middle of its tasks.
-    fn kill_one(&mut self, progress: &Progress) -> anyhow::Result<()> {
+    fn kill_one(&mut self, progress: &Progress, counts: &Counts) -> anyhow::Result<()> {
         let mut worker = self.workers.remove(0);
         worker.child.kill()?;
         worker.child.wait()?;
         self.killed += 1;
-        progress.say(&format!("killed worker {} (SIGKILL)", worker.child.id()));
+        let ended = counts.ended;
+        progress.say(&format!("killed worker {} (SIGKILL), {ended} tasks done", worker.child.id()));
         self.gone.push((worker.record, monotonic_ns()));
         Ok(())
     }

@@ -15,9 +15,12 @@ use super::data_dir::DataDir;
 
 /// A user and group of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Account {
+pub struct Account {
+    /// The number of the user.
     pub uid: u32,
+    /// The number of the group.
     pub gid: u32,
+    /// The name of the user.
     pub name: String,
     /// Whether a child must change to it because we are root.
     pub switch: bool,
@@ -25,7 +28,7 @@ pub(super) struct Account {
 
 impl Account {
     /// The account for the cluster in `data_dir`, seen from the user `caller`.
-    pub fn choose(data_dir: &DataDir, caller: u32) -> Result<Self, Error> {
+    pub(super) fn choose(data_dir: &DataDir, caller: u32) -> Result<Self, Error> {
         let owned = data_dir.owned();
         if caller != 0 {
             return Self::of_user(owned, caller);
@@ -41,7 +44,10 @@ impl Account {
         Self::for_new(caller)
     }
 
-    /// The account for a cluster that does not exist yet.
+    /// The account for a cluster that does not exist yet, seen from the user `caller`.
+    ///
+    /// # Errors
+    /// [`Error::NoAccount`].
     pub fn for_new(caller: u32) -> Result<Self, Error> {
         if caller != 0 {
             return Self::of_user(None, caller);
@@ -91,6 +97,9 @@ impl Account {
     }
 
     /// Gives a path to the account.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
     pub fn own(&self, path: &Path) -> Result<(), Error> {
         if !self.switch {
             return Ok(());

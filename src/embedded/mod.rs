@@ -26,10 +26,12 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+pub use account::Account;
 pub use binaries::{Binaries, OLDEST_MAJOR};
 pub use cluster::Cluster;
 pub use error::Error;
-pub use server::Stop;
+pub use server::{Server as Child, Stop, die_with_parent, last_complaint};
+pub use temporary::new_dir;
 
 /// The superuser of an embedded cluster, and the user of every address it hands out.
 pub const SUPERUSER: &str = "tuskline";

@@ -30,7 +30,7 @@ pub enum Stop {
 
 impl Stop {
     /// The signals to send, and how long to wait after each.
-    pub(super) fn steps(self) -> Vec<(Signal, Duration)> {
+    pub fn steps(self) -> Vec<(Signal, Duration)> {
         let immediate =
             [(Signal::QUIT, Duration::from_secs(10)), (Signal::KILL, Duration::from_secs(10))];
         let patient = Duration::from_secs(60);
@@ -42,9 +42,9 @@ impl Stop {
     }
 }
 
-/// A `postgres` process of ours.
+/// A `postgres` process of ours, or another that has to end with us.
 #[derive(Debug)]
-pub(super) struct Server {
+pub struct Server {
     pid: Pid,
     end: Arc<End>,
 }
@@ -65,6 +65,9 @@ impl End {
 impl Server {
     /// Spawns the command from a thread that lives as long as the child: Linux sends the parent's
     /// death signal when the *thread* that forked ends.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
     pub fn spawn(mut command: Command) -> Result<Self, Error> {
         let program = Path::new(command.get_program()).to_path_buf();
         let end = Arc::new(End::default());
@@ -91,10 +94,12 @@ impl Server {
         Ok(Self { pid, end })
     }
 
+    /// The number of the process; another process may have it once this one has ended.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
+    /// Whether it has not ended yet.
     pub fn running(&self) -> bool {
         !*self.end.reaped()
     }
@@ -123,6 +128,7 @@ impl Server {
     }
 
     /// The same process for another thread.
+    #[must_use]
     pub fn share(&self) -> Self {
         Self { pid: self.pid, end: Arc::clone(&self.end) }
     }
@@ -146,7 +152,7 @@ fn wait_and_reap(mut child: Child, end: &End) {
 
 /// Makes the command's process get `signal` when its parent dies.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn die_with_parent(command: &mut Command, signal: Signal) {
+pub fn die_with_parent(command: &mut Command, signal: Signal) {
     use std::os::unix::process::CommandExt as _;
 
     let parent = rustix::process::getpid();
@@ -171,11 +177,11 @@ pub(super) fn die_with_parent(command: &mut Command, signal: Signal) {
 
 /// Elsewhere the warden of [`temporary`](super::temporary) stops the server.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn die_with_parent(_command: &mut Command, _signal: Signal) {}
+pub fn die_with_parent(_command: &mut Command, _signal: Signal) {}
 
 /// The line of a log that says why the server ended: the last FATAL or PANIC after `from` bytes,
 /// else the last line.
-pub(super) fn last_complaint(log: &Path, from: u64) -> String {
+pub fn last_complaint(log: &Path, from: u64) -> String {
     let read_tail = || -> std::io::Result<String> {
         let mut file = std::fs::File::open(log)?;
         let length = file.metadata()?.len();

@@ -71,7 +71,10 @@ impl Drop for Warden {
 }
 
 /// Makes a directory that no other process has, which the account can enter.
-pub(super) fn new_dir(account: &Account) -> Result<PathBuf, Error> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn new_dir(account: &Account) -> Result<PathBuf, Error> {
     let mut parent = std::env::temp_dir();
     if account.can_enter(&parent, "TMPDIR").is_err() {
         parent = PathBuf::from("/tmp");

@@ -4,7 +4,8 @@
 //! time becomes the mark once a later call's snapshot shows that every transaction of that moment
 //! has ended: what they might still have inserted is visible now, and was looked at.
 //!
-//! Promises: a scan starts above the dead rows of the past, even under a held snapshot.
+//! Promises: a scan starts above the dead rows of the past, even under a held snapshot; a clock that
+//! steps back takes the mark away, which would hide every timer due before it.
 //! Must never: decide what is due. It is a hint; a sweep ignores it every so often, so that a
 //! timer it should not have passed is late, not lost.
 
@@ -55,6 +56,11 @@ impl TimerMark {
 
     /// Learns from a call.
     pub fn learn(&mut self, call: &Enqueued) {
+        let reached =
+            self.candidate.as_ref().map(|candidate| candidate.looked_until).max(self.mark);
+        if call.looked_until.is_some_and(|until| Some(until) < reached) {
+            (self.mark, self.candidate) = (None, None);
+        }
         if let Some(candidate) = self.candidate.take_if(|c| c.snapshot_xmax <= call.snapshot_xmin) {
             self.mark = self.mark.max(Some(candidate.looked_until));
         }
@@ -119,6 +125,28 @@ mod tests {
         assert_eq!(mark.begin(), None);
         assert_eq!(mark.begin(), Some(at(100)));
         assert_eq!(mark.proceed(), Some(at(100)));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_takes_the_mark_with_it() {
+        let mut mark = TimerMark::new(HOUR, Duration::from_secs(1));
+        mark.learn(&call(100, 10, 10));
+        mark.learn(&call(101, 10, 10));
+        mark.learn(&call(100, 10, 10));
+        assert_eq!(mark.begin(), Some(at(100)), "a step within the margin");
+        mark.learn(&call(40, 10, 10));
+        assert_eq!(mark.begin(), None, "timers due from 40 to 100 are to be found");
+        mark.learn(&call(41, 10, 10));
+        assert_eq!(mark.begin(), Some(at(39)));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_takes_the_candidate_with_it() {
+        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+        mark.learn(&call(100, 10, 12));
+        mark.learn(&call(40, 11, 12));
+        mark.learn(&call(41, 12, 12));
+        assert_eq!(mark.begin(), Some(at(40)));
     }
 
     #[test]

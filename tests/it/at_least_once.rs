@@ -112,11 +112,10 @@ async fn released_work_costs_neither_an_attempt_nor_a_crash() {
 #[tokio::test]
 async fn exchange_records_results_even_when_its_worker_may_claim_no_more() {
     let db = Db::with_lambda("work").await;
-    db.pin().await;
     let ids = db.schedule_many("work", 2).await;
     let hand = db.hand("work").await;
     let task = hand.take().await;
-    db.advance(LEASE).await;
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
     let exchange = "select refused, alive, task_id from tuskline.exchange($1, array[$2]::bigint[], array[$3]::bigint[], null, array[$3]::bigint[], $4, '{0}', '{1}', '{1}')";
     let row = hand
         .client

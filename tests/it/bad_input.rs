@@ -284,7 +284,11 @@ async fn questions_about_what_is_not_there_have_an_answer() {
     assert!(!alive);
     assert!(db.all::<i64>("select id from tuskline.task_status(4711)").await.is_empty());
     assert!(db.one::<Vec<i64>>("select tuskline.start(4711, '{1}', '{1}')").await.is_empty());
-    assert!(db.one::<Vec<i64>>("select tuskline.release(4711, '{1}', '{1}')").await.is_empty());
+    assert!(
+        db.one::<Vec<i64>>("select released from tuskline.release(4711, '{1}', '{1}')")
+            .await
+            .is_empty()
+    );
     assert_eq!(db.one::<Option<Vec<i64>>>("select tuskline.release_lease(4711, 1)").await, None);
     for (ids, fences) in
         [("{}", "{}"), ("{1}", "{}"), ("{}", "{1}"), ("{null}", "{null}"), ("{1,1}", "{1,1}")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Answer, Db, LEASE, Task};
+use crate::support::{Answer, Db, LEASE, Task, within};
 
 #[tokio::test]
 async fn a_task_that_waits_is_cancelled_with_its_timer() {
@@ -140,4 +140,46 @@ async fn every_cancel_that_did_something_is_audited() {
         .lines("select detail, subject from tuskline.audit where verb = 'cancel' order by subject")
         .await;
     assert_eq!(audited, [format!("- | task {}", task.id), format!("by mistake | task {waits}")]);
+}
+
+#[tokio::test]
+async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(2).await;
+    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let failed = format!(
+        r#"[{{"task": {}, "fence": {}, "status": "retriable_failure"}}]"#,
+        tasks[0].id, tasks[0].fence
+    );
+    let verbs = [
+        format!("select tuskline.set_results(1, '{{}}', '{{}}', '{failed}')"),
+        format!(
+            "select tuskline.release(1, array[{}]::bigint[], array[{}]::bigint[])",
+            tasks[1].id, tasks[1].fence
+        ),
+    ];
+    for (task, verb) in tasks.iter().zip(verbs) {
+        db.run("begin").await;
+        assert_eq!(db.cancel(task.id).await, "requested");
+        let watcher = db.connect().await;
+        let waits = async {
+            let sql = format!("select cardinality(pg_blocking_pids({pid})) > 0");
+            while !watcher.query_one(&sql, &[]).await.unwrap().get::<_, bool>(0) {
+                tokio::task::yield_now().await;
+            }
+            db.run("commit").await;
+        };
+        let ((), said) =
+            within(async { tokio::join!(waits, hand.client.execute(&verb, &[])) }).await;
+        said.unwrap();
+        assert_eq!(db.status(task.id).await, "cancelled");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
+    assert_eq!(
+        (db.timers().await, db.one::<i64>("select count(*) from tuskline.task_failure").await),
+        (0, 0)
+    );
+    assert!(hand.claim(10).await.is_empty());
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_postgres::Config;
 
 use crate::support::cli::{keys, on, processes_in, tuskline, url};
-use crate::support::{Db, shared};
+use crate::support::{Db, LEASE, shared};
 
 /// A database with nothing in it.
 async fn empty() -> Config {
@@ -273,6 +273,23 @@ async fn the_doctor_finds_lost_queues_and_missing_segments() {
     let ran = on(&db.config, "doctor").run();
     let line = ran.out.lines().find(|line| line.contains("queues")).unwrap();
     assert!(line.starts_with("FAIL") && line.contains("tuskline serve"), "{line}");
+}
+
+#[tokio::test]
+async fn the_doctor_finds_dead_workers_whom_nobody_ends() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let silent = db.hand("work").await;
+    let line = || {
+        let ran = on(&db.config, "doctor").run();
+        ran.out.lines().find(|line| line.contains("workers ")).unwrap().to_owned()
+    };
+    assert!(line().starts_with("ok") && line().ends_with("1 alive"));
+    db.advance(LEASE * 3).await;
+    db.hand("work").await;
+    assert!(line().starts_with("warn") && line().contains("1 of 2 silent"), "{}", line());
+    db.run(&format!("select tuskline.end_executor({})", silent.executor)).await;
+    assert!(line().ends_with("1 alive"), "{}", line());
 }
 
 #[tokio::test]

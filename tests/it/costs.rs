@@ -54,6 +54,24 @@ async fn a_claim_with_its_result_costs_at_most_280_bytes_of_log() {
 }
 
 #[tokio::test]
+async fn an_exchange_costs_no_more_log_than_a_claim_and_its_results() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[2500]), array_fill(to_json(repeat('x', 100)), array[2500]))").await;
+    let hand = db.hand("work").await;
+    hand.claim(500).await;
+    let exchange = format!(
+        "select e.lease_id from (select * from tuskline.lease order by lease_id desc limit 1) l,
+           tuskline.exchange({}, l.task_ids, array_fill(l.lease_id, array[500]), null, array[l.lease_id], array[{}], '{{0}}', '{{1}}', '{{500}}') e",
+        hand.executor, hand.queues[2]
+    );
+    wal_bytes(&hand.client, &exchange).await;
+    for _ in 0..3 {
+        let each = wal_bytes(&hand.client, &exchange).await / 500;
+        assert!(each <= 280, "{each} bytes a task");
+    }
+}
+
+#[tokio::test]
 async fn a_drain_by_exchange_is_one_statement_a_batch() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 1000).await;

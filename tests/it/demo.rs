@@ -121,6 +121,18 @@ fn the_demo_loses_nothing_although_a_worker_is_killed() {
 }
 
 #[test]
+fn the_worker_is_killed_in_the_middle_of_the_run() {
+    // Large enough for the run to take longer than many looks at it, on a busy machine as well.
+    let site = Site::new(120, 16 << 20);
+    let ran = site.demo().run();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let told = ran.err.lines().find_map(|line| line.split_once("(SIGKILL), ")).unwrap().1;
+    let done: u64 = told.strip_suffix(" tasks done").unwrap().parse().unwrap();
+    assert!((40..=70).contains(&done), "a third of 120, and what ended between two looks: {told}");
+    site.is_quiet();
+}
+
+#[test]
 fn a_second_run_uses_the_data_directory_of_the_first() {
     let site = Site::new(12, 100);
     let cluster = || site.data().join("data/PG_VERSION").metadata().unwrap().ino();

@@ -171,6 +171,25 @@ async fn the_schema_is_newer_than_the_binary() {
     let doctor = on(&db.config, "doctor").run();
     let line = doctor.out.lines().find(|line| line.contains("schema ")).unwrap();
     assert!(line.starts_with("warn") && line.contains("up to date"), "{line}");
+    let client = within(Client::connect(&url(&db.config))).await.unwrap();
+    let task = tuskline_sdk::NewTask::new("work", &7).unwrap();
+    let id = within(client.schedule(&task)).await.unwrap();
+    let gate = crate::support::Gate::open();
+    let lambda = gate.lambda("work");
+    let worker = crate::support::Running::start(&db, crate::support::calm(), vec![lambda]);
+    db.until_status(id.0, "success").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_schema_is_of_a_later_major_version_than_the_binary() {
+    let db = Db::with_lambda("work").await;
+    db.run("update tuskline.stamp set function_set = 1000").await;
+    let said = told(&url(&db.config), "serve");
+    assert!(said.contains("later major version") && said.contains("up to date"), "{said}");
+    let doctor = on(&db.config, "doctor").run();
+    let line = doctor.out.lines().find(|line| line.contains("schema ")).unwrap();
+    assert!(line.starts_with("FAIL") && line.contains("up to date"), "{line}");
     for error in sdk_is_told(&url(&db.config)).await {
         assert!(matches!(error, Error::Incompatible(_)), "{error:?}");
         assert!(error.to_string().contains("update the binary"), "{error}");

@@ -1,5 +1,9 @@
 //! A claim whose answer never reaches the worker is given back and executed.
 
+use std::time::Duration;
+
+use tuskline_sdk::{Client, Error, NewTask};
+
 use super::support::{Db, Gate, Running, quick, tasks};
 
 #[tokio::test]
@@ -62,4 +66,25 @@ async fn a_suspect_whose_start_was_not_answered_is_given_back_and_executed() {
     assert_eq!(attempt, 1);
     worker.stop().await;
     db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_again() {
+    let db = Db::with_lambda("work").await;
+    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = client.deadline(Duration::from_millis(300));
+    let task = NewTask::new("work", &0).unwrap();
+    db.run("begin; lock table tuskline.queue in access exclusive mode").await;
+    let unknown = client.schedule(&task).await.unwrap_err();
+    assert!(matches!(unknown, Error::Unknown(_)), "{unknown}");
+    assert!(unknown.to_string().contains("no answer within 300ms"), "{unknown}");
+    let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
+                    and application_name = 'tuskline-client'";
+    db.run("commit").await;
+    // It was on its way: the server goes on with it, for nobody.
+    db.until("select count(*) = 1 from tuskline.task").await;
+    db.until(&format!("select ({sessions}) = 0")).await;
+    let second = client.schedule(&task).await.unwrap();
+    assert_eq!(db.status(second.0).await, "enqueued");
+    assert_eq!(db.one::<i64>(sessions).await, 1);
 }

@@ -10,12 +10,16 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 25] = [
     "enqueue_due",
     "claim",
     "start",
     "start, old fence",
     "heartbeat",
+    "assert_current",
+    "assert_current, old f.",
+    "complete",
+    "complete, old fence",
     "success",
     "success, asked to stop",
     "retriable",
@@ -178,7 +182,7 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
                 "insert into tuskline.queued (queue_id, task_id) select queue_id, {id} from tuskline.queue where priority = 'normal'"
             ),
             _ if verb.starts_with("rescue") => format!(
-                "insert into tuskline.lease values ({executor}, {fence}, array[{id}], tuskline.clock())
+                "insert into tuskline.lease values ({executor}, {fence}, array[{id}])
                  on conflict (executor_id, lease_id) do update set task_ids = lease.task_ids || excluded.task_ids"
             ),
             _ => continue,
@@ -234,6 +238,10 @@ async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
     let sent = match verb {
         "start" => hand.start(task).await,
         "start, old fence" => hand.start(&old).await,
+        "assert_current" => hand.assert_current(task).await,
+        "assert_current, old f." => hand.assert_current(&old).await,
+        "complete" => hand.complete(task).await,
+        "complete, old fence" => hand.complete(&old).await,
         "release" => hand.release(task).await,
         "release, old fence" => hand.release(&old).await,
         "cancel" => match db.cancel(task.id).await.as_str() {

@@ -27,10 +27,14 @@ const NOT_OURS: &[&str] = &[
 /// Files whose tests are of Rust, not of the SQL.
 const OF_RUST: &[&str] = &[
     "cli::",
+    "clock_steps::",
     "crash_recovery::",
     "demo::",
+    "doubtful_commits::",
     "drain::",
     "failures::",
+    "fenced_bodies::",
+    "held_results::",
     "long_tasks::",
     "lost_answers::",
     "many::",

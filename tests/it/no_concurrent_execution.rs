@@ -45,27 +45,28 @@ async fn a_heartbeat_keeps_every_lease_of_its_worker() {
 }
 
 #[tokio::test]
-async fn a_lease_claimed_late_protects_its_task_beyond_the_last_heartbeat() {
+async fn a_claim_under_way_when_its_worker_is_ended_leaves_a_lease_that_is_rescued() {
     let db = Db::with_lambda("work").await;
-    db.pin().await;
+    let id = db.schedule("work").await;
     let hand = db.hand("work").await;
-    db.schedule("work").await;
-    db.advance(LEASE - MS).await;
+    hand.client.batch_execute("begin").await.unwrap();
     hand.take().await;
-    db.advance(LEASE - MS).await;
-    assert_eq!(db.rescue().await, (0, 0, 0), "the worker was alive when it claimed");
-    db.advance(MS).await;
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    assert_eq!(db.rescue().await, (0, 0, 0));
+    hand.client.batch_execute("commit").await.unwrap();
+    assert_eq!(db.status(id).await, "claimed");
     assert_eq!(db.rescue().await, (1, 1, 0));
+    assert_eq!(db.status(id).await, "enqueued");
 }
 
 #[tokio::test]
-async fn an_expired_worker_never_comes_back_though_nobody_rescued_its_task() {
+async fn an_ended_worker_never_comes_back() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 2).await;
     let hand = db.hand("work").await;
     let task = hand.take().await;
-    db.advance(LEASE).await;
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
     assert!(!hand.heartbeat().await);
     assert!(!hand.start(&task).await);
     let claim = hand.claim_by(&hand.client, 1, 0).await.unwrap();

@@ -120,6 +120,14 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
             notes.join(",")
         );
         check("set_results with notes", &settle).await;
+        check(
+            "hold_back",
+            &on("hold_back", &ids[10..150]).replace(&format!("({}, ", hand.executor), "("),
+        )
+        .await;
+        for verb in ["assert_current", "complete"] {
+            check(verb, &format!("select tuskline.{verb}({}, {fence})", ids[192])).await;
+        }
         check("cancel", &format!("select tuskline.cancel({})", ids[190])).await;
         check("heartbeat", &format!("select tuskline.heartbeat({})", hand.executor)).await;
         check("task_status", &format!("select * from tuskline.task_status({})", ids[195])).await;
@@ -145,10 +153,18 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
             &scans(&session, "select * from tuskline.enqueue_due(null, 100)").await,
         );
         // It is rare, and may probe every segment; it must not read one.
-        let rescue = scans(&session, "select * from tuskline.rescue()").await;
-        let whole: Vec<_> =
-            rescue.iter().filter(|line| grows(line) && line.contains("sequential")).collect();
-        assert!(whole.is_empty(), "rescue, call {round}, reads {whole:?}");
+        let seen = "array_agg(executor_id), array_agg(beats), booted_at";
+        let silent = format!(
+            "select tuskline.rescue(100, ids, beats, booted_at) from (select {seen}
+               from tuskline.boot left join tuskline.executor on executor_id % 2 = 0 group by booted_at)
+               as s (ids, beats, booted_at)"
+        );
+        for rescue in [silent.as_str(), "select * from tuskline.rescue()"] {
+            let scans = scans(&session, rescue).await;
+            let whole: Vec<_> =
+                scans.iter().filter(|line| grows(line) && line.contains("sequential")).collect();
+            assert!(whole.is_empty(), "{rescue}, call {round}, reads {whole:?}");
+        }
     }
 }
 

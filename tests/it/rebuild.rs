@@ -59,6 +59,31 @@ async fn lose_the_queues(db: &Db) {
 }
 
 #[tokio::test]
+async fn two_failovers_that_know_nothing_of_each_other_issue_no_number_twice() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let first = db.hand("work").await;
+    db.schedule_many("work", 2).await;
+    let before = first.take().await;
+    let mut seen = vec![(before.fence, first.executor)];
+    for _ in 0..2 {
+        // Each new primary has what was there before the first failover, and nothing since.
+        for (sequence, at) in [("fence_seq", before.fence), ("executor_seq", first.executor)] {
+            db.run(&format!("select setval('tuskline.{sequence}', {at})")).await;
+        }
+        lose_the_queues(&db).await;
+        db.advance(Duration::from_secs(1)).await;
+        db.one::<bool>("select rebuilt from tuskline.rebuild_queues()").await;
+        let hand = db.hand("work").await;
+        let task = hand.take().await;
+        assert!(hand.release(&task).await);
+        seen.push((task.fence, hand.executor));
+    }
+    let rises = |pair: &[(i64, i64)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
+    assert!(seen.windows(2).all(rises), "{seen:?}");
+}
+
+#[tokio::test]
 async fn of_two_sessions_that_rebuild_one_does_it_and_the_other_waits() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 7).await;

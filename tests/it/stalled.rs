@@ -54,6 +54,20 @@ async fn a_claimed_task_without_a_lease_returns_when_no_body_can_still_run() {
 }
 
 #[tokio::test]
+async fn a_claimed_task_without_a_lease_that_was_asked_to_stop_is_cancelled() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    db.hand("work").await.take().await;
+    assert_eq!(db.cancel(id).await, "requested");
+    db.run("delete from tuskline.lease").await;
+    db.advance(MINUTE * 71).await;
+    assert_eq!(find(&db).await, "0 | 0 | 1");
+    assert_eq!((db.status(id).await.as_str(), db.queued().await), ("cancelled", 0));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
+}
+
+#[tokio::test]
 async fn tasks_that_something_points_to_are_left_alone() {
     let db = Db::with_lambda("work").await;
     db.pin().await;

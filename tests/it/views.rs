@@ -126,7 +126,7 @@ async fn queues_and_lambdas_count_what_is_ready_and_who_is_alive() {
 }
 
 #[tokio::test]
-async fn executors_are_alive_draining_stopped_or_expired() {
+async fn executors_are_alive_draining_silent_stopped_or_expired() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let silent = db.hand("work").await;
@@ -148,7 +148,7 @@ async fn executors_are_alive_draining_stopped_or_expired() {
     assert_eq!(
         states().await,
         [
-            "1 | expired | 1 | false",
+            "1 | silent | 1 | false",
             "2 | alive | 0 | false",
             "3 | draining | 0 | false",
             "4 | stopped | 0 | true"

@@ -1,15 +1,18 @@
 //! Schedule tasks and ask after them: on a pool of connections, or on the caller's own transaction,
 //! where the task is accepted with everything else that commits.
 
-use chrono::{DateTime, Utc};
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, NoTls, Row};
+use std::time::Duration;
 
-use crate::json::{JsonOwned, JsonText};
+use chrono::{DateTime, Utc};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::connection::{Connection, Pool};
+use crate::json::JsonText;
 use crate::task::Due;
-use crate::{Error, FUNCTION_SET, NewTask, Status, TaskId};
+use crate::{Cancelled, Error, NewTask, TaskId, TaskStatus, version};
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
 pub const BATCH_MAX: usize = 10_000;
@@ -18,7 +21,11 @@ pub const BATCH_MAX: usize = 10_000;
 #[derive(Debug, Clone)]
 pub struct Client {
     pool: Pool,
+    deadline: Duration,
 }
+
+/// Longest wait for an answer, unless [`Client::deadline`] says otherwise. The same as a worker's.
+const DEADLINE: Duration = Duration::from_secs(15);
 
 impl Client {
     /// Connects to `url` with up to 8 connections and checks that schema and binary fit together.
@@ -40,25 +47,29 @@ impl Client {
         if config.get_application_name().is_none() {
             config.application_name("tuskline-client");
         }
-        let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(config, NoTls, how))
-            .max_size(8)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(std::time::Duration::from_secs(10)))
-            .build()
-            .map_err(|error| Error::Unavailable(error.to_string()))?;
-        let client = Self::on(pool);
+        let client = Self { pool: Pool::own(config)?, deadline: DEADLINE };
         client.check_version().await?;
         Ok(client)
     }
 
-    /// A client on a pool you already have. Nothing is checked.
-    pub fn on(pool: Pool) -> Self {
-        Self { pool }
+    /// A client on a pool you already have. Nothing is checked, and nothing is heard of a commit whose
+    /// wait for a synchronous standby was cancelled: such a pool drops the server's warnings.
+    pub fn on(pool: deadpool_postgres::Pool) -> Self {
+        Self { pool: Pool::Given(pool), deadline: DEADLINE }
+    }
+
+    /// Sets the longest wait for the answer to one call, 15 s by default. A call that gets none gives its
+    /// connection up and says [`Error::Unknown`], or [`Error::Unavailable`] if it changes nothing: a
+    /// network that swallows everything must not hold a caller for ever. Calls through
+    /// [`Client::within`] and [`Client::connection`] are yours to bound.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     /// The same verbs on your own connection or transaction: what they do commits or rolls back with
-    /// it.
+    /// it. Your commit is yours to watch: see [`Connection::confirm`].
     pub fn within<C: GenericClient>(connection: &C) -> Within<'_, C> {
         Within { connection }
     }
@@ -67,10 +78,12 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Invalid`] (unknown lambda, too large, due date, ...), [`Error::Unavailable`],
-    /// [`Error::Unknown`] when the connection broke before the answer came.
+    /// [`Error::Unknown`] when the connection broke before the answer came or the deadline passed, or
+    /// when the wait for a synchronous standby was cancelled: the task is accepted, and a failover may lose it.
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         let connection = self.pool.get().await?;
-        Client::within(&**connection).schedule(task).await
+        let call = timeout(self.deadline, Client::within(&**connection).schedule(task)).await;
+        self.written(connection, call)
     }
 
     /// Schedules up to [`BATCH_MAX`] tasks in one commit, all or none; ids in the order given.
@@ -79,7 +92,8 @@ impl Client {
     /// As [`Client::schedule`]; a refusal names the row.
     pub async fn schedule_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, Error> {
         let connection = self.pool.get().await?;
-        Client::within(&**connection).schedule_many(tasks).await
+        let call = timeout(self.deadline, Client::within(&**connection).schedule_many(tasks)).await;
+        self.written(connection, call)
     }
 
     /// Everything known of a task; `None`: no such id, or past its retention.
@@ -88,7 +102,8 @@ impl Client {
     /// [`Error::Unavailable`], [`Error::Denied`].
     pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
         let connection = self.pool.get().await?;
-        Client::within(&**connection).status(task).await
+        let call = timeout(self.deadline, Client::within(&**connection).status(task)).await;
+        self.answered(connection, call, Error::Unavailable).map(|(_, status)| status)
     }
 
     /// Cancels a task, or asks the worker that holds it to stop.
@@ -97,130 +112,68 @@ impl Client {
     /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Unknown`].
     pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
         let connection = self.pool.get().await?;
-        Client::within(&**connection).cancel(task, reason).await
+        let call = timeout(self.deadline, Client::within(&**connection).cancel(task, reason)).await;
+        self.written(connection, call)
     }
 
     /// Makes a lambda known with the default settings; `false`: it already was.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the name; [`Error::Denied`]; [`Error::Unavailable`].
+    /// [`Error::Invalid`]: the name; [`Error::Denied`]; [`Error::Unavailable`]; [`Error::Unknown`].
     pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
         let connection = self.pool.get().await?;
-        let row = connection
-            .query_typed("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)])
-            .await
-            .map_err(Error::from_write)?;
-        Ok(row[0].get(0))
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+        let call = async {
+            let sql = "select tuskline.define_lambda($1)";
+            let rows = connection.query_typed(sql, &parameters).await.map_err(Error::from_write)?;
+            Ok(rows[0].get(0))
+        };
+        let call = timeout(self.deadline, call).await;
+        self.written(connection, call)
     }
 
     /// Connection of the pool, for a transaction of your own.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn connection(&self) -> Result<deadpool_postgres::Object, Error> {
-        Ok(self.pool.get().await?)
+    pub async fn connection(&self) -> Result<Connection, Error> {
+        self.pool.get().await
     }
 
     async fn check_version(&self) -> Result<(), Error> {
         let connection = self.pool.get().await?;
-        let rows = connection
-            .query_typed("select tuskline.version()", &[])
-            .await
-            .map_err(Error::from_read)?;
-        check_version(rows[0].get(0))
+        let call = timeout(self.deadline, connection.query_typed("select tuskline.version()", &[]));
+        let call = call.await.map(|rows| rows.map_err(Error::from_read));
+        let (_, rows) = self.answered(connection, call, Error::Unavailable)?;
+        version::check(rows[0].get(0))
+    }
+
+    /// What a call that changes something came to, and whether its commit is as safe as it looks.
+    fn written<T>(&self, connection: Connection, call: Call<T>) -> Result<T, Error> {
+        let (connection, answer) = self.answered(connection, call, Error::Unknown)?;
+        connection.confirm()?;
+        Ok(answer)
+    }
+
+    /// A connection whose answer is still on its way goes with it: nobody else may get that answer.
+    fn answered<T>(
+        &self,
+        connection: Connection,
+        call: Call<T>,
+        silent: fn(String) -> Error,
+    ) -> Result<(Connection, T), Error> {
+        match call {
+            Ok(answer) => answer.map(|answer| (connection, answer)),
+            Err(_) => {
+                connection.discard();
+                Err(silent(format!("no answer within {:?}", self.deadline)))
+            }
+        }
     }
 }
 
-pub(crate) fn check_version(found: i32) -> Result<(), Error> {
-    match found.cmp(&FUNCTION_SET) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(Error::Incompatible(format!(
-            "the schema's function set {found} is older than this binary's {FUNCTION_SET}: run `tuskline migrate`"
-        ))),
-        std::cmp::Ordering::Greater => Err(Error::Incompatible(format!(
-            "the schema's function set {found} is newer than this binary's {FUNCTION_SET}: update the binary"
-        ))),
-    }
-}
-
-/// What [`Client::cancel`] came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cancelled {
-    /// It was waiting and is cancelled now.
-    Cancelled,
-    /// A worker holds it and is told to stop; its result may still win the race.
-    Requested,
-    /// It had already ended.
-    TooLate,
-    /// No such task.
-    Unknown,
-}
-
-/// Everything known of one task.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "named and described as in the database's view tuskline.tasks")]
-pub struct TaskStatus {
-    pub id: TaskId,
-    pub lambda: String,
-    pub collection: Option<String>,
-    pub priority: String,
-    pub status: Status,
-    pub attempt: i32,
-    pub max_attempts: Option<i32>,
-    pub crashes: i32,
-    pub due_at: DateTime<Utc>,
-    pub created_at: DateTime<Utc>,
-    pub started_at: Option<DateTime<Utc>>,
-    pub finished_at: Option<DateTime<Utc>>,
-    pub next_trigger_at: Option<DateTime<Utc>>,
-    pub executor_id: Option<i64>,
-    pub host: Option<String>,
-    pub pid: Option<i32>,
-    pub lease_until: Option<DateTime<Utc>>,
-    pub cancel_requested_at: Option<DateTime<Utc>>,
-    pub failures: i64,
-    pub error_class: Option<String>,
-    pub error: Option<String>,
-    pub output: Option<serde_json::Value>,
-    pub payload: Option<serde_json::Value>,
-}
-
-impl TaskStatus {
-    fn read(row: &Row) -> Result<Self, Error> {
-        let json = |column: &str| -> Option<serde_json::Value> {
-            let text: Option<JsonOwned> = row.get(column);
-            // Accepted JSON always parses; a number beyond f64 is the one thing that may not.
-            text.map(|t| serde_json::from_str(&t.0).unwrap_or(serde_json::Value::String(t.0)))
-        };
-        Ok(Self {
-            id: TaskId(row.get("id")),
-            lambda: row.get("lambda"),
-            collection: row.get("collection"),
-            priority: row.get("priority"),
-            status: row.get::<_, &str>("status").parse()?,
-            attempt: row.get("attempt"),
-            max_attempts: row.get("max_attempts"),
-            crashes: row.get("crashes"),
-            due_at: row.get("due_at"),
-            created_at: row.get("created_at"),
-            started_at: row.get("started_at"),
-            finished_at: row.get("finished_at"),
-            next_trigger_at: row.get("next_trigger_at"),
-            executor_id: row.get("executor_id"),
-            host: row.get("host"),
-            pid: row.get("pid"),
-            lease_until: row.get("lease_until"),
-            cancel_requested_at: row.get("cancel_requested_at"),
-            failures: row.get("failures"),
-            error_class: row.get("error_class"),
-            error: row.get("error"),
-            output: json("output"),
-            payload: json("payload"),
-        })
-    }
-}
+/// The answer, if it came in time.
+type Call<T> = Result<Result<T, Error>, Elapsed>;
 
 /// The verbs on one connection or transaction of the caller's; see [`Client::within`].
 #[derive(Debug)]

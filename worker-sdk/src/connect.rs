@@ -1,11 +1,16 @@
-//! Connections of our own, outside any pool: their notifications are not lost, and a silent death
-//! of the network is noticed (keepalive, `tcp_user_timeout`; the callers add deadlines and probes).
+//! Connections of our own, outside any pool: their notifications and warnings are not lost, and a
+//! silent death of the network is noticed (keepalive, `tcp_user_timeout`; the callers add deadlines
+//! and probes).
 
 use std::future::poll_fn;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
+
+use crate::doubt::Doubts;
 
 /// Channel of a notification; the payload is always empty.
 pub(crate) type Channels = mpsc::UnboundedReceiver<String>;
@@ -15,6 +20,28 @@ pub(crate) async fn connect(
     config: &Config,
     limit: Duration,
 ) -> Result<(Client, Channels), tokio_postgres::Error> {
+    let (send, receive) = mpsc::unbounded_channel();
+    let (client, _) = open(config, limit, move |notification| {
+        // The receiver may be gone while the connection lives on: then nobody listens.
+        let _ = send.send(notification.channel().to_owned());
+    })
+    .await?;
+    Ok((client, receive))
+}
+
+/// Opens one connection whose commits may be in doubt.
+pub(crate) async fn connect_watched(
+    config: &Config,
+    limit: Duration,
+) -> Result<(Client, Doubts), tokio_postgres::Error> {
+    open(config, limit, |_| {}).await
+}
+
+async fn open(
+    config: &Config,
+    limit: Duration,
+    notified: impl Fn(&Notification) + Send + 'static,
+) -> Result<(Client, Doubts), tokio_postgres::Error> {
     let mut config = config.clone();
     config
         .connect_timeout(limit)
@@ -26,17 +53,31 @@ pub(crate) async fn connect(
     if config.get_application_name().is_none() {
         config.application_name("tuskline-worker");
     }
-    let (client, mut connection) = config.connect(NoTls).await?;
-    let (send, receive) = mpsc::unbounded_channel();
+    let (client, connection) = config.connect(NoTls).await?;
+    let doubts = Doubts::default();
+    drive(connection, doubts.clone(), notified);
+    Ok((client, doubts))
+}
+
+/// Drives a connection to its end, and hears what the server says between the answers.
+pub(crate) fn drive<S, T>(
+    mut connection: tokio_postgres::Connection<S, T>,
+    doubts: Doubts,
+    notified: impl Fn(&Notification) + Send + 'static,
+) -> JoinHandle<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(notification) = message {
-                // The receiver may be gone while the connection lives on: then nobody listens.
-                let _ = send.send(notification.channel().to_owned());
+        while let Some(Ok(said)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            match said {
+                AsyncMessage::Notification(notification) => notified(&notification),
+                AsyncMessage::Notice(notice) => doubts.hear(&notice),
+                _ => {}
             }
         }
-    });
-    Ok((client, receive))
+    })
 }
 
 /// Session settings of a worker's connections: no statement and no open transaction outlives its use.

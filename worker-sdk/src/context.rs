@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+use tokio_postgres::Transaction;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Client, Error, Fence, NewTask, TaskId};
+use crate::work::keep;
+use crate::{Client, Error, Fence, NewTask, Outcome, TaskId, hsc};
 
 /// The attempt at hand. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -73,6 +76,71 @@ impl Context {
     /// As [`Client::schedule`].
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         self.inner.client.schedule(task).await
+    }
+
+    /// Goes on only while this attempt holds the task. Until `transaction` ends nobody can take the
+    /// attempt away, so what is written in it is written by the one attempt that counts, even if this
+    /// process was frozen for an hour. Call it in every transaction with writes of your own.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]: the attempt is over, and the transaction cannot commit any more. Return the
+    /// error; what this attempt says is refused. Else as [`Client::schedule`].
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use tuskline_sdk::{Context, Error, Outcome};
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// async fn book(order: i64, context: Context) -> Result<Outcome, Failure> {
+    ///     let mut connection = context.client().connection().await?;
+    ///     let transaction = connection.transaction().await?;
+    ///     context.assert_current(&transaction).await?; // or another attempt may be at work
+    ///     transaction.execute("insert into booking values ($1)", &[&order]).await?;
+    ///     let done = context.complete_in(&transaction).await?;
+    ///     transaction.commit().await?; // the booking and the task's success, or neither
+    ///     Ok(done)
+    /// }
+    /// ```
+    pub async fn assert_current(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        hsc::assert_current(transaction, task.0, fence.0).await.map_err(Error::from_write)
+    }
+
+    /// Records the success of this attempt in `transaction`: it commits with your writes or not at
+    /// all. Includes [`Context::assert_current`]. Commit, then return the outcome it answers with,
+    /// which says the same once more. When the transaction did not commit, or you do not know,
+    /// return the error: the attempt counts as failed, unless its success is recorded.
+    ///
+    /// # Errors
+    /// As [`Context::assert_current`].
+    pub async fn complete_in(&self, transaction: &Transaction<'_>) -> Result<Outcome, Error> {
+        self.complete(transaction, None).await
+    }
+
+    /// As [`Context::complete_in`], with an output to keep.
+    ///
+    /// # Errors
+    /// As [`Context::assert_current`], and [`Error::Invalid`]: the output is larger than 1 MiB or
+    /// nests deeper than 64.
+    pub async fn complete_in_with(
+        &self,
+        transaction: &Transaction<'_>,
+        output: Value,
+    ) -> Result<Outcome, Error> {
+        let output = keep(output)
+            .map_err(|reason| Error::invalid("TK012", format!("invalid_result: {reason}")))?;
+        self.complete(transaction, Some(output)).await
+    }
+
+    async fn complete(
+        &self,
+        transaction: &Transaction<'_>,
+        output: Option<Value>,
+    ) -> Result<Outcome, Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        let text = output.as_ref().map(Value::to_string);
+        let completed = hsc::complete(transaction, task.0, fence.0, text.as_deref()).await;
+        completed.map_err(Error::from_write)?;
+        Ok(Outcome::Success(output))
     }
 
     /// The worker's client, for anything else.

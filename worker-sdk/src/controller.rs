@@ -6,6 +6,7 @@
 //! across a call to the database.
 
 mod claims;
+mod held;
 mod leases;
 mod load;
 mod orders;
@@ -26,6 +27,7 @@ use crate::lambda::Lambda;
 use crate::marks::Mark;
 use crate::work::{Finished, Stop, Work};
 
+use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
 use sight::Sight;
@@ -67,6 +69,7 @@ struct State {
     running: HashMap<i64, Running>,
     results: Vec<Finished>,
     first_result_at: Option<Instant>,
+    held: Held,
     /// Results taken by lanes and not yet acknowledged.
     unacknowledged: usize,
     /// Leases we know, with how many of their tasks have no recorded outcome yet.
@@ -139,6 +142,7 @@ impl Controller {
             running: HashMap::new(),
             results: Vec::new(),
             first_result_at: None,
+            held: Held::default(),
             unacknowledged: 0,
             leases: HashMap::new(),
             settled_leases: Vec::new(),
@@ -249,8 +253,7 @@ impl Controller {
             notified.as_mut().enable();
             {
                 let state = self.lock();
-                if state.running.is_empty() && state.results.is_empty() && state.unacknowledged == 0
-                {
+                if state.is_quiet() && state.unacknowledged == 0 {
                     return;
                 }
             }

@@ -19,15 +19,20 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Gives work back; what the database did not answer for stays abandoned, to be tried again.
+    /// Gives work back; what the database did not answer for, or what others have locked, stays
+    /// abandoned, to be tried again.
     pub(crate) async fn give_back(&self, controller: &Controller, back: Vec<Work>) {
         if back.is_empty() {
             return;
         }
-        let leases = controller.last_leases(&back);
-        match self.side.release(&back, &leases).await {
-            true => controller.given_back(&back, &leases),
-            false => controller.keep_abandoned(back),
-        }
+        let mut leases = controller.last_leases(&back);
+        let Some(held) = self.side.release(&back, &leases).await else {
+            return controller.keep_abandoned(back);
+        };
+        let (kept, given): (Vec<_>, Vec<_>) =
+            back.into_iter().partition(|work| held.contains(&work.task));
+        leases.retain(|lease| kept.iter().all(|work| work.lease != *lease));
+        controller.given_back(&given, &leases);
+        controller.keep_abandoned(kept);
     }
 }

@@ -1,7 +1,7 @@
 //! The one error of the SDK. Its variants say what the caller may do, not what went wrong inside.
 //!
-//! A lost race (a result under an old fence, a heartbeat after expiry) is never an error: it is a
-//! value of the call that lost.
+//! A lost race (a result under an old fence, a heartbeat of a worker that was ended) is never an
+//! error: it is a value of the call that lost.
 
 use tokio_postgres::error::SqlState;
 
@@ -12,8 +12,8 @@ pub enum Error {
     /// The database could not be reached or could not answer. Nothing was done: try again.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// The connection broke while a change was on its way. It may have been made or not: look, or
-    /// repeat a call that is harmless to repeat.
+    /// The connection broke while a change was on its way, or a synchronous standby may not have it.
+    /// It may have been made or not, or be lost yet: look, or repeat a call that is harmless to repeat.
     #[error("unknown outcome: {0}")]
     Unknown(String),
     /// The call is wrong: fix it. `code` is Tuskline's (`TK001`) or PostgreSQL's SQLSTATE.
@@ -26,6 +26,10 @@ pub enum Error {
         /// What to do about it, when there is something to say.
         hint: Option<String>,
     },
+    /// This attempt is over: roll back and return the error. The task was given to another attempt,
+    /// or has ended; whatever this one says is refused.
+    #[error("fenced: {0}")]
+    Fenced(String),
     /// The role may not do this, or the password is wrong.
     #[error("denied: {0}")]
     Denied(String),
@@ -67,6 +71,7 @@ impl Error {
         let (code, text) = (db.code().code(), db.message().to_owned());
         match code {
             "TK011" => Self::Unavailable(text),
+            "TK014" => Self::Fenced(text),
             "28000" | "28P01" | "42501" => Self::Denied(text),
             "3F000" | "42P01" | "42883" => Self::Incompatible(absent(&text)),
             "25006" => Self::Unavailable("this server is a standby: it only reads".into()),

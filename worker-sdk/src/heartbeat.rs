@@ -67,8 +67,13 @@ impl Heartbeat {
         };
         let sent_ns = clock_ns();
         let draining = self.draining.is_cancelled();
+        // A test that keeps a history of the worker reads these two, and `lane`'s, from the trace.
+        tracing::trace!(beat = sent_ns, "heartbeat sent");
         match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining)).await {
             Ok(Ok(beat)) => {
+                tracing::trace!(beat = sent_ns, alive = beat.alive, "heartbeat answered");
+                #[cfg(mutants)]
+                let sent_ns = if crate::twin::is("t_from_ack") { clock_ns() } else { sent_ns };
                 match beat.alive {
                     true => self.watchdog.acknowledge(sent_ns),
                     false => self.watchdog.condemn(),

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Transaction};
 
+use crate::doubt::Doubts;
 use crate::json::{JsonOwned, JsonText};
 
 /// What one exchange sends: results of finished tasks, and what to claim.
@@ -23,12 +24,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    pub(crate) fn has_results(&self) -> bool {
+        !self.tasks.is_empty() || self.notes.is_some()
+    }
+
     /// Nothing to record and nothing to claim.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-            && self.notes.is_none()
-            && self.done_leases.is_empty()
-            && self.queues.is_empty()
+        !self.has_results() && self.done_leases.is_empty() && self.queues.is_empty()
     }
 }
 
@@ -44,6 +46,10 @@ pub(crate) struct Reply {
     pub last_seq: Vec<Option<i64>>,
     pub snapshot: Option<(i64, i64)>,
     pub tasks: Vec<ClaimedTask>,
+    /// Tasks whose results were not recorded, because others have their rows locked.
+    pub held: Vec<i64>,
+    /// It was committed here, but perhaps not on the synchronous standby.
+    pub doubtful: bool,
 }
 
 /// One claimed task as it came.
@@ -79,7 +85,7 @@ pub(crate) struct Served {
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
-pub(crate) async fn version(client: &Client) -> Result<i32> {
+pub(crate) async fn version(client: &Client) -> Result<Option<i32>> {
     Ok(client.query_typed("select tuskline.version()", &[]).await?[0].get(0))
 }
 
@@ -168,16 +174,17 @@ pub(crate) async fn start(
     Ok(rows[0].get(0))
 }
 
+/// Answers with the tasks that stay ours for now, because others have their rows locked.
 pub(crate) async fn release(
     client: &Client,
     executor: i64,
     tasks: &[i64],
     fences: &[i64],
     done_leases: &[i64],
-) -> Result<()> {
-    client
+) -> Result<Vec<i64>> {
+    let rows = client
         .query_typed(
-            "select tuskline.release($1, $2, $3, $4)",
+            "select held from tuskline.release($1, $2, $3, $4)",
             &[
                 (&executor, Type::INT8),
                 (&tasks, Type::INT8_ARRAY),
@@ -186,7 +193,7 @@ pub(crate) async fn release(
             ],
         )
         .await?;
-    Ok(())
+    Ok(rows[0].get(0))
 }
 
 pub(crate) async fn release_lease(client: &Client, executor: i64, lease: i64) -> Result<()> {
@@ -196,6 +203,25 @@ pub(crate) async fn release_lease(client: &Client, executor: i64, lease: i64) ->
             &[(&executor, Type::INT8), (&lease, Type::INT8)],
         )
         .await?;
+    Ok(())
+}
+
+pub(crate) async fn assert_current(tx: &Transaction<'_>, task: i64, fence: i64) -> Result<()> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&task, Type::INT8), (&fence, Type::INT8)];
+    tx.query_typed("select tuskline.assert_current($1, $2)", &params).await?;
+    Ok(())
+}
+
+pub(crate) async fn complete(
+    tx: &Transaction<'_>,
+    task: i64,
+    fence: i64,
+    output: Option<&str>,
+) -> Result<()> {
+    let output = output.map(JsonText);
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&task, Type::INT8), (&fence, Type::INT8), (&output, Type::JSON)];
+    tx.query_typed("select tuskline.complete($1, $2, $3)", &params).await?;
     Ok(())
 }
 
@@ -211,7 +237,7 @@ pub(crate) async fn rouse(client: &Client, queues: &[i32]) -> Result<()> {
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    snapshot_xmin, snapshot_xmax, task_id, queue_index, attempt, crashes, waited_ms, collection, payload \
+    snapshot_xmin, snapshot_xmax, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
     from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 const EXCHANGE_TYPES: [Type; 9] = [
@@ -230,16 +256,17 @@ const EXCHANGE_TYPES: [Type; 9] = [
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub client: Client,
+    doubts: Doubts,
     prepared: Option<tokio_postgres::Statement>,
 }
 
 impl Lane {
-    pub(crate) async fn on(client: Client, pooled: bool) -> Result<Self> {
+    pub(crate) async fn on(client: Client, doubts: Doubts, pooled: bool) -> Result<Self> {
         let prepared = match pooled {
             false => Some(client.prepare_typed(EXCHANGE, &EXCHANGE_TYPES).await?),
             true => None,
         };
-        Ok(Self { client, prepared })
+        Ok(Self { client, doubts, prepared })
     }
 
     pub(crate) async fn exchange(&self, executor: i64, request: &Request) -> Result<Reply> {
@@ -256,6 +283,7 @@ impl Lane {
             &request.groups,
             &request.budgets,
         ];
+        let doubts = self.doubts.count();
         let rows = match &self.prepared {
             Some(statement) => self.client.query(statement, &values).await?,
             None => {
@@ -263,7 +291,7 @@ impl Lane {
                 self.client.query_typed(EXCHANGE, &typed).await?
             }
         };
-        Ok(Reply::read(&rows[0]))
+        Ok(Reply { doubtful: self.doubts.count() != doubts, ..Reply::read(&rows[0]) })
     }
 }
 
@@ -279,6 +307,8 @@ impl Reply {
             last_seq: row.get::<_, Option<_>>(5).unwrap_or_default(),
             snapshot: xmin.zip(row.get(7)),
             tasks: read_tasks(row),
+            held: row.get::<_, Option<_>>(15).unwrap_or_default(),
+            doubtful: false,
         }
     }
 }

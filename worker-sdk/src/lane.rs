@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
-use crate::connect::{Backoff, connect, settle_session};
+use crate::connect::{Backoff, connect, connect_watched, settle_session};
 use crate::controller::{Controller, Order};
 use crate::database::Database;
 use crate::error::queues_not_rebuilt;
@@ -23,8 +23,10 @@ pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog
         loop {
             match exchange(&mut lane, &db, &order).await {
                 Ok(reply) => {
-                    settle(&controller, &db, &watchdog, &order, reply).await;
-                    break;
+                    if settle(&controller, &db, &watchdog, &mut order, reply).await {
+                        break;
+                    }
+                    order.forget_claim();
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "exchange failed; its results will be sent again");
@@ -34,31 +36,43 @@ pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog
                         tokio::time::sleep(backoff.next()).await;
                         break;
                     }
-                    tokio::time::sleep(backoff.next()).await;
                 }
             }
+            tokio::time::sleep(backoff.next()).await;
         }
     }
 }
 
+/// False: the results were committed in doubt and shall be sent again. Their fences make that harmless,
+/// and a standby that was promoted without them still wants them. What was claimed stands, as after
+/// any failover, until its fences are refused.
 async fn settle(
     controller: &Controller,
     db: &Database,
     watchdog: &Watchdog,
-    order: &Order,
+    order: &mut Order,
     reply: Reply,
-) {
+) -> bool {
     if !reply.alive {
         watchdog.condemn();
     }
     for task in &reply.refused {
         tracing::debug!(task, "result refused: the attempt is no longer ours");
     }
-    controller.acknowledged(order);
+    if let Some(lease) = reply.lease {
+        let tasks = || reply.tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+        tracing::trace!(lease, tasks = ?tasks(), "claimed");
+    }
+    let settled = !(reply.doubtful && order.request.has_results());
+    if settled {
+        controller.held_back(order, &reply.held);
+        controller.acknowledged(order);
+    }
     if let Some(lease) = controller.claimed(order, reply) {
         // Claimed while the worker began to drain: nobody will start these.
         db.side.release_lease(lease).await;
     }
+    settled
 }
 
 async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Result<Reply, String> {
@@ -102,9 +116,9 @@ async fn rebuild_queues(db: &Database) {
 }
 
 async fn open_lane(db: &Database) -> Result<Lane, tokio_postgres::Error> {
-    let (client, _) = connect(&db.config, db.request_timeout).await?;
+    let (client, doubts) = connect_watched(&db.config, db.request_timeout).await?;
     if !db.pooled {
         settle_session(&client, db.request_timeout).await?;
     }
-    Lane::on(client, db.pooled).await
+    Lane::on(client, doubts, db.pooled).await
 }

@@ -44,6 +44,7 @@
 //!     .after(Duration::from_secs(60));
 //! let id = Client::within(&*transaction).schedule(&task).await?;
 //! transaction.commit().await?; // both, or neither
+//! connection.confirm()?; // and on the synchronous standby, if there is one
 //! println!("task {id}");
 //! # Ok(()) }
 //! ```
@@ -57,9 +58,11 @@
 mod client;
 mod config;
 mod connect;
+mod connection;
 mod context;
 mod controller;
 mod database;
+mod doubt;
 mod error;
 mod executor;
 mod heartbeat;
@@ -71,20 +74,24 @@ mod marks;
 mod outcome;
 mod shutdown;
 mod side;
+mod status;
 mod task;
+#[cfg(mutants)]
+mod twin;
+mod version;
 mod wake;
 mod watchdog;
 mod work;
 mod worker;
 
-pub use client::{BATCH_MAX, Cancelled, Client, TaskStatus, Within};
+pub use client::{BATCH_MAX, Client, Within};
 pub use config::WorkerConfig;
+pub use connection::Connection;
 pub use context::Context;
 pub use error::Error;
 pub use lambda::Lambda;
 pub use outcome::{IntoOutcome, Outcome};
+pub use status::{Cancelled, TaskStatus};
 pub use task::{Fence, NewTask, Priority, Status, TaskId};
+pub use version::{FUNCTION_SET, Fit};
 pub use worker::Worker;
-
-/// Number of the set of SQL functions this crate speaks to. A database with another one is refused.
-pub const FUNCTION_SET: i32 = 1;

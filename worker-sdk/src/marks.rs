@@ -26,6 +26,10 @@ impl Mark {
 
     /// The mark to claim with: 0 when the sweep is due.
     pub(crate) fn for_claim(&mut self, now: Instant) -> i64 {
+        #[cfg(mutants)]
+        if crate::twin::is("low_water_cursor") {
+            return self.settled;
+        }
         if now < self.sweep_at {
             return self.settled;
         }
@@ -35,6 +39,11 @@ impl Mark {
 
     /// Learns from a claim's answer: first and last number popped, snapshot (xmin, xmax).
     pub(crate) fn learn(&mut self, first: Option<i64>, last: Option<i64>, snapshot: (i64, i64)) {
+        #[cfg(mutants)]
+        if crate::twin::is("low_water_cursor") {
+            self.settled = self.settled.max(last.unwrap_or(0));
+            return;
+        }
         let (xmin, xmax) = snapshot;
         if let Some((seq, known_from)) = self.pending
             && xmin >= known_from

@@ -36,11 +36,12 @@ impl Side {
         self.call(Verb::Start { tasks: &tasks, fences: &fences }).await
     }
 
-    /// Gives work back; `false`: the database did not answer, and the work may be ours or not.
-    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) -> bool {
+    /// Gives work back; answers with what stays ours for now, because others have its rows locked.
+    /// `None`: the database did not answer, and the work may be ours or not.
+    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) -> Option<Vec<i64>> {
         let tasks: Vec<_> = work.iter().map(|one| one.task).collect();
         let fences: Vec<_> = work.iter().map(|one| one.fence).collect();
-        self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await.is_some()
+        self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await
     }
 
     /// Gives back a lease whose tasks nobody here will start.
@@ -86,8 +87,7 @@ impl Side {
         match verb {
             Verb::Start { tasks, fences } => hsc::start(client, self.executor, tasks, fences).await,
             Verb::Release { tasks, fences, done_leases } => {
-                hsc::release(client, self.executor, tasks, fences, done_leases).await?;
-                Ok(Vec::new())
+                hsc::release(client, self.executor, tasks, fences, done_leases).await
             }
             Verb::ReleaseLease(lease) => {
                 hsc::release_lease(client, self.executor, *lease).await?;

@@ -158,7 +158,7 @@ fn in_ms(delay: Duration) -> u64 {
 }
 
 /// The output as it is kept: no NUL characters, not over the limits.
-fn keep(mut output: Value) -> Result<Value, String> {
+pub(crate) fn keep(mut output: Value) -> Result<Value, String> {
     if !scrub(&mut output, OUTPUT_MAX_DEPTH) {
         return Err(format!("output too deep: nesting at most {OUTPUT_MAX_DEPTH}"));
     }

@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::check_version;
 use crate::config::WorkerConfig;
 use crate::connect::connect;
 use crate::controller::Controller;
@@ -19,7 +18,7 @@ use crate::side::Side;
 use crate::wake::{WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns};
 use crate::work::{Why, Work};
-use crate::{Client, Error, Lambda, hsc, lane, shutdown};
+use crate::{Client, Error, Lambda, hsc, lane, shutdown, version};
 
 /// A worker: claims the tasks of its lambdas and executes them until it is told to stop.
 ///
@@ -135,7 +134,7 @@ impl Worker {
         let names: Vec<String> = self.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
         let limit = self.config.request_timeout;
         let (client, _) = connect(&self.database, limit).await.map_err(Error::from_read)?;
-        check_version(hsc::version(&client).await.map_err(Error::from_read)?)?;
+        version::check(hsc::version(&client).await.map_err(Error::from_read)?)?;
         if self.define {
             for name in &names {
                 hsc::define_lambda(&client, name).await.map_err(Error::from_write)?;
@@ -234,6 +233,7 @@ impl Team {
         let grace = worker.config.drain_grace;
         if tokio::time::timeout(grace, self.controller.until_quiet()).await.is_err() {
             tracing::warn!(?grace, "running tasks did not finish; telling them to stop");
+            self.controller.give_up_held();
             self.controller.stop_all(Why::ShuttingDown);
             let more = worker.config.cancel_grace + Duration::from_secs(1);
             let _ = tokio::time::timeout(more, self.controller.until_quiet()).await;

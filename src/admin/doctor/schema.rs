@@ -3,15 +3,16 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tuskline_sdk::Fit;
 
-use super::Finding;
+use super::{Finding, workers};
 use crate::migrate::FUNCTION_SET;
 use crate::store::{self, Readiness};
 
 /// Fewer segments ahead than this, and no janitor is at work.
 const SEGMENTS_AHEAD: i32 = 4;
 
-/// Stamp, queues and segments; without a schema only that.
+/// Stamp, queues, segments and workers; without a schema only that.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     let readiness = match store::readiness(client).await {
         Ok(readiness) => readiness,
@@ -23,7 +24,8 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     if readiness.read_only {
         return Ok(vec![stamp(readiness)]);
     }
-    Ok(vec![stamp(readiness), queues(readiness), segments(client).await?])
+    let (segments, workers) = (segments(client).await?, workers::examine(client).await?);
+    Ok(vec![stamp(readiness), queues(readiness), segments, workers])
 }
 
 fn is_absent(error: &tokio_postgres::Error) -> bool {
@@ -32,6 +34,12 @@ fn is_absent(error: &tokio_postgres::Error) -> bool {
 
 fn stamp(readiness: Readiness) -> Finding {
     match readiness.function_set {
+        Some(set) if Fit::of(set) == Fit::TooNew => Finding::fail(
+            "schema",
+            format!(
+                "function set {set} is of a later major version than this binary ({FUNCTION_SET}): bring the binary up to date"
+            ),
+        ),
         Some(set) if set == FUNCTION_SET => Finding::ok("schema", format!("function set {set}")),
         Some(set) if set > FUNCTION_SET => Finding::warn(
             "schema",

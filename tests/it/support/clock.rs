@@ -51,6 +51,12 @@ impl Db {
         assert_eq!(rows, 1, "pin the clock before it is advanced");
     }
 
+    /// Turns a pinned clock back.
+    pub async fn turn_back(&self, by: Duration) {
+        let sql = "update tuskline_test.pin set at = at - $1::float8 * interval '1 second'";
+        assert_eq!(self.client.execute(sql, &[&by.as_secs_f64()]).await.unwrap(), 1);
+    }
+
     /// The database's time, as Tuskline reads it.
     pub async fn now(&self) -> DateTime<Utc> {
         self.one("select tuskline.clock()").await

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tuskline::embedded::Cluster;
@@ -11,6 +12,21 @@ use super::cluster::{TEMPLATE, shared};
 use super::{DEADLINE, within};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// What a look of a store consumer's did and saw.
+#[derive(Debug)]
+pub struct Rescued {
+    /// Leases, rescued and buried tasks.
+    pub did: (i32, i32, i32),
+    /// The life of the server.
+    pub booted_at: Option<DateTime<Utc>>,
+    /// Who has not ended, with how many beats.
+    pub pulses: Vec<(i64, i64)>,
+    /// Their leases.
+    pub lease_ms: Vec<i64>,
+    /// For how long they have been silent at least, as noted.
+    pub silent_ms: Vec<i64>,
+}
 
 /// A database cloned from the migrated template, and a session on it.
 pub struct Db {
@@ -192,6 +208,32 @@ impl Db {
     pub async fn rescue(&self) -> (i32, i32, i32) {
         let row = self.client.query_one("select * from tuskline.rescue()", &[]).await.unwrap();
         (row.get(0), row.get(1), row.get(2))
+    }
+
+    /// The same by a session that has seen these executors silent, with so many beats, in the life of
+    /// the server that began then.
+    pub async fn rescue_silent(
+        &self,
+        session: &Client,
+        silent: &[(i64, i64)],
+        booted_at: Option<DateTime<Utc>>,
+    ) -> Rescued {
+        let (executors, beats): (Vec<i64>, Vec<i64>) = silent.iter().copied().unzip();
+        let sql = "select * from tuskline.rescue(100, $1, $2, $3)";
+        let row = session.query_one(sql, &[&executors, &beats, &booted_at]).await.unwrap();
+        let list = |name| row.get::<_, Option<Vec<i64>>>(name).unwrap_or_default();
+        Rescued {
+            did: (row.get(0), row.get(1), row.get(2)),
+            booted_at: row.get("booted_at"),
+            pulses: list("executors").into_iter().zip(list("beats")).collect(),
+            lease_ms: list("lease_ms"),
+            silent_ms: list("silent_ms"),
+        }
+    }
+
+    /// A look at the executors that ends none.
+    pub async fn look(&self) -> Rescued {
+        self.rescue_silent(&self.client, &[], None).await
     }
 
     /// The operator's cancel: cancelled, requested, too_late or unknown.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, GenericClient, Row};
 
-use super::Db;
+use super::{Db, refusal};
 
 /// The lease of a hand that was not given another.
 pub const LEASE: Duration = Duration::from_secs(20);
@@ -79,10 +79,10 @@ impl Db {
 }
 
 impl Hand {
-    /// Claims up to so many tasks; panics when the executor has expired.
+    /// Claims up to so many tasks; panics when the executor has ended.
     pub async fn claim(&self, limit: i32) -> Vec<Task> {
         let row = self.claim_by(&self.client, limit, 0).await.unwrap();
-        assert!(row.get::<_, bool>("alive"), "the executor has expired");
+        assert!(row.get::<_, bool>("alive"), "the executor has ended");
         tasks(&row)
     }
 
@@ -167,10 +167,32 @@ impl Hand {
 
     /// Gives a claimed task back; false: the attempt is no longer ours.
     pub async fn release(&self, task: &Task) -> bool {
-        let sql = "select tuskline.release($1, array[$2]::bigint[], array[$3]::bigint[])";
+        let sql =
+            "select released from tuskline.release($1, array[$2]::bigint[], array[$3]::bigint[])";
         let row =
             self.client.query_one(sql, &[&self.executor, &task.id, &task.fence]).await.unwrap();
         !row.get::<_, Vec<i64>>(0).is_empty()
+    }
+
+    /// Lambda code's guard, in a transaction of its own; false: the attempt is over.
+    pub async fn assert_current(&self, task: &Task) -> bool {
+        self.fenced("select tuskline.assert_current($1, $2)", task).await
+    }
+
+    /// Lambda code's success, in a transaction of its own; false: the attempt is over.
+    pub async fn complete(&self, task: &Task) -> bool {
+        self.fenced("select tuskline.complete($1, $2)", task).await
+    }
+
+    async fn fenced(&self, sql: &str, task: &Task) -> bool {
+        match self.client.query_one(sql, &[&task.id, &task.fence]).await {
+            Ok(_) => true,
+            Err(error) => {
+                let said = refusal(&error);
+                assert!(said.starts_with("TK014: TK014 not_current: "), "{said}");
+                false
+            }
+        }
     }
 
     /// Whether the task store takes us for alive, which a heartbeat prolongs.

@@ -190,12 +190,13 @@ impl Gate {
 impl Db {
     /// A store consumer in this process, until the answer is dropped.
     pub fn store_consumer(&self) -> DropGuard {
+        self.store_consumer_with(StoreConsumerOptions::default())
+    }
+
+    /// The same with other bounds.
+    pub fn store_consumer_with(&self, options: StoreConsumerOptions) -> DropGuard {
         let token = CancellationToken::new();
-        tokio::spawn(tuskline::store_consumer::run(
-            self.config.clone(),
-            StoreConsumerOptions::default(),
-            token.clone(),
-        ));
+        tokio::spawn(tuskline::store_consumer::run(self.config.clone(), options, token.clone()));
         token.drop_guard()
     }
 

@@ -66,16 +66,10 @@ impl Controller {
 
     /// The claim of an order failed or was left out: as if it had never been asked.
     pub(crate) fn unclaim(&self, order: &mut Order) {
-        let mut state = self.lock();
-        state.end_claim(order);
+        self.lock().end_claim(order);
         // The lane that failed has to wait; another may claim.
         self.lanes.notify_one();
-        order.queues.clear();
-        order.groups.clear();
-        order.request.queues.clear();
-        order.request.marks.clear();
-        order.request.groups.clear();
-        order.request.budgets.clear();
+        order.forget_claim();
     }
 
     /// Unpacks what a claim brought into the buffers and wakes the executors. Answers with the lease
@@ -137,6 +131,18 @@ impl Controller {
                 self.found_empty(queue, index, popped > 0, now);
             }
         }
+    }
+}
+
+impl Order {
+    /// Leaves the results only.
+    pub(crate) fn forget_claim(&mut self) {
+        self.queues.clear();
+        self.groups.clear();
+        self.request.queues.clear();
+        self.request.marks.clear();
+        self.request.groups.clear();
+        self.request.budgets.clear();
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct Order {
     pub(super) queues: Vec<usize>,
     /// (lambda, budget), in the order of the request's groups.
     pub(super) groups: Vec<(usize, usize)>,
-    /// Number of results in it.
-    pub(super) results: usize,
+    /// Results in it.
+    pub(super) results: Vec<Finished>,
     /// (lease, results) of leases of which this is not the last result.
     pub(super) parts: Vec<(i64, usize)>,
 }
@@ -51,6 +51,7 @@ impl Controller {
 
     fn decide(&self, now: Instant) -> Decision {
         let mut state = self.lock();
+        state.take_held(now);
         let results_due = state.results_due(self, now);
         let mut order = Order::default();
         if !state.draining {
@@ -71,15 +72,15 @@ impl Controller {
         }
         let linger = state.first_result_at.map(|at| at + self.config.linger);
         let look = (!state.draining).then(|| state.next_look(self, now)).flatten();
-        Decision::Wait([linger, look].into_iter().flatten().min())
+        Decision::Wait([linger, look, state.held.next_at()].into_iter().flatten().min())
     }
 
     /// The results of an order are recorded.
     pub(crate) fn acknowledged(&self, order: &Order) {
         let mut state = self.lock();
         state.settle_leases(order);
-        state.unacknowledged -= order.results;
-        if state.running.is_empty() && state.results.is_empty() {
+        state.unacknowledged -= order.results.len();
+        if state.is_quiet() {
             self.quiet.notify_waiters();
             if state.draining {
                 self.lanes.notify_waiters();
@@ -101,15 +102,16 @@ impl State {
         let take = self.fitting_results(config);
         let mut notes = String::new();
         let mut parts: HashMap<i64, usize> = HashMap::new();
-        for one in self.results.drain(..take) {
-            match one.note {
+        order.results = self.results.drain(..take).collect();
+        for one in &order.results {
+            match &one.note {
                 None => {
                     order.request.tasks.push(one.task);
                     order.request.fences.push(one.fence);
                 }
                 Some(note) => {
                     notes.push(if notes.is_empty() { '[' } else { ',' });
-                    notes.push_str(&note);
+                    notes.push_str(note);
                 }
             }
             *parts.entry(one.lease).or_default() += 1;
@@ -119,7 +121,6 @@ impl State {
             order.request.notes = Some(notes);
         }
         self.divide_leases(parts, order);
-        order.results = take;
         self.unacknowledged += take;
         self.first_result_at = (!self.results.is_empty()).then(Instant::now);
     }

@@ -114,8 +114,13 @@ impl State {
         (now.duration_since(since) > controller.config.buffer_target).then_some(queue)
     }
 
+    /// Nothing runs, and no result waits for a lane.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.running.is_empty() && self.results.is_empty() && self.held.is_empty()
+    }
+
     /// Nothing runs, and nothing is left to be recorded but what lanes are at.
     pub(super) fn is_flushed(&self) -> bool {
-        self.running.is_empty() && self.results.is_empty() && self.settled_leases.is_empty()
+        self.is_quiet() && self.settled_leases.is_empty()
     }
 }

@@ -50,6 +50,8 @@ fn brought(order: &Order, lease: i64, queue: usize, ids: &[i64]) -> Reply {
         last_seq: none,
         snapshot: Some((1, 1)),
         tasks: ids.iter().map(task).collect(),
+        held: Vec::new(),
+        doubtful: false,
     }
 }
 
@@ -79,7 +81,7 @@ async fn a_lease_goes_only_when_every_result_under_it_is_recorded() {
     let first = controller.next_order().await.expect("results");
     succeed(&controller, &two);
     let second = controller.next_order().await.expect("results");
-    assert_eq!((first.results, second.results), (1, 1));
+    assert_eq!((first.results.len(), second.results.len()), (1, 1));
     // The first may still fail, and then only the lease leads to its task.
     assert_eq!(first.request.done_leases, second.request.done_leases);
     assert!(second.request.done_leases.is_empty());
@@ -211,8 +213,58 @@ async fn an_exchange_is_bounded_in_bytes_but_takes_one_result_at_least() {
     }
     for _ in 0..3 {
         let order = controller.next_order().await.expect("results");
-        assert_eq!(order.results, 1);
+        assert_eq!(order.results.len(), 1);
         controller.acknowledged(&order);
     }
     assert!(controller.lock().leases.is_empty());
+}
+
+#[tokio::test]
+async fn a_result_that_was_held_back_keeps_its_lease_and_is_sent_again_after_a_pause() {
+    let (controller, _requests) = controller(config());
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let works = [work(&controller).await, work(&controller).await];
+    works.iter().for_each(|work| succeed(&controller, work));
+    let mut order = controller.next_order().await.expect("results");
+    assert_eq!(order.request.done_leases, [7]);
+    controller.held_back(&mut order, &[2]);
+    controller.acknowledged(&order);
+    let quiet = controller.until_quiet();
+    tokio::pin!(quiet);
+    assert!(futures_util::poll!(&mut quiet).is_pending());
+    {
+        let mut state = controller.lock();
+        assert_eq!(state.leases.get(&7), Some(&1));
+        let now = Instant::now();
+        state.take_held(now);
+        assert!(state.results.is_empty(), "not at once, or it would spin");
+        state.take_held(now + Duration::from_secs(2));
+    }
+    let again = controller.next_order().await.expect("the rest");
+    assert_eq!(
+        (again.request.tasks.clone(), again.request.done_leases.clone()),
+        (vec![2], vec![7])
+    );
+    controller.acknowledged(&again);
+    assert!(futures_util::poll!(&mut quiet).is_ready());
+}
+
+#[tokio::test]
+async fn a_result_held_back_beside_others_of_its_lease_leaves_the_lease_to_the_last() {
+    let (controller, _requests) = controller(config());
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let (one, two) = (work(&controller).await, work(&controller).await);
+    succeed(&controller, &one);
+    let mut first = controller.next_order().await.expect("results");
+    controller.held_back(&mut first, &[1]);
+    controller.acknowledged(&first);
+    assert_eq!(controller.lock().leases.get(&7), Some(&2));
+    succeed(&controller, &two);
+    let second = controller.next_order().await.expect("results");
+    assert!(second.request.done_leases.is_empty());
+    controller.acknowledged(&second);
+    let _ = controller.drain();
+    controller.give_up_held();
+    assert!(controller.next_order().await.is_none(), "the lanes end without it");
+    assert_eq!(controller.lock().leases.get(&7), Some(&1), "for whoever rescues it");
 }

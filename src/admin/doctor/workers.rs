@@ -1,0 +1,28 @@
+//! The workers: whether somebody ends those that died.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::Finding;
+
+/// Silent for a lease and more, and still not ended. By the database's clock, which is good enough to
+/// warn.
+const SILENT: &str = "
+    select count(*) filter (where expires_at + lease + interval '5 seconds' < tuskline.clock()), count(*)
+      from tuskline.executor where ended_at is null";
+
+/// Counts those whom a store consumer would have ended long ago.
+pub async fn examine(client: &Client) -> Result<Finding> {
+    let row = client.query_typed_one(SILENT, &[]).await?;
+    let (silent, all): (i64, i64) = (row.get(0), row.get(1));
+    Ok(match silent {
+        0 => Finding::ok("workers", format!("{all} alive")),
+        _ => Finding::warn(
+            "workers",
+            format!(
+                "{silent} of {all} silent for two leases, and nobody gives their tasks to others: run \
+                 `tuskline serve`, for longer than a lease at a stretch"
+            ),
+        ),
+    })
+}

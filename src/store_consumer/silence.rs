@@ -1,0 +1,236 @@
+//! Who has fallen silent: every executor that has not ended, with the last beat seen and since when,
+//! on this process's own monotonic clock.
+//!
+//! A wall clock may step (NTP, a moved machine, a failover to a server whose clock is ahead), and by it
+//! every live worker would look dead at once. A monotonic one does not. A worker counts its T from when
+//! it *sent* its last acknowledged beat; we count its lease from when the answer of our first look at
+//! that beat *arrived*, which is later. With L >= (T + M) * (1 + drift) it has ended before we say so.
+//!
+//! Promises: nobody is due who was not seen with the same beat for a whole lease, in one life of the
+//! server, by one process or by several in a row. A process that was frozen finds everybody due when it wakes; `rescue` then ends only those
+//! who really did not beat meanwhile.
+//! Must never: read a wall clock, or outlive what it was seen in: after a crash or a failover of the
+//! database beats may be lost, and everything is to be seen anew.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+use crate::store::{Pulse, Rescued, Silent};
+
+/// What was seen so far. What is long enough is noted in the executor's row as well, from where a new
+/// process goes on: spans that were watched one after the other add up.
+#[derive(Debug, Default)]
+pub struct Silence {
+    booted_at: Option<DateTime<Utc>>,
+    seen: HashMap<i64, Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    beats: i64,
+    since: Instant,
+    /// What was noted by `since`.
+    before: Duration,
+    /// What this process has noted, or found noted.
+    noted: Duration,
+    lease: Duration,
+}
+
+/// A live worker is silent for a heartbeat period, a quarter of its lease; nothing is noted of it.
+const WORTH_NOTING: f64 = 0.375;
+/// Between two notes of one silence, as a part of the lease.
+const NOTE_EVERY: f64 = 0.125;
+
+impl Seen {
+    fn begin(pulse: &Pulse, now: Instant) -> Self {
+        let Pulse { beats, lease, silent, .. } = *pulse;
+        Self { beats, since: now, before: silent, noted: silent, lease }
+    }
+
+    /// Another look at the same beat; somebody may have watched it for longer.
+    fn again(self, pulse: &Pulse, now: Instant) -> Self {
+        match self.silent(now) < pulse.silent {
+            true => Self::begin(pulse, now),
+            false => Self { noted: self.noted.max(pulse.silent), ..self },
+        }
+    }
+
+    fn silent(&self, now: Instant) -> Duration {
+        self.before + now.saturating_duration_since(self.since)
+    }
+
+    fn at_silence(&self, silence: Duration) -> Instant {
+        self.since + silence.saturating_sub(self.before)
+    }
+
+    fn due_at(&self) -> Instant {
+        self.at_silence(self.lease)
+    }
+
+    fn next_note(&self) -> Duration {
+        (self.noted + self.lease.mul_f64(NOTE_EVERY)).max(self.lease.mul_f64(WORTH_NOTING))
+    }
+}
+
+impl Silence {
+    /// Learns from a look whose answer has arrived by `now`.
+    pub fn learn(&mut self, look: &Rescued, now: Instant) {
+        if self.booted_at != look.booted_at {
+            self.booted_at = look.booted_at;
+            self.seen.clear();
+        }
+        let known = std::mem::take(&mut self.seen);
+        let seen = |pulse: &Pulse| match known.get(&pulse.executor) {
+            Some(seen) if seen.beats == pulse.beats => seen.again(pulse, now),
+            _ => Seen::begin(pulse, now),
+        };
+        self.seen = look.pulses.iter().map(|pulse| (pulse.executor, seen(pulse))).collect();
+    }
+
+    /// Those silent for a whole lease by `now`.
+    pub fn due(&self, now: Instant) -> Silent {
+        let due = self.seen.iter().filter(|(_, seen)| seen.due_at() <= now);
+        let (executors, beats) = due.map(|(executor, seen)| (*executor, seen.beats)).unzip();
+        Silent { booted_at: self.booted_at, executors, beats }
+    }
+
+    /// Those whose silence is worth a note by `now`, and its milliseconds; from here on they count as
+    /// noted.
+    pub fn worth_noting(&mut self, now: Instant) -> (Silent, Vec<i64>) {
+        let mut silent = Silent { booted_at: self.booted_at, ..Silent::default() };
+        let mut silent_ms = Vec::new();
+        for (executor, seen) in &mut self.seen {
+            let so_far = seen.silent(now);
+            if so_far >= seen.next_note() {
+                seen.noted = so_far;
+                silent.executors.push(*executor);
+                silent.beats.push(seen.beats);
+                silent_ms.push(i64::try_from(so_far.as_millis()).unwrap_or(i64::MAX));
+            }
+        }
+        (silent, silent_ms)
+    }
+
+    /// When one of them is due, or worth another note.
+    pub fn next_look(&self) -> Option<Instant> {
+        let next = |seen: &Seen| seen.due_at().min(seen.at_silence(seen.next_note()));
+        self.seen.values().map(next).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(20);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn look(pulses: &[(i64, i64)]) -> Rescued {
+        look_in(1, pulses)
+    }
+
+    fn look_in(life: i64, pulses: &[(i64, i64)]) -> Rescued {
+        let silent = Duration::ZERO;
+        let pulse = |&(executor, beats)| Pulse { executor, beats, lease: LEASE, silent };
+        Rescued {
+            leases: 0,
+            tasks: 0,
+            buried: 0,
+            booted_at: DateTime::from_timestamp(life, 0),
+            pulses: pulses.iter().map(pulse).collect(),
+        }
+    }
+
+    /// Numbers and beats of the due, in order.
+    fn due(silence: &Silence, now: Instant) -> Vec<(i64, i64)> {
+        let silent = silence.due(now);
+        let mut due: Vec<_> = silent.executors.into_iter().zip(silent.beats).collect();
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn an_executor_is_due_a_lease_after_its_last_beat_was_first_seen() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5), (2, 7)]), start);
+        silence.learn(&look(&[(1, 5), (2, 8)]), start + LEASE / 2);
+        assert_eq!(silence.next_look(), Some(start + LEASE * 3 / 8));
+        assert_eq!(due(&silence, start + LEASE - MS), []);
+        assert_eq!(due(&silence, start + LEASE), [(1, 5)]);
+        assert_eq!(due(&silence, start + LEASE * 3 / 2), [(1, 5), (2, 8)]);
+    }
+
+    #[test]
+    fn whoever_beat_after_all_begins_anew_and_whoever_is_locked_stays_due() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5), (2, 7)]), start);
+        silence.learn(&look(&[(1, 6), (2, 7)]), start + LEASE);
+        assert_eq!(due(&silence, start + LEASE), [(2, 7)]);
+    }
+
+    #[test]
+    fn fewer_beats_than_were_seen_count_as_new_ones() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5)]), start);
+        silence.learn(&look(&[(1, 4)]), start + LEASE - MS);
+        assert_eq!(due(&silence, start + LEASE), []);
+    }
+
+    #[test]
+    fn what_was_seen_in_another_life_of_the_server_counts_for_nothing() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5)]), start);
+        silence.learn(&look_in(2, &[(1, 5)]), start + LEASE);
+        assert_eq!(due(&silence, start + LEASE), []);
+        assert_eq!(due(&silence, start + LEASE * 2), [(1, 5)]);
+        assert_eq!(silence.due(start).booted_at, DateTime::from_timestamp(2, 0));
+    }
+
+    #[test]
+    fn the_ended_are_forgotten() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5)]), start);
+        silence.learn(&look(&[]), start + MS);
+        assert_eq!((silence.next_look(), due(&silence, start + LEASE)), (None, vec![]));
+    }
+
+    /// A look at one executor of which so much silence is noted.
+    fn noted(beats: i64, silent: Duration) -> Rescued {
+        Rescued { pulses: vec![Pulse { executor: 1, beats, lease: LEASE, silent }], ..look(&[]) }
+    }
+
+    #[test]
+    fn a_new_watcher_goes_on_where_the_last_one_ended() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&noted(5, LEASE * 3 / 4), start);
+        assert_eq!(due(&silence, start + LEASE / 4 - MS), []);
+        assert_eq!(due(&silence, start + LEASE / 4), [(1, 5)]);
+        silence.learn(&noted(6, Duration::ZERO), start + LEASE / 4);
+        assert_eq!(due(&silence, start + LEASE), []);
+    }
+
+    #[test]
+    fn of_two_watchers_the_longer_one_counts() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5)]), start);
+        silence.learn(&noted(5, LEASE / 8), start + LEASE / 4); // shorter than what we saw ourselves
+        assert_eq!(due(&silence, start + LEASE), [(1, 5)]);
+        silence.learn(&noted(5, LEASE * 7 / 8), start + LEASE / 4);
+        assert_eq!(due(&silence, start + LEASE * 3 / 8), [(1, 5)]);
+    }
+
+    #[test]
+    fn a_silence_is_noted_once_it_is_long_and_then_now_and_again() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        silence.learn(&look(&[(1, 5)]), start);
+        let mut notes = Vec::new();
+        for quarter_second in 0..80 {
+            let (silent, ms) = silence.worth_noting(start + MS * 250 * quarter_second);
+            assert!(silent.beats.iter().all(|beats| *beats == 5));
+            notes.extend(ms);
+        }
+        assert_eq!(notes, [7_500, 10_000, 12_500, 15_000, 17_500]);
+    }
+}

@@ -1,0 +1,208 @@
+//! What lambda code writes in its own transaction commits only while its attempt holds the task.
+
+use tokio_postgres::Client;
+
+use crate::support::{Answer, Db, Hand, LEASE, Task, refusal};
+
+/// A database with a lambda, and a table of the user's own that no constraint protects.
+async fn with_bookings() -> Db {
+    let db = Db::with_lambda("work").await;
+    db.run("create table booking (by_fence bigint)").await;
+    db.pin().await;
+    db
+}
+
+/// Who wrote in the user's table.
+async fn bookings(db: &Db) -> Vec<i64> {
+    db.all("select by_fence from booking order by 1").await
+}
+
+/// Begins a transaction of lambda code and writes in it.
+async fn write(session: &Client, task: &Task) {
+    session.batch_execute("begin").await.unwrap();
+    session.execute("insert into booking values ($1)", &[&task.fence]).await.unwrap();
+}
+
+/// What one of the two verbs answers on a session: nothing, or its refusal.
+async fn ask(session: &Client, verb: &str, task: &Task) -> Result<(), String> {
+    let sql = format!("select tuskline.{verb}({}, {})", task.id, task.fence);
+    session.batch_execute(&sql).await.map_err(|error| refusal(&error))
+}
+
+/// A worker, and a task that it held until its lease ended and rescue put it back.
+async fn overslept(db: &Db) -> (Hand, Task) {
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let old = slow.take().await;
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    (slow, old)
+}
+
+#[tokio::test]
+async fn a_zombies_write_rolls_back() {
+    let db = with_bookings().await;
+    let (slow, old) = overslept(&db).await;
+    let fast = db.hand("work").await;
+    let new = fast.take().await;
+    write(&fast.client, &new).await;
+    ask(&fast.client, "complete", &new).await.unwrap();
+    fast.client.batch_execute("commit").await.unwrap();
+    write(&slow.client, &old).await;
+    let refused = ask(&slow.client, "assert_current", &old).await.unwrap_err();
+    let expected = format!(
+        "TK014: TK014 not_current: task {} is not held under fence {} any more [roll back: the attempt is over, another may be at work]",
+        old.id, old.fence
+    );
+    assert_eq!(refused, expected);
+    // A caller that does not listen cannot commit either.
+    slow.client.batch_execute("commit").await.unwrap();
+    assert_eq!(bookings(&db).await, [new.fence]);
+    assert_eq!(db.status(new.id).await, "success");
+}
+
+#[tokio::test]
+async fn an_attempt_is_over_when_another_has_begun() {
+    let db = with_bookings().await;
+    let (slow, old) = overslept(&db).await;
+    let fast = db.hand("work").await;
+    let new = fast.take().await;
+    assert!(!slow.assert_current(&old).await);
+    assert!(!slow.complete(&old).await);
+    assert!(fast.assert_current(&new).await);
+    assert!(fast.start(&new).await);
+    assert!(fast.assert_current(&new).await);
+}
+
+#[tokio::test]
+async fn an_attempt_is_over_when_its_task_waits_for_another() {
+    let db = with_bookings().await;
+    let (slow, old) = overslept(&db).await;
+    assert_eq!(db.status(old.id).await, "enqueued");
+    assert!(!slow.assert_current(&old).await);
+    assert!(!slow.complete(&old).await);
+    assert_eq!(db.status(old.id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn nobody_takes_an_attempt_away_that_writes() {
+    let db = with_bookings().await;
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let task = slow.take().await;
+    write(&slow.client, &task).await;
+    ask(&slow.client, "assert_current", &task).await.unwrap();
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 0, 0), "it steps around");
+    let fast = db.hand("work").await;
+    assert_eq!(fast.claim(1).await, [], "nobody executes it meanwhile");
+    ask(&slow.client, "complete", &task).await.unwrap();
+    slow.client.batch_execute("commit").await.unwrap();
+    assert_eq!((bookings(&db).await, db.status(task.id).await.as_str()), (vec![1], "success"));
+    assert_eq!((db.rescue().await, fast.claim(1).await), ((1, 0, 0), vec![]));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+#[tokio::test]
+async fn rescue_comes_back_for_an_attempt_whose_transaction_was_rolled_back() {
+    let db = with_bookings().await;
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let task = slow.take().await;
+    write(&slow.client, &task).await;
+    ask(&slow.client, "complete", &task).await.unwrap();
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 0, 0));
+    slow.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    assert_eq!(db.hand("work").await.take().await.id, task.id);
+    assert_eq!(bookings(&db).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_transaction_with_an_old_view_of_the_world_is_not_trusted() {
+    let db = with_bookings().await;
+    db.schedule("work").await;
+    let slow = db.hand("work").await;
+    let old = slow.take().await;
+    slow.client.batch_execute("begin isolation level repeatable read").await.unwrap();
+    slow.client.query("select * from booking", &[]).await.unwrap();
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    let refused = ask(&slow.client, "assert_current", &old).await.unwrap_err();
+    assert!(refused.starts_with("40001"), "{refused}");
+}
+
+#[tokio::test]
+async fn one_attempt_may_write_in_two_transactions_at_once() {
+    let db = with_bookings().await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    let (one, two) = (db.connect().await, db.connect().await);
+    for session in [&one, &two] {
+        write(session, &task).await;
+        ask(session, "assert_current", &task).await.unwrap();
+    }
+    one.batch_execute("commit").await.unwrap();
+    two.batch_execute("commit").await.unwrap();
+    assert_eq!(bookings(&db).await.len(), 2);
+}
+
+#[tokio::test]
+async fn success_is_recorded_with_the_writes_and_the_workers_result_says_it_again() {
+    let db = with_bookings().await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    let [plain, told] = hand.claim(2).await.try_into().unwrap();
+    for (task, output) in [(&plain, "null"), (&told, r#"'{"seat": 7}'"#)] {
+        write(&hand.client, task).await;
+        let complete = format!("select tuskline.complete({}, {}, {output})", task.id, task.fence);
+        hand.client.batch_execute(&complete).await.unwrap();
+        assert_eq!(db.status(task.id).await, "claimed", "nobody sees it before it commits");
+        hand.client.batch_execute("commit").await.unwrap();
+        assert_eq!(db.status(task.id).await, "success");
+        assert_eq!(hand.succeed(task).await, Answer::Accepted);
+        assert_eq!(hand.succeed_with(task, "8").await, Answer::Accepted);
+        assert_eq!(hand.fail(task).await, Answer::Refused);
+        assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
+    }
+    let outputs: Vec<String> = db.all("select output::text from tuskline.task_output").await;
+    assert_eq!(outputs, [r#"{"seat": 7}"#], "the first word stands");
+}
+
+#[tokio::test]
+async fn after_a_rollback_the_workers_result_decides() {
+    let db = with_bookings().await;
+    db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let tasks: [Task; 3] = hand.claim(3).await.try_into().unwrap();
+    for task in &tasks {
+        write(&hand.client, task).await;
+        ask(&hand.client, "complete", task).await.unwrap();
+        hand.client.batch_execute("rollback").await.unwrap();
+        assert_eq!(db.status(task.id).await, "claimed");
+    }
+    let [retried, failed, done] = &tasks;
+    assert_eq!(hand.fail(retried).await, Answer::Accepted);
+    assert_eq!(hand.fail_for_good(failed).await, Answer::Accepted);
+    assert_eq!(hand.succeed(done).await, Answer::Accepted);
+    let statuses: Vec<String> = db.all("select status::text from tuskline.task order by id").await;
+    assert_eq!(statuses, ["retriable_failure", "fatal_failure", "success"]);
+    assert_eq!(bookings(&db).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn the_writes_of_one_attempt_commit_once_though_it_completes_twice() {
+    let db = with_bookings().await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    for committed in [true, false] {
+        // As if the first commit had not been answered, and the lambda tried all of it again.
+        write(&hand.client, &task).await;
+        assert_eq!(ask(&hand.client, "complete", &task).await.is_ok(), committed);
+        hand.client.batch_execute("commit").await.unwrap();
+    }
+    assert_eq!(bookings(&db).await.len(), 1);
+}

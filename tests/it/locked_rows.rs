@@ -1,0 +1,171 @@
+//! A task row that somebody's open transaction has locked delays its own result, and no other.
+
+use serde_json::{Value, json};
+use tokio_postgres::{Client, Row};
+
+use crate::support::{Answer, Db, Hand, Task, ids_and_fences};
+
+/// A session that holds the rows of these tasks locked, in an open transaction.
+async fn lock(db: &Db, tasks: &[&Task]) -> Client {
+    let session = db.connect().await;
+    session.batch_execute("begin").await.unwrap();
+    let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
+    let sql = "select from tuskline.task where id = any ($1) order by id for update";
+    session.execute(sql, &[&ids]).await.unwrap();
+    session
+}
+
+/// What an exchange without a claim refused and held back.
+async fn exchange(hand: &Hand, plain: &[Task], notes: Option<Value>) -> (Vec<i64>, Vec<i64>) {
+    let (ids, fences) = ids_and_fences(plain);
+    let noted = notes.iter().flat_map(|notes| notes.as_array().unwrap());
+    let noted = noted.map(|note| note["fence"].as_i64().unwrap());
+    let mut leases: Vec<i64> = fences.iter().copied().chain(noted).collect();
+    leases.dedup();
+    let notes = notes.map(|notes| notes.to_string());
+    let row: Row = hand
+        .client
+        .query_one(
+            "select refused, held from tuskline.exchange($1, $2, $3, $4::text::json, $5, '{}', '{}', '{}', '{}')",
+            &[&hand.executor, &ids, &fences, &notes, &leases],
+        )
+        .await
+        .unwrap();
+    (row.get(0), row.get::<_, Option<Vec<i64>>>(1).unwrap_or_default())
+}
+
+fn note(task: &Task, status: &str) -> Value {
+    json!({ "task": task.id, "fence": task.fence, "status": status, "message": "half a pair: \u{0}" })
+}
+
+async fn leases(db: &Db) -> i64 {
+    db.one("select count(*) from tuskline.lease").await
+}
+
+#[tokio::test]
+async fn one_locked_row_of_500_delays_itself_for_exchange() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 500).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(500).await;
+    let holder = lock(&db, &[&tasks[123]]).await;
+    let locked = vec![tasks[123].id];
+    assert_eq!(exchange(&hand, &tasks, None).await, (vec![], locked.clone()));
+    assert_eq!((db.count("success").await, db.count("claimed").await), (499, 1));
+    assert_eq!(leases(&db).await, 1, "or nobody would rescue the last one");
+    assert_eq!(exchange(&hand, &tasks[123..124], None).await, (vec![], locked));
+    holder.batch_execute("rollback").await.unwrap();
+    assert_eq!(exchange(&hand, &tasks[123..124], None).await, (vec![], vec![]));
+    assert_eq!((db.count("success").await, leases(&db).await), (500, 0));
+}
+
+#[tokio::test]
+async fn results_with_something_to_say_are_held_back_too() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 6).await;
+    let tasks = hand.claim(6).await;
+    let holder = lock(&db, &[&tasks[0], &tasks[2], &tasks[5]]).await;
+    let plain = &tasks[..2];
+    let notes = [
+        note(&tasks[2], "retriable_failure"),
+        note(&tasks[3], "retriable_failure"),
+        note(&tasks[4], "fatal_failure"),
+        note(&tasks[5], "cancelled"),
+    ];
+    let held = vec![tasks[0].id, tasks[2].id, tasks[5].id];
+    assert_eq!(exchange(&hand, plain, Some(json!(notes))).await, (vec![], held));
+    let statuses = "select status::text from tuskline.task order by id";
+    let expected =
+        ["claimed", "success", "claimed", "retriable_failure", "fatal_failure", "claimed"];
+    assert_eq!(db.all::<String>(statuses).await, expected);
+    assert_eq!(leases(&db).await, 1);
+    // Only notes, and none of them free.
+    let rest = [notes[0].clone(), notes[3].clone()];
+    let (_, held) = exchange(&hand, &[], Some(json!(rest))).await;
+    assert_eq!(held, [tasks[2].id, tasks[5].id]);
+    holder.batch_execute("rollback").await.unwrap();
+    assert_eq!(exchange(&hand, &plain[..1], Some(json!(rest))).await, (vec![], vec![]));
+    let expected = [
+        "success",
+        "success",
+        "retriable_failure",
+        "retriable_failure",
+        "fatal_failure",
+        "cancelled",
+    ];
+    assert_eq!(db.all::<String>(statuses).await, expected);
+    assert_eq!(leases(&db).await, 0);
+}
+
+#[tokio::test]
+async fn a_result_that_is_refused_anyway_is_not_held_back() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 3).await;
+    let tasks = hand.claim(3).await;
+    assert!(hand.release(&tasks[0]).await);
+    let other = db.hand("work").await;
+    assert_eq!(other.take().await.id, tasks[0].id);
+    assert_eq!(hand.succeed(&tasks[1]).await, Answer::Accepted);
+    let _holder = lock(&db, &[&tasks[0], &tasks[1], &tasks[2]]).await;
+    let refused = vec![tasks[0].id];
+    assert_eq!(exchange(&hand, &tasks, None).await, (refused, vec![tasks[2].id]));
+}
+
+#[tokio::test]
+async fn set_results_waits_for_a_locked_row() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    let holder = lock(&db, &[&task]).await;
+    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let release = async {
+        // Longer than exchange would wait.
+        db.until_blocked(pid).await;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        holder.batch_execute("rollback").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(hand.succeed(&task), release);
+    assert_eq!(answer, Answer::Accepted);
+}
+
+/// What a release moved and held back.
+async fn release(hand: &Hand, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
+    let (ids, fences) = ids_and_fences(tasks);
+    let sql = "select released, held from tuskline.release($1, $2, $3, array[$4::bigint])";
+    let row = hand.client.query_one(sql, &[&hand.executor, &ids, &fences, &fences[0]]).await;
+    let row = row.unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test]
+async fn one_locked_row_delays_itself_for_release() {
+    let db = Db::with_lambda("work").await;
+    let ids = db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(3).await;
+    let holder = lock(&db, &[&tasks[1]]).await;
+    assert_eq!(release(&hand, &tasks).await, (vec![ids[0], ids[2]], vec![ids[1]]));
+    assert_eq!((db.queued().await, db.status(ids[1]).await.as_str()), (2, "claimed"));
+    assert_eq!(leases(&db).await, 1);
+    holder.batch_execute("rollback").await.unwrap();
+    assert_eq!(release(&hand, &tasks[1..2]).await, (vec![ids[1]], vec![]));
+    assert_eq!((db.queued().await, leases(&db).await), (3, 0));
+}
+
+#[tokio::test]
+async fn one_locked_row_delays_itself_for_start() {
+    let db = Db::with_lambda("work").await;
+    let ids = db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(3).await;
+    let (all, fences) = ids_and_fences(&tasks);
+    let holder = lock(&db, &[&tasks[1]]).await;
+    let start = "select tuskline.start($1, $2, $3)";
+    let row = hand.client.query_one(start, &[&hand.executor, &all, &fences]).await.unwrap();
+    assert_eq!(row.get::<_, Vec<i64>>(0), [ids[0], ids[2]]);
+    holder.batch_execute("rollback").await.unwrap();
+    assert!(hand.start(&tasks[1]).await);
+}
