@@ -1,0 +1,74 @@
+//! Heartbeats of executors: acknowledged within the lease, or the process was over; and nobody who
+//! beats is taken for dead.
+
+use crate::history::History;
+use crate::process::Process;
+use crate::span::ms_between;
+use crate::{Actor, Invariant};
+
+/// I21.
+pub(crate) fn beats_keep_the_lease(history: &History) -> Invariant {
+    let statement = "between acknowledged heartbeats of a live executor lies less than the lease";
+    let mut check = Invariant::new("I21", "heartbeats keep the lease", statement);
+    #[allow(clippy::cast_precision_loss, reason = "milliseconds")]
+    let lease_ms = history.settings.lease_ms as f64;
+    for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {
+        for (from, to) in gaps(history, process) {
+            let ms = ms_between(from, to);
+            let stopped = process.stopped.within(from, to) > 0;
+            check.expect(ms < lease_ms || stopped, None, || {
+                format!("pid {} lived {ms:.0} ms without an acknowledged heartbeat", process.pid)
+            });
+        }
+    }
+    check.done()
+}
+
+/// From registration to the end of the process, cut at the acknowledged heartbeats.
+fn gaps(history: &History, process: &Process) -> Vec<(u64, u64)> {
+    let Some(registered) = process.registered else { return Vec::new() };
+    let ended = process.exit.or(process.reaped).unwrap_or(history.end);
+    let mut moments = vec![registered];
+    moments.extend(process.beats.iter().map(|beat| beat.acked));
+    let last = moments.last().copied().unwrap_or(registered);
+    moments.push(ended.max(last));
+    moments.windows(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// The signal by which a worker ends itself, and by which it is killed.
+const SIGKILL: i32 = 9;
+
+/// I23. A worker ends itself at T after its last acknowledged heartbeat, or when it is told that it was
+/// given up, which nobody may do before L. One that ended itself sooner was given up while it beat.
+pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
+    let statement = "a worker that beats within T, and that nobody killed or stopped, does not end";
+    let mut check = Invariant::new("I23", "no live worker is given up", statement);
+    let limit = history.settings.self_termination_ms * 1_000_000;
+    for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {
+        let abrupt = process.signal == Some(SIGKILL) && process.exit.is_none();
+        let ended = process.reaped.filter(|_| abrupt);
+        let Some(ended) = ended.filter(|ended| !was_killed(history, process, *ended)) else {
+            check.checked += 1;
+            continue;
+        };
+        // The first T counts from when the registration was sent, which nobody wrote down.
+        let last = match process.beats.is_empty() {
+            true => process.opened,
+            false => process.last_word(ended),
+        };
+        let stopped = process.stopped.within(last, ended) > 0;
+        check.expect(stopped || ended.saturating_sub(last) >= limit, None, || {
+            let ms = ms_between(last, ended);
+            format!("pid {} ended itself {ms:.0} ms after its last heartbeat", process.pid)
+        });
+    }
+    check.done()
+}
+
+/// Whether the injector says that it killed the process, which had its number by then.
+fn was_killed(history: &History, process: &Process, ended: u64) -> bool {
+    history.faults.iter().any(|fault| {
+        let hit = fault.pid == Some(process.pid) && fault.kind.ends_with("kill");
+        hit && process.opened <= fault.span.from && fault.span.from <= ended
+    })
+}

@@ -1,0 +1,74 @@
+//! Executions after a task's first: each must have a cause that somebody else wrote down.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Body, BodyEnd, History, Transition};
+use crate::{Ended, Invariant, Status};
+
+/// I12 (G7), and how many repeats each cause explains.
+pub(crate) fn repeats_are_explained(history: &History) -> (Invariant, BTreeMap<&'static str, u64>) {
+    let statement = "each execution after the first has a cause on record; N counts executions";
+    let mut check = Invariant::new("I12", "repeats are explained", statement);
+    let mut causes = BTreeMap::new();
+    for task in history.tasks.all() {
+        let mut bodies: Vec<&Body> = history.bodies.of(task).iter().collect();
+        bodies.sort_by_key(|body| (body.fence, body.at));
+        for pair in bodies.windows(2) {
+            let cause = cause(history, pair[0], pair[1]);
+            *causes.entry(cause.unwrap_or("none")).or_default() += 1;
+            if cause.is_none() {
+                check.violated(history.id(task), || {
+                    let (before, again) = (pair[0].fence, pair[1].fence);
+                    format!("executed under fence {before}, and for no reason again under {again}")
+                });
+            }
+        }
+    }
+    check.checked = history.bodies.all().len() as u64;
+    (check.done(), causes)
+}
+
+/// The most telling cause for `again`, after `before`.
+fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str> {
+    let process = history.process(before.process);
+    let (from, to) = (before.at, again.at.max(before.at));
+    let steps = history.transitions.of(before.task);
+    let left = |rule: fn(&Transition, i16) -> bool| {
+        steps.windows(2).any(|two| {
+            two[1].fence == before.fence && rule(&two[1], two[1].crashes - two[0].crashes)
+        })
+    };
+    if before.fence == again.fence {
+        None // no verb lets an attempt begin twice
+    } else if left(|step, _| step.to == Status::RetriableFailure) {
+        Some("retriable failure")
+    } else if process.stopped.within(from, to) > 0 {
+        Some("stop")
+    } else if process.died_between(from, to) {
+        Some("worker death")
+    } else if history.database_down.meet(from, to) {
+        Some("database down")
+    } else if hit_by_fault(history, process.pid, from, to) {
+        Some("fault")
+    } else if left(|step, crash| step.to == Status::Enqueued && crash == 1) {
+        Some("rescue")
+    } else if !succeeded(history, before)
+        && left(|step, crash| step.to == Status::Enqueued && crash == 0)
+    {
+        Some("release")
+    } else {
+        None
+    }
+}
+
+/// A partition, a cut connection, ...: done to that process or to everybody.
+fn hit_by_fault(history: &History, pid: u32, from: u64, to: u64) -> bool {
+    let hits = |hit: Option<u32>| hit.is_none_or(|hit| hit == pid);
+    history.faults.iter().any(|fault| hits(fault.pid) && fault.span.meets(from, to))
+}
+
+/// A drain gives back what is not finished; finished work is never released.
+fn succeeded(history: &History, body: &Body) -> bool {
+    let ended = |end: &BodyEnd| end.ended;
+    history.end_of(body).map(ended) == Some(Ended::Success)
+}

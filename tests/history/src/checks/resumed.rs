@@ -1,0 +1,64 @@
+//! Processes that stood still beyond their lease: on resuming they end before they do anything.
+
+use std::collections::HashMap;
+
+use crate::history::History;
+use crate::process::Process;
+use crate::span::{Span, ms_between};
+use crate::{Bounded, Invariant};
+
+/// From SIGCONT to the kernel's word that it has ended.
+const BOUND_MS: f64 = 100.0;
+
+/// Signs of life that a body may give after SIGCONT.
+const LIFE_SIGNS: u64 = 1;
+
+/// G6, and how long ending took.
+pub(crate) fn the_resumed_end(history: &History) -> (Invariant, Bounded) {
+    let statement = "stopped beyond its lease, a process is gone 100 ms after SIGCONT; <= 1 tick";
+    let mut check = Invariant::new("G6", "the resumed end at once", statement);
+    let mut took = Vec::new();
+    let mut lives = signs_of_life(history);
+    for (number, process) in (0_u32..).zip(&history.processes) {
+        for span in process.stopped.iter().filter(|span| is_beyond(history, process, span)) {
+            let gone = process.reaped.filter(|reaped| *reaped >= span.to);
+            let ms = ms_between(span.to, gone.unwrap_or(history.end));
+            took.push(ms);
+            check.expect(gone.is_some() && ms <= BOUND_MS, None, || {
+                let ended = if gone.is_some() { "ended" } else { "had not ended" };
+                format!("pid {} {ended} {ms:.0} ms after SIGCONT", process.pid)
+            });
+            for ((_, task), signs) in lives.extract_if(|key, _| key.0 == number) {
+                check.expect(signs <= LIFE_SIGNS, history.id(task), || {
+                    format!("pid {}: {signs} signs of life after SIGCONT", process.pid)
+                });
+            }
+        }
+    }
+    (check.done(), Bounded::worst(took, BOUND_MS))
+}
+
+/// Whether it was continued, and its lease had run out by then.
+fn is_beyond(history: &History, process: &Process, span: &Span) -> bool {
+    let continued = span.to < process.reaped.unwrap_or(history.end);
+    let silent = span.to.saturating_sub(process.last_word(span.to));
+    continued && silent >= history.settings.lease_ms * 1_000_000
+}
+
+/// Body starts and ticks by process and task, after a process stood still beyond its lease.
+fn signs_of_life(history: &History) -> HashMap<(u32, u32), u64> {
+    let mut since = HashMap::new();
+    for (number, process) in (0_u32..).zip(&history.processes) {
+        let first = process.stopped.iter().find(|span| is_beyond(history, process, span));
+        since.extend(first.map(|span| (number, span.to)));
+    }
+    let starts = history.bodies.all().iter().map(|body| (body.process, body.task, body.at));
+    let ticks = history.ticks.iter().map(|tick| (tick.process, tick.task, tick.at));
+    let mut signs = HashMap::new();
+    for (process, task, at) in starts.chain(ticks) {
+        if since.get(&process).is_some_and(|continued| at > *continued) {
+            *signs.entry((process, task)).or_insert(0) += 1;
+        }
+    }
+    signs
+}

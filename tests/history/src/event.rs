@@ -1,0 +1,276 @@
+//! What can be written down.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of a history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    pub at: u64,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What happened. The tag is the key `e`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "e", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the variants say what their fields are")]
+pub enum Event {
+    /// First line of every file: who writes it.
+    Opened { actor: Actor, pid: u32 },
+
+    // --- clients -------------------------------------------------------------------------------
+    /// A batch of tasks is about to be scheduled in one commit. The payload of each is an object
+    /// with `op` and `n` (from 0), by which its row is found again. No other batch of the history
+    /// has this `op`; sending it again is another try of the same batch.
+    Schedule {
+        op: u64,
+        lambda: String,
+        tasks: u32,
+        /// Due so long after it is accepted; 0: at once.
+        delay_ms: u64,
+        /// Idempotency key of the batch, once Tuskline has them: at most one task of each `n`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// Ordering key, once Tuskline has them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ordering_key: Option<String>,
+    },
+    /// It was accepted. A try that is answered by none of these three is unknown.
+    ScheduleOk { op: u64, ids: Vec<i64> },
+    /// It was refused, or never reached the database: nothing may exist.
+    ScheduleFail { op: u64, why: String },
+    /// Nobody knows: all of the batch exists, or nothing.
+    ScheduleInfo { op: u64, why: String },
+    /// A task is about to be cancelled.
+    Cancel { task: i64 },
+    /// The answer: `cancelled`, `requested`, `too_late`, `unknown` or `error`.
+    CancelAnswer { task: i64, answer: String },
+
+    // --- executors -----------------------------------------------------------------------------
+    /// The worker registered as this executor. Its lease counts from here to the first `BeatAck`.
+    Registered { executor: i64 },
+    /// A claim was answered.
+    Claimed { fence: i64, tasks: Vec<i64> },
+    /// A body begins, after it tried to take the kernel's lock of its task.
+    BodyStart { task: i64, fence: i64, attempt: i16, op: u64, n: u32, lock: LockAnswer },
+    /// The body is still at it (each 50 ms).
+    BodyTick { task: i64, fence: i64 },
+    /// The body has ended, just before it gives up the lock and before its result is sent.
+    BodyEnd { task: i64, fence: i64, ended: Ended },
+    /// The database refused results because the attempt was over.
+    ResultRefused { tasks: Vec<i64> },
+    /// A heartbeat was sent.
+    BeatSent { beat: u64 },
+    /// It was acknowledged.
+    BeatAck { beat: u64 },
+    /// The process ends in order: nothing is in its hands and it sends no more heartbeats.
+    Exit,
+
+    // --- the fault injector --------------------------------------------------------------------
+    /// The settings of the run; once, in its first lines.
+    Settings(Settings),
+    /// A phase of the timetable.
+    Phase { name: String, edge: Edge },
+    /// A process was started.
+    Spawned { pid: u32, role: Role },
+    /// A fault begins; `pid` when it is done to one process, null when to everybody. The kind
+    /// `failover` has a bound of its own, from its end.
+    Fault { id: u64, kind: String, pid: Option<u32>, detail: String },
+    /// It is over.
+    FaultEnd { id: u64 },
+    /// A process was stopped (SIGSTOP); every thread stands still.
+    Stopped { pid: u32 },
+    /// It goes on (SIGCONT was sent just after this was written).
+    Continued { pid: u32 },
+    /// The kernel reported the end of a process. `signal` 9 without a kill by the injector: it ended
+    /// itself.
+    Reaped { pid: u32, code: Option<i32>, signal: Option<i32> },
+    /// The database became unreachable for everybody, or answers again. Spans do not nest.
+    Database { edge: Edge, why: String },
+    /// Transitions under an old fence were tried on purpose. What is neither refused nor applied got
+    /// no answer.
+    Stale { verb: Verb, tried: u64, refused: u64, applied: u64 },
+    /// A gate was closed (the call returned) or is about to be opened, once Tuskline has gates.
+    Gate { lambda: String, edge: Edge },
+
+    // --- the database, exported after the end -----------------------------------------------------
+    /// A task changed, written by a trigger in the same transaction. `step` grows along the changes
+    /// of one task (drawn under its row lock); between tasks it says nothing.
+    Transition {
+        task: i64,
+        step: i64,
+        from: Option<Status>,
+        to: Status,
+        fence: i64,
+        attempt: i16,
+        crashes: i16,
+        /// The database's clock, microseconds since 1970.
+        db_us: i64,
+        /// When it is due, on that clock; none: at once. Read where a task is made, becomes new or
+        /// fails retriably: `scheduled_at`, or the end of its backoff. Never the time of a safety
+        /// net (`next_trigger_at` of a task made as enqueued).
+        due_us: Option<i64>,
+        xid: u64,
+    },
+    /// A task as it is at the end. Tasks of one lambda and ordering key run in the order of their ids.
+    Row {
+        task: i64,
+        op: u64,
+        n: u32,
+        lambda: String,
+        status: Status,
+        fence: i64,
+        attempt: i16,
+        max_attempts: i16,
+        crashes: i16,
+        max_crashes: i16,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ordering_key: Option<String>,
+        /// Schedule and tick, once Tuskline has periodic tasks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tick: Option<String>,
+    },
+    /// A failed attempt on record.
+    Failure { task: i64, fence: i64, class: String },
+    /// A number that must be zero at the end: leases, timers, queued, locks, idle transactions, ...
+    Left { what: String, count: i64 },
+    /// A number that is shown to users, and the same counted from the rows.
+    Shown { what: String, shown: i64, counted: i64 },
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actor {
+    /// A process that schedules.
+    Client,
+    /// A worker process.
+    Executor,
+    /// The fault injector.
+    Injector,
+    /// What was read from the database after the end.
+    Database,
+}
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It schedules tasks.
+    Client,
+    /// It executes them.
+    Worker,
+    /// It runs `tuskline serve`'s loops.
+    StoreConsumer,
+    /// A PostgreSQL server.
+    Server,
+    /// A connection pooler.
+    Pooler,
+}
+
+/// Beginning or end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Edge {
+    /// It begins; of a database: it goes down; of a gate: it is closed.
+    Begin,
+    /// It ends; of a database: it answers again; of a gate: it is opened.
+    End,
+}
+
+/// What the kernel said to a body that wanted its task's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockAnswer {
+    /// Nobody else executes the task.
+    Free,
+    /// Process `pid` executes it at this moment, under `fence`.
+    Held {
+        /// The other process, by the kernel's word.
+        pid: u32,
+        /// Its fence; 0 if it has not written it down yet.
+        fence: i64,
+    },
+}
+
+/// How a body ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It returned a success.
+    Success,
+    /// It returned a failure worth another attempt.
+    Retriable,
+    /// It returned a failure that is final.
+    Fatal,
+    /// It was told to stop, or dropped.
+    Stopped,
+}
+
+/// Verbs that are sent with old fences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// `start`.
+    Start,
+    /// `set_results`, a success.
+    SetResults,
+    /// `set_results`, a failure with a note.
+    SetResultsNote,
+    /// `release`.
+    Release,
+    /// `heartbeat` of an executor that has ended.
+    Heartbeat,
+    /// `claim` of an executor that has ended.
+    Claim,
+    /// `assert_current`.
+    AssertCurrent,
+}
+
+/// Status of a task, in the database's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "described at the type tuskline.status")]
+pub enum Status {
+    New,
+    Enqueued,
+    Claimed,
+    Processing,
+    RetriableFailure,
+    Success,
+    FatalFailure,
+    Dead,
+    Cancelled,
+    Dropped,
+}
+
+impl Status {
+    /// No verb leaves it.
+    pub fn is_terminal(self) -> bool {
+        matches!(
+            self,
+            Self::Success | Self::FatalFailure | Self::Dead | Self::Cancelled | Self::Dropped
+        )
+    }
+}
+
+/// What the run was set to, and the bounds that follow from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Decides the schedule of faults.
+    pub seed: u64,
+    /// Heartbeat period HB.
+    pub heartbeat_ms: u64,
+    /// Self-termination T.
+    pub self_termination_ms: u64,
+    /// Margin M of the watchdog.
+    pub margin_ms: u64,
+    /// Lease L.
+    pub lease_ms: u64,
+    /// Longest time between two looks of a worker or store consumer (safety poll).
+    pub poll_ms: u64,
+    /// Versions of server, kernel and binaries, for the report.
+    pub versions: Vec<String>,
+}

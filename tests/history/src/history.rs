@@ -1,0 +1,217 @@
+//! A whole history in memory: small structs, numbers instead of names, sorted by task.
+//!
+//! It holds what was written down and answers simple questions; it judges nothing.
+
+use crate::by_task::{ByTask, Numbered, OfTask};
+use crate::process::Process;
+use crate::span::{Span, Spans};
+use crate::{Edge, Ended, LockAnswer, Settings, Status};
+
+/// What was written down.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) settings: Settings,
+    pub(crate) events: u64,
+    pub(crate) cut_lines: u64,
+    /// The first and the last moment that anybody but the database's export wrote down.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) words: Numbered<String>,
+    pub(crate) tasks: Numbered<i64>,
+    pub(crate) ops: Numbered<u64>,
+    pub(crate) processes: Vec<Process>,
+    /// By the number of the op.
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) accepted: Vec<Accepted>,
+    pub(crate) transitions: ByTask<Transition>,
+    pub(crate) rows: ByTask<Row>,
+    pub(crate) failures: ByTask<Failure>,
+    pub(crate) claims: ByTask<Claim>,
+    pub(crate) bodies: ByTask<Body>,
+    pub(crate) ends: ByTask<BodyEnd>,
+    pub(crate) ticks: Vec<Tick>,
+    /// When each claim was answered, in order.
+    pub(crate) claimed_at: Vec<u64>,
+    pub(crate) database_down: Spans,
+    /// When the database's clock was stepped: faults of the kind `clock_step`.
+    pub(crate) clock_steps: Vec<u64>,
+    pub(crate) phases: Vec<(String, Span)>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) gates: Vec<(u64, u32, Edge)>,
+    pub(crate) stale: Stale,
+    pub(crate) refused: u64,
+    pub(crate) left: Vec<(String, i64)>,
+    pub(crate) shown: Vec<(String, i64, i64)>,
+}
+
+/// What one schedule asked for, and what it was told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Batch {
+    pub(crate) tasks: u32,
+    pub(crate) lambda: u32,
+    pub(crate) key: Option<u32>,
+    /// How often it was sent, refused and accepted. A try without an answer was unknown.
+    pub(crate) tries: u32,
+    pub(crate) refused: u32,
+    pub(crate) accepted: u32,
+}
+
+impl Batch {
+    /// Nothing may exist.
+    pub(crate) fn failed(&self) -> bool {
+        self.accepted == 0 && self.refused >= self.tries
+    }
+
+    /// All or nothing exists.
+    pub(crate) fn unknown(&self) -> bool {
+        self.accepted == 0 && self.refused < self.tries
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Accepted {
+    pub(crate) task: u32,
+    pub(crate) op: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transition {
+    pub(crate) task: u32,
+    pub(crate) from: Option<Status>,
+    pub(crate) to: Status,
+    pub(crate) attempt: i16,
+    pub(crate) crashes: i16,
+    pub(crate) step: i64,
+    pub(crate) fence: i64,
+    pub(crate) db_us: i64,
+    pub(crate) due_us: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) task: u32,
+    pub(crate) op: u32,
+    pub(crate) n: u32,
+    pub(crate) lambda: u32,
+    pub(crate) ordering_key: Option<u32>,
+    pub(crate) tick: Option<u32>,
+    pub(crate) fence: i64,
+    pub(crate) status: Status,
+    pub(crate) attempt: i16,
+    pub(crate) max_attempts: i16,
+    pub(crate) crashes: i16,
+    pub(crate) max_crashes: i16,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failure {
+    pub(crate) task: u32,
+    pub(crate) fence: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    pub(crate) task: u32,
+    pub(crate) process: u32,
+    pub(crate) fence: i64,
+    pub(crate) at: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Body {
+    pub(crate) task: u32,
+    pub(crate) process: u32,
+    pub(crate) op: u32,
+    pub(crate) fence: i64,
+    pub(crate) at: u64,
+    pub(crate) lock: LockAnswer,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyEnd {
+    pub(crate) task: u32,
+    pub(crate) process: u32,
+    pub(crate) fence: i64,
+    pub(crate) at: u64,
+    pub(crate) ended: Ended,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tick {
+    pub(crate) task: u32,
+    pub(crate) process: u32,
+    pub(crate) at: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) kind: String,
+    pub(crate) pid: Option<u32>,
+    pub(crate) span: Span,
+    pub(crate) ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stale {
+    pub(crate) tried: u64,
+    pub(crate) refused: u64,
+    pub(crate) applied: u64,
+}
+
+macro_rules! of_task {
+    ($($thing:ty),*) => { $(impl OfTask for $thing {
+        fn task(&self) -> u32 {
+            self.task
+        }
+    })* };
+}
+of_task!(Transition, Row, Failure, Claim, Body, BodyEnd);
+
+impl History {
+    /// A task's id, for people.
+    pub(crate) fn id(&self, task: u32) -> Option<i64> {
+        Some(*self.tasks.key(task))
+    }
+
+    /// A task as it is at the end.
+    pub(crate) fn row(&self, task: u32) -> Option<&Row> {
+        self.rows.of(task).first()
+    }
+
+    pub(crate) fn process(&self, number: u32) -> &Process {
+        &self.processes[number as usize]
+    }
+
+    /// How a body ended, if it lived to.
+    pub(crate) fn end_of(&self, body: &Body) -> Option<&BodyEnd> {
+        self.ends
+            .of(body.task)
+            .iter()
+            .find(|end| end.process == body.process && end.fence == body.fence && end.at >= body.at)
+    }
+
+    /// When a body was over: its end, else its process's, else not before the history's.
+    pub(crate) fn over_at(&self, body: &Body) -> u64 {
+        let ended = self.end_of(body).map(|end| end.at);
+        ended.or(self.process(body.process).reaped).unwrap_or(self.end)
+    }
+
+    /// When somebody had the claim of `task` under `fence` in hands, on the monotonic clock.
+    pub(crate) fn in_hands_at(&self, task: u32, fence: i64) -> Option<u64> {
+        let claim = self.claims.of(task).iter().find(|claim| claim.fence == fence);
+        let body = || self.bodies.of(task).iter().find(|body| body.fence == fence);
+        claim.map(|claim| claim.at).or_else(|| body().map(|body| body.at))
+    }
+
+    /// The phase at a moment; the innermost when they are nested.
+    pub(crate) fn phase_at(&self, at: u64) -> Option<&str> {
+        let around = self.phases.iter().filter(|(_, span)| span.meets(at, at));
+        around.max_by_key(|(_, span)| span.from).map(|(name, _)| name.as_str())
+    }
+
+    /// The moment of the first answered claim after `at`.
+    pub(crate) fn next_claim(&self, at: u64) -> Option<u64> {
+        let next = self.claimed_at.partition_point(|claimed| *claimed <= at);
+        self.claimed_at.get(next).copied()
+    }
+}

@@ -1,0 +1,137 @@
+//! A report for people, in 80 columns.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::{Bounded, Invariant, Lateness, Report};
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        writeln!(
+            f,
+            "\n{:<4} {:<28} {:>12} {:>10}  {:>10}",
+            "id", "what", "N", "violated", "true rate"
+        )?;
+        self.invariants.iter().try_for_each(|invariant| row(f, invariant))?;
+        self.overlaps(f)?;
+        self.counts(f)?;
+        self.durations(f)?;
+        self.lateness(f)?;
+        self.violations(f)
+    }
+}
+
+impl Report {
+    fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (events, seconds) = (self.events, self.lasted_s);
+        writeln!(f, "{events} events in {seconds:.0} s, seed {}", self.seed)?;
+        self.versions.iter().try_for_each(|version| writeln!(f, "  {version}"))?;
+        if self.cut_lines > 0 {
+            writeln!(
+                f,
+                "{} files end with a line cut short by the death of their writer",
+                self.cut_lines
+            )?;
+        }
+        writeln!(
+            f,
+            "{} tasks accepted, {} executions, {} lost",
+            self.accepted, self.executed, self.lost
+        )?;
+        let legal = self.replayed - self.invariant("I6").map_or(0, |check| check.violations);
+        writeln!(f, "{} transitions replayed, {legal} accepted", self.replayed)?;
+        let (tried, refused, applied) = (self.stale_tried, self.stale_refused, self.stale_applied);
+        writeln!(f, "{tried} stale calls tried, {refused} refused, {applied} applied")
+    }
+
+    fn overlaps(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (live, stopped) = (self.overlaps, self.overlaps_stopped);
+        let (lock, interval) = (self.overlaps_by_lock, self.overlaps_by_interval);
+        writeln!(f, "\noverlaps: {live} live, {stopped} with a holder stopped beyond the margin")?;
+        writeln!(f, "  of both {lock} by the kernel's lock, {interval} by the bodies' intervals")
+    }
+
+    fn counts(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nrepeats by cause")?;
+        self.repeats.iter().try_for_each(|(cause, n)| writeln!(f, "  {cause:<28} {n:>10}"))?;
+        writeln!(f, "\nfaults")?;
+        self.faults.iter().try_for_each(|(kind, n)| writeln!(f, "  {kind:<28} {n:>10}"))
+    }
+
+    fn durations(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ms = ["n", "p50", "p90", "p99", "max", "bound"];
+        let [n, p50, p90, p99, max, bound] = ms;
+        writeln!(
+            f,
+            "\n{:<22} {n:>8} {p50:>7} {p90:>7} {p99:>7} {max:>7} {bound:>7}",
+            "recovery, ms"
+        )?;
+        duration(f, "worker death", &self.recovery.worker_death)?;
+        duration(f, "database return", &self.recovery.database_return)?;
+        duration(f, "failover", &self.recovery.failover)?;
+        duration(f, "resumed, then gone", &self.resumed)
+    }
+
+    fn lateness(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [n, p50, p95, p99, max, excluded] = ["n", "p50", "p95", "p99", "max", "excluded"];
+        writeln!(
+            f,
+            "\n{:<22} {n:>8} {p50:>7} {p95:>7} {p99:>7} {max:>7} {excluded:>9}",
+            "lateness, ms"
+        )?;
+        self.lateness.iter().try_for_each(|(phase, lateness)| late(f, phase, lateness))
+    }
+
+    fn violations(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for invariant in self.invariants.iter().filter(|invariant| invariant.violations > 0) {
+            writeln!(
+                f,
+                "\n{} violated {} times: {}",
+                invariant.id, invariant.violations, invariant.statement
+            )?;
+            for found in &invariant.details {
+                match found.task {
+                    Some(task) => writeln!(f, "  task {task}: {}", found.what)?,
+                    None => writeln!(f, "  {}", found.what)?,
+                }
+            }
+        }
+        for tale in &self.tales {
+            writeln!(f, "\ntask {}", tale.task)?;
+            tale.lines.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut Formatter<'_>, check: &Invariant) -> fmt::Result {
+    let Invariant { id, name, checked, violations, .. } = check;
+    let rate = match check.upper95 {
+        Some(upper) => format!("< {upper:.1e}"),
+        None if *checked == 0 => "nothing".to_owned(),
+        None => "VIOLATED".to_owned(),
+    };
+    writeln!(f, "{id:<4} {name:<28} {checked:>12} {violations:>10}  {rate:>10}")
+}
+
+fn duration(f: &mut Formatter<'_>, what: &str, found: &Bounded) -> fmt::Result {
+    let p = &found.percentiles;
+    let (bound, mark) = (found.bound_ms, if found.ok { "" } else { " !" });
+    let (p50, p90, p99, max) = (p.p50_ms, p.p90_ms, p.p99_ms, p.max_ms);
+    writeln!(
+        f,
+        "{what:<22} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0} {bound:>7.0}{mark}",
+        p.n
+    )
+}
+
+fn late(f: &mut Formatter<'_>, phase: &str, found: &Lateness) -> fmt::Result {
+    let p = &found.percentiles;
+    let (excluded, mark) = (found.excluded, if found.ok { "" } else { " !" });
+    let (p50, p95, p99, max) = (p.p50_ms, p.p95_ms, p.p99_ms, p.max_ms);
+    writeln!(
+        f,
+        "{phase:<22} {:>8} {p50:>7.0} {p95:>7.0} {p99:>7.0} {max:>7.0} {excluded:>9}{mark}",
+        p.n
+    )
+}

@@ -1,0 +1,91 @@
+//! A process that wrote a file, and what happened to it.
+
+use crate::span::Spans;
+use crate::{Actor, Edge};
+
+/// One file of the history is one process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) actor: Actor,
+    pub(crate) pid: u32,
+    pub(crate) opened: u64,
+    /// When it registered as an executor.
+    pub(crate) registered: Option<u64>,
+    /// When it said that it ends.
+    pub(crate) exit: Option<u64>,
+    /// When the kernel said that it has ended.
+    pub(crate) reaped: Option<u64>,
+    /// The signal that ended it, if one did.
+    pub(crate) signal: Option<i32>,
+    /// While it stood still.
+    pub(crate) stopped: Spans,
+    /// Acknowledged heartbeats, in order.
+    pub(crate) beats: Vec<Beat>,
+    /// Heartbeats without an answer so far: number and moment.
+    sent: Vec<(u64, u64)>,
+    stops: Vec<(u64, Edge)>,
+}
+
+/// An acknowledged heartbeat.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beat {
+    pub(crate) sent: u64,
+    pub(crate) acked: u64,
+}
+
+/// What the injector saw or did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fate {
+    Stop(Edge),
+    Reaped { signal: Option<i32> },
+}
+
+impl Process {
+    pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
+        let (registered, exit, reaped, stopped) = (None, None, None, Spans::default());
+        let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
+        let signal = None;
+        Self { actor, pid, opened, registered, exit, reaped, signal, stopped, beats, sent, stops }
+    }
+
+    pub(crate) fn beat_sent(&mut self, beat: u64, at: u64) {
+        self.sent.push((beat, at));
+    }
+
+    pub(crate) fn beat_acked(&mut self, beat: u64, acked: u64) {
+        let place = self.sent.iter().rposition(|(number, _)| *number == beat);
+        let sent = place.map_or(acked, |place| self.sent.swap_remove(place).1);
+        self.beats.push(Beat { sent, acked });
+    }
+
+    pub(crate) fn meets(&mut self, fate: Fate, at: u64) {
+        match fate {
+            Fate::Stop(edge) => self.stops.push((at, edge)),
+            Fate::Reaped { signal } => {
+                self.reaped = Some(at);
+                self.signal = signal;
+            }
+        }
+    }
+
+    /// After the last event; `end` is the end of the history.
+    pub(crate) fn settle(&mut self, end: u64) {
+        let ended = self.reaped.unwrap_or(end);
+        self.stopped = Spans::pair(std::mem::take(&mut self.stops), ended);
+        self.beats.sort_by_key(|beat| beat.acked);
+    }
+
+    /// When the last heartbeat was sent that was acknowledged by `at`: from there its time counts.
+    pub(crate) fn last_word(&self, at: u64) -> u64 {
+        let known = self.beats.partition_point(|beat| beat.acked <= at);
+        match known.checked_sub(1) {
+            Some(last) => self.beats[last].sent,
+            None => self.registered.unwrap_or(self.opened),
+        }
+    }
+
+    /// Whether it ended between two moments without having said so.
+    pub(crate) fn died_between(&self, from: u64, to: u64) -> bool {
+        self.reaped.is_some_and(|reaped| from <= reaped && reaped <= to)
+    }
+}

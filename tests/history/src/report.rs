@@ -1,0 +1,203 @@
+//! Everything that a history proves, in one value.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::checks::{
+    acceptance, endings, fences, heartbeats, leftovers, order, overlap, recovery, repeats, resumed,
+    timeliness, transitions,
+};
+use crate::history::{Accepted, History};
+use crate::{Bounded, Invariant, Lateness, Recovery, Tale, tell};
+
+/// Tasks whose whole story is told when an invariant did not hold.
+const TALES: usize = 3;
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Nothing was violated.
+    pub ok: bool,
+    /// Lines of the history.
+    pub events: u64,
+    /// Files whose last line was cut short, by the death of their writer.
+    pub cut_lines: u64,
+    /// From the first event to the last, in seconds.
+    pub lasted_s: f64,
+    /// Tasks whose scheduling was answered with ok.
+    pub accepted: u64,
+    /// Bodies that began.
+    pub executed: u64,
+    /// Accepted tasks without a row, or not at an end.
+    pub lost: u64,
+    /// Changes of tasks that were replayed along the table of edges.
+    pub replayed: u64,
+    /// Overlaps of bodies that were both free to run.
+    pub overlaps: u64,
+    /// Overlaps whose older process had been stopped beyond the guarantee's assumption.
+    pub overlaps_stopped: u64,
+    /// Of both: proven by the kernel's lock.
+    pub overlaps_by_lock: u64,
+    /// Of both: found by the bodies' intervals.
+    pub overlaps_by_interval: u64,
+    /// Tasks enqueued or claimed before they were due.
+    pub early: u64,
+    /// Repeats by their cause; `none`: unexplained.
+    pub repeats: BTreeMap<&'static str, u64>,
+    /// Executions after the first without any cause.
+    pub unexplained_repeats: u64,
+    /// Calls with old fences that were made on purpose.
+    pub stale_tried: u64,
+    /// Of these: refused.
+    pub stale_refused: u64,
+    /// Of these: applied.
+    pub stale_applied: u64,
+    /// Results that executors were refused in the run.
+    pub results_refused: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// G10.
+    pub recovery: Recovery,
+    /// G6: from SIGCONT to the end of a process that stood still beyond its lease.
+    pub resumed: Bounded,
+    /// By phase.
+    pub lateness: BTreeMap<String, Lateness>,
+    /// For each invariant that was checked and held: what its true rate is below.
+    pub upper95: BTreeMap<&'static str, f64>,
+    /// I1 to I23, then the guarantees with figures of their own.
+    pub invariants: Vec<Invariant>,
+    /// The stories of the first tasks that violate something.
+    pub tales: Vec<Tale>,
+    /// The run's seed.
+    pub seed: u64,
+    /// Versions of what ran.
+    pub versions: Vec<String>,
+}
+
+impl Report {
+    /// The invariant with an id such as `I9`.
+    #[must_use]
+    pub fn invariant(&self, id: &str) -> Option<&Invariant> {
+        self.invariants.iter().find(|invariant| invariant.id == id)
+    }
+
+    /// The ids of the invariants that did not hold.
+    #[must_use]
+    pub fn violated(&self) -> Vec<&'static str> {
+        let violated = self.invariants.iter().filter(|invariant| invariant.violations > 0);
+        violated.map(|invariant| invariant.id).collect()
+    }
+}
+
+/// Reads the history in `dir` and judges it.
+///
+/// # Errors
+/// The history cannot be read, or there is nothing in it to judge.
+pub fn check(dir: &Path) -> Result<Report> {
+    check_phases(dir, &[])
+}
+
+/// The same; lateness is judged and shown for these phases only (none: for all).
+///
+/// # Errors
+/// As [`check`].
+pub fn check_phases(dir: &Path, phases: &[String]) -> Result<Report> {
+    let mut report = judge(&History::read(dir)?, phases);
+    let mut tasks: Vec<i64> = Vec::new();
+    for task in report.invariants.iter().flat_map(|i| &i.details).filter_map(|found| found.task) {
+        if tasks.len() < TALES && !tasks.contains(&task) {
+            tasks.push(task);
+        }
+    }
+    if !tasks.is_empty() {
+        report.tales = tell(dir, &tasks)?;
+    }
+    Ok(report)
+}
+
+fn judge(history: &History, phases: &[String]) -> Report {
+    let (overlap, overlaps) = overlap::one_at_a_time(history);
+    let (late, lateness) = timeliness::on_time(history, phases);
+    let (repeat, repeats) = repeats::repeats_are_explained(history);
+    let (resumed_end, resumed) = resumed::the_resumed_end(history);
+    let (recovered, recovery) = recovery::recovery_is_bounded(history);
+    let invariants = vec![
+        acceptance::accepted_tasks_exist(history),
+        acceptance::rows_were_asked_for(history),
+        acceptance::batches_are_whole(history),
+        acceptance::keys_are_unique(history),
+        endings::each_ends_once(history),
+        transitions::changes_are_legal(history),
+        fences::fences_rise(history),
+        fences::old_fences_change_nothing(history),
+        overlap,
+        timeliness::never_early(history),
+        late,
+        repeat,
+        order::keys_are_ordered(history),
+        order::gates_hold(history),
+        endings::successes_happened(history),
+        acceptance::ticks_are_unique(history),
+        endings::attempts_are_bounded(history),
+        endings::crashes_are_bounded(history),
+        endings::the_dead_had_their_chances(history),
+        leftovers::shown_numbers_are_true(history),
+        heartbeats::beats_keep_the_lease(history),
+        leftovers::nothing_is_left(history),
+        heartbeats::nobody_who_beats_is_given_up(history),
+        resumed_end,
+        recovered,
+    ];
+    let violations = |id| {
+        let of = |invariant: &&Invariant| invariant.id == id;
+        invariants.iter().find(of).map_or(0, |invariant| invariant.violations)
+    };
+    let upper = |invariant: &Invariant| invariant.upper95.map(|upper| (invariant.id, upper));
+    Report {
+        ok: invariants.iter().all(|invariant| invariant.violations == 0),
+        events: history.events,
+        cut_lines: history.cut_lines,
+        lasted_s: crate::span::ms_between(history.begin, history.end) / 1000.0,
+        accepted: history.accepted.len() as u64,
+        executed: history.bodies.all().len() as u64,
+        lost: lost(history),
+        replayed: history.transitions.all().len() as u64,
+        overlaps: overlaps.live,
+        overlaps_stopped: overlaps.stopped,
+        overlaps_by_lock: overlaps.by_lock,
+        overlaps_by_interval: overlaps.by_interval,
+        early: violations("I10"),
+        unexplained_repeats: violations("I12"),
+        repeats,
+        stale_tried: history.stale.tried,
+        stale_refused: history.stale.refused,
+        stale_applied: history.stale.applied,
+        results_refused: history.refused,
+        faults: faults(history),
+        recovery,
+        resumed,
+        lateness,
+        upper95: invariants.iter().filter_map(upper).collect(),
+        invariants,
+        tales: Vec::new(),
+        seed: history.settings.seed,
+        versions: history.settings.versions.clone(),
+    }
+}
+
+fn lost(history: &History) -> u64 {
+    let ended = |task| history.row(task).is_some_and(|row| row.status.is_terminal());
+    let lost = history.accepted.iter().filter(|Accepted { task, .. }| !ended(*task));
+    lost.map(|accepted| accepted.task).collect::<HashSet<_>>().len() as u64
+}
+
+fn faults(history: &History) -> BTreeMap<String, u64> {
+    let mut kinds = BTreeMap::new();
+    for fault in &history.faults {
+        *kinds.entry(fault.kind.clone()).or_default() += 1;
+    }
+    kinds
+}

@@ -1,0 +1,261 @@
+//! I9, I12, I21, G6 and G10: bodies and the processes that run them.
+
+use tuskline_history::Status::{Claimed, Enqueued, Success};
+use tuskline_history::{Ended, Event, LockAnswer};
+
+use crate::story::{END, INJECTOR, OTHER, Story, WORKER, caught, green, ns, red};
+
+/// `WORKER` is killed over task 1 at 300 ms; it is rescued and succeeds in `OTHER`'s hands.
+fn rescued(next_claim: u64) -> Story {
+    let mut story = Story::idle();
+    story.scheduled(1, 100);
+    story.claims(WORKER, 1, 5, 1, 110);
+    story.body(WORKER, 1, 5, 120, None);
+    story.dies(WORKER, 300, 310);
+    let before = next_claim - 20;
+    story.becomes(1, Some(Claimed), Enqueued, (5, 0, 1), before);
+    story.failed(1, 5);
+    story.claims_after(OTHER, 1, (6, 1, 1), next_claim);
+    story.body(OTHER, 1, 6, next_claim + 10, Some((Ended::Success, next_claim + 90)));
+    story.becomes(1, Some(Claimed), Success, (6, 1, 0), next_claim + 100);
+    story.row(1, Success, (6, 1, 0));
+    story
+}
+
+#[test]
+fn a_kill_explains_a_repeat() {
+    let report = green(&rescued(2400));
+    assert_eq!(report.repeats["worker death"], 1);
+    assert_eq!((report.executed, report.overlaps), (2, 0));
+    let death = &report.recovery.worker_death;
+    assert_eq!((death.percentiles.n, death.percentiles.p99_ms), (1, 2402.0 - 310.0));
+    assert_eq!((death.bound_ms, death.ok), (4000.0, true));
+}
+
+#[test]
+fn a_late_rescue_is_seen() {
+    let mut story = rescued(2400);
+    green(&story);
+    story = rescued(4400);
+    red(&story, &["G10"]);
+    story.database_down(1000, 1500); // then nobody promised that
+    story.note(OTHER, 1510, Event::Claimed { fence: 4, tasks: Vec::new() });
+    green(&story);
+}
+
+#[test]
+fn a_body_that_outlives_its_rescue_overlaps() {
+    let alive = |story: &mut Story| {
+        story.without(|event| matches!(event, Event::Reaped { pid: WORKER, .. }));
+        story.without(|event| matches!(event, Event::Fault { .. } | Event::FaultEnd { .. }));
+        story.beats(WORKER, 500, END);
+        story.note(WORKER, END, Event::Exit);
+        story.reaped(WORKER, END + 10);
+    };
+    let report = caught(rescued(2400), &["I9"], alive);
+    assert_eq!((report.overlaps, report.overlaps_by_interval, report.overlaps_by_lock), (1, 1, 0));
+    assert_eq!(report.repeats["rescue"], 1);
+}
+
+fn lock_was_held(event: &mut Event) {
+    if let Event::BodyStart { fence: 6, lock, .. } = event {
+        *lock = LockAnswer::Held { pid: WORKER, fence: 5 };
+    }
+}
+
+#[test]
+fn a_held_lock_proves_an_overlap_whatever_the_clocks_say() {
+    let report = caught(rescued(2400), &["I9"], |story| story.change(lock_was_held));
+    assert_eq!((report.overlaps, report.overlaps_by_interval, report.overlaps_by_lock), (1, 0, 1));
+}
+
+#[test]
+fn a_lock_held_by_an_unknown_body_is_an_overlap() {
+    caught(Story::one_task(), &["I9"], |story| {
+        story.change(|event| {
+            if let Event::BodyStart { lock, .. } = event {
+                *lock = LockAnswer::Held { pid: 99, fence: 99 };
+            }
+        });
+    });
+}
+
+#[test]
+fn a_holder_that_was_stopped_before_it_could_write_is_counted_apart() {
+    let mut story = frozen(40);
+    story.without(|event| matches!(event, Event::BodyStart { fence: 5, .. }));
+    story.without(|event| matches!(event, Event::BodyTick { fence: 5, .. }));
+    let report = green(&story);
+    assert_eq!((report.overlaps, report.overlaps_stopped, report.overlaps_by_interval), (0, 1, 0));
+}
+
+/// As [`rescued`], but `WORKER` was stopped from 300 ms until 3 s and ended `after` that.
+fn frozen(after: u64) -> Story {
+    let mut story = rescued(2400);
+    story.without(|event| matches!(event, Event::Reaped { pid: WORKER, .. }));
+    story.stops(WORKER, 300, 3000);
+    story.reaped(WORKER, 3000 + after);
+    story.change(lock_was_held);
+    story
+}
+
+#[test]
+fn a_stopped_holder_is_counted_apart() {
+    let report = green(&frozen(40));
+    assert_eq!((report.overlaps, report.overlaps_stopped), (0, 1));
+    assert_eq!((report.overlaps_by_interval, report.overlaps_by_lock), (1, 1));
+    assert_eq!(report.repeats["stop"], 1);
+    assert_eq!((report.resumed.percentiles.n, report.resumed.percentiles.max_ms), (1, 40.0));
+}
+
+#[test]
+fn a_stop_shorter_than_the_margin_excuses_nothing() {
+    let mut story = frozen(40);
+    story.without(|event| matches!(event, Event::Continued { .. }));
+    story.note(INJECTOR, 1200, Event::Continued { pid: WORKER });
+    let report = red(&story, &["I9"]);
+    assert_eq!((report.overlaps, report.overlaps_stopped), (1, 0));
+}
+
+#[test]
+fn a_process_that_lives_on_after_its_lease_is_seen() {
+    green(&frozen(100));
+    let report = red(&frozen(101), &["G6"]);
+    assert_eq!(report.resumed.bound_ms, 100.0);
+    let mut story = frozen(40);
+    story.without(|event| matches!(event, Event::Reaped { pid: WORKER, .. }));
+    red(&story, &["G6"]);
+}
+
+#[test]
+fn a_body_that_goes_on_after_its_lease_is_seen() {
+    let mut story = frozen(90);
+    story.note(WORKER, 3010, Event::BodyTick { task: 1, fence: 5 });
+    caught(story, &["G6"], |story| {
+        story.note(WORKER, 3060, Event::BodyTick { task: 1, fence: 5 });
+    });
+}
+
+/// Task 1 is given back before it succeeds in other hands.
+fn released(ended: Ended) -> Story {
+    let mut story = Story::idle();
+    story.scheduled(1, 100);
+    story.claims(WORKER, 1, 5, 1, 110);
+    story.body(WORKER, 1, 5, 120, Some((ended, 200)));
+    story.becomes(1, Some(Claimed), Enqueued, (5, 0, 0), 210);
+    story.claims(OTHER, 1, 6, 1, 220);
+    story.body(OTHER, 1, 6, 230, Some((Ended::Success, 300)));
+    story.becomes(1, Some(Claimed), Success, (6, 1, 0), 310);
+    story.row(1, Success, (6, 1, 0));
+    story
+}
+
+#[test]
+fn a_repeat_of_finished_work_has_no_cause() {
+    assert_eq!(green(&released(Ended::Stopped)).repeats["release"], 1);
+    let mut story = released(Ended::Success);
+    assert_eq!(red(&story, &["I12"]).unexplained_repeats, 1);
+    story.fault("partition", Some(WORKER), 150, 250);
+    assert_eq!(green(&story).repeats["fault"], 1);
+    let mut elsewhere = released(Ended::Success);
+    elsewhere.fault("partition", Some(OTHER), 150, 250);
+    elsewhere.fault("partition", Some(WORKER), 400, 500);
+    red(&elsewhere, &["I12"]);
+    let mut everybody = released(Ended::Success);
+    everybody.fault("cut", None, 150, 250);
+    green(&everybody);
+}
+
+#[test]
+fn a_fault_of_the_database_explains_a_repeat() {
+    let mut story = released(Ended::Success);
+    red(&story, &["I12"]);
+    story.database_down(190, 215);
+    assert_eq!(green(&story).repeats["database down"], 1);
+}
+
+#[test]
+fn an_attempt_that_begins_twice_is_seen() {
+    caught(Story::one_task(), &["I12"], |story| {
+        story.body(OTHER, 1, 1, 300, Some((Ended::Success, 400)));
+    });
+}
+
+#[test]
+fn a_gap_between_heartbeats_is_seen() {
+    let silent = |from: u64, to: u64| {
+        move |event: &Event| {
+            let (Event::BeatSent { beat } | Event::BeatAck { beat }) = event else { return false };
+            (from..to).contains(beat)
+        }
+    };
+    let mut story = Story::one_task();
+    story.without(silent(4000, 5500));
+    caught(story, &["I21"], |story| story.without(silent(4000, 5900)));
+    let mut stopped = Story::one_task();
+    stopped.without(silent(4000, 5900));
+    stopped.stops(WORKER, 4000, 5000);
+    stopped.stops(OTHER, 4000, 5000);
+    green(&stopped);
+}
+
+#[test]
+fn a_process_that_outlives_its_last_heartbeat_is_seen() {
+    let dies = |reaped| {
+        let mut story = Story::one_task();
+        story.dies(OTHER, 1100, reaped);
+        story
+    };
+    green(&dies(2900));
+    red(&dies(3100), &["I21"]);
+}
+
+#[test]
+fn a_slow_return_of_the_database_is_seen() {
+    let back = |claimed| {
+        let mut story = Story::one_task();
+        story.database_down(1000, 2000);
+        story.note(OTHER, claimed, Event::Claimed { fence: 4, tasks: Vec::new() });
+        story
+    };
+    let report = green(&back(4000));
+    assert_eq!(report.recovery.database_return.percentiles.max_ms, 2000.0);
+    red(&back(4001), &["G10"]);
+    let mut failover = back(6900);
+    failover.fault("failover", None, 1000, 2000);
+    let report = green(&failover);
+    assert_eq!(report.recovery.database_return.percentiles.n, 0);
+    assert_eq!(report.recovery.failover.percentiles.max_ms, 4900.0);
+    let mut slow = back(7001);
+    slow.fault("failover", None, 1000, 2000);
+    red(&slow, &["G10"]);
+}
+
+#[test]
+fn a_process_number_that_is_used_again_confuses_nothing() {
+    let mut story = rescued(2400);
+    // Another worker bore WORKER's number and was reaped before it began.
+    story.reaped(WORKER, 0);
+    story.without(|event| matches!(event, Event::Opened { pid: WORKER, .. }));
+    let opened = Event::Opened { actor: tuskline_history::Actor::Executor, pid: WORKER };
+    story.first(WORKER, ns(1), opened);
+    green(&story);
+}
+
+#[test]
+fn a_worker_that_is_given_up_while_it_beats_is_seen() {
+    // T is 1 s; the last heartbeat before 2 s was sent at 1750 ms.
+    let given_up = |reaped| {
+        let mut story = Story::one_task();
+        story.falls_silent(OTHER, 2000, reaped);
+        story
+    };
+    red(&given_up(2740), &["I23"]);
+    green(&given_up(2760));
+    let mut killed = given_up(2740);
+    killed.fault("worker_kill", Some(OTHER), 2730, 2741);
+    green(&killed);
+    let mut stopped = given_up(2740);
+    stopped.stops(OTHER, 2000, 2300);
+    green(&stopped);
+}

@@ -1,0 +1,13 @@
+//! A check that has never been seen red is not a check: each invariant of `check-history` meets a
+//! handmade history that violates it, and the same history repaired.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+mod acceptance;
+mod command;
+mod endings;
+mod executions;
+mod files;
+mod healthy;
+mod starts;
+mod story;

@@ -1,0 +1,152 @@
+//! I10, I11, I13 and I14: when tasks start.
+
+use tuskline_history::Status::{Claimed, Enqueued, New, Success};
+use tuskline_history::{Edge, Ended, Event};
+
+use crate::story::{INJECTOR, OTHER, Story, WORKER, caught, green, red};
+
+/// Task 1 is due at `due`, enqueued at 1 s and claimed at `claimed`.
+fn delayed(due: u64, claimed: u64) -> Story {
+    let mut story = Story::idle();
+    story.scheduled(1, 100);
+    story.without(|event| matches!(event, Event::Transition { .. }));
+    story.becomes_due(1, None, New, (0, 0, 0), 102, Some(due));
+    story.becomes(1, Some(New), Enqueued, (0, 0, 0), 1000);
+    story.claims(WORKER, 1, 1, 1, claimed);
+    story.body(WORKER, 1, 1, claimed + 10, Some((Ended::Success, claimed + 90)));
+    story.becomes(1, Some(Claimed), Success, (1, 1, 0), claimed + 100);
+    story.row(1, Success, (1, 1, 0));
+    story
+}
+
+#[test]
+fn an_early_start_is_seen() {
+    let report = green(&delayed(1000, 1010));
+    assert_eq!((report.early, report.invariant("I10").unwrap().checked), (0, 1));
+    assert_eq!(red(&delayed(1005, 1010), &["I10"]).early, 1);
+    assert_eq!(red(&delayed(1020, 1010), &["I10"]).early, 2);
+}
+
+fn phase(story: &mut Story, name: &str, from: u64, to: u64) {
+    for (at, edge) in [(from, Edge::Begin), (to, Edge::End)] {
+        story.note(INJECTOR, at, Event::Phase { name: name.to_owned(), edge });
+    }
+}
+
+#[test]
+fn a_late_start_is_seen_in_its_phase() {
+    let mut story = delayed(1000, 6000);
+    phase(&mut story, "kills", 5000, 7000);
+    let report = green(&story);
+    let lateness = &report.lateness["kills"];
+    assert_eq!((lateness.percentiles.n, lateness.percentiles.max_ms), (1, 5000.0));
+    story = delayed(1000, 6001);
+    phase(&mut story, "kills", 5000, 7000);
+    let report = red(&story, &["I11"]);
+    assert!(!report.lateness["kills"].ok);
+    story.database_down(3000, 3001); // then the bound is not for it
+    story.note(OTHER, 3002, Event::Claimed { fence: 4, tasks: Vec::new() });
+    let report = green(&story);
+    let lateness = &report.lateness["kills"];
+    assert_eq!((lateness.percentiles.n, lateness.excluded), (0, 1));
+    assert_eq!(lateness.excluded_max_ms, 5001.0);
+}
+
+#[test]
+fn an_early_start_by_a_clock_that_stepped_within_the_verb_is_none() {
+    let mut story = delayed(1020, 1010);
+    red(&story, &["I10"]);
+    let (kind, detail) = ("clock_step".to_owned(), "-90 s".to_owned());
+    story.note(INJECTOR, 999, Event::Fault { id: 1, kind, pid: None, detail });
+    story.note(INJECTOR, 1000, Event::FaultEnd { id: 1 });
+    green(&story);
+}
+
+#[test]
+fn a_delay_across_a_step_of_the_databases_clock_is_no_delay() {
+    let mut story = delayed(1000, 6001);
+    phase(&mut story, "kills", 5000, 7000);
+    red(&story, &["I11"]);
+    let (kind, detail) = ("clock_step".to_owned(), "+90 s".to_owned());
+    story.note(INJECTOR, 3000, Event::Fault { id: 1, kind, pid: None, detail });
+    story.note(INJECTOR, 3001, Event::FaultEnd { id: 1 });
+    assert_eq!(green(&story).lateness["kills"].excluded, 1);
+}
+
+/// Tasks 1 and 2 have one ordering key; the second starts at `start`.
+fn ordered(start: u64) -> Story {
+    let mut story = Story::one_task();
+    story.scheduled(2, 100);
+    story.claims(OTHER, 2, 2, 1, start - 10);
+    story.body(OTHER, 2, 2, start, Some((Ended::Success, start + 80)));
+    story.becomes(2, Some(Claimed), Success, (2, 1, 0), start + 90);
+    story.row(2, Success, (2, 1, 0));
+    story.change(|event| {
+        if let Event::Row { ordering_key, .. } = event {
+            *ordering_key = Some("k".to_owned());
+        }
+    });
+    story
+}
+
+#[test]
+fn an_inversion_of_an_ordered_key_is_seen() {
+    let report = green(&ordered(200));
+    assert_eq!(report.invariant("I13").unwrap().checked, 2);
+    red(&ordered(199), &["I13"]);
+}
+
+#[test]
+fn a_skipped_head_of_an_ordered_key_is_seen() {
+    caught(ordered(300), &["I5", "I13"], |story| {
+        story.without(|event| {
+            let (Event::BodyStart { task, .. } | Event::BodyEnd { task, .. }) = event else {
+                return matches!(
+                    event,
+                    Event::Claimed { fence: 1, .. }
+                        | Event::Transition { task: 1, to: Claimed | Success, .. }
+                );
+            };
+            *task == 1
+        });
+        story.change(|event| {
+            if let Event::Row { task: 1, status, .. } = event {
+                *status = Enqueued;
+            }
+        });
+    });
+}
+
+#[test]
+fn a_start_behind_a_closed_gate_is_seen() {
+    let gated = |closed, opened| {
+        let mut story = delayed(1000, 3000); // the body starts at 3010
+        for (at, edge) in [(closed, Edge::Begin), (opened, Edge::End)] {
+            story.note(INJECTOR, at, Event::Gate { lambda: "mail".to_owned(), edge });
+        }
+        story
+    };
+    green(&gated(2010, 9000)); // within a poll of the closing
+    green(&gated(500, 3010));
+    red(&gated(2009, 9000), &["I14"]);
+    red(&gated(500, 3011), &["I14"]);
+    let mut other = gated(500, 9000);
+    other.change(|event| {
+        if let Event::Gate { lambda, .. } = event {
+            *lambda = "sms".to_owned();
+        }
+    });
+    green(&other);
+}
+
+#[test]
+fn a_clock_set_back_after_the_task_was_due_makes_nobody_early() {
+    green(&delayed(1000, 1010));
+    let mut story = delayed(1000, 1010);
+    story.change(|event| {
+        if let Event::Transition { to: Claimed | Success, db_us, .. } = event {
+            *db_us -= 90_000_000;
+        }
+    });
+    green(&story);
+}
