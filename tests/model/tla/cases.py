@@ -1,0 +1,169 @@
+"""Every configuration: which module, with which constants, and what TLC must find.
+
+A configuration that must fail names the invariant or property that its counterexample breaks.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Case:
+    module: str
+    name: str
+    constants: dict
+    invariants: tuple
+    properties: tuple = ()
+    breaks: str = ""
+    specification: str = "Spec"
+    symmetry: str = ""
+
+    @property
+    def expected(self):
+        return f"violates {self.breaks}" if self.breaks else "holds"
+
+    def configuration(self):
+        lines = [f"SPECIFICATION {self.specification}", "CONSTANTS"]
+        lines += [f"  {name} = {value}" for name, value in self.constants.items()]
+        lines += [f"INVARIANT {name}" for name in self.invariants]
+        lines += [f"PROPERTY {name}" for name in self.properties]
+        lines += [f"SYMMETRY {self.symmetry}"] if self.symmetry else []
+        return "\n".join(lines) + "\n"
+
+
+def quoted(words):
+    return f'"{words}"'
+
+
+# Symmetry is never used where liveness is checked: TLC would answer wrongly.
+
+LEASE = {"Workers": "{w1, w2}", "T": 2, "M": 1, "L": 3, "MaxAttempts": 1, "MaxCrashes": 2,
+         "Faults": 1, "Freezes": "FALSE", "Restarts": "FALSE", "HB": 1, "D": 1, "Timely": "FALSE",
+         "Flaw": quoted("none")}
+LEASE_SAFE = ("OneLiveBody", "NoStaleResult", "TerminalOnce", "Bounded")
+
+
+def lease(name, breaks="", invariants=LEASE_SAFE, **constants):
+    return Case("Lease", name, {**LEASE, **constants}, invariants, breaks=breaks, symmetry="Alike")
+
+
+def lease_live(name, breaks="", **constants):
+    constants = {**LEASE, "T": 3, "L": 4, "Restarts": "TRUE", "Timely": "TRUE", **constants}
+    return Case("Lease", name, constants, LEASE_SAFE, ("EventuallyTerminal",), breaks, "Live")
+
+
+LEASE_CASES = [
+    lease("as built"),
+    lease("frozen for long: the fence still holds", Freezes="TRUE",
+          invariants=("NoStaleResult", "TerminalOnce", "Bounded")),
+    lease_live("as built, and fair"),
+    lease("frozen for longer than M", "OneLiveBody", Freezes="TRUE"),
+    lease("T counted from the answer", "OneLiveBody", Flaw=quoted("counted from the answer")),
+    lease("T > L", "OneLiveBody", T=4),
+    lease("ended by the wall clock, which is stepped", "OneLiveBody",
+          Flaw=quoted("ended by the wall clock")),
+    lease("ended without a second look at the beat", "OneLiveBody",
+          Flaw=quoted("ended without a second look")),
+    lease("a lease given back while its answer can still begin", "OneLiveBody",
+          Flaw=quoted("given back, yet begun")),
+    lease("no fence in set_results", "NoStaleResult", Flaw=quoted("no fence")),
+    lease("no status in set_results", "TerminalOnce", Flaw=quoted("no status in the guard")),
+    lease_live("no deadline for an attempt", "EventuallyTerminal", Flaw=quoted("no deadline")),
+]
+
+
+FAILOVER = {"Standbys": "{s1, s2}", "Claims": 3, "Failovers": 1, "Step": 10,
+            "Raise": quoted("by a step")}
+
+
+def failover(name, breaks="", invariants=("NoStaleResult",), **constants):
+    return Case("Failover", name, {**FAILOVER, **constants}, invariants, breaks=breaks)
+
+
+FAILOVER_CASES = [
+    failover("one failover, as built"),
+    failover("two failovers, past the clock", Failovers=2, Raise=quoted("past the clock")),
+    failover("no raise of the fences", "NoStaleResult", Raise=quoted("not at all")),
+    failover("two failovers, the second to a standby that lacks the first raise",
+             "NoStaleResult", Failovers=2),
+    failover("a limit: the body of a lost claim lives on", "OneLiveBody",
+             invariants=("NoStaleResult", "OneLiveBody")),
+]
+
+
+QUEUES = {"Tasks": "{t1, t2}", "Later": "{t2}", "Crashes": 2, "Deaths": 1, "Releases": 1,
+          "Flaw": quoted("none")}
+QUEUES_SAFE = ("FoundAgain", "NeverClaimedTwice")
+
+
+def queues(name, breaks="", flaw="none", invariants=QUEUES_SAFE, properties=()):
+    specification = "Live" if properties else "Spec"
+    return Case("Queues", name, {**QUEUES, "Flaw": quoted(flaw)}, invariants, properties, breaks,
+                specification)
+
+
+QUEUES_CASES = [
+    queues("as built", properties=("EventuallyClaimed",)),
+    queues("claims do not wait, and nobody rebuilds", "EventuallyClaimed", "no rebuild",
+           properties=("EventuallyClaimed",)),
+    queues("boot marked before the queues are filled", "FoundAgain",
+           "boot marked, queues not filled"),
+    queues("no status in take: a second queue row is a second claim", "NeverClaimedTwice",
+           "no status in take"),
+]
+
+
+MARK = {"Inserters": "{i1, i2, i3}", "Aborts": 0, "Sweep": "FALSE", "Rule": quoted("snapshot")}
+
+
+def mark(name, breaks="", invariants=("NothingInvented",), properties=("EverythingClaimed",),
+         **constants):
+    return Case("Mark", name, {**MARK, **constants}, invariants, properties, breaks)
+
+
+MARK_CASES = [
+    mark("as built, even without its sweep", invariants=("NothingInvented", "NothingPassed")),
+    mark("as built, with claims that roll back", Inserters="{i1, i2}", Aborts=1, Sweep="TRUE"),
+    mark("a cursor with a sweep: late, not lost", Inserters="{i1, i2}", Sweep="TRUE",
+         Rule=quoted("cursor")),
+    mark("a cursor: id > last", "EverythingClaimed", Rule=quoted("cursor")),
+    mark("no sweep, and a claim rolls back", "EverythingClaimed", Aborts=2),
+]
+
+
+WAKE = {"Controllers": "{c1, c2}", "Inserters": "{i1, i2}", "Poll": "FALSE", "Losses": 0,
+        "Deaths": 0, "Flaw": quoted("none")}
+
+
+def wake(name, breaks="", invariants=("OneOwner", "Counted"), properties=("EventuallyClaimed",),
+         **constants):
+    return Case("Wake", name, {**WAKE, **constants}, invariants, properties, breaks)
+
+
+WAKE_CASES = [
+    wake("as built, even without its poll",
+         invariants=("OneOwner", "Counted", "NobodySleepsPast")),
+    wake("as built, with losses and a death", Poll="TRUE", Losses=2, Deaths=1),
+    wake("looks before it locks, with the poll: late, not lost", Poll="TRUE",
+         Flaw=quoted("looks before it locks")),
+    wake("looks before it locks, no poll", "EventuallyClaimed",
+         Flaw=quoted("looks before it locks")),
+    wake("NOTIFY only: a notification is lost", "EventuallyClaimed", Losses=1),
+    wake("NOTIFY only: the owner of the lock dies", "EventuallyClaimed", Deaths=1),
+]
+
+
+def locks(name, breaks="", flaw="none"):
+    return Case("LockOrder", name, {"Sessions": "{s1, s2, s3}", "Flaw": quoted(flaw)},
+                ("OneHolder", "NoDeadlock"), breaks=breaks, symmetry="Alike")
+
+
+LOCKS_CASES = [
+    locks("as built"),
+    locks("set_results locks in any order", "NoDeadlock", "set_results unordered"),
+    locks("rescue waits for locked rows", "NoDeadlock", "rescue waits"),
+    locks("enqueue_due without lock_timeout, and cancel", "NoDeadlock",
+          "enqueue_due waits for ever"),
+    locks("claim without lock_timeout, inside exchange", "NoDeadlock", "claim waits for ever"),
+]
+
+CASES = LEASE_CASES + FAILOVER_CASES + QUEUES_CASES + MARK_CASES + WAKE_CASES + LOCKS_CASES
