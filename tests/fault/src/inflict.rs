@@ -1,0 +1,125 @@
+//! Does the faults of a phase at their moments. What is done to one process goes on beside the
+//! others; what is done to the server is done one after the other.
+
+mod contention;
+mod disks;
+mod network;
+mod pooler;
+mod processes;
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tuskline_history::{Edge, Event};
+
+use crate::stage::Stage;
+use crate::timetable::{Kind, Phase, Planned};
+
+/// What was not done, and why.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Skipped {
+    pub what: String,
+    pub why: String,
+}
+
+/// How a fault went.
+pub type Done = anyhow::Result<Option<Skipped>>;
+
+/// What became of a phase's faults, apart from those that were done.
+#[derive(Debug, Clone, Default)]
+pub struct Undone {
+    /// This machine does not allow them.
+    pub skipped: Vec<Skipped>,
+    /// They failed.
+    pub failed: Vec<Skipped>,
+}
+
+impl Undone {
+    fn take(&mut self, kind: Kind, done: Done) {
+        match done {
+            Ok(skipped) => self.skipped.extend(skipped),
+            Err(error) => {
+                self.failed.push(Skipped { what: word(kind), why: format!("{error:#}") });
+            }
+        }
+    }
+}
+
+/// Plays a phase to its end. A fault that fails does not end the run: the history of the others is
+/// worth checking.
+pub async fn play(stage: &Arc<Stage>, phase: &Phase) -> Undone {
+    let writer = stage.faults.writer();
+    writer.note(Event::Phase { name: phase.name.into(), edge: Edge::Begin });
+    let began = Instant::now();
+    let mut beside: JoinSet<(Kind, Done)> = JoinSet::new();
+    let mut undone = Undone::default();
+    for fault in &phase.faults {
+        sleep_until(began + Duration::from_millis(fault.at_ms)).await;
+        let stage = Arc::clone(stage);
+        let fault = *fault;
+        match is_of_server(fault.kind) {
+            true => undone.take(fault.kind, inflict(&stage, fault).await),
+            false => {
+                beside.spawn(async move { (fault.kind, inflict(&stage, fault).await) });
+            }
+        }
+    }
+    sleep_until(began + Duration::from_secs(phase.seconds)).await;
+    while let Some(done) = beside.join_next().await {
+        if let Ok((kind, done)) = done {
+            undone.take(kind, done);
+        }
+    }
+    writer.note(Event::Phase { name: phase.name.into(), edge: Edge::End });
+    undone
+}
+
+fn is_of_server(kind: Kind) -> bool {
+    use Kind::*;
+    matches!(
+        kind,
+        BackendKill
+            | ImmediateStop
+            | PostmasterKill
+            | Failover
+            | ClockStep
+            | DataDiskFull
+            | WalDiskFull
+            | Pooler
+    )
+}
+
+async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
+    use Kind::*;
+    match fault.kind {
+        WorkerKill | StoreConsumerKill => processes::kill(stage, fault).await,
+        WorkerFreeze | StoreConsumerFreeze => processes::freeze(stage, fault).await,
+        WorkerDrain => processes::drain(stage, fault).await,
+        WorkerClock => processes::shift_clocks(stage, fault).await,
+        TerminateBackend | CancelBackend => servers::disturb_session(stage, fault).await,
+        BackendKill | ImmediateStop | PostmasterKill => servers::crash(stage, fault).await,
+        Failover => servers::fail_over(stage, fault).await,
+        ClockStep => servers::step_clock(stage, fault).await,
+        Partition | OneWayPartition | HalfOpen | Delay => network::disturb(stage, fault).await,
+        LateThenSilent => network::fall_silent(stage, fault).await,
+        Reset => network::reset(stage, fault).await,
+        CutBefore | CutAfter => network::cut(stage, fault).await,
+        DataDiskFull | WalDiskFull => disks::fill(stage, fault).await,
+        PoolExhaustion => contention::use_up_connections(stage, fault).await,
+        LockContention => contention::lock_rows(stage, fault).await,
+        HeldSnapshot => contention::hold_snapshot(stage, fault).await,
+        NotifyOff => contention::silence_notify(stage, fault).await,
+        Pooler => pooler::stand_between(stage, fault).await,
+    }
+}
+
+/// Name of a kind in the history and the report.
+pub fn word(kind: Kind) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => format!("{kind:?}"),
+    }
+}

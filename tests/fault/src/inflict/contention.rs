@@ -1,0 +1,58 @@
+//! Neighbours in the database: sessions that take all connections, sit on locks or on a snapshot;
+//! and a database that notifies nobody.
+
+use std::time::Duration;
+
+use super::{Done, word};
+use crate::stage::{DATABASE, Stage};
+use crate::timetable::Planned;
+
+/// Takes connection slots until the server refuses more.
+pub async fn use_up_connections(stage: &Stage, fault: Planned) -> Done {
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    let server = stage.server.read().await;
+    server.use_up_connections(DATABASE, 10_000, Duration::from_millis(fault.span_ms)).await?;
+    Ok(None)
+}
+
+/// Tasks that are under way.
+const SOME_TASKS: &str = "select id from tuskline.task where finished_at is null order by id \
+    limit 100 for update skip locked";
+
+/// Sits idle in a transaction on the locks of up to 100 tasks.
+pub async fn lock_rows(stage: &Stage, fault: Planned) -> Done {
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    let server = stage.server.read().await;
+    server.lock_rows(DATABASE, SOME_TASKS, Duration::from_millis(fault.span_ms)).await?;
+    Ok(None)
+}
+
+/// Sits on a snapshot, so that no dead row can be removed.
+pub async fn hold_snapshot(stage: &Stage, fault: Planned) -> Done {
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    let server = stage.server.read().await;
+    server.hold_snapshot(DATABASE, Duration::from_millis(fault.span_ms)).await?;
+    Ok(None)
+}
+
+/// The two functions that notify do nothing for a while.
+pub async fn silence_notify(stage: &Stage, fault: Planned) -> Done {
+    let client = stage.session().await?;
+    let mut loud = Vec::new();
+    for name in ["tuskline.wake(integer[])", "tuskline.wake_timer(timestamptz, timestamptz)"] {
+        let sql = "select pg_get_functiondef(($1::text)::regprocedure)";
+        loud.push(client.query_one(sql, &[&name]).await?.get::<_, String>(0));
+    }
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    client
+        .batch_execute(
+            "create or replace function tuskline.wake(p_queues integer[]) returns void
+               language plpgsql as 'begin end';
+             create or replace function tuskline.wake_timer(p_due timestamptz, p_now timestamptz)
+               returns void language plpgsql as 'begin end';",
+        )
+        .await?;
+    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    client.batch_execute(&loud.join(";")).await?;
+    Ok(None)
+}

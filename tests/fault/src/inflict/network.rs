@@ -1,0 +1,94 @@
+//! Faults of the network, at one process's door.
+
+use std::time::Duration;
+
+use super::{Done, word};
+use crate::stage::{DATABASE, Stage};
+use crate::timetable::{Kind, Planned};
+use tuskline_fault::proxy::{Cut, CutWhen, Door, Mode, Way};
+use tuskline_history::Role;
+
+/// A door of the plan's choice, and who is behind it.
+async fn door(stage: &Stage, choice: u64, roles: &[Role]) -> anyhow::Result<(Door, Option<u32>)> {
+    let crew = stage.crew.lock().await;
+    let posts: Vec<usize> = roles.iter().flat_map(|role| crew.of(*role)).collect();
+    anyhow::ensure!(!posts.is_empty(), "no door");
+    let at = posts[usize::try_from(choice % posts.len() as u64)?];
+    Ok((crew.posts[at].door.clone(), crew.member(at).map(|member| member.pid)))
+}
+
+const EVERYBODY: [Role; 3] = [Role::Worker, Role::StoreConsumer, Role::Client];
+
+/// A mode for a while.
+pub async fn disturb(stage: &Stage, fault: Planned) -> Done {
+    let roles: &[Role] = match fault.kind {
+        // Workers are who must end themselves; the others merely wait.
+        Kind::Partition if !fault.choice.is_multiple_of(4) => &[Role::Worker],
+        _ => &EVERYBODY,
+    };
+    let (door, pid) = door(stage, fault.choice >> 8, roles).await?;
+    let mode = match fault.kind {
+        Kind::Partition => Mode::Blackhole(Way::Both),
+        Kind::OneWayPartition if fault.choice & 1 == 0 => Mode::Blackhole(Way::ToServer),
+        Kind::OneWayPartition => Mode::Blackhole(Way::ToClient),
+        Kind::HalfOpen => Mode::HalfOpen,
+        _ => Mode::Delay { base: Duration::from_millis(40), jitter: Duration::from_millis(40) },
+    };
+    let _ongoing = stage.faults.begin(&word(fault.kind), pid, format!("{} ms", fault.span_ms));
+    door.set(mode);
+    if fault.kind == Kind::HalfOpen {
+        // Something must end for one side not to learn of it.
+        let server = stage.server.read().await;
+        server.terminate_backends(DATABASE, 8, fault.choice).await?;
+    }
+    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    door.set(Mode::Pass);
+    Ok(None)
+}
+
+/// Every answer takes 2.4 s, for a while; then none comes.
+pub async fn fall_silent(stage: &Stage, fault: Planned) -> Done {
+    let (door, pid) = door(stage, fault.choice, &[Role::Worker]).await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), pid, format!("{} ms", fault.span_ms));
+    door.set(Mode::Delay { base: Duration::from_millis(1_200), jitter: Duration::ZERO });
+    tokio::time::sleep(Duration::from_millis(6_000)).await;
+    door.set(Mode::Blackhole(Way::Both));
+    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    door.set(Mode::Pass);
+    Ok(None)
+}
+
+/// RST on every connection.
+pub async fn reset(stage: &Stage, fault: Planned) -> Done {
+    let (door, pid) = door(stage, fault.choice, &EVERYBODY).await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), pid, "");
+    door.reset();
+    Ok(None)
+}
+
+/// The next call of a kind never arrives, or is never answered.
+pub async fn cut(stage: &Stage, fault: Planned) -> Done {
+    let (role, holding) = match fault.choice % 4 {
+        0 => (Role::Worker, "exchange"),
+        1 => (Role::Client, "schedule_many"),
+        2 => (Role::Client, "COMMIT"),
+        _ => (Role::Client, "tuskline.schedule("),
+    };
+    let (door, pid) = door(stage, fault.choice >> 8, &[role]).await?;
+    let when = match fault.kind {
+        Kind::CutBefore => CutWhen::BeforeServer,
+        _ => CutWhen::AfterServer,
+    };
+    let ongoing = stage.faults.begin(&word(fault.kind), pid, holding);
+    door.cut_next(Cut { holding: holding.into(), when }, 1);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        if door.counts().cuts_armed == 0 {
+            break;
+        }
+    }
+    // One that found no call to cut is taken back: it must not happen after its time.
+    door.disarm();
+    drop(ongoing);
+    Ok(None)
+}

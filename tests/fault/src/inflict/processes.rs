@@ -1,0 +1,102 @@
+//! Faults of processes: killed, frozen, told to end, living in another time.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tuskline_history::Role;
+
+use super::{Done, Skipped, word};
+use crate::crew::Member;
+use crate::stage::{Stage, shifted};
+use crate::timetable::{Kind, Planned};
+
+/// Longest wait for somebody to do it to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn role_of(kind: Kind) -> Role {
+    match kind {
+        Kind::StoreConsumerKill | Kind::StoreConsumerFreeze => Role::StoreConsumer,
+        _ => Role::Worker,
+    }
+}
+
+/// Whoever the plan hits: a running process of the role.
+async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Member> {
+    let began = std::time::Instant::now();
+    loop {
+        let crew = stage.crew.lock().await;
+        let posts = crew.of(role_of(fault.kind));
+        let running: Vec<_> = posts.into_iter().filter_map(|at| crew.member(at)).collect();
+        drop(crew);
+        if !running.is_empty() {
+            let at = fault.choice % running.len() as u64;
+            return Ok(running[usize::try_from(at)?].clone());
+        }
+        anyhow::ensure!(began.elapsed() < PATIENCE, "nobody is there for {}", word(fault.kind));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// SIGKILL.
+pub async fn kill(stage: &Stage, fault: Planned) -> Done {
+    let member = target(stage, fault).await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), "");
+    member.signal(Signal::KILL);
+    anyhow::ensure!(member.ended(PATIENCE).await, "{} survived SIGKILL", member.pid);
+    Ok(None)
+}
+
+/// SIGSTOP, and SIGCONT after a while.
+pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
+    let member = target(stage, fault).await?;
+    let writer = stage.faults.writer();
+    let detail = format!("{} ms", fault.span_ms);
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), detail);
+    if member.freeze(writer).await {
+        tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+        member.thaw(writer);
+    }
+    Ok(None)
+}
+
+/// SIGTERM; it must end by itself within its grace.
+pub async fn drain(stage: &Stage, fault: Planned) -> Done {
+    let member = target(stage, fault).await?;
+    let timings = stage.scale.timings;
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), "");
+    member.signal(Signal::TERM);
+    let limit = timings.self_termination_ms + timings.request_timeout_ms + 5_000;
+    if !member.ended(Duration::from_millis(limit)).await {
+        anyhow::bail!("worker {} did not drain within {limit} ms", member.pid);
+    }
+    Ok(None)
+}
+
+/// Two workers start anew with clocks that are an hour off, one each way.
+pub async fn shift_clocks(stage: &Stage, fault: Planned) -> Done {
+    let Some(library) = stage.site.tools().faketime.clone() else {
+        return Ok(Some(Skipped { what: word(fault.kind), why: "libfaketime is absent".into() }));
+    };
+    let posts: Vec<usize> = stage.crew.lock().await.of(Role::Worker).into_iter().take(2).collect();
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, "+1 h and -1 h");
+    for (at, offset) in posts.iter().zip(["+3600s", "-3600s"]) {
+        restart(stage, *at, shifted(&library, offset)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    for at in posts {
+        restart(stage, at, Vec::new()).await;
+    }
+    Ok(None)
+}
+
+/// The post's process ends in order; the supervisor starts the next with these variables.
+async fn restart(stage: &Stage, at: usize, environment: Vec<(String, String)>) {
+    let mut crew = stage.crew.lock().await;
+    crew.posts[at].environment = environment;
+    let member = crew.member(at);
+    drop(crew);
+    if let Some(member) = member {
+        member.signal(Signal::TERM);
+        member.ended(PATIENCE).await;
+    }
+}

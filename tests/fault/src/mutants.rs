@@ -1,0 +1,148 @@
+//! Runs the broken twins: each must be caught by an invariant that was named before.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::run::{self, Options};
+use crate::stage::Scale;
+use crate::timetable::Extent;
+use crate::twins::{TWINS, Twin};
+
+/// Tasks a second: enough to meet the flaw, few enough to leave time for it.
+const RATE: u32 = 250;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only these twins, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// One third of them: 0, 1 or 2.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..3))]
+    third: Option<u8>,
+    /// Decides the timetables of the faults.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave the histories below this directory.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// The verdicts as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a twin.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    name: &'static str,
+    flaw: &'static str,
+    caught: bool,
+    /// Invariants that were named before, and are violated.
+    by: Vec<String>,
+    /// All that are violated.
+    violated: Vec<String>,
+    seconds: f64,
+}
+
+/// Runs the twins that are asked for; false: one was not caught.
+///
+/// # Errors
+/// A name that no twin has, or a run that does not come to its end.
+pub async fn run(args: &Args) -> anyhow::Result<bool> {
+    let mut verdicts = Vec::new();
+    for twin in chosen(args)? {
+        let verdict = judge(twin, args.seed, args.keep.as_deref()).await?;
+        if !args.json {
+            let word = if verdict.caught { "caught" } else { "NOT CAUGHT" };
+            let by = if verdict.caught { &verdict.by } else { &verdict.violated };
+            println!("{word:<10}  {:<22}  {}", verdict.name, by.join(" "));
+            println!("            {}", verdict.flaw);
+        }
+        verdicts.push(verdict);
+    }
+    let caught = verdicts.iter().filter(|verdict| verdict.caught).count();
+    if args.json {
+        let all = serde_json::json!({ "twins": verdicts, "caught": caught, "of": verdicts.len() });
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    } else {
+        println!("{caught} of {} caught", verdicts.len());
+    }
+    Ok(caught == verdicts.len())
+}
+
+fn chosen(args: &Args) -> anyhow::Result<Vec<&'static Twin>> {
+    for name in &args.only {
+        anyhow::ensure!(Twin::named(name).is_some(), "no twin is called {name:?}");
+    }
+    let wanted = |at: usize, twin: &Twin| {
+        (args.only.is_empty() || args.only.iter().any(|name| name == twin.name))
+            && args.third.is_none_or(|third| at % 3 == usize::from(third))
+    };
+    Ok(TWINS
+        .iter()
+        .enumerate()
+        .filter(|(at, twin)| wanted(*at, twin))
+        .map(|(_, twin)| twin)
+        .collect())
+}
+
+async fn judge(twin: &'static Twin, seed: u64, keep: Option<&Path>) -> anyhow::Result<Verdict> {
+    anyhow::ensure!(
+        cfg!(mutants) || !twin.compiled,
+        "{} is in no ordinary build: use ./x mutants",
+        twin.name
+    );
+    let began = std::time::Instant::now();
+    let violated = match twin.caught_by {
+        ["40P01"] => interleave()?,
+        _ => violations(twin, seed, keep).await?,
+    };
+    let by: Vec<_> =
+        violated.iter().filter(|id| twin.caught_by.contains(&id.as_str())).cloned().collect();
+    let seconds = began.elapsed().as_secs_f64();
+    Ok(Verdict { name: twin.name, flaw: twin.flaw, caught: !by.is_empty(), by, violated, seconds })
+}
+
+/// Invariants that a short run with the flaw violates.
+async fn violations(
+    twin: &'static Twin,
+    seed: u64,
+    keep: Option<&Path>,
+) -> anyhow::Result<Vec<String>> {
+    let mut scale = Scale::usual(RATE, twin.timings);
+    scale.long_one_in = twin.long_one_in;
+    scale.workers = twin.workers;
+    scale.long_most_ms = 2 * twin.timings.lease_ms + 2_000;
+    scale.pills = twin.name == "crashes_not_counted";
+    let options = Options {
+        seed,
+        extent: Extent {
+            only: twin.phases.iter().map(|&name| name.to_owned()).collect(),
+            percent: twin.percent,
+            stretch_percent: 100,
+            lease_ms: twin.timings.lease_ms,
+        },
+        scale,
+        twin: Some(twin),
+        keep: keep.map(|dir| dir.join(twin.name)),
+        quiet: true,
+    };
+    let report = run::run(&options).await?;
+    let violated = report.checked.invariants.iter().filter(|one| one.violations > 0);
+    Ok(violated.map(|one| one.id.to_owned()).collect())
+}
+
+/// The tester of interleavings, which tries every order of the sessions' steps, sees the deadlock that
+/// a run meets once in a while only.
+fn interleave() -> anyhow::Result<Vec<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let run = Command::new(cargo)
+        .args(["test", "-q", "--test", "model", "--", "--exact", "--nocapture"])
+        .arg("interleave::red::updates_out_of_order_deadlock")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .output()?;
+    let said = String::from_utf8_lossy(&run.stdout);
+    let seen = run.status.success() && said.contains("1 passed");
+    Ok(if seen { vec!["40P01".into()] } else { Vec::new() })
+}

@@ -1,0 +1,88 @@
+//! What a door does to the bytes that pass it.
+//!
+//! What it promises: a mode says for each thing that wants to pass, bytes or an end, whether it
+//! may pass now, at a later moment, or not before the mode changes. It keeps no state.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a door does to its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A network without faults.
+    Pass,
+    /// Each read arrives `base` and up to `jitter` later, in each direction, in order: a round
+    /// trip takes at least twice `base`. What is sent meanwhile travels at the same time.
+    Delay {
+        /// The least time in one direction.
+        base: Duration,
+        /// At most so much more, evenly drawn.
+        jitter: Duration,
+    },
+    /// At most so many bytes a second, in each direction of each connection; 0 counts as 1.
+    Throttle {
+        /// The rate.
+        bytes_per_second: u32,
+    },
+    /// A partition that may heal: bytes and ends are held, and delivered when the mode changes.
+    /// New connections are accepted, as by a kernel's backlog, and never answered; those towards
+    /// the server are not even begun there.
+    Blackhole(Way),
+    /// Bytes pass, but a FIN or RST of one side is not told to the other before the mode changes.
+    HalfOpen,
+    /// New connections are reset at once; open ones go on.
+    Refuse,
+}
+
+/// The directions a black hole swallows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Both directions.
+    Both,
+    /// What the client sends.
+    ToServer,
+    /// What the server answers.
+    ToClient,
+}
+
+/// When something may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Now.
+    Open,
+    /// Not before this moment.
+    OpensAt(Instant),
+    /// Not before the mode changes.
+    Shut,
+}
+
+impl Way {
+    fn covers(self, way: Way) -> bool {
+        self == Way::Both || self == way
+    }
+}
+
+impl Mode {
+    /// Whether what was read at `read_at` may pass; `luck`, 0 to 1, is its share of the jitter.
+    pub fn gate(self, way: Way, read_at: Instant, luck: f64) -> Gate {
+        match self {
+            Mode::Blackhole(swallowed) if swallowed.covers(way) => Gate::Shut,
+            Mode::Delay { base, jitter } => Gate::OpensAt(read_at + base + jitter.mul_f64(luck)),
+            _ => Gate::Open,
+        }
+    }
+
+    /// Whether the other side may be told of an end.
+    pub fn gate_for_end(self, way: Way, read_at: Instant, luck: f64) -> Gate {
+        if self == Mode::HalfOpen { Gate::Shut } else { self.gate(way, read_at, luck) }
+    }
+
+    /// How many bytes a second may pass, when that is limited.
+    pub fn rate(self) -> Option<u32> {
+        match self {
+            Mode::Throttle { bytes_per_second } => Some(bytes_per_second.max(1)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The database's own record: a trigger that exists in tests only writes every transition of every
+//! task in the transaction that makes it; after the end it is exported into the history.
+
+use std::path::Path;
+
+use futures_util::{TryStreamExt as _, pin_mut};
+use tokio_postgres::Client;
+use tuskline_history::{Actor, Event, Status, Writer};
+
+/// Makes the record. Its schema is its own: a renewal of Tuskline's functions sweeps what is foreign
+/// in schema `tuskline`. The number is drawn while the task's row is locked, so it grows along the
+/// changes of one task. A row that a plain INSERT wants for later is noted as what the trigger `route`
+/// makes of it within the statement; nobody ever sees it enqueued.
+const RECORD: &str = "
+create schema fault;
+create sequence fault.step cache 1;
+create table fault.transition (
+  step bigint not null, task_id bigint not null, old_status text, new_status text not null,
+  fence bigint not null, attempt smallint not null, crashes smallint not null,
+  at timestamptz not null, due timestamptz, xid bigint not null);
+create function fault.note_insert() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  insert into fault.transition
+  select nextval('fault.step'), t.id, null, t.status::text, t.fence, t.attempt, t.crashes,
+         clock_timestamp(), t.scheduled_at, txid_current()
+    from fresh n join tuskline.task t on t.id = n.id;
+  return null;
+end $$;
+create function fault.note_update() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  insert into fault.transition
+  select nextval('fault.step'), n.id, o.status::text, n.status::text, n.fence, n.attempt, n.crashes,
+         clock_timestamp(),
+         case n.status when 'retriable_failure' then n.next_trigger_at else n.scheduled_at end,
+         txid_current()
+    from fresh n join stale o on o.id = n.id
+   where not (o.status = 'enqueued' and n.status = 'new')
+     and (o.status, o.fence, o.attempt, o.crashes) is distinct from (n.status, n.fence, n.attempt, n.crashes);
+  return null;
+end $$;
+create trigger z_note_insert after insert on tuskline.task
+  referencing new table as fresh for each statement execute function fault.note_insert();
+create trigger a_note_update after update on tuskline.task
+  referencing new table as fresh old table as stale for each statement execute function fault.note_update();
+";
+
+const TRANSITIONS: &str = "
+select task_id, step, old_status, new_status, fence, attempt, crashes,
+       (extract(epoch from at) * 1000000)::bigint, (extract(epoch from due) * 1000000)::bigint, xid
+  from fault.transition order by step";
+
+const ROWS: &str = "
+select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t.status::text, t.fence,
+       t.attempt, l.max_attempts, t.crashes, l.max_crashes
+  from (select id, payload, lambda, status, fence, attempt, crashes from tuskline.task
+        union all select id, payload, lambda, status, fence, attempt, crashes from tuskline.task_kept) t
+       join tuskline.lambda l on l.name = t.lambda";
+
+/// What must be nothing when everything has ended.
+const LEFT: [(&str, &str); 8] = [
+    ("lease", "select count(*) from tuskline.lease"),
+    (
+        "timer",
+        "select count(*) from tuskline.timer m join tuskline.task t on t.id = m.task_id \
+      where t.status in ('new', 'retriable_failure')",
+    ),
+    (
+        "queued",
+        "select count(*) from tuskline.queued q join tuskline.task t on t.id = q.task_id \
+      where t.status = 'enqueued'",
+    ),
+    ("cancellation", "select count(*) from tuskline.cancellation"),
+    ("live executor", "select count(*) from tuskline.executor where ended_at is null"),
+    (
+        "session of a child",
+        "select count(*) from pg_stat_activity where datname = current_database() \
+      and pid <> pg_backend_pid() and application_name like 'tuskline%'",
+    ),
+    (
+        "advisory lock",
+        "select count(*) from pg_locks where locktype = 'advisory' \
+      and database = (select oid from pg_database where datname = current_database())",
+    ),
+    (
+        "idle transaction",
+        "select count(*) from pg_stat_activity where datname = current_database() \
+      and state like 'idle in transaction%'",
+    ),
+];
+
+/// What users are shown, and the same counted from the rows.
+const SHOWN: [(&str, &str, &str); 3] = [
+    (
+        "queues: depth",
+        "select coalesce(sum(depth), 0)::bigint from tuskline.queues",
+        "select count(*) from tuskline.task where status = 'enqueued'",
+    ),
+    (
+        "tasks: rows",
+        "select count(*) from tuskline.tasks",
+        "select (select count(*) from tuskline.task) + (select count(*) from tuskline.task_kept)",
+    ),
+    (
+        "tasks: dead",
+        "select count(*) from tuskline.tasks where status = 'dead'",
+        "select count(*) from tuskline.task where status = 'dead'",
+    ),
+];
+
+/// Installs the record in a migrated database.
+pub async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(RECORD).await
+}
+
+/// Writes the record and the rows as they are into the history at `dir`.
+pub async fn export(client: &Client, dir: &Path) -> anyhow::Result<()> {
+    let writer = Writer::open(dir, Actor::Database)?;
+    let none: [i64; 0] = [];
+    let rows = client.query_raw(TRANSITIONS, none).await?;
+    pin_mut!(rows);
+    while let Some(row) = rows.try_next().await? {
+        writer.note(Event::Transition {
+            task: row.get(0),
+            step: row.get(1),
+            from: row.get::<_, Option<&str>>(2).map(status).transpose()?,
+            to: status(row.get(3))?,
+            fence: row.get(4),
+            attempt: row.get(5),
+            crashes: row.get(6),
+            db_us: row.get(7),
+            due_us: row.get(8),
+            xid: row.get::<_, i64>(9).unsigned_abs(),
+        });
+    }
+    let rows = client.query_raw(ROWS, none).await?;
+    pin_mut!(rows);
+    while let Some(row) = rows.try_next().await? {
+        writer.note(Event::Row {
+            task: row.get(0),
+            op: row.get::<_, i64>(1).unsigned_abs(),
+            n: row.get::<_, i32>(2).unsigned_abs(),
+            lambda: row.get(3),
+            status: status(row.get(4))?,
+            fence: row.get(5),
+            attempt: row.get(6),
+            max_attempts: row.get(7),
+            crashes: row.get(8),
+            max_crashes: row.get(9),
+            ordering_key: None,
+            tick: None,
+        });
+    }
+    export_rest(client, &writer).await
+}
+
+async fn export_rest(client: &Client, writer: &Writer) -> anyhow::Result<()> {
+    let failures = "select task_id, fence, error_class from tuskline.task_failure";
+    for row in client.query(failures, &[]).await? {
+        writer.note(Event::Failure { task: row.get(0), fence: row.get(1), class: row.get(2) });
+    }
+    for (what, sql) in LEFT {
+        let count = client.query_one(sql, &[]).await?.get(0);
+        writer.note(Event::Left { what: what.into(), count });
+    }
+    for (what, shown, counted) in SHOWN {
+        let shown = client.query_one(shown, &[]).await?.get(0);
+        let counted = client.query_one(counted, &[]).await?.get(0);
+        writer.note(Event::Shown { what: what.into(), shown, counted });
+    }
+    Ok(())
+}
+
+fn status(word: &str) -> anyhow::Result<Status> {
+    Ok(serde_json::from_value(serde_json::Value::String(word.to_owned()))?)
+}

@@ -1,0 +1,63 @@
+//! What a run says at its end.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::inflict::Skipped;
+
+/// The whole report; `--json` prints it as it is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Nothing was violated, everything ended, nothing was skipped that was not announced.
+    pub ok: bool,
+    pub seed: u64,
+    /// Hash of the timetable: equal for equal seeds and lengths.
+    pub timetable: String,
+    pub seconds: f64,
+    pub machine: String,
+    pub versions: Vec<String>,
+    /// Faults that the timetable holds, by kind.
+    pub planned: BTreeMap<String, u64>,
+    /// Faults that could not be done here.
+    pub skipped: Vec<Skipped>,
+    /// Faults that were tried in vain.
+    pub failed: Vec<Skipped>,
+    /// Every task had ended and every process ended in order.
+    pub quiet: bool,
+    /// What the checker says.
+    #[serde(flatten)]
+    pub checked: tuskline_history::Report,
+}
+
+/// Processors and kernel, in one line.
+pub fn machine() -> String {
+    let uname = rustix::system::uname();
+    let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    let (system, release) = (uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
+    format!("{cpus} cores, {model}, {system} {release}")
+}
+
+/// For people, at 80 columns.
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "seed {}, timetable {}, {:.0} s", self.seed, self.timetable, self.seconds)?;
+        writeln!(f, "{}; {}", self.machine, self.versions.join(", "))?;
+        writeln!(f, "\n{}", self.checked)?;
+        writeln!(f, "\n{:<24} {:>8} {:>8}", "faults", "planned", "done")?;
+        for (kind, planned) in &self.planned {
+            let done = self.checked.faults.get(kind).copied().unwrap_or(0);
+            writeln!(f, "{kind:<24} {planned:>8} {done:>8}")?;
+        }
+        for skipped in &self.skipped {
+            writeln!(f, "SKIPPED {}: {}", skipped.what, skipped.why)?;
+        }
+        for failed in &self.failed {
+            writeln!(f, "FAILED {}: {}", failed.what, failed.why)?;
+        }
+        writeln!(f, "\n{}", if self.ok { "nothing was violated" } else { "VIOLATED" })
+    }
+}

@@ -1,0 +1,218 @@
+//! A client process: schedules tasks at a steady rate, singly, in batches, by plain INSERT, for now
+//! and for later, cancels a few, and writes down what it was told.
+
+use std::time::Duration;
+
+use serde_json::value::to_raw_value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tuskline_history::{Event, Writer};
+use tuskline_sdk::{Client, Error, NewTask, Priority, TaskId};
+
+use super::worker::{LAMBDAS, PILL, Payload};
+use super::{Load, Order};
+
+/// Time between two rounds of calls.
+const ROUND: Duration = Duration::from_millis(50);
+/// One call in so many schedules a poison pill: each kills three workers.
+const MOST_OTHERS: u32 = 1_200;
+/// Most calls under way; beyond, rounds are left out, as a client with a bounded queue would.
+const MOST_CALLS: usize = 24;
+
+/// Schedules until SIGTERM, then waits for the calls under way.
+pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn").init();
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        terminate.recv().await;
+        told.cancel();
+    });
+    let client = loop {
+        match Client::connect(&order.url).await {
+            Ok(client) => break client,
+            Err(Error::Unavailable(_) | Error::Unknown(_)) if !stop.is_cancelled() => {
+                tokio::time::sleep(ROUND).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let mut calls = Calls { client, writer, next_op: order.number << 32, load: order.load };
+    let mut under_way = JoinSet::new();
+    let mut clock = tokio::time::interval(ROUND);
+    let mut owed = 0.0;
+    while !stop.is_cancelled() {
+        clock.tick().await;
+        owed += f64::from(order.load.tasks_per_second) * ROUND.as_secs_f64();
+        while under_way.try_join_next().is_some() {}
+        while owed >= 1.0 && under_way.len() < MOST_CALLS {
+            let call = calls.draw(owed);
+            owed -= f64::from(call.tasks);
+            under_way.spawn(call.make());
+        }
+        owed = owed.min(f64::from(order.load.tasks_per_second));
+    }
+    while under_way.join_next().await.is_some() {}
+    calls.writer.note(Event::Exit);
+    Ok(())
+}
+
+/// Draws calls.
+struct Calls {
+    client: Client,
+    writer: Writer,
+    next_op: u64,
+    load: Load,
+}
+
+/// One call that schedules.
+struct Call {
+    client: Client,
+    writer: Writer,
+    op: u64,
+    lambda: &'static str,
+    priority: Priority,
+    tasks: u32,
+    delay: Duration,
+    how: How,
+    load: Load,
+}
+
+/// Ways to schedule.
+#[derive(Clone, Copy)]
+enum How {
+    /// `Client::schedule`.
+    One,
+    /// `Client::schedule_many`.
+    Many,
+    /// INSERT in a transaction of the client's own, with an explicit COMMIT.
+    Insert,
+}
+
+impl Calls {
+    /// The next call, of no more tasks than are owed.
+    fn draw(&mut self, owed: f64) -> Call {
+        self.next_op += 1;
+        let how = match fastrand::u32(0..10) {
+            0..6 => How::One,
+            6..9 if owed >= 8.0 => How::Many,
+            9 => How::Insert,
+            _ => How::One,
+        };
+        let tasks = match how {
+            How::One => 1,
+            How::Many => fastrand::u32(4..24),
+            How::Insert => fastrand::u32(1..4),
+        };
+        let lambda = match fastrand::u32(0..MOST_OTHERS) {
+            0 if self.load.pills && matches!(how, How::One) => PILL,
+            n => LAMBDAS[n as usize % 4],
+        };
+        let priority = [Priority::High, Priority::Normal, Priority::Low][fastrand::usize(0..3)];
+        let delay = match fastrand::u32(0..100) {
+            0..15 => Duration::from_millis(fastrand::u64(100..4_000)),
+            _ => Duration::ZERO,
+        };
+        let (client, writer) = (self.client.clone(), self.writer.clone());
+        let load = self.load;
+        Call { client, writer, op: self.next_op, lambda, priority, tasks, delay, how, load }
+    }
+}
+
+impl Call {
+    async fn make(self) {
+        let delay_ms = u64::try_from(self.delay.as_millis()).unwrap_or(u64::MAX);
+        self.writer.note(Event::Schedule {
+            op: self.op,
+            lambda: self.lambda.into(),
+            tasks: self.tasks,
+            delay_ms,
+            key: None,
+            ordering_key: None,
+        });
+        let op = self.op;
+        let ids = match self.send().await {
+            Ok(ids) => ids,
+            Err(Error::Unknown(why)) => return self.writer.note(Event::ScheduleInfo { op, why }),
+            Err(error) => {
+                return self.writer.note(Event::ScheduleFail { op, why: error.to_string() });
+            }
+        };
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        self.writer.note(Event::ScheduleOk { op, ids: ids.clone() });
+        if fastrand::u32(0..200) == 0 {
+            self.cancel(ids[0]).await;
+        }
+    }
+
+    async fn send(&self) -> Result<Vec<TaskId>, Error> {
+        let tasks = (0..self.tasks).map(|n| self.task(n)).collect::<Result<Vec<_>, _>>()?;
+        match self.how {
+            How::One => Ok(vec![self.client.schedule(&tasks[0]).await?]),
+            How::Many => self.client.schedule_many(&tasks).await,
+            How::Insert => self.insert().await,
+        }
+    }
+
+    fn task(&self, n: u32) -> Result<NewTask, Error> {
+        let task = NewTask::new(self.lambda, &self.payload(n))?.priority(self.priority);
+        Ok(if self.delay.is_zero() { task } else { task.after(self.delay) })
+    }
+
+    fn payload(&self, n: u32) -> Payload {
+        let ms = match self.lambda {
+            "slow" if fastrand::u32(0..self.load.long_one_in) == 0 => {
+                fastrand::u64(2_200..self.load.long_most_ms)
+            }
+            "slow" => fastrand::u64(50..200),
+            _ => fastrand::u64(2..20),
+        };
+        let fail_until = match self.lambda {
+            "flaky" if fastrand::u32(0..5) == 0 => fastrand::i16(1..3),
+            _ => 0,
+        };
+        Payload { op: self.op, n, ms, fail_until }
+    }
+
+    /// Nothing before the COMMIT is accepted, and a COMMIT that broke is unknown.
+    async fn insert(&self) -> Result<Vec<TaskId>, Error> {
+        let mut connection = self.client.connection().await?;
+        let transaction = connection.transaction().await.map_err(Error::from_read)?;
+        let mut ids = Vec::new();
+        for n in 0..self.tasks {
+            let payload = to_raw_value(&self.payload(n))
+                .map_err(|error| Error::Unavailable(format!("a payload is not JSON: {error}")))?;
+            let row = transaction
+                .query_one(
+                    "insert into tuskline.task (lambda, payload, priority, scheduled_at) \
+                     values ($1, ($2::text)::json, ($3::text)::tuskline.priority, \
+                       case when $4::float8 > 0 then clock_timestamp() + $4::float8 * interval '1 ms' end) \
+                     returning id",
+                    &[&self.lambda, &payload.get(), &self.priority.as_str(), &self.delay_ms()],
+                )
+                .await
+                .map_err(Error::from_read)?;
+            ids.push(TaskId(row.get(0)));
+        }
+        transaction.commit().await.map_err(Error::from_write)?;
+        connection.confirm()?;
+        Ok(ids)
+    }
+
+    fn delay_ms(&self) -> f64 {
+        self.delay.as_secs_f64() * 1_000.0
+    }
+
+    async fn cancel(&self, task: i64) {
+        self.writer.note(Event::Cancel { task });
+        let answer = match self.client.cancel(TaskId(task), Some("drawn by lot")).await {
+            Ok(answer) => serde_json::to_value(answer).ok(),
+            Err(_) => None,
+        };
+        let answer = answer.and_then(|word| word.as_str().map(str::to_owned));
+        let answer = answer.unwrap_or_else(|| "error".into());
+        self.writer.note(Event::CancelAnswer { task, answer });
+    }
+}

@@ -1,0 +1,19 @@
+//! A server process: the loops of `tuskline serve`.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::Order;
+
+pub(super) async fn serve(order: &Order) -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("info").init();
+    let token = CancellationToken::new();
+    let told = token.clone();
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        terminate.recv().await;
+        told.cancel();
+    });
+    tuskline::serve::run(order.url.parse()?, tuskline::serve::Options::default(), token).await?;
+    Ok(())
+}

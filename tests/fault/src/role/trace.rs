@@ -1,0 +1,98 @@
+//! Reads from the SDK's trace what only the SDK knows: heartbeats, claims, refused results.
+
+use std::fmt::Debug;
+
+use tracing::field::{Field, Visit};
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tuskline_history::{Event, Writer};
+
+/// Writes the SDK's own events into the history.
+#[derive(Debug)]
+pub struct Trace {
+    writer: Writer,
+}
+
+/// The fields of one trace event.
+#[derive(Debug, Default)]
+struct Said {
+    text: String,
+    beat: u64,
+    alive: bool,
+    lease: i64,
+    task: i64,
+    executor: i64,
+    tasks: String,
+}
+
+impl Trace {
+    pub fn new(writer: Writer) -> Self {
+        Self { writer }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Trace {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        metadata.target().starts_with("tuskline_sdk") || *metadata.level() <= Level::WARN
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut said = Said::default();
+        event.record(&mut said);
+        if let Some(event) = said.event() {
+            self.writer.note(event);
+        }
+    }
+}
+
+impl Said {
+    /// What it means for the history, if anything. The texts are the SDK's; a run in which no
+    /// heartbeat or claim was seen is refused by the injector, so that a changed text is noticed.
+    fn event(&self) -> Option<Event> {
+        Some(match self.text.as_str() {
+            "heartbeat sent" => Event::BeatSent { beat: self.beat },
+            "heartbeat answered" if self.alive => Event::BeatAck { beat: self.beat },
+            "claimed" => {
+                let tasks = serde_json::from_str(&self.tasks).unwrap_or_default();
+                Event::Claimed { fence: self.lease, tasks }
+            }
+            "result refused: the attempt is no longer ours" => {
+                Event::ResultRefused { tasks: vec![self.task] }
+            }
+            "worker registered" => Event::Registered { executor: self.executor },
+            _ => return None,
+        })
+    }
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => self.text = format!("{value:?}"),
+            "tasks" => self.tasks = format!("{value:?}"),
+            _ => {}
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "beat" {
+            self.beat = value;
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        match field.name() {
+            "lease" => self.lease = value,
+            "task" => self.task = value,
+            "executor" => self.executor = value,
+            _ => {}
+        }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        if field.name() == "alive" {
+            self.alive = value;
+        }
+    }
+}

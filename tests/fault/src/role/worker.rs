@@ -1,0 +1,67 @@
+//! A worker process: the SDK as users link it, with bodies that write down what they do.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tuskline_history::{Event, Writer};
+use tuskline_sdk::{Context, Lambda, Worker};
+
+use super::body::Bodies;
+use super::trace::Trace;
+use super::{Order, body};
+
+/// Lambdas of a run. Short bodies, long ones, some that fail, some on threads of their own, and
+/// poison pills.
+pub const LAMBDAS: [&str; 5] = ["quick", "slow", "flaky", "blocking", PILL];
+/// The lambda that kills its worker.
+pub const PILL: &str = "pill";
+
+/// What a task is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Payload {
+    /// Number of the call that scheduled it.
+    pub op: u64,
+    /// Its place in that call's batch.
+    pub n: u32,
+    /// How long its body takes.
+    pub ms: u64,
+    /// Attempts up to this one fail.
+    #[serde(default)]
+    pub fail_until: i16,
+}
+
+pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
+    let quiet = tracing_subscriber::EnvFilter::new("warn,tuskline_sdk=info");
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(quiet);
+    tracing_subscriber::registry().with(Trace::new(writer.clone())).with(log).init();
+    let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
+    let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
+    for name in LAMBDAS {
+        worker = worker.lambda(lambda(name, &bodies).slots(8));
+    }
+    worker.run().await?;
+    writer.note(Event::Exit);
+    Ok(())
+}
+
+fn lambda(name: &str, bodies: &Arc<Bodies>) -> Lambda {
+    let bodies = Arc::clone(bodies);
+    match name {
+        PILL => Lambda::new(name, move |payload: Payload, context: Context| {
+            let _running = bodies.begin(&payload, &context);
+            std::process::abort();
+            #[allow(unreachable_code, reason = "gives the closure its type")]
+            std::future::ready(())
+        }),
+        "blocking" => Lambda::blocking(name, move |payload: Payload, context: Context| {
+            body::blocking(&bodies, &payload, &context)
+        }),
+        _ => Lambda::new(name, move |payload: Payload, context: Context| {
+            let bodies = Arc::clone(&bodies);
+            async move { body::waiting(&bodies, &payload, &context).await }
+        }),
+    }
+}

@@ -1,0 +1,86 @@
+//! A synchronous streaming standby, and its promotion.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::copy::copy_cluster;
+use super::{Clock, Disk, SUPERUSER, Server, Site, launch};
+
+/// Longest wait for a standby to follow, and for a promotion.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
+
+impl Server {
+    /// Makes a standby of this running primary, starts it, and makes it synchronous: from here on
+    /// the primary acknowledges a commit only when the standby has it on its disk. While there is
+    /// no such standby its commits wait; one that is cancelled then is acknowledged with a warning.
+    ///
+    /// # Errors
+    /// When the copy, the start or the wait for `sync` fails.
+    pub async fn standby(&self, site: &Site, name: &str) -> Result<Self> {
+        let mut standby = Self::lay_out(site, name, Disk::Plain, Clock::Machine)?;
+        match site.tools().pg_basebackup {
+            Some(_) => self.take_base_backup(&standby).await?,
+            None => self.copy_by_hand(&standby).await?,
+        }
+        let signal = standby.data.join("standby.signal");
+        std::fs::write(&signal, "")?;
+        site.account().own(&signal)?;
+        let host = self.socket_dir().display().to_string();
+        let primary = format!("host='{host}' user={SUPERUSER} application_name={name}");
+        standby.own_settings = vec![("primary_conninfo".to_owned(), primary)];
+        standby.start().await?;
+        self.set("synchronous_standby_names", name).await?;
+        let query = format!(
+            "select coalesce(max(sync_state), '') from pg_stat_replication
+             where application_name = '{name}' and state = 'streaming'"
+        );
+        self.ask_until(&query, "sync", FOLLOW_LIMIT).await?;
+        Ok(standby)
+    }
+
+    async fn take_base_backup(&self, standby: &Self) -> Result<()> {
+        let program = self.site.binaries().program("pg_basebackup");
+        let mut command = self.site.command(&program, None)?;
+        command.args(["--checkpoint=fast", "--wal-method=stream", "--no-sync", "-U", SUPERUSER]);
+        command.arg("-h").arg(self.socket_dir()).arg("-D").arg(&standby.data);
+        launch::run(command).await
+    }
+
+    async fn copy_by_hand(&self, standby: &Self) -> Result<()> {
+        // The session that starts a backup has to stop it, too.
+        let session = self.session("postgres").await?;
+        let (start, stop) = match self.site.binaries().major {
+            ..15 => (
+                "select pg_start_backup('standby', true, false)",
+                "select labelfile from pg_stop_backup(false, false)",
+            ),
+            _ => (
+                "select pg_backup_start('standby', fast => true)",
+                "select labelfile from pg_backup_stop(wait_for_archive => false)",
+            ),
+        };
+        session.batch_execute(start).await?;
+        let (from, to) = (self.data_seen_from_here(), standby.data.clone());
+        tokio::task::spawn_blocking(move || copy_cluster(&from, &to)).await??;
+        let label: String = session.query_one(stop, &[]).await?.get(0);
+        let path = standby.data.join("backup_label");
+        std::fs::write(&path, label)?;
+        Ok(self.site.account().own(&path)?)
+    }
+
+    /// Makes a standby a primary that needs no standby itself, so that writes work; returns the
+    /// time until it takes them.
+    ///
+    /// # Errors
+    /// When it is no standby, or does not become a primary in time.
+    pub async fn promote(&mut self) -> Result<Duration> {
+        let started = Instant::now();
+        // Before the promotion: no write may wait for a standby that is not there.
+        self.set("synchronous_standby_names", "").await?;
+        let promoted = self.ask("postgres", "select pg_promote(false)").await?;
+        ensure!(promoted == "t", "{} cannot be promoted", self.name);
+        self.ask_until("select pg_is_in_recovery()", "f", FOLLOW_LIMIT).await?;
+        Ok(started.elapsed())
+    }
+}

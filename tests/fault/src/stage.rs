@@ -1,0 +1,326 @@
+//! Everything that stands while faults are done: a server, the proxy in front of it, the processes,
+//! the directories, the history.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::{Mutex, RwLock};
+use tokio_postgres::{Client, NoTls};
+use tokio_util::sync::CancellationToken;
+use tuskline::migrate;
+use tuskline_history::{Actor, Edge, Event, Role, Settings, Writer};
+
+use crate::crew::{Crew, Faults, Plan};
+use crate::record;
+use crate::role::{Load, Timings};
+use crate::twins::Twin;
+use tuskline_fault::proxy::{Door, Proxy, Upstream};
+use tuskline_fault::server::{Clock, Disk, OURS, Server, Site, Volume};
+
+/// Database under test.
+pub const DATABASE: &str = "fault";
+/// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
+const DATA_BYTES: u64 = 4 << 30;
+const WAL_BYTES: u64 = 1 << 30;
+/// How long a process may be gone before the next takes its post, at most.
+const SUPERVISION: Duration = Duration::from_millis(20);
+
+/// How large a stage is set.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    pub clients: usize,
+    pub workers: usize,
+    pub store_consumers: usize,
+    /// Tasks a second, of all clients together.
+    pub tasks_per_second: u32,
+    pub timings: Timings,
+    pub pills: bool,
+    pub long_one_in: u32,
+    /// How long such a one takes at most.
+    pub long_most_ms: u64,
+}
+
+impl Scale {
+    /// Enough of each role that some go on while others are away.
+    pub fn usual(tasks_per_second: u32, timings: Timings) -> Self {
+        Self {
+            clients: 2,
+            workers: 8,
+            store_consumers: 2,
+            tasks_per_second,
+            timings,
+            pills: true,
+            long_one_in: 250,
+            long_most_ms: 4_000,
+        }
+    }
+}
+
+/// The stage.
+pub struct Stage {
+    pub site: Site,
+    pub server: RwLock<Server>,
+    pub proxy: Proxy,
+    /// The injector's own way in, which no fault touches but those of the server itself.
+    pub own_door: Door,
+    pub crew: Arc<Mutex<Crew>>,
+    pub faults: Faults,
+    pub scale: Scale,
+    pub history: PathBuf,
+    keeper: CancellationToken,
+}
+
+impl Stage {
+    /// Makes the server, the schema with its record, and the posts.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from beginning.
+    pub async fn set(
+        dir: &Path,
+        scale: Scale,
+        seed: u64,
+        twin: Option<&Twin>,
+    ) -> anyhow::Result<Self> {
+        let (history, locks, logs) = (dir.join("history"), dir.join("locks"), dir.join("logs"));
+        for made in [&history, &locks, &logs] {
+            std::fs::create_dir_all(made)?;
+        }
+        let writer = Writer::open(&history, Actor::Injector)?;
+        let site = Site::new()?;
+        let server = make_server(&site).await?;
+        writer.note(Event::Settings(settings(&scale, seed, &server)));
+        let user = server.config("postgres").get_user().unwrap_or("postgres").to_owned();
+        let proxy = Proxy::new(Upstream::Unix(server.socket_file()));
+        let own_door = proxy.open_door("injector").await?;
+        prepare_database(&server, &scale, twin).await?;
+        let plan = Plan {
+            history: history.clone(),
+            locks,
+            logs,
+            user,
+            database: DATABASE.into(),
+            timings: scale.timings,
+            load: Load {
+                tasks_per_second: scale.tasks_per_second / u32::try_from(scale.clients.max(1))?,
+                pills: scale.pills,
+                long_one_in: scale.long_one_in,
+                long_most_ms: scale.long_most_ms,
+            },
+            environment: twin.map(Twin::environment).unwrap_or_default(),
+        };
+        let shift = match twin {
+            Some(twin) if twin.shifted => ahead(&site)?,
+            _ => Vec::new(),
+        };
+        let crew = Arc::new(Mutex::new(Crew::new(plan, writer.clone())));
+        let faults = Faults::new(writer);
+        let server = RwLock::new(server);
+        let keeper = CancellationToken::new();
+        let stage = Self { site, server, proxy, own_door, crew, faults, scale, history, keeper };
+        stage.raise(&shift).await?;
+        Ok(stage)
+    }
+
+    /// Starts the processes, and the supervisor that replaces those that end.
+    async fn raise(&self, shift: &[(String, String)]) -> anyhow::Result<()> {
+        let roles = [
+            (Role::StoreConsumer, self.scale.store_consumers),
+            (Role::Worker, self.scale.workers),
+            (Role::Client, self.scale.clients),
+        ];
+        for (role, count) in roles {
+            for n in 0..count {
+                let door = self.proxy.open_door(&format!("{role:?}-{n}")).await?;
+                let environment = match role {
+                    Role::StoreConsumer => shift.to_vec(),
+                    _ => Vec::new(),
+                };
+                self.crew.lock().await.post(role, door, environment)?;
+            }
+        }
+        let (crew, told) = (Arc::clone(&self.crew), self.keeper.clone());
+        tokio::spawn(told.run_until_cancelled_owned(async move {
+            loop {
+                if let Err(error) = crew.lock().await.fill_all() {
+                    eprintln!("fault: a process cannot be replaced: {error:#}");
+                }
+                tokio::time::sleep(SUPERVISION).await;
+            }
+        }));
+        Ok(())
+    }
+
+    /// A session of the injector's own, on whatever server is the one now.
+    ///
+    /// # Errors
+    /// No server answers.
+    pub async fn connect(&self) -> anyhow::Result<Client> {
+        let mut config = self.server.read().await.config(DATABASE);
+        config.application_name(OURS);
+        let (client, connection) =
+            tokio::time::timeout(Duration::from_secs(5), config.connect(NoTls)).await??;
+        tokio::spawn(connection);
+        client.batch_execute("set statement_timeout = '20s'").await?;
+        Ok(client)
+    }
+
+    /// The same, asked for until it is there.
+    ///
+    /// # Errors
+    /// Not within a minute.
+    pub async fn session(&self) -> anyhow::Result<Client> {
+        let began = std::time::Instant::now();
+        loop {
+            match self.connect().await {
+                Ok(client) => return Ok(client),
+                Err(error) if began.elapsed() > Duration::from_secs(60) => {
+                    return Err(error.context("the server does not come back"));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// Runs what makes the database unreachable, and waits for its return.
+    ///
+    /// # Errors
+    /// What the fault fails with, or that the server does not come back.
+    pub async fn outage<T>(
+        &self,
+        why: &str,
+        fault: impl AsyncFnOnce(&mut Server) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let writer = self.faults.writer();
+        writer.note(Event::Database { edge: Edge::Begin, why: why.into() });
+        let mut server = self.server.write().await;
+        let done = fault(&mut server).await;
+        server.wait_until_answering(Duration::from_secs(60)).await.context("no return")?;
+        drop(server);
+        writer.note(Event::Database { edge: Edge::End, why: why.into() });
+        done
+    }
+
+    /// Stops the load, waits until every task has ended, and ends all processes in order.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn quiet(&self, limit: Duration) -> anyhow::Result<bool> {
+        let writer = self.faults.writer();
+        writer.note(Event::Phase { name: "quiet".into(), edge: Edge::Begin });
+        self.crew.lock().await.end(Role::Client, Duration::from_secs(30)).await;
+        let client = self.session().await?;
+        let began = std::time::Instant::now();
+        let open = "select count(*) from tuskline.task where finished_at is null";
+        let mut left: i64 = i64::MAX;
+        while left > 0 && began.elapsed() < limit {
+            left = client.query_one(open, &[]).await?.get(0);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.keeper.cancel();
+        let mut crew = self.crew.lock().await;
+        let in_order = crew.end(Role::Worker, Duration::from_secs(20)).await;
+        crew.end(Role::StoreConsumer, Duration::from_secs(20)).await;
+        drop(crew);
+        writer.note(Event::Phase { name: "quiet".into(), edge: Edge::End });
+        if left > 0 {
+            eprintln!("fault: {left} tasks had not ended after {limit:?}");
+        }
+        Ok(left == 0 && in_order)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.keeper.cancel();
+    }
+}
+
+/// What makes a process live an hour ahead.
+fn ahead(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
+    let library = site.tools().faketime.as_ref().context("libfaketime is absent")?;
+    Ok(shifted(library, "+3600s"))
+}
+
+/// What makes a process live at another time, by libfaketime; its monotonic clock stays true.
+pub fn shifted(library: &Path, offset: &str) -> Vec<(String, String)> {
+    vec![
+        ("LD_PRELOAD".into(), library.display().to_string()),
+        ("FAKETIME".into(), offset.into()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC".into(), "1".into()),
+    ]
+}
+
+/// On small disks, where the system lets us make them.
+async fn make_server(site: &Site) -> anyhow::Result<Server> {
+    for missing in site.skipped() {
+        eprintln!("fault: {missing}");
+    }
+    let disk = match Volume::try_mount_all(site, [DATA_BYTES, WAL_BYTES]).await? {
+        Ok([data, wal]) => Disk::Both { data, wal },
+        Err(skipped) => {
+            eprintln!("fault: {skipped}");
+            Disk::Plain
+        }
+    };
+    Server::create_on(site, "one", &server_settings(), disk, Clock::Machine).await
+}
+
+fn server_settings() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("max_connections", "300"),
+        ("shared_buffers", "256MB"),
+        ("max_wal_size", "512MB"),
+        ("deadlock_timeout", "200ms"),
+        ("log_min_messages", "warning"),
+    ]
+}
+
+/// The schema, the record, the lambdas; and, of a broken twin, its flaw.
+async fn prepare_database(
+    server: &Server,
+    scale: &Scale,
+    twin: Option<&Twin>,
+) -> anyhow::Result<()> {
+    let (client, connection) = server.config("postgres").connect(NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(&format!("create database {DATABASE}")).await?;
+    let config = server.config(DATABASE);
+    migrate::migrate(&config).await?;
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    record::install(&client).await?;
+    // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
+    // of the default.
+    for name in crate::role::LAMBDAS {
+        let crashes = if name == crate::role::PILL { 3 } else { 100 };
+        client
+            .execute(
+                &format!(
+                    "select tuskline.define_lambda($1, p_max_attempts => 10, p_max_crashes => {crashes}, \
+                     p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{} ms')",
+                    scale.timings.lease_ms * 5
+                ),
+                &[&name],
+            )
+            .await?;
+    }
+    if let Some(twin) = twin {
+        twin.break_database(&client).await?;
+    }
+    Ok(())
+}
+
+fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
+    let timings = scale.timings;
+    Settings {
+        seed,
+        heartbeat_ms: timings.heartbeat_ms,
+        self_termination_ms: timings.self_termination_ms,
+        margin_ms: timings.margin_ms,
+        lease_ms: timings.lease_ms,
+        poll_ms: 1_000,
+        versions: vec![server.version().to_owned(), crate::report::machine()],
+    }
+}

@@ -1,0 +1,233 @@
+//! Broken twins: twelve flaws that Tuskline does not have, each with the phase and the invariant that
+//! must catch it. A checker that was never seen red proves nothing.
+//!
+//! A flaw is a break of an SQL function, made in the database of its run, or a piece of the SDK or
+//! server that is compiled with `--cfg mutants` only and switched on by `TUSKLINE_TWIN`.
+
+use tokio_postgres::Client;
+
+use crate::role::Timings;
+
+/// A flaw, and how it is caught.
+#[derive(Debug, Clone, Copy)]
+pub struct Twin {
+    pub name: &'static str,
+    /// What is wrong with it.
+    pub flaw: &'static str,
+    /// Function, what stands there, what stands there in the twin.
+    pub breaks: &'static [(&'static str, &'static str, &'static str)],
+    /// Whether the flaw is in the code, too.
+    pub compiled: bool,
+    /// Phases to run, and how much of them.
+    pub phases: &'static [&'static str],
+    pub percent: u64,
+    pub timings: Timings,
+    /// Invariants of which at least one must be violated.
+    pub caught_by: &'static [&'static str],
+    /// Needs libfaketime: the store consumers live an hour ahead.
+    pub shifted: bool,
+    /// Worker processes; with few, nobody makes good what one has missed.
+    pub workers: usize,
+    /// Of the tasks of lambda `slow` one in so many takes longer than a lease.
+    pub long_one_in: u32,
+}
+
+const PLAIN: Twin = Twin {
+    name: "",
+    flaw: "",
+    breaks: &[],
+    compiled: false,
+    phases: &[],
+    percent: 20,
+    timings: Timings::QUICK,
+    caught_by: &[],
+    shifted: false,
+    workers: 8,
+    long_one_in: 12,
+};
+
+/// Without any margin, and with patience for answers that take 2.4 s: what those take from T is missing
+/// at L.
+const TIGHT: Timings = Timings {
+    heartbeat_ms: 100,
+    heartbeat_timeout_ms: 2_600,
+    self_termination_ms: 2_950,
+    margin_ms: 50,
+    lease_ms: 3_200,
+    request_timeout_ms: 6_000,
+};
+
+/// Every twin.
+pub const TWINS: [Twin; 12] = [
+    Twin {
+        name: "no_fence_in_results",
+        flaw: "results are recorded whatever their fence",
+        breaks: &[
+            ("set_results", "t.fence = v_fences[width_bucket(t.id, v_ids)] and", ""),
+            (
+                "settle",
+                "and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in",
+                "and t.status in",
+            ),
+        ],
+        phases: &["kills"],
+        percent: 10,
+        caught_by: &["I6", "I8", "I15"],
+        ..PLAIN
+    },
+    Twin {
+        name: "t_longer_than_l",
+        flaw: "a worker may live longer without heartbeats than its lease lasts",
+        compiled: true,
+        phases: &["partitions"],
+        timings: Timings { self_termination_ms: 8_000, ..Timings::QUICK },
+        caught_by: &["I9"],
+        ..PLAIN
+    },
+    Twin {
+        name: "t_from_ack",
+        flaw: "T is counted from the answer to a heartbeat, not from its sending",
+        compiled: true,
+        phases: &["late answers"],
+        percent: 60,
+        long_one_in: 30,
+        timings: TIGHT,
+        caught_by: &["I9"],
+        ..PLAIN
+    },
+    Twin {
+        name: "claim_without_guard",
+        flaw: "a claim takes a task whatever its status",
+        breaks: &[("take", "and t.status = 'enqueued' and", "and")],
+        phases: &["kills", "crashes"],
+        percent: 10,
+        caught_by: &["I5", "I6", "I8", "I9"],
+        ..PLAIN
+    },
+    Twin {
+        name: "rescue_by_age",
+        flaw: "an executor counts as dead when its row is old, however it beats",
+        breaks: &[("rescue", RESCUE_GUARD, RESCUE_BY_AGE)],
+        phases: &["baseline"],
+        percent: 50,
+        caught_by: &["I9", "I23"],
+        ..PLAIN
+    },
+    Twin {
+        name: "low_water_cursor",
+        flaw: "a queue is read by a cursor that never looks back",
+        compiled: true,
+        phases: &["baseline"],
+        percent: 70,
+        workers: 1,
+        long_one_in: 1_000,
+        caught_by: &["I5"],
+        ..PLAIN
+    },
+    Twin {
+        name: "ack_before_commit",
+        flaw: "a task is acknowledged before its commit is on disk",
+        breaks: &[(
+            "schedule",
+            "begin\n  if v_due > v_now then",
+            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if v_due > v_now then",
+        )],
+        phases: &["crashes"],
+        percent: 25,
+        caught_by: &["I1"],
+        ..PLAIN
+    },
+    Twin {
+        name: "own_clock_for_due",
+        flaw: "a store consumer judges by its own clock what is due",
+        compiled: true,
+        breaks: &[(
+            "enqueue_due",
+            "v_now  timestamptz := tuskline.clock();",
+            "v_now  timestamptz := coalesce(nullif(current_setting('fault.now', true), '')::timestamptz, tuskline.clock());",
+        )],
+        phases: &["baseline"],
+        shifted: true,
+        caught_by: &["I10"],
+        ..PLAIN
+    },
+    Twin {
+        name: "notify_only",
+        flaw: "nothing is looked at but what is notified, and notifications get lost",
+        compiled: true,
+        breaks: &[
+            ("wake", "perform pg_notify('tuskline_queue_' || v_queue, '');", "null;"),
+            ("wake", "perform pg_notify('tuskline_queue', '');", "null;"),
+        ],
+        phases: &["baseline"],
+        caught_by: &["I5"],
+        ..PLAIN
+    },
+    Twin {
+        name: "release_without_fence",
+        flaw: "work is given back whoever holds it by now",
+        breaks: &[(
+            "release",
+            "where t.id = d.id and t.fence = d.fence and",
+            "where t.id = d.id and",
+        )],
+        phases: &["kills"],
+        percent: 10,
+        caught_by: &["I6", "I8", "I9", "I12"],
+        ..PLAIN
+    },
+    Twin {
+        name: "crashes_not_counted",
+        flaw: "the death of a worker is not charged to what it was executing",
+        breaks: &[("take_back", "crashes = t.crashes + d.charge", "crashes = t.crashes")],
+        phases: &["baseline"],
+        caught_by: &["I5", "I18"],
+        ..PLAIN
+    },
+    Twin {
+        name: "unordered_batch",
+        flaw: "a batch locks its tasks in the order it was given",
+        caught_by: &["40P01"],
+        ..PLAIN
+    },
+];
+
+const RESCUE_GUARD: &str = "\
+from unnest(p_silent, p_beats) as s (executor_id, beats) join tuskline.executor e on e.executor_id = s.executor_id
+      where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats";
+const RESCUE_BY_AGE: &str =
+    "from tuskline.executor e where e.ended_at is null and e.started_at <= v_now - e.lease";
+
+impl Twin {
+    /// The twin of a name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        TWINS.iter().find(|twin| twin.name == name)
+    }
+
+    /// What switches the flaw on in a process.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        vec![("TUSKLINE_TWIN".into(), self.name.into())]
+    }
+
+    /// Breaks the functions.
+    pub async fn break_database(&self, client: &Client) -> anyhow::Result<()> {
+        for (function, from, to) in self.breaks {
+            let sql = "select pg_get_functiondef(('tuskline.' || $1)::regproc)";
+            let text: String = client.query_one(sql, &[function]).await?.get(0);
+            anyhow::ensure!(text.contains(from), "{}: {function} has no {from:?}", self.name);
+            client.batch_execute(&text.replace(from, to)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twelve_flaws_with_names_of_their_own() {
+        let names: std::collections::HashSet<_> = TWINS.iter().map(|twin| twin.name).collect();
+        assert_eq!(names.len(), 12);
+    }
+}
