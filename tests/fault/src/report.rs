@@ -30,6 +30,23 @@ pub struct Report {
     pub checked: tuskline_history::Report,
 }
 
+impl Report {
+    /// What made it green or red, in one line.
+    pub fn verdict(&self) -> String {
+        let violated = self.checked.invariants.iter().filter(|one| one.violations > 0);
+        let mut red: Vec<_> = violated.map(|one| format!("{} violated", one.id)).collect();
+        red.extend(self.failed.iter().map(|one| format!("{} failed: {}", one.what, one.why)));
+        if !self.quiet {
+            red.push("tasks or processes did not come to their end".into());
+        }
+        match (self.ok, red.is_empty()) {
+            (true, _) => "ok: nothing was violated".into(),
+            (false, true) => "RED".into(),
+            (false, false) => format!("RED: {}", red.join("; ")),
+        }
+    }
+}
+
 /// Processors and kernel, in one line.
 pub fn machine() -> String {
     let uname = rustix::system::uname();
@@ -58,6 +75,6 @@ impl std::fmt::Display for Report {
         for failed in &self.failed {
             writeln!(f, "FAILED {}: {}", failed.what, failed.why)?;
         }
-        writeln!(f, "\n{}", if self.ok { "nothing was violated" } else { "VIOLATED" })
+        writeln!(f, "\n{}", self.verdict())
     }
 }

@@ -57,6 +57,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         }
     };
     report.seconds = began.elapsed().as_secs_f64();
+    say(&report.verdict());
     keep(&history, options, !report.ok)?;
     if !report.ok {
         keep_logs(dir.path(), options)?;

@@ -6,9 +6,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures_util::future::join_all;
 use tokio_postgres::Client;
 
 use super::Server;
+use super::launch::is_full;
+
+/// Sessions that are asked for at once to use up all slots.
+const WAVE: usize = 16;
 
 impl Server {
     /// Ends up to `n` sessions of the database's clients, drawn by `choice`; returns how many.
@@ -44,7 +49,7 @@ impl Server {
                  order by md5(pid || $3) limit $4)
              select count(*) filter (where {act}(pid)) from drawn"
         );
-        let session = self.session("postgres").await?;
+        let session = self.patient_session("postgres").await?;
         let parameters = (choice.to_string(), i64::from(n));
         let row = session
             .query_one(&query, &[&database, &super::OURS, &parameters.0, &parameters.1])
@@ -57,7 +62,7 @@ impl Server {
     /// # Errors
     /// When the server does not answer, or ends the session before the time.
     pub async fn hold_snapshot(&self, database: &str, duration: Duration) -> Result<()> {
-        let session = self.session(database).await?;
+        let session = self.patient_session(database).await?;
         // An id of its own holds the horizon also where the snapshot alone would not.
         let begin = "begin isolation level repeatable read; select pg_current_xact_id()";
         session.batch_execute(begin).await?;
@@ -70,7 +75,7 @@ impl Server {
     /// # Errors
     /// As [`hold_snapshot`](Self::hold_snapshot), and when `sql` fails.
     pub async fn lock_rows(&self, database: &str, sql: &str, duration: Duration) -> Result<u64> {
-        let session = self.session(database).await?;
+        let session = self.patient_session(database).await?;
         session.batch_execute("begin").await?;
         let rows = session.execute(sql, &[]).await.context("the rows cannot be locked")?;
         hold(session, duration).await?;
@@ -89,12 +94,16 @@ impl Server {
         duration: Duration,
     ) -> Result<usize> {
         let mut sessions: Vec<Client> = Vec::new();
-        for _ in 0..n {
-            match self.session(database).await {
-                Ok(session) => sessions.push(session),
-                Err(error) if sessions.is_empty() => return Err(error),
-                // Full.
-                Err(_) => break,
+        let mut full = false;
+        // Some at a time: slots that somebody gives up meanwhile are taken, too.
+        while !full && sessions.len() < n as usize {
+            let wave = (n as usize - sessions.len()).min(WAVE);
+            for opened in join_all((0..wave).map(|_| self.session(database))).await {
+                match opened {
+                    Ok(session) => sessions.push(session),
+                    Err(error) if sessions.is_empty() && !is_full(&error) => return Err(error),
+                    Err(_) => full = true,
+                }
             }
         }
         tokio::time::sleep(duration).await;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 use tuskline::embedded::{Child, last_complaint};
 
@@ -16,6 +17,15 @@ pub(super) const ORPHANS_LINGER: &str = "pre-existing shared memory block";
 
 /// Longest wait for one of our own short queries: a frozen server takes a connection and is silent.
 pub(super) const QUERY_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a free connection slot.
+const SLOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether every connection slot is taken.
+pub(super) fn is_full(error: &anyhow::Error) -> bool {
+    let said = error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    said == Some(&SqlState::TOO_MANY_CONNECTIONS)
+}
 
 impl Server {
     /// One attempt; it fails as soon as the postmaster ends.
@@ -107,6 +117,19 @@ impl Server {
             let _ = connection.await;
         });
         Ok(client)
+    }
+
+    /// The same, asked for again while every slot is taken: two faults may meet.
+    pub(super) async fn patient_session(&self, database: &str) -> Result<Client> {
+        let started = Instant::now();
+        loop {
+            match self.session(database).await {
+                Err(error) if is_full(&error) && started.elapsed() < SLOT_LIMIT => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                answered => return answered,
+            }
+        }
     }
 
     /// The first column of the first row of a short query, as text.
