@@ -156,3 +156,50 @@ async fn two_sleeping_workers_are_both_woken_by_one_notification() {
         worker.stop().await;
     }
 }
+
+/// Counts the looks into a queue.
+const COUNT_LOOKS: &str = "
+    create sequence tuskline.look;
+    alter function tuskline.pop(integer, bigint, integer) rename to really_pop;
+    create function tuskline.pop(
+      p_queue integer, p_mark bigint, p_limit integer, out task_ids bigint[], out first_seq bigint,
+      out last_seq bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
+    language plpgsql as $$
+    begin
+      perform nextval('tuskline.look');
+      select r.* into task_ids, first_seq, last_seq, snapshot_xmin, snapshot_xmax
+        from tuskline.really_pop(p_queue, p_mark, p_limit) r;
+    end $$";
+
+#[tokio::test]
+async fn one_task_wakes_one_of_many_sleeping_workers() {
+    let db = Db::with_lambda("work").await;
+    db.run(COUNT_LOOKS).await;
+    let gate = Gate::open();
+    let workers: Vec<_> =
+        (0..4).map(|_| Running::start(&db, never_polls(), vec![gate.lambda("work")])).collect();
+    db.until("select count(*) = 4 from tuskline.executor").await;
+    db.until_asleep("work").await;
+    let looks = "select last_value from tuskline.look";
+    let mut before: i64 = db.one(looks).await;
+    // The last of the four may still be on its way to bed.
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now: i64 = db.one(looks).await;
+        if std::mem::replace(&mut before, now) == now {
+            break;
+        }
+    }
+    for done in 1..=20 {
+        db.schedule("work").await;
+        db.until_count("success", done).await;
+    }
+    let made = db.one::<i64>(looks).await - before;
+    assert!(
+        (20..=60).contains(&made),
+        "{made} looks for 20 tasks: were all woken, it would be 160"
+    );
+    for worker in workers {
+        worker.stop().await;
+    }
+}

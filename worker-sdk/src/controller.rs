@@ -82,6 +82,8 @@ struct State {
     draining: bool,
     /// Claims since one that asked an aged queue first.
     claims: u64,
+    /// The last notification for a queue that we keep watch of.
+    called_at: Instant,
 }
 
 struct Queue {
@@ -96,6 +98,10 @@ struct Queue {
     woken: bool,
     /// How often in a row its lock was refused because a producer was busy.
     busy: u32,
+    /// Its lock is ours: whoever inserts notifies us.
+    watching: bool,
+    /// Until then a notification wakes us, whoever keeps watch.
+    distrust_until: Instant,
     safety_at: Instant,
     served_at: Instant,
 }
@@ -151,6 +157,7 @@ impl Controller {
             abandoned: Vec::new(),
             draining: false,
             claims: 0,
+            called_at: now,
         };
         Self {
             config,
@@ -272,6 +279,8 @@ impl Queue {
             deep: false,
             woken: false,
             busy: 0,
+            watching: false,
+            distrust_until: now,
             safety_at: now,
             served_at: now,
         }

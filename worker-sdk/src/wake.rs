@@ -4,9 +4,11 @@
 //! when every insert sends one), so producers send one only while this connection holds the queue's
 //! lock. Everything it says is a hint; without it tasks start at the safety poll.
 
+mod standby;
+
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -16,6 +18,7 @@ use crate::connect::{Backoff, Channels, connect};
 use crate::controller::{Controller, WakeRequest};
 use crate::database::Database;
 use crate::hsc;
+use standby::Standby;
 
 /// The line proves itself alive this often: a network that swallows packets says nothing by itself.
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
@@ -41,8 +44,11 @@ impl WakeLine {
             match self.open().await {
                 Ok((client, channels)) => {
                     backoff.reset();
+                    // What was asked of the last line does not matter to this one.
+                    while self.requests.try_recv().is_ok() {}
                     self.controller.woken(None);
                     let trouble = self.serve(&client, channels).await;
+                    self.controller.unwatched();
                     tracing::warn!(%trouble, "wake line lost; polling until it is back");
                 }
                 Err(trouble) => tracing::warn!(%trouble, "wake line cannot connect"),
@@ -75,16 +81,21 @@ impl WakeLine {
     }
 
     async fn serve(&mut self, client: &Client, mut channels: Channels) -> String {
-        let mut held = HashSet::new();
+        let mut locks = Locks::default();
         let mut probe = tokio::time::interval(PROBE_PERIOD);
         probe.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let ask_at = locks.standby.next_at();
             let answered = tokio::select! {
                 channel = channels.recv() => match channel {
-                    Some(channel) => self.notified(client, &mut held, &channel).await,
+                    Some(channel) => self.notified(client, &mut locks, &channel).await,
                     None => return "connection closed".into(),
                 },
-                Some(request) = self.requests.recv() => self.heed(client, &mut held, request).await,
+                Some(request) = self.requests.recv() => self.heed(client, &mut locks, request).await,
+                () = sleep_until(ask_at) => {
+                    let due = locks.standby.due(Instant::now());
+                    self.doze(client, &mut locks, &due).await
+                }
                 _ = probe.tick() => answer(client.simple_query("select 1")).await.map(drop),
             };
             if let Err(trouble) = answered {
@@ -93,50 +104,68 @@ impl WakeLine {
         }
     }
 
-    async fn notified(
-        &self,
-        client: &Client,
-        held: &mut HashSet<usize>,
-        name: &str,
-    ) -> Result<(), String> {
+    async fn notified(&self, client: &Client, locks: &mut Locks, name: &str) -> Result<(), String> {
         if name.starts_with("tuskline_executor_") {
             self.hurry.notify_one();
             return Ok(());
         }
-        let index = self.controller.queues.iter().position(|q| channel(q.queue_id) == name);
-        self.controller.woken(index);
-        let roused: Vec<_> = match index {
-            Some(index) => held.take(&index).into_iter().collect(),
-            None => held.drain().collect(),
+        let Some(index) = self.controller.queues.iter().position(|q| channel(q.queue_id) == name)
+        else {
+            self.controller.woken(None);
+            let roused: Vec<_> = locks.held.drain().collect();
+            return self.rouse(client, &roused).await;
         };
-        self.rouse(client, &roused).await
+        if locks.held.contains(&index) {
+            if !self.controller.called(index) {
+                locks.held.remove(&index);
+                return self.rouse(client, &[index]).await;
+            }
+        } else if !locks.standby.called(index, Instant::now()) || self.controller.distrusts(index) {
+            self.controller.woken(Some(index));
+        }
+        Ok(())
     }
 
     async fn heed(
         &mut self,
         client: &Client,
-        held: &mut HashSet<usize>,
+        locks: &mut Locks,
         first: WakeRequest,
     ) -> Result<(), String> {
         let (mut doze, mut rouse) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                WakeRequest::Doze(queue) if !held.contains(&queue) => doze.push(queue),
-                WakeRequest::Doze(queue) => self.controller.dozed(queue, "taken"),
-                WakeRequest::Rouse(queue) => rouse.extend(held.take(&queue)),
+                WakeRequest::Doze(queue) if locks.held.contains(&queue) => {
+                    self.controller.dozed(queue, "held");
+                }
+                WakeRequest::Doze(queue) => doze.push(queue),
+                WakeRequest::Rouse(queue) => rouse.extend(locks.held.take(&queue)),
             }
             next = self.requests.try_recv().ok();
         }
         self.rouse(client, &rouse).await?;
-        if doze.is_empty() {
+        self.doze(client, locks, &doze).await
+    }
+
+    async fn doze(
+        &self,
+        client: &Client,
+        locks: &mut Locks,
+        queues: &[usize],
+    ) -> Result<(), String> {
+        if queues.is_empty() {
             return Ok(());
         }
         let ids: Vec<_> =
-            doze.iter().map(|queue| self.controller.queues[*queue].queue_id).collect();
-        for (queue, said) in doze.iter().zip(answer(hsc::doze(client, &ids)).await?) {
+            queues.iter().map(|queue| self.controller.queues[*queue].queue_id).collect();
+        for (queue, said) in queues.iter().zip(answer(hsc::doze(client, &ids)).await?) {
+            match said.as_str() {
+                "taken" => locks.standby.taken(*queue, Instant::now()),
+                _ => locks.standby.leave(*queue),
+            }
             if said == "held" {
-                held.insert(*queue);
+                locks.held.insert(*queue);
             }
             self.controller.dozed(*queue, &said);
         }
@@ -150,6 +179,21 @@ impl WakeLine {
         let ids: Vec<_> =
             queues.iter().map(|queue| self.controller.queues[*queue].queue_id).collect();
         answer(hsc::rouse(client, &ids)).await
+    }
+}
+
+/// What this line knows of the queues' locks.
+#[derive(Debug, Default)]
+struct Locks {
+    /// Ours: indices of queues.
+    held: HashSet<usize>,
+    standby: Standby,
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,8 +1,10 @@
 -------------------------------- MODULE Wake --------------------------------
-(* Wake only the sleeping: a controller takes the exclusive session lock of *)
-(* the queue it found empty, looks once more, and sleeps; a transaction     *)
-(* that inserts tries the shared lock, and notifies only if it fails.       *)
-(* Does anybody sleep past a committed row?                                 *)
+(* Wake only the sleeping, and of those only one: a controller takes the    *)
+(* exclusive session lock of the queue it found empty, looks once more, and *)
+(* keeps watch; a transaction that inserts tries the shared lock, and       *)
+(* notifies only if it fails. The others stand by: told, they ask for the   *)
+(* lock. A watch whose executors are busy gives it up. Does anybody who     *)
+(* could work sleep past a committed row?                                   *)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
@@ -11,7 +13,8 @@ CONSTANTS
   Poll,          \* the safety poll, at most 1 s
   Losses,        \* how many notifications the network swallows
   Deaths,        \* how many controllers die
-  Flaw           \* "none" or "looks before it locks"
+  Fills,         \* how often somebody's executors are all at work
+  Flaw           \* "none", "looks before it locks", "a busy watch stays" or "standby is deaf"
 
 VARIABLES
   insert,   \* each transaction: begun, inserted (not committed), committed
@@ -21,9 +24,12 @@ VARIABLES
   rows,     \* committed queue rows
   sight,    \* each controller (sight.rs): hot, dozing, last, asleep, or dead
   heard,    \* a notification has arrived
-  losses, deaths
+  asks,     \* stands by, and will ask for the lock (standby.rs)
+  busy,     \* all its executors are at work
+  losses, deaths, fills
 
-vars == <<insert, tells, shares, owner, rows, sight, heard, losses, deaths>>
+vars == <<insert, tells, shares, owner, rows, sight, heard, asks, busy, losses, deaths, fills>>
+counts == <<losses, deaths, fills>>
 
 Init ==
   /\ insert = [i \in Inserters |-> "begun"]
@@ -33,21 +39,24 @@ Init ==
   /\ rows = 0
   /\ sight = [c \in Controllers |-> "hot"]
   /\ heard = [c \in Controllers |-> FALSE]
+  /\ asks = [c \in Controllers |-> FALSE]
+  /\ busy = [c \in Controllers |-> FALSE]
   /\ losses = Losses
   /\ deaths = Deaths
+  /\ fills = Fills
 
 (* tuskline.route, then tuskline.wake: the row first, the lock after it. *)
 Insert(i) ==
   /\ insert[i] = "begun"
   /\ insert' = [insert EXCEPT ![i] = "inserted"]
-  /\ UNCHANGED <<tells, shares, owner, rows, sight, heard, losses, deaths>>
+  /\ UNCHANGED <<tells, shares, owner, rows, sight, heard, asks, busy, counts>>
 
 TryShared(i) ==
   /\ insert[i] = "inserted" /\ i \notin shares /\ ~tells[i]
   /\ IF owner = "nobody"
      THEN shares' = shares \cup {i} /\ UNCHANGED tells
      ELSE tells' = [tells EXCEPT ![i] = TRUE] /\ UNCHANGED shares
-  /\ UNCHANGED <<insert, owner, rows, sight, heard, losses, deaths>>
+  /\ UNCHANGED <<insert, owner, rows, sight, heard, asks, busy, counts>>
 
 (* The row, the end of the shared lock and the notification, all at once;   *)
 (* the notification reaches whoever LISTENs, unless it is lost on its way.  *)
@@ -58,71 +67,124 @@ Commit(i) ==
   /\ rows' = rows + 1
   /\ \/ heard' = [c \in Controllers |-> heard[c] \/ tells[i]] /\ UNCHANGED losses
      \/ tells[i] /\ losses > 0 /\ losses' = losses - 1 /\ UNCHANGED heard
-  /\ UNCHANGED <<tells, owner, sight, deaths>>
+  /\ UNCHANGED <<tells, owner, sight, asks, busy, deaths, fills>>
 
-(* A claim. It takes a row, or finds the queue empty. *)
+(* A claim. It takes a row, or finds the queue empty. A watch that took the *)
+(* last row stays one; one that found plenty gives up its lock.             *)
 Take(c) ==
   /\ rows' = rows - 1
-  /\ sight' = [sight EXCEPT ![c] = "hot"]
-  /\ owner' = IF owner = c THEN "nobody" ELSE owner     \* tuskline.rouse
+  /\ IF owner = c /\ rows = 1
+     THEN sight' = [sight EXCEPT ![c] = "asleep"] /\ UNCHANGED owner
+     ELSE /\ sight' = [sight EXCEPT ![c] = "hot"]
+          /\ owner' = IF owner = c THEN "nobody" ELSE owner     \* tuskline.rouse
 
 Look(c) ==
-  /\ sight[c] \in {"hot", "last"}
+  /\ sight[c] \in {"hot", "last"} /\ ~busy[c]
   /\ IF rows > 0
      THEN Take(c)
      ELSE /\ sight' = [sight EXCEPT ![c] = IF sight[c] = "hot" THEN "dozing" ELSE "asleep"]
           /\ UNCHANGED <<rows, owner>>
-  /\ UNCHANGED <<insert, tells, shares, heard, losses, deaths>>
+  /\ UNCHANGED <<insert, tells, shares, heard, asks, busy, counts>>
 
-(* tuskline.doze: held (ours), taken (another controller's) or busy (poll). *)
+(* tuskline.doze, after an empty look or standing by: held (ours), taken    *)
+(* (another controller's) or busy (an insert is under way: poll). Somebody  *)
+(* who is busy does not keep a lock.                                        *)
+Held(c) ==
+  IF busy[c]
+  THEN sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED owner
+  ELSE /\ sight' = [sight EXCEPT ![c] = IF Flaw = "looks before it locks" THEN "asleep" ELSE "last"]
+       /\ owner' = c
+
+AskLock(c, taken) ==
+  CASE owner = "nobody" /\ shares = {} ->
+         Held(c) /\ asks' = [asks EXCEPT ![c] = FALSE]
+    [] owner = "nobody" /\ shares # {} ->
+         sight' = [sight EXCEPT ![c] = "hot"] /\ asks' = [asks EXCEPT ![c] = FALSE] /\ UNCHANGED owner
+    [] OTHER ->
+         sight' = [sight EXCEPT ![c] = "asleep"] /\ asks' = [asks EXCEPT ![c] = taken] /\ UNCHANGED owner
+
 Doze(c) ==
   /\ sight[c] = "dozing"
-  /\ LET locked == IF Flaw = "looks before it locks" THEN "asleep" ELSE "last" IN
-     IF owner = "nobody" /\ shares # {}
-     THEN sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED owner
-     ELSE /\ sight' = [sight EXCEPT ![c] = locked]
-          /\ owner' = IF owner = "nobody" THEN c ELSE owner
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, losses, deaths>>
+  /\ AskLock(c, TRUE)
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, counts>>
 
-Wakes(c) ==
-  /\ sight' = [sight EXCEPT ![c] = "hot"]
-  /\ owner' = IF owner = c THEN "nobody" ELSE owner
-  /\ UNCHANGED <<insert, tells, shares, rows, losses, deaths>>
+(* The pauses grow: it stops when the watch has long been asleep again.     *)
+Ask(c) ==
+  /\ asks[c] /\ sight[c] = "asleep" /\ owner # c
+  /\ AskLock(c, owner # "nobody" => ~(sight[owner] = "asleep" /\ ~heard[owner]))
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, counts>>
+
+(* Called, a watch looks and stays one, or gives up its lock: because it is *)
+(* busy, or because the calls come too fast.                                *)
+Called(c) ==
+  IF Flaw = "a busy watch stays" /\ busy[c]
+  THEN UNCHANGED <<sight, owner>>
+  ELSE \/ ~busy[c] /\ sight' = [sight EXCEPT ![c] = "last"] /\ UNCHANGED owner
+       \/ sight' = [sight EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+
+(* A watch that got busy before it could look gives up, too (plan_claims).  *)
+GiveUp(c) ==
+  /\ busy[c] /\ owner = c /\ sight[c] = "last"
+  /\ sight' = [sight EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, counts>>
 
 Hear(c) ==
   /\ heard[c] /\ sight[c] # "dead"
   /\ heard' = [heard EXCEPT ![c] = FALSE]
-  /\ Wakes(c)
+  /\ CASE owner = c -> Called(c) /\ UNCHANGED asks
+       [] owner # c /\ sight[c] = "asleep" ->
+            asks' = [asks EXCEPT ![c] = Flaw # "standby is deaf"] /\ UNCHANGED <<sight, owner>>
+       [] OTHER -> sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED <<asks, owner>>
+  /\ UNCHANGED <<insert, tells, shares, rows, busy, counts>>
 
-SafetyPoll(c) == Poll /\ sight[c] = "asleep" /\ Wakes(c) /\ UNCHANGED heard
+SafetyPoll(c) ==
+  /\ Poll /\ sight[c] = "asleep"
+  /\ sight' = [sight EXCEPT ![c] = IF owner = c THEN "last" ELSE "hot"]
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, heard, asks, busy, counts>>
+
+(* The executors get work, from another queue for instance, and end it.     *)
+Fill(c) ==
+  /\ fills > 0 /\ fills' = fills - 1 /\ sight[c] # "dead" /\ ~busy[c]
+  /\ busy' = [busy EXCEPT ![c] = TRUE]
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, losses, deaths>>
+
+Free(c) ==
+  /\ busy[c] /\ busy' = [busy EXCEPT ![c] = FALSE]
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, counts>>
 
 (* A session that ends gives up its lock, and tells nobody. *)
 Die(c) ==
   /\ deaths > 0 /\ deaths' = deaths - 1 /\ sight[c] # "dead"
   /\ sight' = [sight EXCEPT ![c] = "dead"]
   /\ owner' = IF owner = c THEN "nobody" ELSE owner
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, losses>>
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, losses, fills>>
 
 Next ==
   \/ \E i \in Inserters : Insert(i) \/ TryShared(i) \/ Commit(i)
-  \/ \E c \in Controllers : Look(c) \/ Doze(c) \/ Hear(c) \/ SafetyPoll(c) \/ Die(c)
+  \/ \E c \in Controllers :
+       \/ Look(c) \/ Doze(c) \/ Ask(c) \/ Hear(c) \/ SafetyPoll(c)
+       \/ GiveUp(c) \/ Fill(c) \/ Free(c) \/ Die(c)
 
 (* Nobody is obliged to begin an insert, or to notice nothing for ever.     *)
 Spec ==
   /\ Init /\ [][Next]_vars
   /\ \A i \in Inserters : WF_vars(TryShared(i)) /\ WF_vars(Commit(i))
   /\ \A c \in Controllers :
-       WF_vars(Look(c)) /\ WF_vars(Doze(c)) /\ WF_vars(Hear(c)) /\ WF_vars(SafetyPoll(c))
+       /\ WF_vars(Look(c)) /\ WF_vars(Doze(c)) /\ WF_vars(Ask(c)) /\ WF_vars(Hear(c))
+       /\ WF_vars(SafetyPoll(c)) /\ WF_vars(GiveUp(c)) /\ WF_vars(Free(c))
 
 --------------------------------------------------------------------------
 OneOwner == owner = "nobody" \/ shares = {}
 Counted == rows <= Cardinality({i \in Inserters : insert[i] = "committed"})
 
-(* While a row waits, somebody is awake, or has been told, or will look. *)
+(* While a row waits, and somebody could take it, such a one is awake, has  *)
+(* been told, or will ask for a lock that its holder does not sit on.       *)
+SitsOn(c) == owner = c /\ busy[c] /\ sight[c] = "asleep" /\ ~heard[c]
+Idle == {c \in Controllers : sight[c] # "dead" /\ ~busy[c]}
 NobodySleepsPast ==
-  rows > 0 => \E c \in Controllers :
+  rows > 0 /\ Idle # {} => \E c \in Idle :
     \/ sight[c] \in {"hot", "dozing", "last"}
-    \/ sight[c] = "asleep" /\ heard[c]
+    \/ sight[c] = "asleep" /\ (heard[c] \/ (asks[c] /\ (owner = "nobody" \/ ~SitsOn(owner))))
 
 EventuallyClaimed == []<>(rows = 0)
 =============================================================================

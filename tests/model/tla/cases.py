@@ -131,7 +131,7 @@ MARK_CASES = [
 
 
 WAKE = {"Controllers": "{c1, c2}", "Inserters": "{i1, i2}", "Poll": "FALSE", "Losses": 0,
-        "Deaths": 0, "Flaw": quoted("none")}
+        "Deaths": 0, "Fills": 1, "Flaw": quoted("none")}
 
 
 def wake(name, breaks="", invariants=("OneOwner", "Counted"), properties=("EventuallyClaimed",),
@@ -147,6 +147,10 @@ WAKE_CASES = [
          Flaw=quoted("looks before it locks")),
     wake("looks before it locks, no poll", "EventuallyClaimed",
          Flaw=quoted("looks before it locks")),
+    wake("a watch that is busy keeps its lock", "NobodySleepsPast",
+         invariants=("NobodySleepsPast",), Flaw=quoted("a busy watch stays")),
+    wake("who stands by does not ask for the lock", "NobodySleepsPast",
+         invariants=("NobodySleepsPast",), Flaw=quoted("standby is deaf")),
     wake("NOTIFY only: a notification is lost", "EventuallyClaimed", Losses=1),
     wake("NOTIFY only: the owner of the lock dies", "EventuallyClaimed", Deaths=1),
 ]

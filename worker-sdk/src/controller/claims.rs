@@ -25,6 +25,9 @@ impl Controller {
             let room = load.room(&self.config).min(self.config.max_batch);
             let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
                 || load.buffered + load.asked == 0;
+            if room == 0 {
+                self.stop_watching(state, index);
+            }
             if room == 0 || !(with_results || alone_worth) {
                 continue;
             }
@@ -127,7 +130,9 @@ impl Controller {
             queue.mark.learn(reply.first_seq[at], reply.last_seq[at], snapshot);
             queue.deep = popped >= left[group];
             left[group] -= popped.min(left[group]);
-            if !queue.deep {
+            if queue.deep {
+                self.found_plenty(queue, index);
+            } else {
                 self.found_empty(queue, index, popped > 0, now);
             }
         }

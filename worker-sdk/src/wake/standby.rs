@@ -1,0 +1,94 @@
+//! The queues that another controller keeps watch of, and when to ask for their locks again.
+//!
+//! A watch gives up a lock when its executors are busy, and tells nobody. Whoever stands by hears the
+//! same notifications; a moment after one it asks for the lock, twice as much later each time that it
+//! is still taken, until the safety poll takes over. Asking costs a fiftieth of a claim.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The watch needs about so long to give up a lock.
+const SOON: Duration = Duration::from_millis(4);
+/// A notification is followed by a question no later than this.
+const LATEST: Duration = Duration::from_millis(50);
+/// Pauses beyond this are left to the safety poll.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// See the module. Queues by index.
+#[derive(Debug, Default)]
+pub(super) struct Standby(HashMap<usize, Turn>);
+
+#[derive(Debug, Default)]
+struct Turn {
+    ask_at: Option<Instant>,
+    pause: Duration,
+}
+
+impl Standby {
+    /// The lock is another's.
+    pub(super) fn taken(&mut self, queue: usize, now: Instant) {
+        let turn = self.0.entry(queue).or_default();
+        turn.pause = (turn.pause * 2).max(SOON);
+        turn.ask_at = (turn.pause < LONGEST).then(|| now + jittered(turn.pause));
+    }
+
+    /// The lock is ours, or nobody's.
+    pub(super) fn leave(&mut self, queue: usize) {
+        self.0.remove(&queue);
+    }
+
+    /// Somebody called. False: we do not stand by.
+    pub(super) fn called(&mut self, queue: usize, now: Instant) -> bool {
+        let Some(turn) = self.0.get_mut(&queue) else { return false };
+        turn.pause = turn.pause.min(LATEST);
+        let ask_at = now + jittered(turn.pause);
+        turn.ask_at = Some(turn.ask_at.map_or(ask_at, |planned| planned.min(ask_at)));
+        true
+    }
+
+    /// When to ask next.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.0.values().filter_map(|turn| turn.ask_at).min()
+    }
+
+    /// The queues to ask for now.
+    pub(super) fn due(&self, now: Instant) -> Vec<usize> {
+        let due = |turn: &Turn| turn.ask_at.is_some_and(|at| at <= now);
+        self.0.iter().filter(|(_, turn)| due(turn)).map(|(queue, _)| *queue).collect()
+    }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.75 + 0.5 * fastrand::f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_soon_after_a_call_then_ever_later_then_not_at_all() {
+        let (now, mut standby) = (Instant::now(), Standby::default());
+        assert!(!standby.called(3, now), "nobody keeps watch");
+        let mut asked = 0;
+        standby.taken(3, now);
+        while let Some(at) = standby.next_at() {
+            asked += 1;
+            assert!(standby.due(at).contains(&3) && standby.due(now).is_empty());
+            standby.taken(3, at);
+        }
+        assert_eq!(asked, 8, "4, 8, ... 512 ms");
+        let later = now + Duration::from_secs(60);
+        assert!(standby.called(3, later));
+        assert!(standby.next_at().is_some_and(|at| at <= later + LATEST * 2));
+    }
+
+    #[test]
+    fn calls_do_not_put_off_a_question() {
+        let (now, mut standby) = (Instant::now(), Standby::default());
+        standby.taken(0, now);
+        let planned = standby.next_at();
+        standby.called(0, now + SOON);
+        assert_eq!(standby.next_at(), planned);
+    }
+}
