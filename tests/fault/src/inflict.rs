@@ -89,6 +89,7 @@ fn is_of_server(kind: Kind) -> bool {
             | DataDiskFull
             | WalDiskFull
             | Pooler
+            | Upgrade
     )
 }
 
@@ -98,6 +99,8 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         WorkerKill | StoreConsumerKill => processes::kill(stage, fault).await,
         WorkerFreeze | StoreConsumerFreeze => processes::freeze(stage, fault).await,
         WorkerDrain => processes::drain(stage, fault).await,
+        OutOfMemoryKill => processes::starve(stage, fault).await,
+        Upgrade => servers::renew_functions(stage, fault).await,
         WorkerClock => processes::shift_clocks(stage, fault).await,
         TerminateBackend | CancelBackend => servers::disturb_session(stage, fault).await,
         BackendKill | ImmediateStop | PostmasterKill => servers::crash(stage, fault).await,
@@ -111,6 +114,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         PoolExhaustion => contention::use_up_connections(stage, fault).await,
         LockContention => contention::lock_rows(stage, fault).await,
         HeldSnapshot => contention::hold_snapshot(stage, fault).await,
+        NoAutovacuum => contention::stop_autovacuum(stage, fault).await,
         NotifyOff => contention::silence_notify(stage, fault).await,
         Pooler => pooler::stand_between(stage, fault).await,
     }

@@ -3,6 +3,7 @@
 
 mod body;
 mod client;
+mod pill;
 mod store_consumer;
 mod trace;
 mod worker;

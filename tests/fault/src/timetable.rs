@@ -20,6 +20,10 @@ pub enum Kind {
     StoreConsumerFreeze,
     /// SIGTERM to a worker.
     WorkerDrain,
+    /// A worker gets no more memory, and is killed if that does not end it.
+    OutOfMemoryKill,
+    /// The functions are renewed under load, as an upgrade does.
+    Upgrade,
     /// `pg_terminate_backend`.
     TerminateBackend,
     /// `pg_cancel_backend`.
@@ -62,6 +66,8 @@ pub enum Kind {
     LockContention,
     /// A session sits on a snapshot.
     HeldSnapshot,
+    /// Nothing is vacuumed.
+    NoAutovacuum,
     /// No NOTIFY is sent.
     NotifyOff,
     /// PgBouncer in transaction mode stands between.
@@ -95,8 +101,8 @@ type Dose = (Kind, u32);
 /// the failover: the standby that takes over has the machine's.
 const COURSE: [(&str, u64, &[Dose]); 13] = [
     ("baseline", 15, &[]),
-    ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100)]),
-    ("drains", 40, &[(WorkerDrain, 200)]),
+    ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
+    ("drains", 40, &[(WorkerDrain, 200), (Upgrade, 3)]),
     ("freezes", 45, &[(WorkerFreeze, 52), (StoreConsumerFreeze, 8)]),
     ("sessions", 30, &[(TerminateBackend, 300), (CancelBackend, 300)]),
     ("crashes", 60, &[(ImmediateStop, 10), (PostmasterKill, 5), (BackendKill, 5)]),
@@ -116,7 +122,11 @@ const COURSE: [(&str, u64, &[Dose]); 13] = [
     ("clocks", 30, &[(ClockStep, 4), (WorkerClock, 1)]),
     ("disks", 25, &[(DataDiskFull, 1), (WalDiskFull, 1)]),
     ("failover", 30, &[(Failover, 2)]),
-    ("contention", 30, &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1)]),
+    (
+        "contention",
+        30,
+        &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1), (NoAutovacuum, 1)],
+    ),
     ("no notify", 12, &[(NotifyOff, 1)]),
     ("pooler", 12, &[(Pooler, 1)]),
 ];
@@ -202,7 +212,7 @@ fn plan(
     let share = (phase_ms / count).max(1);
     let at_ms = match kind {
         // These last as long as their phase.
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot => 0,
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum => 0,
         _ => n * share + rng.u64(0..share),
     };
     let lease_ms = extent.lease_ms;
@@ -219,7 +229,7 @@ fn plan(
         LockContention => rng.u64(1_000..4_000),
         PoolExhaustion => rng.u64(1_000..3_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot => phase_ms,
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum => phase_ms,
         _ => 0,
     };
     Planned { at_ms, kind, choice: rng.u64(..), span_ms }
@@ -265,7 +275,7 @@ mod tests {
         assert_eq!(doses[&Partition] + doses[&OneWayPartition] + doses[&HalfOpen], 100);
         assert_eq!(doses[&WorkerFreeze] + doses[&StoreConsumerFreeze], 60);
         assert_eq!(doses[&ImmediateStop] + doses[&PostmasterKill] + doses[&BackendKill], 20);
-        assert_eq!(doses[&Failover], 2);
+        assert_eq!((doses[&Failover], doses[&OutOfMemoryKill]), (2, 5));
     }
 
     #[test]

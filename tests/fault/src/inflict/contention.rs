@@ -35,6 +35,20 @@ pub async fn hold_snapshot(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
+/// Dead rows stay where they are.
+pub async fn stop_autovacuum(stage: &Stage, fault: Planned) -> Done {
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    let client = stage.session().await?;
+    client.batch_execute("alter system set autovacuum = off").await?;
+    client.batch_execute("select pg_reload_conf()").await?;
+    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    drop(client);
+    let client = stage.session().await?;
+    client.batch_execute("alter system reset autovacuum").await?;
+    client.batch_execute("select pg_reload_conf()").await?;
+    Ok(None)
+}
+
 /// The two functions that notify do nothing for a while.
 pub async fn silence_notify(stage: &Stage, fault: Planned) -> Done {
     let client = stage.session().await?;

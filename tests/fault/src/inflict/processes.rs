@@ -46,6 +46,19 @@ pub async fn kill(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
+/// No more memory: told so, the worker takes all it is allowed and ends as Rust ends then. One that
+/// does not is killed, as the kernel would.
+pub async fn starve(stage: &Stage, fault: Planned) -> Done {
+    let member = target(stage, fault).await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), "");
+    member.signal(Signal::USR1);
+    if !member.ended(PATIENCE).await {
+        member.signal(Signal::KILL);
+        anyhow::ensure!(member.ended(PATIENCE).await, "{} survived SIGKILL", member.pid);
+    }
+    Ok(None)
+}
+
 /// SIGSTOP, and SIGCONT after a while.
 pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
     let member = target(stage, fault).await?;

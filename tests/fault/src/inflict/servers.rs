@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tuskline::migrate::{Functions, migrate};
 use tuskline_history::{Edge, Event};
 
 use super::{Done, Skipped, word};
@@ -40,6 +41,16 @@ pub async fn crash(stage: &Stage, fault: Planned) -> Done {
             Ok(())
         })
         .await?;
+    Ok(None)
+}
+
+/// Replaces every function while they are called, as `tuskline migrate` of the next version does.
+pub async fn renew_functions(stage: &Stage, fault: Planned) -> Done {
+    let client = stage.session().await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, "");
+    client.batch_execute("update tuskline.stamp set digest = 'of another version'").await?;
+    let report = migrate(&stage.server.read().await.config(DATABASE)).await?;
+    anyhow::ensure!(report.functions == Functions::Replaced, "{report:?}");
     Ok(None)
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -11,7 +12,7 @@ use tuskline_sdk::{Context, Lambda, Worker};
 
 use super::body::Bodies;
 use super::trace::Trace;
-use super::{Order, body};
+use super::{Order, body, pill};
 
 /// Lambdas of a run. Short bodies, long ones, some that fail, some on threads of their own, and
 /// poison pills.
@@ -37,6 +38,11 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
     let quiet = tracing_subscriber::EnvFilter::new("warn,tuskline_sdk=info");
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(quiet);
     tracing_subscriber::registry().with(Trace::new(writer.clone())).with(log).init();
+    let mut told = signal(SignalKind::user_defined1())?;
+    tokio::spawn(async move {
+        told.recv().await;
+        pill::run_out_of_memory();
+    });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
     let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
     for name in LAMBDAS {
@@ -52,7 +58,7 @@ fn lambda(name: &str, bodies: &Arc<Bodies>) -> Lambda {
     match name {
         PILL => Lambda::new(name, move |payload: Payload, context: Context| {
             let _running = bodies.begin(&payload, &context);
-            std::process::abort();
+            pill::die(payload.op);
             #[allow(unreachable_code, reason = "gives the closure its type")]
             std::future::ready(())
         }),
