@@ -2,12 +2,15 @@
 //! silent death of the network is noticed (keepalive, `tcp_user_timeout`; the callers add deadlines
 //! and probes).
 
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 
 use crate::doubt::Doubts;
@@ -15,11 +18,36 @@ use crate::doubt::Doubts;
 /// Channel of a notification; the payload is always empty.
 pub(crate) type Channels = mpsc::UnboundedReceiver<String>;
 
+/// How long a connection may take to say good-bye.
+const PARTING: Duration = Duration::from_millis(500);
+
+/// A connection of ours. It ends when this is dropped, also when a call on it was never answered:
+/// else the server would keep its session, and with it the locks of sleeping queues.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Client,
+    _held: oneshot::Sender<Infallible>,
+}
+
+impl Deref for Session {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
 /// Opens one connection. The receiver ends when the connection does.
 pub(crate) async fn connect(
     config: &Config,
     limit: Duration,
-) -> Result<(Client, Channels), tokio_postgres::Error> {
+) -> Result<(Session, Channels), tokio_postgres::Error> {
     let (send, receive) = mpsc::unbounded_channel();
     let (client, _) = open(config, limit, move |notification| {
         // The receiver may be gone while the connection lives on: then nobody listens.
@@ -33,7 +61,7 @@ pub(crate) async fn connect(
 pub(crate) async fn connect_watched(
     config: &Config,
     limit: Duration,
-) -> Result<(Client, Doubts), tokio_postgres::Error> {
+) -> Result<(Session, Doubts), tokio_postgres::Error> {
     open(config, limit, |_| {}).await
 }
 
@@ -41,7 +69,7 @@ async fn open(
     config: &Config,
     limit: Duration,
     notified: impl Fn(&Notification) + Send + 'static,
-) -> Result<(Client, Doubts), tokio_postgres::Error> {
+) -> Result<(Session, Doubts), tokio_postgres::Error> {
     let mut config = config.clone();
     config
         .connect_timeout(limit)
@@ -55,8 +83,18 @@ async fn open(
     }
     let (client, connection) = config.connect(NoTls).await?;
     let doubts = Doubts::default();
-    drive(connection, doubts.clone(), notified);
-    Ok((client, doubts))
+    let mut driver = drive(connection, doubts.clone(), notified);
+    let (held, dropped) = oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = &mut driver => return,
+            _ = dropped => {}
+        }
+        if timeout(PARTING, &mut driver).await.is_err() {
+            driver.abort();
+        }
+    });
+    Ok((Session { client, _held: held }, doubts))
 }
 
 /// Drives a connection to its end, and hears what the server says between the answers.
@@ -109,5 +147,41 @@ impl Backoff {
         let full = Duration::from_millis(50 << self.failures.min(5)).min(Duration::from_secs(1));
         self.failures += 1;
         full.mul_f64(0.5 + 0.5 * fastrand::f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// AuthenticationOk and ReadyForQuery.
+    const WELCOME: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_session_though_a_call_was_never_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("a port").port();
+        let server = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.expect("a client");
+            let mut startup = [0; 1024];
+            socket.read(&mut startup).await.expect("a startup message");
+            socket.write_all(WELCOME).await.expect("it reads");
+            let mut said = Vec::new();
+            // To its end: it never answers.
+            socket.read_to_end(&mut said).await.map(|_| said)
+        });
+        let config = format!("postgresql://somebody@127.0.0.1:{port}/somewhere?sslmode=disable");
+        let config: Config = config.parse().expect("an address");
+        let (session, _channels) =
+            connect(&config, Duration::from_secs(10)).await.expect("welcome");
+        let asked = timeout(Duration::from_millis(50), session.simple_query("select 1")).await;
+        assert!(asked.is_err());
+        drop(session);
+        let said =
+            timeout(Duration::from_secs(20), server).await.expect("it ends").expect("no panic");
+        assert!(String::from_utf8_lossy(&said.expect("an orderly end")).contains("select 1"));
     }
 }

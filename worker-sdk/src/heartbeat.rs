@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, connect};
+use crate::connect::{Backoff, Session, connect};
 use crate::controller::Controller;
 use crate::database::Database;
 use crate::hsc::{self, Beat};
@@ -55,7 +54,7 @@ impl Heartbeat {
     }
 
     /// One beat. What counts is when it was sent, and only if it is acknowledged.
-    async fn beat(&self, held: &mut Option<Client>) -> Result<Beat, String> {
+    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, String> {
         let limit = self.controller.config.heartbeat_timeout;
         let client = match held.take().filter(|client| !client.is_closed()) {
             Some(client) => client,

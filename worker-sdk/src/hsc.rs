@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
 
+use crate::connect::Session;
 use crate::doubt::Doubts;
 use crate::json::{JsonOwned, JsonText};
 
@@ -255,13 +256,13 @@ const EXCHANGE_TYPES: [Type; 9] = [
 /// A lane's connection with `exchange` prepared on it, unless a transaction pooler stands between.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub client: Client,
+    pub client: Session,
     doubts: Doubts,
     prepared: Option<tokio_postgres::Statement>,
 }
 
 impl Lane {
-    pub(crate) async fn on(client: Client, doubts: Doubts, pooled: bool) -> Result<Self> {
+    pub(crate) async fn on(client: Session, doubts: Doubts, pooled: bool) -> Result<Self> {
         let prepared = match pooled {
             false => Some(client.prepare_typed(EXCHANGE, &EXCHANGE_TYPES).await?),
             true => None,

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, connect, settle_session};
+use crate::connect::{Backoff, Session, connect, settle_session};
 use crate::hsc;
 use crate::work::Work;
 
@@ -18,7 +18,7 @@ pub(crate) struct Side {
     pub(crate) executor: i64,
     pub(crate) limit: Duration,
     pub(crate) pooled: bool,
-    pub(crate) client: Mutex<Option<Client>>,
+    pub(crate) client: Mutex<Option<Session>>,
 }
 
 /// A rare call. Every one is harmless to repeat.
@@ -100,7 +100,7 @@ impl Side {
         }
     }
 
-    async fn open(&self) -> Option<Client> {
+    async fn open(&self) -> Option<Session> {
         let (client, _) = connect(&self.config, self.limit).await.ok()?;
         if !self.pooled {
             settle_session(&client, self.limit).await.ok()?;

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, Channels, connect};
+use crate::connect::{Backoff, Channels, Session, connect};
 use crate::controller::{Controller, WakeRequest};
 use crate::database::Database;
 use crate::hsc;
@@ -62,7 +62,7 @@ impl WakeLine {
         }
     }
 
-    async fn open(&self) -> Result<(Client, Channels), String> {
+    async fn open(&self) -> Result<(Session, Channels), String> {
         let listen: String = std::iter::once("listen tuskline_queue;".to_owned())
             .chain(
                 self.controller.queues.iter().map(|q| format!("listen {};", channel(q.queue_id))),

@@ -109,6 +109,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         Partition | OneWayPartition | HalfOpen | Delay => network::disturb(stage, fault).await,
         LateThenSilent => network::fall_silent(stage, fault).await,
         Reset => network::reset(stage, fault).await,
+        DeafLine => network::deafen(stage, fault).await,
         CutBefore | CutAfter => network::cut(stage, fault).await,
         DataDiskFull | WalDiskFull => disks::fill(stage, fault).await,
         PoolExhaustion => contention::use_up_connections(stage, fault).await,

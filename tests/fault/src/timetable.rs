@@ -50,6 +50,8 @@ pub enum Kind {
     CutBefore,
     /// A call is cut after the server has committed, before the client hears of it.
     CutAfter,
+    /// A worker's LISTENing connection falls silent; nothing ends.
+    DeafLine,
     /// The primary freezes, its synchronous standby is promoted, the old primary thaws, then dies.
     Failover,
     /// The server's wall clock steps.
@@ -117,6 +119,7 @@ const COURSE: [(&str, u64, &[Dose]); 13] = [
             (Reset, 60),
             (CutBefore, 150),
             (CutAfter, 350),
+            (DeafLine, 20),
         ],
     ),
     ("clocks", 30, &[(ClockStep, 4), (WorkerClock, 1)]),
@@ -275,6 +278,7 @@ mod tests {
         assert_eq!(doses[&Partition] + doses[&OneWayPartition] + doses[&HalfOpen], 100);
         assert_eq!(doses[&WorkerFreeze] + doses[&StoreConsumerFreeze], 60);
         assert_eq!(doses[&ImmediateStop] + doses[&PostmasterKill] + doses[&BackendKill], 20);
+        assert_eq!(doses[&DeafLine], 20);
         assert_eq!((doses[&Failover], doses[&OutOfMemoryKill]), (2, 5));
     }
 

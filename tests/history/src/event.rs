@@ -65,6 +65,8 @@ pub enum Event {
     BeatSent { beat: u64 },
     /// It was acknowledged.
     BeatAck { beat: u64 },
+    /// The worker's LISTENing connection is given up as lost.
+    LineLost,
     /// The process ends in order: nothing is in its hands and it sends no more heartbeats.
     Exit,
 

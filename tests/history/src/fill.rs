@@ -137,6 +137,7 @@ impl Filling {
             Event::Registered { .. } => process.registered = process.registered.or(Some(at)),
             Event::BeatSent { beat } => process.beat_sent(beat, at),
             Event::BeatAck { beat } => process.beat_acked(beat, at),
+            Event::LineLost => process.lines_lost.push(at),
             Event::Exit => process.exit = Some(at),
             other => self.injector(at, other),
         }

@@ -69,7 +69,8 @@ impl Report {
         duration(f, "worker death", &self.recovery.worker_death)?;
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
-        duration(f, "resumed, then gone", &self.resumed)
+        duration(f, "resumed, then gone", &self.resumed)?;
+        duration(f, "dead line noticed", &self.wake_lines)
     }
 
     fn lateness(&self, f: &mut Formatter<'_>) -> fmt::Result {

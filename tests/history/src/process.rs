@@ -21,6 +21,8 @@ pub(crate) struct Process {
     pub(crate) stopped: Spans,
     /// Acknowledged heartbeats, in order.
     pub(crate) beats: Vec<Beat>,
+    /// When it gave up its LISTENing connection.
+    pub(crate) lines_lost: Vec<u64>,
     /// Heartbeats without an answer so far: number and moment.
     sent: Vec<(u64, u64)>,
     stops: Vec<(u64, Edge)>,
@@ -44,8 +46,21 @@ impl Process {
     pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
         let (registered, exit, reaped, stopped) = (None, None, None, Spans::default());
         let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
-        let signal = None;
-        Self { actor, pid, opened, registered, exit, reaped, signal, stopped, beats, sent, stops }
+        let (signal, lines_lost) = (None, Vec::new());
+        Self {
+            actor,
+            pid,
+            opened,
+            registered,
+            exit,
+            reaped,
+            signal,
+            stopped,
+            beats,
+            lines_lost,
+            sent,
+            stops,
+        }
     }
 
     pub(crate) fn beat_sent(&mut self, beat: u64, at: u64) {

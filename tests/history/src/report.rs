@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::checks::{
     acceptance, endings, fences, heartbeats, leftovers, order, overlap, recovery, repeats, resumed,
-    timeliness, transitions,
+    timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
 use crate::{Bounded, Invariant, Lateness, Recovery, Tale, tell};
@@ -63,6 +63,8 @@ pub struct Report {
     pub recovery: Recovery,
     /// G6: from SIGCONT to the end of a process that stood still beyond its lease.
     pub resumed: Bounded,
+    /// G11: from the silence of a worker's LISTENing connection to its being given up.
+    pub wake_lines: Bounded,
     /// By phase.
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
@@ -123,6 +125,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
     let (late, lateness) = timeliness::on_time(history, phases);
     let (repeat, repeats) = repeats::repeats_are_explained(history);
     let (resumed_end, resumed) = resumed::the_resumed_end(history);
+    let (noticed, wake_lines) = wake_line::a_dead_line_is_noticed(history);
     let (recovered, recovery) = recovery::recovery_is_bounded(history);
     let invariants = vec![
         acceptance::accepted_tasks_exist(history),
@@ -150,6 +153,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         heartbeats::nobody_who_beats_is_given_up(history),
         resumed_end,
         recovered,
+        noticed,
     ];
     let violations = |id| {
         let of = |invariant: &&Invariant| invariant.id == id;
@@ -179,6 +183,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         faults: faults(history),
         recovery,
         resumed,
+        wake_lines,
         lateness,
         upper95: invariants.iter().filter_map(upper).collect(),
         invariants,

@@ -81,14 +81,37 @@ pub async fn cut(stage: &Stage, fault: Planned) -> Done {
     };
     let ongoing = stage.faults.begin(&word(fault.kind), pid, holding);
     door.cut_next(Cut { holding: holding.into(), when }, 1);
-    for _ in 0..60 {
-        tokio::time::sleep(Duration::from_millis(25)).await;
-        if door.counts().cuts_armed == 0 {
-            break;
-        }
-    }
+    used(&door, Duration::from_millis(1_500)).await;
     // One that found no call to cut is taken back: it must not happen after its time.
     door.disarm();
     drop(ongoing);
     Ok(None)
+}
+
+/// The connection on which a worker falls asleep is answered nothing more from the next time it does,
+/// or shows that it is alive. It is not told of any end.
+pub async fn deafen(stage: &Stage, fault: Planned) -> Done {
+    for holding in ["tuskline.doze", "select 1"] {
+        let (door, pid) = door(stage, fault.choice, &[Role::Worker]).await?;
+        door.cut_next(Cut { holding: holding.into(), when: CutWhen::Silence }, 1);
+        let silent = used(&door, Duration::from_secs(6)).await;
+        door.disarm();
+        if silent {
+            drop(stage.faults.begin(&word(fault.kind), pid, holding));
+            return Ok(None);
+        }
+    }
+    anyhow::bail!("no worker listens behind this door")
+}
+
+/// Waits until the cut is made; false: it was not.
+async fn used(door: &Door, limit: Duration) -> bool {
+    let began = std::time::Instant::now();
+    while began.elapsed() < limit {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        if door.counts().cuts_armed == 0 {
+            return true;
+        }
+    }
+    false
 }

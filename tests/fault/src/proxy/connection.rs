@@ -108,7 +108,7 @@ impl Ears<'_> {
             let Passage { pass, cut } = self.hear(&bytes[..length], way);
             flow.carry(&bytes[..pass]).await;
             // After the answers that are still on their way to the client.
-            if let Some(when) = cut {
+            if let Some(when) = cut.filter(|when| *when != CutWhen::Silence) {
                 self.down.send(Load::Cut(when));
             }
         }
@@ -124,6 +124,7 @@ impl Ears<'_> {
 
     fn hear_end(&self, way: Way) -> Option<CutWhen> {
         let dialogue = self.dialogue.lock().unwrap_or_else(PoisonError::into_inner);
-        (way == Way::ToClient).then(|| dialogue.server_ended()).flatten()
+        let cut = (way == Way::ToClient).then(|| dialogue.server_ended()).flatten();
+        cut.filter(|when| *when != CutWhen::Silence)
     }
 }

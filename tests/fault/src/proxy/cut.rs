@@ -24,6 +24,9 @@ pub enum CutWhen {
     /// The server has done it and said so, but its answer is thrown away: it has happened (unless
     /// it failed, or a transaction around it was open, which then rolls back).
     AfterServer,
+    /// The server never sees the statement, and the client never hears of that, nor anything more:
+    /// the connection stands as if its peer were gone without a word, until the client gives it up.
+    Silence,
 }
 
 /// The cuts a door has been told to make.

@@ -8,6 +8,7 @@
 //! What it promises: requests sent before the one that is cut are answered in full first, later
 //! ones never reach the server. Before the server: the message that would carry the statement out
 //! is never completed there. After it: the whole request is passed, and nothing of its answer.
+//! Silence: as before the server, but nothing ends.
 //!
 //! What it cannot follow passes uncut: a connection that is encrypted, or not PostgreSQL's. A
 //! request that ends with Flush and no Sync has no end to cut after.
@@ -67,6 +68,13 @@ struct Fate {
     ahead: usize,
     /// Nothing more passes to the server.
     sealed: bool,
+}
+
+impl Fate {
+    /// Whether the server must not see the statement.
+    fn is_before(&self) -> bool {
+        self.when != CutWhen::AfterServer
+    }
 }
 
 fn kept_of_client(tag: u8) -> usize {
@@ -154,7 +162,7 @@ impl Dialogue {
     }
 
     fn cut_before(&self) -> bool {
-        self.fate.as_ref().is_some_and(|fate| fate.when == CutWhen::BeforeServer)
+        self.fate.as_ref().is_some_and(Fate::is_before)
     }
 
     /// Whether what the server says now answers the request that is cut.
@@ -165,7 +173,7 @@ impl Dialogue {
     /// The cut before the server, once everything ahead of it is answered.
     fn due(&self) -> Option<CutWhen> {
         let fate = self.fate.as_ref()?;
-        (fate.ahead == 0 && fate.when == CutWhen::BeforeServer).then_some(fate.when)
+        (fate.ahead == 0 && fate.is_before()).then_some(fate.when)
     }
 
     fn hear_client(&mut self, tag: u8, armed: &Armed) {
@@ -244,7 +252,7 @@ impl Dialogue {
     }
 
     fn decide(&mut self, when: CutWhen) {
-        let sealed = when == CutWhen::BeforeServer;
+        let sealed = when != CutWhen::AfterServer;
         self.fate = Some(Fate { when, ahead: self.asked.len(), sealed });
     }
 

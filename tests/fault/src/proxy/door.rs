@@ -121,7 +121,7 @@ impl Room {
         match end {
             Reset::Cut(CutWhen::BeforeServer) => one_more(&self.tally.cuts_before),
             Reset::Cut(CutWhen::AfterServer) => one_more(&self.tally.cuts_after),
-            Reset::ByOrder | Reset::ByPeer => {}
+            Reset::Cut(CutWhen::Silence) | Reset::ByOrder | Reset::ByPeer => {}
         }
     }
 

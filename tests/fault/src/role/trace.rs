@@ -60,6 +60,7 @@ impl Said {
             "result refused: the attempt is no longer ours" => {
                 Event::ResultRefused { tasks: vec![self.task] }
             }
+            "wake line lost; polling until it is back" => Event::LineLost,
             "worker registered" => Event::Registered { executor: self.executor },
             _ => return None,
         })

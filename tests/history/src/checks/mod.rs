@@ -14,3 +14,4 @@ pub(crate) mod repeats;
 pub(crate) mod resumed;
 pub(crate) mod timeliness;
 pub(crate) mod transitions;
+pub(crate) mod wake_line;

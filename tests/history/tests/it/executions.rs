@@ -1,4 +1,4 @@
-//! I9, I12, I21, G6 and G10: bodies and the processes that run them.
+//! I9, I12, I21, G6, G10 and G11: bodies and the processes that run them.
 
 use tuskline_history::Status::{Claimed, Enqueued, Success};
 use tuskline_history::{Ended, Event, LockAnswer};
@@ -258,4 +258,31 @@ fn a_worker_that_is_given_up_while_it_beats_is_seen() {
     let mut stopped = given_up(2740);
     stopped.stops(OTHER, 2000, 2300);
     green(&stopped);
+}
+
+#[test]
+fn a_silent_line_that_nobody_notices_is_seen() {
+    let silent_at_50 = |noticed: Option<u64>| {
+        let mut story = Story::one_task();
+        story.without(|event| matches!(event, Event::Exit | Event::Reaped { .. }));
+        story.beats(WORKER, END, 20_000);
+        story.beats(OTHER, END, 20_000);
+        story.fault("deaf_line", Some(WORKER), 50, 51);
+        // One of before is no answer.
+        story.note(WORKER, 40, Event::LineLost);
+        if let Some(at) = noticed {
+            story.note(WORKER, at, Event::LineLost);
+        }
+        story
+    };
+    let report = green(&silent_at_50(Some(15_050)));
+    assert_eq!(
+        (report.wake_lines.percentiles.n, report.wake_lines.percentiles.max_ms),
+        (1, 15_000.0)
+    );
+    red(&silent_at_50(Some(15_051)), &["G11"]);
+    red(&silent_at_50(None), &["G11"]);
+    let mut ended = silent_at_50(None);
+    ended.dies(WORKER, 15_000, 15_040);
+    assert_eq!(green(&ended).wake_lines.percentiles.n, 0);
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::super::CutWhen::{AfterServer, BeforeServer};
+use super::super::CutWhen::{AfterServer, BeforeServer, Silence};
 use super::super::{Cut, CutWhen, Mode, Way};
 use super::stage::{Stage, not_yet, soon, until};
 
@@ -189,4 +189,21 @@ async fn a_request_to_cancel_passes() {
     let (slept, ()) =
         soon(async { tokio::join!(client.batch_execute("select pg_sleep(60)"), cancel) }).await;
     assert_eq!(slept.unwrap_err().code().unwrap().code(), "57014");
+}
+
+#[tokio::test]
+async fn a_connection_falls_silent_at_a_statement_and_nothing_ends() {
+    let stage = Stage::new().await;
+    let client = stage.client().await;
+    client.batch_execute("listen news").await.unwrap();
+    stage.door.cut_next(at("into kept", Silence), 1);
+    {
+        let mut asked = pin!(client.batch_execute("insert into kept values (1)"));
+        not_yet(&mut asked).await;
+    }
+    assert_eq!((stage.kept().await, stage.door.counts().cuts_armed), (vec![], 0));
+    assert_eq!(stage.door.counts().open, 1, "nobody is told of an end");
+    stage.client().await.batch_execute("insert into kept values (2)").await.unwrap();
+    assert!(!client.is_closed());
+    assert_eq!(stage.kept().await, vec![2]);
 }
