@@ -167,7 +167,8 @@ mod tests {
         let server = tokio::spawn(async move {
             let (mut socket, _) = listener.accept().await.expect("a client");
             let mut startup = [0; 1024];
-            socket.read(&mut startup).await.expect("a startup message");
+            let read = socket.read(&mut startup).await.expect("a startup message");
+            assert!(read > 0);
             socket.write_all(WELCOME).await.expect("it reads");
             let mut said = Vec::new();
             // To its end: it never answers.

@@ -11,12 +11,10 @@ use crate::inflict::Skipped;
 pub struct Report {
     /// Nothing was violated, everything ended, nothing was skipped that was not announced.
     pub ok: bool,
-    pub seed: u64,
     /// Hash of the timetable: equal for equal seeds and lengths.
     pub timetable: String,
     pub seconds: f64,
     pub machine: String,
-    pub versions: Vec<String>,
     /// Faults that the timetable holds, by kind.
     pub planned: BTreeMap<String, u64>,
     /// Faults that could not be done here.
@@ -58,11 +56,20 @@ pub fn machine() -> String {
     format!("{cpus} cores, {model}, {system} {release}")
 }
 
+/// What runs here: our version, and the commit where there is a checkout.
+pub fn version() -> String {
+    let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let commit = git.ok().filter(|git| git.status.success()).map(|git| git.stdout);
+    let commit = String::from_utf8(commit.unwrap_or_default()).unwrap_or_default();
+    format!("tuskline {} {}", env!("CARGO_PKG_VERSION"), commit.trim()).trim_end().to_owned()
+}
+
 /// For people, at 80 columns.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "seed {}, timetable {}, {:.0} s", self.seed, self.timetable, self.seconds)?;
-        writeln!(f, "{}; {}", self.machine, self.versions.join(", "))?;
+        let (seed, timetable, seconds) = (self.checked.seed, &self.timetable, self.seconds);
+        writeln!(f, "seed {seed}, timetable {timetable}, {seconds:.0} s")?;
+        writeln!(f, "{}; {}", self.machine, self.checked.versions.join(", "))?;
         writeln!(f, "\n{}", self.checked)?;
         writeln!(f, "\n{:<24} {:>8} {:>8}", "faults", "planned", "done")?;
         for (kind, planned) in &self.planned {

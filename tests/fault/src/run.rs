@@ -101,14 +101,9 @@ async fn play(
     let planned = timetable::doses(&course);
     let report = Report {
         ok,
-        seed: options.seed,
         timetable: fingerprint(&course),
         seconds: 0.0,
         machine: machine(),
-        versions: vec![
-            stage.server.read().await.version().to_owned(),
-            format!("tuskline {}", env!("CARGO_PKG_VERSION")),
-        ],
         planned: planned.into_iter().map(|(kind, n)| (inflict::word(kind), n)).collect(),
         skipped,
         failed,

@@ -321,6 +321,10 @@ fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
         margin_ms: timings.margin_ms,
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,
-        versions: vec![server.version().to_owned(), crate::report::machine()],
+        versions: vec![
+            format!("PostgreSQL {}", server.version()),
+            crate::report::version(),
+            crate::report::machine(),
+        ],
     }
 }
