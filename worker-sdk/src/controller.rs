@@ -82,8 +82,6 @@ struct State {
     draining: bool,
     /// Claims since one that asked an aged queue first.
     claims: u64,
-    /// The last notification for a queue that we keep watch of.
-    called_at: Instant,
 }
 
 struct Queue {
@@ -100,6 +98,8 @@ struct Queue {
     busy: u32,
     /// Its lock is ours: whoever inserts notifies us.
     watching: bool,
+    /// The last notification while we did.
+    called_at: Instant,
     /// Until then a notification wakes us, whoever keeps watch.
     distrust_until: Instant,
     safety_at: Instant,
@@ -157,7 +157,6 @@ impl Controller {
             abandoned: Vec::new(),
             draining: false,
             claims: 0,
-            called_at: now,
         };
         Self {
             config,
@@ -280,6 +279,7 @@ impl Queue {
             woken: false,
             busy: 0,
             watching: false,
+            called_at: now,
             distrust_until: now,
             safety_at: now,
             served_at: now,

@@ -158,10 +158,9 @@ impl Controller {
     pub(crate) fn called(&self, index: usize) -> bool {
         let now = Instant::now();
         let mut state = self.lock();
-        let calm = now.duration_since(state.called_at) >= CALM;
-        state.called_at = now;
         let free = self.has_free_slot(&state, index);
         let queue = &mut state.queues[index];
+        let calm = now.duration_since(std::mem::replace(&mut queue.called_at, now)) >= CALM;
         queue.watching &= calm && free;
         queue.sight = if queue.watching { Sight::Last } else { Sight::Hot };
         queue.woken |= queue.claiming > 0;

@@ -1,8 +1,8 @@
 //! The queues that another controller keeps watch of, and when to ask for their locks again.
 //!
 //! A watch gives up a lock when its executors are busy, and tells nobody. Whoever stands by hears the
-//! same notifications; a moment after one it asks for the lock, twice as much later each time that it
-//! is still taken, until the safety poll takes over. Asking costs a fiftieth of a claim.
+//! same notifications; a moment after one it asks for the lock, four times as much later each time that
+//! it is still taken, until the safety poll takes over. Asking costs a fiftieth of a claim.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Standby {
     /// The lock is another's.
     pub(super) fn taken(&mut self, queue: usize, now: Instant) {
         let turn = self.0.entry(queue).or_default();
-        turn.pause = (turn.pause * 2).max(SOON);
+        turn.pause = (turn.pause * 4).max(SOON);
         turn.ask_at = (turn.pause < LONGEST).then(|| now + jittered(turn.pause));
     }
 
@@ -51,9 +51,9 @@ impl Standby {
         self.0.values().filter_map(|turn| turn.ask_at).min()
     }
 
-    /// The queues to ask for now.
+    /// The queues to ask for now, with those that would follow soon: one question asks for many.
     pub(super) fn due(&self, now: Instant) -> Vec<usize> {
-        let due = |turn: &Turn| turn.ask_at.is_some_and(|at| at <= now);
+        let due = |turn: &Turn| turn.ask_at.is_some_and(|at| at <= now + LATEST / 2);
         self.0.iter().filter(|(_, turn)| due(turn)).map(|(queue, _)| *queue).collect()
     }
 }
@@ -74,10 +74,11 @@ mod tests {
         standby.taken(3, now);
         while let Some(at) = standby.next_at() {
             asked += 1;
-            assert!(standby.due(at).contains(&3) && standby.due(now).is_empty());
+            assert!(standby.due(at).contains(&3));
             standby.taken(3, at);
         }
-        assert_eq!(asked, 8, "4, 8, ... 512 ms");
+        assert_eq!(asked, 4, "4, 16, 64, 256 ms");
+        assert!(standby.due(now + LONGEST).is_empty());
         let later = now + Duration::from_secs(60);
         assert!(standby.called(3, later));
         assert!(standby.next_at().is_some_and(|at| at <= later + LATEST * 2));
