@@ -114,7 +114,7 @@ async fn violations(
     scale.long_one_in = twin.long_one_in;
     scale.workers = twin.workers;
     scale.long_most_ms = 2 * twin.timings.lease_ms + 2_000;
-    scale.pills = twin.name == "crashes_not_counted";
+    scale.pill_one_in = twin.pill_one_in;
     let options = Options {
         seed,
         extent: Extent {

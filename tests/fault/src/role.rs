@@ -54,8 +54,8 @@ pub struct Timings {
 pub struct Load {
     /// Tasks a second and client.
     pub tasks_per_second: u32,
-    /// Whether poison pills are among them.
-    pub pills: bool,
+    /// One single task in so many is a poison pill, which kills three workers; 0: none.
+    pub pill_one_in: u32,
     /// Of the tasks of lambda `slow` one in so many takes longer than a lease. Without any, no overlap
     /// could ever be seen; with many, few would end between two kills.
     pub long_one_in: u32,

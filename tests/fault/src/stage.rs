@@ -36,7 +36,7 @@ pub struct Scale {
     /// Tasks a second, of all clients together.
     pub tasks_per_second: u32,
     pub timings: Timings,
-    pub pills: bool,
+    pub pill_one_in: u32,
     pub long_one_in: u32,
     /// How long such a one takes at most.
     pub long_most_ms: u64,
@@ -51,7 +51,7 @@ impl Scale {
             store_consumers: 2,
             tasks_per_second,
             timings,
-            pills: true,
+            pill_one_in: 1_200,
             long_one_in: 250,
             long_most_ms: 4_000,
         }
@@ -104,7 +104,7 @@ impl Stage {
             timings: scale.timings,
             load: Load {
                 tasks_per_second: scale.tasks_per_second / u32::try_from(scale.clients.max(1))?,
-                pills: scale.pills,
+                pill_one_in: scale.pill_one_in,
                 long_one_in: scale.long_one_in,
                 long_most_ms: scale.long_most_ms,
             },

@@ -30,6 +30,8 @@ pub struct Twin {
     pub workers: usize,
     /// Of the tasks of lambda `slow` one in so many takes longer than a lease.
     pub long_one_in: u32,
+    /// Of single tasks one in so many kills its worker; 0: none.
+    pub pill_one_in: u32,
 }
 
 const PLAIN: Twin = Twin {
@@ -44,6 +46,7 @@ const PLAIN: Twin = Twin {
     shifted: false,
     workers: 8,
     long_one_in: 12,
+    pill_one_in: 0,
 };
 
 /// Without any margin, and with patience for answers that take 2.4 s: what those take from T is missing
@@ -181,6 +184,8 @@ pub const TWINS: [Twin; 12] = [
         flaw: "the death of a worker is not charged to what it was executing",
         breaks: &[("take_back", "crashes = t.crashes + d.charge", "crashes = t.crashes")],
         phases: &["baseline"],
+        // Some ten in the five seconds: that there are none is once in 20,000 runs.
+        pill_one_in: 75,
         caught_by: &["I5", "I18"],
         ..PLAIN
     },

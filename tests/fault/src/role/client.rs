@@ -15,8 +15,6 @@ use super::{Load, Order};
 
 /// Time between two rounds of calls.
 const ROUND: Duration = Duration::from_millis(50);
-/// One call in so many schedules a poison pill: each kills three workers.
-const MOST_OTHERS: u32 = 1_200;
 /// Most calls under way; beyond, rounds are left out, as a client with a bounded queue would.
 const MOST_CALLS: usize = 24;
 
@@ -106,9 +104,9 @@ impl Calls {
             How::Many => fastrand::u32(4..24),
             How::Insert => fastrand::u32(1..4),
         };
-        let lambda = match fastrand::u32(0..MOST_OTHERS) {
-            0 if self.load.pills && matches!(how, How::One) => PILL,
-            n => LAMBDAS[n as usize % 4],
+        let lambda = match self.load.pill_one_in {
+            1.. if matches!(how, How::One) && fastrand::u32(0..self.load.pill_one_in) == 0 => PILL,
+            _ => LAMBDAS[fastrand::usize(0..4)],
         };
         let priority = [Priority::High, Priority::Normal, Priority::Low][fastrand::usize(0..3)];
         let delay = match fastrand::u32(0..100) {
