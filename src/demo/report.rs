@@ -54,7 +54,7 @@ impl Report {
             ("lost", self.lost.to_string(), "by the executors' records"),
             ("overlaps", self.overlaps.to_string(), "by the executors' records"),
             ("killed workers", self.killed_workers.to_string(), "SIGKILL at about a third"),
-            ("rescued", self.rescued.to_string(), "given back by expired leases"),
+            ("rescued", self.rescued.to_string(), "taken back from dead workers"),
             ("retried", self.retried.to_string(), "retriable failures"),
             (
                 "checksums",
