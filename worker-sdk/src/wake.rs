@@ -49,6 +49,7 @@ impl WakeLine {
                     self.controller.woken(None);
                     let trouble = self.serve(&client, channels).await;
                     self.controller.unwatched();
+                    // A test that keeps a history of the worker reads this text from the trace.
                     tracing::warn!(%trouble, "wake line lost; polling until it is back");
                 }
                 Err(trouble) => tracing::warn!(%trouble, "wake line cannot connect"),
