@@ -93,7 +93,7 @@ pub const TWINS: [Twin; 12] = [
         compiled: true,
         phases: &["late answers"],
         percent: 60,
-        long_one_in: 30,
+        long_one_in: 8,
         timings: TIGHT,
         caught_by: &["I9"],
         ..PLAIN
