@@ -1,0 +1,116 @@
+//! What the bench reports: the keys that other programs rely on, counts that are right, and costs that
+//! are exact. Nothing here looks at a rate or a latency: those are the machine's.
+
+use serde_json::Value;
+
+use crate::support::cli::{Ran, on, tuskline};
+use crate::support::shared;
+
+/// Keys of every measurement.
+const KEYS: [&str; 17] = [
+    "workload",
+    "tasks",
+    "seconds",
+    "tasks_per_s",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "max_ms",
+    "wal_bytes_per_task",
+    "wal_records_per_task",
+    "wal_fpi_per_task",
+    "buffer_hits_per_task",
+    "server_cpu_us_per_task",
+    "client_cpu_us_per_task",
+    "commits_per_task",
+    "statements_per_task",
+    "dead_tuples_per_task",
+];
+
+/// Runs a workload on a server of its own.
+fn bench(line: &str) -> Value {
+    let words: Vec<_> = ["bench"].into_iter().chain(line.split(' ')).chain(["--json"]).collect();
+    checked(tuskline(&words).run())
+}
+
+fn checked(ran: Ran) -> Value {
+    let report = ran.json();
+    for part in report["parts"].as_array().into_iter().flatten().chain([&report]) {
+        for key in KEYS.into_iter().chain(["hot_share", "extra"]) {
+            assert!(part.get(key).is_some(), "no {key}: {part}");
+        }
+    }
+    assert!(report["machine"]["cpus"].as_u64().unwrap() >= 1);
+    assert_eq!(report["versions"]["tuskline"], env!("CARGO_PKG_VERSION"));
+    report
+}
+
+fn number(report: &Value, key: &str) -> f64 {
+    report[key].as_f64().unwrap_or_else(|| panic!("{key} is no number: {report}"))
+}
+
+#[test]
+fn a_drain_of_the_bench_is_durable_complete_and_exact() {
+    let report = bench("drain --tasks 500");
+    assert_eq!((&report["workload"], &report["tasks"]), (&"drain".into(), &500.into()));
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        assert_eq!(report["settings"][setting], "on", "{setting}");
+    }
+    // A claim and its result write some 230 bytes, page images of a fresh checkpoint besides.
+    assert!((150.0..5000.0).contains(&number(&report, "wal_bytes_per_task")), "{report}");
+    assert_eq!(number(&report, "hot_share"), 1.0);
+    // Set-based: some dozen transactions of a worker's whole life, not one a task.
+    assert!((0.002..0.3).contains(&number(&report, "commits_per_task")), "{report}");
+    assert!(report["p50_ms"].is_null() && report.get("parts").is_none());
+}
+
+#[test]
+fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
+    let report = bench("schedule-single --connections 1,2 --seconds 1");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(parts.len(), 2);
+    for (part, connections) in parts.iter().zip([1, 2]) {
+        assert_eq!(part["extra"]["connections"], connections);
+        assert!((1.0..1.5).contains(&number(part, "commits_per_task")), "{part}");
+        assert!(number(&part["extra"], "share_of_bare") > 0.0);
+        assert!(number(part, "p50_ms") <= number(part, "max_ms"));
+    }
+    assert_eq!(report["part"], "2 connections");
+}
+
+#[test]
+fn a_batch_of_the_bench_is_one_commit() {
+    let report = bench("schedule-batch --tasks 2500 --batch 1000");
+    assert_eq!(report["tasks"], 2500);
+    // Three calls, and what a client asks once.
+    assert!(number(&report, "commits_per_task") * 2500.0 < 12.0, "{report}");
+}
+
+#[test]
+fn every_task_of_a_timed_run_starts() {
+    let report = bench("latency --rate 50 --seconds 1 --connections 3");
+    assert_eq!(report["tasks"], 50);
+    assert!(number(&report, "p50_ms") > 0.0 && number(&report, "wal_bytes_per_task") > 0.0);
+}
+
+#[tokio::test]
+async fn on_a_given_server_the_bench_leaves_nothing_behind() {
+    let report = checked(on(&shared().config("postgres"), "bench drain --tasks 50 --json").run());
+    assert_eq!(report["tasks"], 50);
+    // The cluster of the tests runs on this machine, so its processes are found.
+    assert!(!report["server_cpu_us_per_task"].is_null());
+    let (client, connection) =
+        shared().config("postgres").connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let left = "select count(*) from pg_database where datname like 'tuskline\\_bench%'";
+    assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[test]
+fn options_of_the_bench_have_bounds() {
+    for line in ["drain --tasks 0", "drain --payload-bytes 9", "schedule-batch --batch 10001"] {
+        let words: Vec<_> = ["bench"].into_iter().chain(line.split(' ')).collect();
+        let ran = tuskline(&words).run();
+        assert_eq!(ran.code, 2, "{line}: {}", ran.err);
+    }
+}
