@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::failure::WrongCall;
 use super::{Global, Outcome, database, output};
 use crate::bench::{self, Given, WorkerOptions, Workload};
 
@@ -23,6 +24,10 @@ pub async fn run(global: &Global, args: BenchArgs, end: CancellationToken) -> Ou
         Some(url) => Some(Given { config: database::parse(&url)?, url }),
         None => None,
     };
+    if given.is_some() && args.workload.crashes_server() {
+        let what = "this workload crashes the server: run it without --database-url";
+        return Err(WrongCall(what.to_owned()).into());
+    }
     let worker_args = vec!["bench-worker".to_owned()];
     let options = bench::Options { given, quiet: global.json, worker_args };
     let report = bench::run(&args.workload, &options, end).await?;

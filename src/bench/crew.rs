@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context as _;
 
 use super::latencies::Latencies;
+use super::proc::cpu_us;
 use super::site::Site;
 use super::worker::{Done, Part};
 
@@ -46,15 +47,34 @@ impl Crew {
         Ok(crew)
     }
 
+    /// SIGKILL to the first, no warning; its process id.
+    pub(super) fn kill_one(&mut self) -> anyhow::Result<u32> {
+        anyhow::ensure!(!self.0.is_empty(), "nobody is left to kill");
+        let mut victim = self.0.remove(0);
+        let killed = victim.kill();
+        victim.wait()?;
+        killed?;
+        Ok(victim.id())
+    }
+
+    /// CPU of all of them so far, in µs.
+    pub(super) fn cpu_us(&self) -> Option<u64> {
+        self.0.iter().map(|child| cpu_us(child.id(), false)).sum()
+    }
+
     /// Lets them end in order, and gathers what they did.
     ///
     /// # Errors
     /// One of them had failed.
     pub(super) async fn end(mut self) -> anyhow::Result<Work> {
-        let mut work = Work { executed: 0, phases: BTreeMap::new() };
         for child in &mut self.0 {
             drop(child.stdin.take());
         }
+        self.gather().await
+    }
+
+    async fn gather(&mut self) -> anyhow::Result<Work> {
+        let mut work = Work { executed: 0, phases: BTreeMap::new() };
         for child in std::mem::take(&mut self.0) {
             let output = tokio::task::spawn_blocking(|| child.wait_with_output()).await??;
             anyhow::ensure!(output.status.success(), "a worker failed: {}", output.status);
@@ -116,6 +136,7 @@ fn part_name(part: Part) -> &'static str {
         Part::Noop => "noop",
         Part::Stamped => "stamped",
         Part::Flaky => "flaky",
+        Part::Slow => "slow",
         Part::Server => "server",
     }
 }

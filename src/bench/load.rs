@@ -72,21 +72,23 @@ impl Preload<'_> {
         observer: &Observer,
         progress: &Progress,
     ) -> anyhow::Result<()> {
-        let due = match self.hours_ahead {
-            Some(hours) => format!("now() + interval '{hours} hours' + i * interval '1 ms'"),
-            None => "null".to_owned(),
-        };
-        let (lambda, pad) = (self.lambda, pad(self.payload_bytes));
+        let (lambda, payload) = (self.lambda, payload(self.payload_bytes));
         let mut left = self.tasks;
         while left > 0 {
             let batch = left.min(PRELOAD_BATCH);
-            observer
-                .execute(&format!(
-                    "insert into tuskline.task (lambda, payload, scheduled_at) \
-                     select '{lambda}', json_build_object('pad', '{pad}'), {due} \
-                       from generate_series(1, {batch}) i"
-                ))
-                .await?;
+            let statement = match self.hours_ahead {
+                None => format!(
+                    "insert into tuskline.task (lambda, payload) \
+                     select '{lambda}', '{payload}' from generate_series(1, {batch})"
+                ),
+                // Not a plain insert: tasks for later get numbers from a range of their own.
+                Some(hours) => format!(
+                    "select cardinality(tuskline.schedule_many(array_fill('{lambda}'::text, array[{batch}]), \
+                       array_fill('{payload}'::json, array[{batch}]), p_delays => \
+                       array(select interval '{hours} hours' + i * interval '1 ms' from generate_series(1, {batch}) i)))"
+                ),
+            };
+            observer.execute(&statement).await?;
             left -= batch;
             progress.further(batch);
         }

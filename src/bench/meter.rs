@@ -97,6 +97,16 @@ impl Meter {
             dead_tuples_per_task: per_task(self.dead, later.dead),
         }
     }
+
+    /// Transactions committed between two readings.
+    pub(super) fn commits_until(self, later: Self) -> i64 {
+        later.commits - self.commits
+    }
+
+    /// CPU of the server between two readings, in µs.
+    pub(super) fn server_cpu_us_until(self, later: Self) -> Option<u64> {
+        Some(later.server_cpu_us?.saturating_sub(self.server_cpu_us?))
+    }
 }
 
 /// Four decimals: more is noise, and fewer would hide a commit among thousands of tasks.

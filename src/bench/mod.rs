@@ -7,14 +7,19 @@
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
+mod copy;
 mod crew;
 mod drain;
+mod idle;
 mod latencies;
 mod latency;
+mod life;
 mod load;
 mod meter;
 mod proc;
 mod progress;
+mod rebuild;
+mod recover;
 mod report;
 mod schedule_batch;
 mod schedule_single;
@@ -39,10 +44,27 @@ pub enum Workload {
     ScheduleSingle(schedule_single::ScheduleSingle),
     /// Many tasks per commit, by the SDK.
     ScheduleBatch(schedule_batch::ScheduleBatch),
+    /// Many tasks per COPY, straight into tuskline.task.
+    Copy(copy::Copy),
     /// Claim and result of a preloaded queue of no-op tasks.
     Drain(drain::Drain),
+    /// The whole life of tasks: scheduled in batches while workers drain them.
+    Life(life::Life),
     /// Single inserts at a fixed rate: from the insert call to the start of the body.
     Latency(latency::Latency),
+    /// A worker, then a server, with nothing to do.
+    Idle(idle::Idle),
+    /// The server crashes; how long the queues take to be filled again.
+    Rebuild(rebuild::Rebuild),
+    /// One of two workers is killed; how long until its tasks run elsewhere.
+    Recover(recover::Recover),
+}
+
+impl Workload {
+    /// Whether it kills the server, which is done to one of our own only.
+    pub fn crashes_server(&self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
 }
 
 /// A server that exists already.
@@ -74,9 +96,9 @@ pub async fn run(
     options: &Options,
     shutdown: CancellationToken,
 ) -> anyhow::Result<Report> {
-    let site = Site::open(options).await?;
+    let mut site = Site::open(options).await?;
     let report = tokio::select! {
-        report = measure(&site, workload) => report,
+        report = measure(&mut site, workload) => report,
         () = shutdown.cancelled() => Err(anyhow::anyhow!("interrupted")),
     };
     let closed = site.close().await;
@@ -85,12 +107,17 @@ pub async fn run(
     Ok(report)
 }
 
-async fn measure(site: &Site, workload: &Workload) -> anyhow::Result<Report> {
+async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report> {
     let parts = match workload {
         Workload::ScheduleSingle(options) => options.run(site).await?,
         Workload::ScheduleBatch(options) => vec![options.run(site).await?],
         Workload::Drain(options) => vec![options.run(site).await?],
+        Workload::Copy(options) => vec![options.run(site).await?],
+        Workload::Life(options) => vec![options.run(site).await?],
         Workload::Latency(options) => vec![options.run(site).await?],
+        Workload::Idle(options) => options.run(site).await?,
+        Workload::Rebuild(options) => vec![options.run(site).await?],
+        Workload::Recover(options) => vec![options.run(site).await?],
     };
     Report::of(parts, &site.observer().await?).await
 }

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -66,6 +67,16 @@ impl Site {
                 Ok(connect(&self.server).await?.batch_execute(&drop).await?)
             }
         }
+    }
+
+    /// Kills the server as a crash would and starts it again.
+    ///
+    /// # Errors
+    /// The server is not ours.
+    pub(super) async fn crash(&mut self) -> anyhow::Result<()> {
+        let cluster = self.cluster.as_mut().context("only a server of our own may be crashed")?;
+        cluster.stop(Stop::Immediate).await?;
+        Ok(cluster.start_again().await?)
     }
 
     /// How to reach the database of the bench.

@@ -17,6 +17,9 @@ use super::latencies::Latencies;
 use super::proc::monotonic_ns;
 use crate::serve;
 
+/// How long a body of [`Part::Slow`] takes.
+const SLOW: Duration = Duration::from_millis(50);
+
 /// What the process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
@@ -26,6 +29,8 @@ pub enum Part {
     Stamped,
     /// A worker whose bodies fail the first time when the payload says so.
     Flaky,
+    /// A worker whose bodies take 50 ms.
+    Slow,
     /// A server with all its roles.
     Server,
 }
@@ -62,7 +67,10 @@ pub(super) struct Done {
 /// Payload of the tasks whose start is timed.
 #[derive(Debug, Deserialize)]
 struct Stamp {
+    /// Monotonic clock just before the insert call; 0: nobody asks.
+    #[serde(default)]
     at_ns: u64,
+    #[serde(default)]
     phase: u8,
 }
 
@@ -91,6 +99,9 @@ impl Tally {
     }
 
     fn time(&self, stamp: &Stamp) {
+        if stamp.at_ns == 0 {
+            return;
+        }
         let late_us = monotonic_ns().saturating_sub(stamp.at_ns) / 1000;
         let Ok(mut phases) = self.phases.lock() else { return };
         if !phases.contains_key(&stamp.phase) {
@@ -149,6 +160,10 @@ fn lambda(name: &str, part: Part, tally: &Arc<Tally>) -> Lambda {
             tally.count();
             let fails = mood.fails_first && context.attempt() <= 1;
             async move { if fails { Outcome::retriable("as asked") } else { Outcome::Success(None) } }
+        }),
+        Part::Slow => Lambda::new(name, move |_: serde::de::IgnoredAny, _| {
+            tally.count();
+            tokio::time::sleep(SLOW)
         }),
         Part::Noop | Part::Server => Lambda::new(name, move |_: serde::de::IgnoredAny, _| {
             tally.count();

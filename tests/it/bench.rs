@@ -93,6 +93,46 @@ fn every_task_of_a_timed_run_starts() {
     assert!(number(&report, "p50_ms") > 0.0 && number(&report, "wal_bytes_per_task") > 0.0);
 }
 
+#[test]
+fn a_copy_of_the_bench_is_one_commit() {
+    let report = bench("copy --tasks 1500 --batch 1000");
+    assert_eq!(report["tasks"], 1500);
+    assert!(number(&report, "commits_per_task") * 1500.0 < 8.0, "{report}");
+}
+
+#[test]
+fn a_life_costs_more_than_its_drain() {
+    let report = bench("life --tasks 1000 --batch 100");
+    // A task's row alone is written with its payload of 150 bytes.
+    assert!(number(&report, "wal_bytes_per_task") > 400.0, "{report}");
+    assert_eq!(number(&report, "hot_share"), 1.0);
+}
+
+#[test]
+fn idleness_has_no_cost_per_task() {
+    let report = bench("idle --seconds 1");
+    assert!(report["wal_bytes_per_task"].is_null() && report["tasks_per_s"].is_null());
+    let names: Vec<_> =
+        report["parts"].as_array().unwrap().iter().map(|part| &part["part"]).collect();
+    assert_eq!(names, ["worker", "server"]);
+    assert!(report["parts"][0]["extra"]["transactions_per_s"].is_number());
+}
+
+#[test]
+fn a_rebuild_of_the_bench_finds_every_task() {
+    let report = bench("rebuild --tasks 2000");
+    assert_eq!(report["tasks"], 2000);
+    assert!(number(&report, "seconds") > 0.0);
+}
+
+#[test]
+fn the_tasks_of_a_killed_worker_are_run_again_within_the_bench() {
+    let extra = &bench("recover --tasks 2000 --heartbeat-ms 500")["extra"];
+    assert!(extra["tasks_held"].as_u64().unwrap() > 0, "{extra}");
+    // Not before its lease is over: five heartbeats after the last one, which it had just sent or not.
+    assert!(number(extra, "first_again_s") > 1.5, "{extra}");
+}
+
 #[tokio::test]
 async fn on_a_given_server_the_bench_leaves_nothing_behind() {
     let report = checked(on(&shared().config("postgres"), "bench drain --tasks 50 --json").run());
@@ -108,9 +148,17 @@ async fn on_a_given_server_the_bench_leaves_nothing_behind() {
 
 #[test]
 fn options_of_the_bench_have_bounds() {
-    for line in ["drain --tasks 0", "drain --payload-bytes 9", "schedule-batch --batch 10001"] {
+    for line in [
+        "drain --tasks 0",
+        "drain --payload-bytes 9",
+        "schedule-batch --batch 10001",
+        "recover --tasks 1",
+    ] {
         let words: Vec<_> = ["bench"].into_iter().chain(line.split(' ')).collect();
         let ran = tuskline(&words).run();
         assert_eq!(ran.code, 2, "{line}: {}", ran.err);
     }
+    let ran =
+        tuskline(&["bench", "rebuild", "--database-url", "postgresql://me@/x?host=/nowhere"]).run();
+    assert!(ran.refusal().starts_with("2 error: this workload crashes the server"));
 }

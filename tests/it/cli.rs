@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 28] = [
     "",
     "migrate",
     "serve",
@@ -74,8 +74,13 @@ const COMMANDS: [&str; 23] = [
     "bench",
     "bench schedule-single",
     "bench schedule-batch",
+    "bench copy",
     "bench drain",
+    "bench life",
     "bench latency",
+    "bench idle",
+    "bench rebuild",
+    "bench recover",
 ];
 
 #[test]
