@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -71,6 +72,18 @@ impl Crew {
             drop(child.stdin.take());
         }
         self.gather().await
+    }
+
+    /// Waits until they have ended by themselves, at the limit of their order.
+    ///
+    /// # Errors
+    /// As [`Crew::end`], and it takes longer than `limit`.
+    pub(super) async fn until_enough(mut self, limit: Duration) -> anyhow::Result<Work> {
+        // Waiting for a child would close its standard input.
+        let _open: Vec<_> = self.0.iter_mut().map(|child| child.stdin.take()).collect();
+        tokio::time::timeout(limit, self.gather())
+            .await
+            .context("the workers did not end in time")?
     }
 
     async fn gather(&mut self) -> anyhow::Result<Work> {

@@ -7,15 +7,19 @@
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
+mod backlog;
 mod copy;
 mod crew;
 mod drain;
+mod flood;
+mod held_horizon;
 mod idle;
 mod latencies;
 mod latency;
 mod life;
 mod load;
 mod meter;
+mod mixed;
 mod proc;
 mod progress;
 mod rebuild;
@@ -58,6 +62,14 @@ pub enum Workload {
     Rebuild(rebuild::Rebuild),
     /// One of two workers is killed; how long until its tasks run elsewhere.
     Recover(recover::Recover),
+    /// One queue of many is flooded; what the quiet ones feel.
+    Flood(flood::Flood),
+    /// A fixed rate under a snapshot that nobody lets go of: the first and the last seconds.
+    HeldHorizon(held_horizon::HeldHorizon),
+    /// A drain before, and with millions of tasks due later or enqueued.
+    Backlog(backlog::Backlog),
+    /// Retries, delays, far futures and payloads of every size, with a server.
+    Mixed(mixed::Mixed),
 }
 
 impl Workload {
@@ -118,6 +130,10 @@ async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report>
         Workload::Idle(options) => options.run(site).await?,
         Workload::Rebuild(options) => vec![options.run(site).await?],
         Workload::Recover(options) => vec![options.run(site).await?],
+        Workload::Flood(options) => options.run(site).await?,
+        Workload::HeldHorizon(options) => options.run(site).await?,
+        Workload::Backlog(options) => options.run(site).await?,
+        Workload::Mixed(options) => vec![options.run(site).await?],
     };
     Report::of(parts, &site.observer().await?).await
 }

@@ -133,6 +133,46 @@ fn the_tasks_of_a_killed_worker_are_run_again_within_the_bench() {
     assert!(number(extra, "first_again_s") > 1.5, "{extra}");
 }
 
+#[test]
+fn the_quiet_are_timed_before_and_during_a_flood() {
+    let report = bench("flood --lambdas 3 --tasks 3000 --rate 100 --seconds 1");
+    let (before, during) = (&report["parts"][0], &report["parts"][1]);
+    assert_eq!((&before["part"], &during["part"]), (&"before".into(), &"during".into()));
+    let quiet = during["extra"]["quiet_tasks"].as_u64().unwrap();
+    assert_eq!(during["tasks"].as_u64().unwrap(), 3000 + quiet);
+}
+
+#[test]
+fn a_held_horizon_has_a_first_and_a_last_window() {
+    let report = bench("held-horizon --rate 60 --seconds 3 --connections 2");
+    for (part, name) in report["parts"].as_array().unwrap().iter().zip(["first", "last"]) {
+        assert_eq!(part["part"], name);
+        assert!(part["tasks"].as_u64().unwrap() > 0 && number(part, "p50_ms") > 0.0, "{part}");
+    }
+    assert!(report["extra"]["buffer_hits_ratio"].is_number());
+}
+
+#[test]
+fn a_backlog_is_drained_beside_what_is_due_later_and_in_a_full_queue() {
+    let report = bench("backlog --future 1000 --enqueued 2000 --tasks 500");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(
+        parts.iter().map(|part| &part["part"]).collect::<Vec<_>>(),
+        ["empty", "future", "enqueued"]
+    );
+    assert_eq!((&parts[0]["tasks"], &parts[1]["tasks"]), (&500.into(), &500.into()));
+    assert!(parts[2]["tasks"].as_u64().unwrap() >= 500);
+}
+
+#[test]
+fn a_mix_fails_delays_and_postpones_what_it_should() {
+    let report = bench("mixed --tasks 200");
+    let extra = &report["extra"];
+    assert_eq!((&extra["retried"], &extra["delayed"]), (&20.into(), &20.into()));
+    assert_eq!((&extra["future"], &report["tasks"]), (&10.into(), &190.into()));
+    assert!(extra["executed"].as_u64().unwrap() >= 210, "{extra}");
+}
+
 #[tokio::test]
 async fn on_a_given_server_the_bench_leaves_nothing_behind() {
     let report = checked(on(&shared().config("postgres"), "bench drain --tasks 50 --json").run());

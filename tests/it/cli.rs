@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 32] = [
     "",
     "migrate",
     "serve",
@@ -81,6 +81,10 @@ const COMMANDS: [&str; 28] = [
     "bench idle",
     "bench rebuild",
     "bench recover",
+    "bench flood",
+    "bench held-horizon",
+    "bench backlog",
+    "bench mixed",
 ];
 
 #[test]
