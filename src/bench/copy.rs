@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::{Args, value_parser};
 use futures_util::SinkExt as _;
 
-use super::load::{NOOP, PAYLOAD_BYTES, define_noop, payload, payload_bytes};
+use super::load::{NOOP, PAYLOAD_BYTES, checkpoint, define_noop, payload, payload_bytes};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
@@ -33,7 +33,7 @@ impl Copy {
         let observer = site.observer().await?;
         define_noop(&observer).await?;
         let progress = Progress::new("copy", self.tasks, site.quiet());
-        let _ = observer.execute("checkpoint").await; // not everybody may
+        checkpoint(&observer).await;
         let before = observer.read().await?;
         let client = site.connect().await?;
         let began = Instant::now();

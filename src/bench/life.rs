@@ -5,7 +5,7 @@ use tuskline_sdk::BATCH_MAX;
 
 use super::crew::{Crew, Order};
 use super::drain::{succeeded, until_drained};
-use super::load::{PAYLOAD_BYTES, define_noop, payload_bytes};
+use super::load::{PAYLOAD_BYTES, checkpoint, define_noop, payload_bytes};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::schedule_batch::Batches;
@@ -38,7 +38,7 @@ impl Life {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let progress = Progress::new("life", self.tasks, site.quiet());
-        let _ = observer.execute("checkpoint").await; // not everybody may
+        checkpoint(&observer).await;
         let before = observer.read().await?;
         let crew = Crew::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
         observer.until_workers(self.workers).await?;

@@ -2,7 +2,8 @@
 //!
 //! Promises: what the bench itself asks the database does not count. Must never: guess; what cannot
 //! be known is absent. Backends publish their counters once a second and when they end, so a window
-//! is exact when the sessions that worked in it have gone ([`Observer::alone`]).
+//! is exact when the sessions that worked in it have gone ([`Observer::alone`]). WAL and CPU are those
+//! of the whole server: on a given one, of everybody who uses it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub struct Cost {
     pub wal_fpi_per_task: Option<f64>,
     /// Pages looked at, in shared buffers or not.
     pub buffer_hits_per_task: Option<f64>,
-    /// CPU of the postmaster and all its children, in µs.
+    /// CPU of the postmaster and all its children, in µs; the kernel counts in ticks of 10 ms.
     pub server_cpu_us_per_task: Option<f64>,
     /// CPU of the workers and of the bench itself, in µs.
     pub client_cpu_us_per_task: Option<f64>,

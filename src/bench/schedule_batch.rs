@@ -6,7 +6,7 @@ use clap::{Args, value_parser};
 use tuskline_sdk::{BATCH_MAX, Client, NewTask};
 
 use super::latencies::Latencies;
-use super::load::{NOOP, PAYLOAD_BYTES, define_noop, payload, payload_bytes};
+use super::load::{NOOP, PAYLOAD_BYTES, checkpoint, define_noop, payload, payload_bytes};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
@@ -33,7 +33,7 @@ impl ScheduleBatch {
         let observer = site.observer().await?;
         define_noop(&observer).await?;
         let progress = Progress::new("schedule-batch", self.tasks, site.quiet());
-        observer.execute("checkpoint").await.ok();
+        checkpoint(&observer).await;
         let before = observer.read().await?;
         let mut clients = Vec::new();
         for _ in 0..self.connections {
