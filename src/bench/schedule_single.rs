@@ -1,5 +1,6 @@
 //! schedule-single: one task per commit. A bare insert of the same payload into a table without an
-//! index runs in the same call, so that the ratio of both does not depend on the machine.
+//! index runs in the same call, half of it before and half after, so that the ratio of both depends
+//! neither on the machine nor on a load that grows or goes.
 
 use std::time::{Duration, Instant};
 
@@ -36,18 +37,21 @@ impl ScheduleSingle {
         let observer = site.observer().await?;
         define_noop(&observer).await?;
         observer.execute(PLAIN_TABLE).await?;
-        let rounds = 2 * self.connections.len() as u64;
+        let rounds = 3 * self.connections.len() as u64;
+        let whole = Duration::from_secs(self.seconds);
         let progress = Progress::new("schedule-single", rounds, site.quiet());
         let mut parts = Vec::new();
         for &connections in &self.connections {
-            let bare = self.repeat(site, PLAIN, connections).await?;
+            let mut bare = self.repeat(site, PLAIN, connections, whole / 2).await?;
             progress.further(1);
             observer.alone().await?;
             let before = observer.read().await?;
-            let ours = self.repeat(site, SCHEDULE, connections).await?;
+            let ours = self.repeat(site, SCHEDULE, connections, whole).await?;
             progress.further(1);
             observer.alone().await?;
             let after = observer.read().await?;
+            bare.add(&self.repeat(site, PLAIN, connections, whole / 2).await?)?;
+            progress.further(1);
             let tasks = ours.latencies.count();
             parts.push(
                 Outcome::new("schedule-single", tasks, ours.seconds, before.until(after, tasks))
@@ -69,6 +73,7 @@ impl ScheduleSingle {
         site: &Site,
         sql: &'static str,
         connections: u64,
+        time: Duration,
     ) -> anyhow::Result<Repeated> {
         let mut clients = Vec::new();
         for _ in 0..connections {
@@ -77,7 +82,7 @@ impl ScheduleSingle {
             clients.push((client, statement));
         }
         let began = Instant::now();
-        let deadline = began + Duration::from_secs(self.seconds);
+        let deadline = began + time;
         let mut senders = tokio::task::JoinSet::new();
         for (client, statement) in clients {
             let payload = payload(self.payload_bytes);
@@ -106,6 +111,11 @@ struct Repeated {
 }
 
 impl Repeated {
+    fn add(&mut self, more: &Self) -> anyhow::Result<()> {
+        self.seconds += more.seconds;
+        self.latencies.add(&more.latencies)
+    }
+
     #[allow(clippy::cast_precision_loss)]
     fn per_s(&self) -> f64 {
         self.latencies.count() as f64 / self.seconds
