@@ -4,6 +4,7 @@
 //! for an error, with what to do about it; exit code 0 done, 1 failed, 2 wrong call.
 //! Must never: print a password, or control characters that came out of the database.
 
+mod bench;
 mod database;
 mod demo;
 mod dev;
@@ -66,6 +67,10 @@ enum Command {
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoWorker(demo::DemoWorkerArgs),
+    /// Measure what a task costs, on a throw-away PostgreSQL unless --database-url names another.
+    Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    BenchWorker(crate::bench::WorkerOptions),
     /// Define, alter and list lambdas.
     #[command(subcommand)]
     Lambda(lambda::LambdaCommand),
@@ -112,6 +117,8 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
         Command::Demo(args) => demo::run(global, args, end_of_process()?).await,
         Command::DemoWorker(args) => demo::work(args).await,
+        Command::Bench(args) => bench::run(global, args, end_of_process()?).await,
+        Command::BenchWorker(options) => bench::work(global, options).await,
         Command::Lambda(command) => lambda::run(global, command).await,
         Command::Task(command) => task::run(global, command).await,
         Command::Doctor => doctor::run(global).await,

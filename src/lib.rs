@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod backoff;
+pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod embedded;

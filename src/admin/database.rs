@@ -44,7 +44,8 @@ fn given(global: &Global) -> Result<Option<Config>> {
     url.map(|url| parse(&url)).transpose()
 }
 
-fn parse(url: &str) -> Result<Config> {
+/// An address in words that cannot tell its password.
+pub fn parse(url: &str) -> Result<Config> {
     // The parser's own words may quote the address, and with it the password.
     let mut config: Config = url.parse().map_err(|_| {
         WrongCall(

@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 32] = [
     "",
     "migrate",
     "serve",
@@ -71,6 +71,20 @@ const COMMANDS: [&str; 18] = [
     "task wait",
     "doctor",
     "psql",
+    "bench",
+    "bench schedule-single",
+    "bench schedule-batch",
+    "bench copy",
+    "bench drain",
+    "bench life",
+    "bench latency",
+    "bench idle",
+    "bench rebuild",
+    "bench recover",
+    "bench flood",
+    "bench held-horizon",
+    "bench backlog",
+    "bench mixed",
 ];
 
 #[test]
@@ -97,7 +111,7 @@ fn every_command_is_in_the_help_that_is_tested() {
         let named = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    for group in ["", "lambda", "task"] {
+    for group in ["", "lambda", "task", "bench"] {
         for name in listed(&help(group)) {
             let command = format!("{group} {name}").trim().to_owned();
             let known = COMMANDS.contains(&command.as_str());

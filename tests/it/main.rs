@@ -8,6 +8,7 @@
 
 mod at_least_once;
 mod bad_input;
+mod bench;
 mod cancel;
 mod cli;
 mod clock_steps;

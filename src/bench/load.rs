@@ -1,0 +1,209 @@
+//! Tasks for the workloads: payloads, set-based preloads, and single inserts at a fixed rate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::meter::Observer;
+use super::proc::monotonic_ns;
+use super::progress::Progress;
+use super::site::Site;
+
+/// The lambda of most workloads.
+pub(super) const NOOP: &str = "noop";
+/// Rows in one statement of a preload.
+const PRELOAD_BATCH: u64 = 10_000;
+/// Bytes of `{"pad":""}`.
+const FRAME_BYTES: usize = 10;
+
+/// Default size of a payload in bytes.
+pub(super) const PAYLOAD_BYTES: usize = 150;
+/// Largest payload in bytes; a lambda takes 256 KiB unless it is told otherwise.
+pub(super) const PAYLOAD_MAX: usize = 200_000;
+
+/// A JSON payload of so many bytes, or the smallest.
+pub(super) fn payload(bytes: usize) -> String {
+    format!("{{\"pad\":\"{}\"}}", pad(bytes))
+}
+
+fn pad(bytes: usize) -> String {
+    "x".repeat(bytes.saturating_sub(FRAME_BYTES))
+}
+
+/// Reads the size of a payload, for the command line.
+pub(super) fn payload_bytes(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(bytes) if (FRAME_BYTES..=PAYLOAD_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("must be a whole number from {FRAME_BYTES} to {PAYLOAD_MAX}")),
+    }
+}
+
+/// Makes lambdas known.
+pub(super) async fn define(observer: &Observer, names: &[String]) -> anyhow::Result<()> {
+    for name in names {
+        observer.row(&format!("select tuskline.define_lambda('{name}')")).await?;
+    }
+    Ok(())
+}
+
+/// Makes the usual lambda known.
+pub(super) async fn define_noop(observer: &Observer) -> anyhow::Result<Vec<String>> {
+    let names = vec![NOOP.to_owned()];
+    define(observer, &names).await?;
+    Ok(names)
+}
+
+/// A set-based preload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preload<'a> {
+    pub lambda: &'a str,
+    pub tasks: u64,
+    pub payload_bytes: usize,
+    /// Due so many hours from now; none: at once.
+    pub hours_ahead: Option<u32>,
+}
+
+impl Preload<'_> {
+    /// Inserts them, some thousands in a statement.
+    pub(super) async fn insert(
+        self,
+        observer: &Observer,
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
+        let (lambda, payload) = (self.lambda, payload(self.payload_bytes));
+        let mut left = self.tasks;
+        while left > 0 {
+            let batch = left.min(PRELOAD_BATCH);
+            let statement = match self.hours_ahead {
+                None => format!(
+                    "insert into tuskline.task (lambda, payload) \
+                     select '{lambda}', '{payload}' from generate_series(1, {batch})"
+                ),
+                // Not a plain insert: tasks for later get numbers from a range of their own.
+                Some(hours) => format!(
+                    "select cardinality(tuskline.schedule_many(array_fill('{lambda}'::text, array[{batch}]), \
+                       array_fill('{payload}'::json, array[{batch}]), p_delays => \
+                       array(select interval '{hours} hours' + i * interval '1 ms' from generate_series(1, {batch}) i)))"
+                ),
+            };
+            observer.execute(&statement).await?;
+            left -= batch;
+            progress.further(batch);
+        }
+        Ok(())
+    }
+}
+
+/// Brings the store to rest, so that a window does not pay for what came before it.
+pub(super) async fn settle(observer: &Observer) -> anyhow::Result<()> {
+    observer.execute("vacuum analyze tuskline.task").await?;
+    checkpoint(observer).await;
+    Ok(())
+}
+
+/// Writes a checkpoint, so that every run has the same page images to write. Not everybody may, on a
+/// given server; there they depend on when its last one was.
+pub(super) async fn checkpoint(observer: &Observer) {
+    let _ = observer.execute("checkpoint").await;
+}
+
+/// Single inserts at a fixed rate, each with the moment of its call.
+#[derive(Debug, Clone)]
+pub(super) struct Pace {
+    /// Inserts a second, over all connections.
+    pub rate: u64,
+    /// Connections that insert.
+    pub connections: u64,
+    /// For how long, unless stopped before.
+    pub seconds: u64,
+    /// Size of a payload.
+    pub payload_bytes: usize,
+    /// Lambdas to go round.
+    pub lambdas: Arc<[String]>,
+    /// Priorities to go round.
+    pub priorities: &'static [&'static str],
+    /// Number that goes into the payload, so that starts are told apart.
+    pub phase: Arc<AtomicU8>,
+    /// Ends it early.
+    pub stop: CancellationToken,
+}
+
+impl Pace {
+    /// Normal priority, one phase.
+    pub(super) fn new(rate: u64, connections: u64, seconds: u64, lambdas: &[String]) -> Self {
+        Self {
+            rate,
+            connections,
+            seconds,
+            payload_bytes: PAYLOAD_BYTES,
+            lambdas: lambdas.into(),
+            priorities: &["normal"],
+            phase: Arc::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Sends, and gives back how many were sent in each phase.
+    pub(super) async fn send(self, site: &Site) -> anyhow::Result<[u64; 3]> {
+        let sent: Arc<[AtomicU64; 3]> = Arc::default();
+        let mut senders = tokio::task::JoinSet::new();
+        for number in 0..self.connections {
+            let (client, pace) = (site.connect().await?, self.clone());
+            senders.spawn(pace.send_on(client, number, Arc::clone(&sent)));
+        }
+        while let Some(ended) = senders.join_next().await {
+            ended??;
+        }
+        Ok([0, 1, 2].map(|phase: usize| sent[phase].load(Ordering::Relaxed)))
+    }
+
+    /// One connection's share, on a beat of its own.
+    #[allow(clippy::cast_precision_loss)]
+    async fn send_on(
+        self,
+        client: tokio_postgres::Client,
+        number: u64,
+        sent: Arc<[AtomicU64; 3]>,
+    ) -> anyhow::Result<()> {
+        let insert = client
+            .prepare(
+                "insert into tuskline.task (lambda, payload, priority) \
+                 values ($1::text, $2::text::json, $3::text::tuskline.priority)",
+            )
+            .await?;
+        let gap = Duration::from_secs_f64(self.connections as f64 / self.rate as f64);
+        let offset = gap.mul_f64(number as f64 / self.connections as f64);
+        let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + offset, gap);
+        let pad = pad(self.payload_bytes);
+        let share = self.rate * self.seconds / self.connections
+            + u64::from(number < self.rate * self.seconds % self.connections);
+        for turn in
+            (number..).step_by(usize::try_from(self.connections)?).take(usize::try_from(share)?)
+        {
+            tokio::select! { _ = beat.tick() => {} () = self.stop.cancelled() => break }
+            let lambda = &self.lambdas[usize::try_from(turn)? % self.lambdas.len()];
+            let round = usize::try_from(turn)? / self.lambdas.len();
+            let priority = self.priorities[round % self.priorities.len()];
+            let phase = self.phase.load(Ordering::Relaxed).min(2);
+            let text =
+                format!("{{\"at_ns\":{},\"phase\":{phase},\"pad\":\"{pad}\"}}", monotonic_ns());
+            client.execute(&insert, &[&lambda, &text, &priority]).await?;
+            sent[usize::from(phase)].fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_the_size_that_was_asked_for() {
+        assert_eq!(payload(150).len(), 150);
+        assert!(serde_json::from_str::<serde_json::Value>(&payload(10)).is_ok());
+        assert!(payload_bytes("9").is_err() && payload_bytes("10").is_ok());
+    }
+}

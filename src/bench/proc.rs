@@ -1,0 +1,87 @@
+//! What the kernel says: CPU of processes, and the machine a figure was taken on.
+//!
+//! Reads /proc, so it knows nothing on systems without one; then a figure is absent, never zero.
+
+/// Microseconds in one clock tick: Linux counts 100 a second for its users, on every machine.
+const TICK_US: u64 = 10_000;
+
+/// The machine, for whoever compares figures.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Machine {
+    /// Cores this process may use.
+    pub cpus: usize,
+    /// Name of the processor.
+    pub model: Option<String>,
+    /// Main memory, in MiB.
+    pub memory_mib: Option<u64>,
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn here() -> Self {
+        Self {
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            model: field("/proc/cpuinfo", "model name"),
+            memory_mib: field("/proc/meminfo", "MemTotal")
+                .and_then(|text| text.trim_end_matches(" kB").trim().parse::<u64>().ok())
+                .map(|kib| kib / 1024),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                .ok()
+                .map(|text| text.trim().to_owned()),
+        }
+    }
+}
+
+/// The first `name : value` of a file.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// CPU of a process in µs, with its living children and those it has reaped, but for one child: the
+/// server, when it is a child of the bench.
+pub(super) fn family_cpu_us(head: u32, except: Option<u32>) -> Option<u64> {
+    let mut total = cpu_us(head, true)?;
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if parent(pid) == Some(head) && except != Some(pid) {
+            total += cpu_us(pid, false).unwrap_or(0); // it may have ended just now
+        }
+    }
+    Some(total)
+}
+
+/// CPU of one process in µs; with its reaped children if asked.
+pub(super) fn cpu_us(pid: u32, reaped: bool) -> Option<u64> {
+    let fields = stat(pid)?;
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    let own = ticks(11)? + ticks(12)?;
+    Some(TICK_US * if reaped { own + ticks(13)? + ticks(14)? } else { own })
+}
+
+/// The parent of a process.
+pub(super) fn parent(pid: u32) -> Option<u32> {
+    stat(pid)?.get(1)?.parse().ok()
+}
+
+/// The words of a process's stat line after its name, which may hold spaces and brackets.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(line.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether a process calls itself a PostgreSQL backend of this database.
+pub(super) fn is_backend_of(pid: u32, database: &str) -> bool {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.starts_with("postgres: ") && line.split(' ').any(|word| word == database)
+}
+
+/// The host's monotonic clock in ns; the same for every process on it.
+pub(super) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}

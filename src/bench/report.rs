@@ -1,0 +1,213 @@
+//! What a workload came to, beside the machine, the versions and the settings it was measured with.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::latencies::{Latencies, Quantiles};
+use super::meter::{Cost, Observer, round};
+use super::proc::Machine;
+
+/// Settings that move figures. Those that a server does not know are left out.
+const SETTINGS: &str = "\
+select json_object_agg(name, current_setting(name) order by name)::text from pg_settings
+ where name in ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_compression', 'wal_level',
+   'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'commit_delay', 'autovacuum', 'jit',
+   'data_checksums', 'max_connections', 'shared_preload_libraries', 'synchronous_standby_names')";
+
+/// One measurement.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    /// Name of the workload.
+    pub workload: &'static str,
+    /// Which part of it, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Tasks that were measured.
+    pub tasks: u64,
+    /// For how long.
+    pub seconds: f64,
+    /// Tasks per second; absent where a rate says nothing.
+    pub tasks_per_s: Option<f64>,
+    /// How long something took per task or call; absent where nothing was timed.
+    #[serde(flatten)]
+    pub quantiles: Quantiles,
+    /// What a task cost.
+    #[serde(flatten)]
+    pub cost: Cost,
+    /// What only this workload knows, and the options it ran with.
+    pub extra: Map<String, Value>,
+}
+
+impl Outcome {
+    /// A measurement of `tasks` tasks in so many seconds.
+    pub(super) fn new(workload: &'static str, tasks: u64, seconds: f64, cost: Cost) -> Self {
+        #[allow(clippy::cast_precision_loss)]
+        let tasks_per_s = (tasks > 0 && seconds > 0.0).then(|| round(tasks as f64 / seconds));
+        let seconds = round(seconds);
+        Self { workload, tasks, seconds, tasks_per_s, cost, ..Self::default() }
+    }
+
+    /// With the name of its part.
+    pub(super) fn part(mut self, name: impl Into<String>) -> Self {
+        self.part = Some(name.into());
+        self
+    }
+
+    /// With what was timed.
+    pub(super) fn timed(mut self, latencies: &Latencies) -> Self {
+        self.quantiles = latencies.quantiles();
+        self
+    }
+
+    /// With something that only this workload knows.
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+
+    fn put_into(&self, text: &mut String) {
+        let part = self.part.as_ref().map(|part| format!(", {part}")).unwrap_or_default();
+        let rate = self.tasks_per_s.map(|rate| format!(", {rate:.0} tasks/s")).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{}{part}: {} tasks in {:.2} s{rate}",
+            self.workload, self.tasks, self.seconds
+        );
+        let Quantiles { p50_ms, p95_ms, p99_ms, max_ms } = self.quantiles;
+        if let (Some(p50), Some(p95), Some(p99), Some(max)) = (p50_ms, p95_ms, p99_ms, max_ms) {
+            let _ = writeln!(
+                text,
+                "  p50 {p50:.2} ms   p95 {p95:.2} ms   p99 {p99:.2} ms   max {max:.2} ms"
+            );
+        }
+        for pair in self.cost.lines().chunks(2) {
+            let cells = pair.iter().map(|(name, value)| format!("{name:<22}{value:>12}"));
+            let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("    "));
+        }
+        for (name, value) in &self.extra {
+            let _ = writeln!(text, "  {}: {value}", name.replace('_', " "));
+        }
+    }
+}
+
+impl Cost {
+    /// What is known of it, in words.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        [
+            ("WAL bytes/task", self.wal_bytes_per_task),
+            ("WAL records/task", self.wal_records_per_task),
+            ("page images/task", self.wal_fpi_per_task),
+            ("buffer hits/task", self.buffer_hits_per_task),
+            ("server CPU us/task", self.server_cpu_us_per_task),
+            ("client CPU us/task", self.client_cpu_us_per_task),
+            ("commits/task", self.commits_per_task),
+            ("statements/task", self.statements_per_task),
+            ("HOT share", self.hot_share),
+            ("dead tuples/task", self.dead_tuples_per_task),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, format!("{:.3}", value?))))
+        .collect()
+    }
+}
+
+/// Versions of what was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Versions {
+    /// Of the server.
+    pub postgresql: String,
+    /// Ours.
+    pub tuskline: &'static str,
+}
+
+/// A whole run. The figures at the top are those of the last part.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The last, or only, measurement.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Every measurement in its order, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Outcome>,
+    /// Where.
+    pub machine: Machine,
+    /// Of what.
+    pub versions: Versions,
+    /// Of the server.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// The report of these measurements, with what the server says of itself.
+    pub(super) async fn of(parts: Vec<Outcome>, observer: &Observer) -> anyhow::Result<Self> {
+        let outcome = parts.last().cloned().unwrap_or_default();
+        let version = "select current_setting('server_version')::text";
+        let postgresql = observer.row(version).await?.get(0);
+        let settings: String = observer.row(SETTINGS).await?.get(0);
+        Ok(Self {
+            outcome,
+            parts: if parts.len() > 1 { parts } else { Vec::new() },
+            machine: Machine::here(),
+            versions: Versions { postgresql, tuskline: env!("CARGO_PKG_VERSION") },
+            settings: serde_json::from_str(&settings)?,
+        })
+    }
+
+    /// For people, within 80 columns.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let parts = if self.parts.is_empty() {
+            std::slice::from_ref(&self.outcome)
+        } else {
+            &self.parts[..]
+        };
+        parts.iter().for_each(|part| part.put_into(&mut text));
+        let Machine { cpus, model, memory_mib, kernel } = &self.machine;
+        let mut words = vec![format!("PostgreSQL {}", self.versions.postgresql)];
+        words.push(format!("tuskline {}", self.versions.tuskline));
+        words.push(format!("{cpus} cpus {}", model.as_deref().unwrap_or_default()));
+        words.extend(memory_mib.map(|mib| format!("{mib} MiB")));
+        words.extend(kernel.as_ref().map(|kernel| format!("kernel {kernel}")));
+        words.extend(self.settings.iter().map(|(name, value)| format!("{name}={value}")));
+        text + &wrapped(&words, 80)
+    }
+}
+
+/// Words with commas between them, in lines of at most so many characters.
+fn wrapped(words: &[String], width: usize) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for (number, word) in words.iter().enumerate() {
+        let word = if number + 1 < words.len() { format!("{word},") } else { word.clone() };
+        let length = word.chars().count() + 1;
+        if column > 0 && column + length > width {
+            text.push('\n');
+            column = 0;
+        }
+        text.push_str(if column == 0 { "" } else { " " });
+        text.push_str(&word);
+        column += length;
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let cost = Cost { wal_bytes_per_task: Some(487.123_456), ..Cost::default() };
+        let outcome = Outcome::new("drain", 200_000, 1.4, cost).with("workers", 1);
+        let settings = (0..40).map(|n| (format!("setting_{n}"), "on".to_owned())).collect();
+        let versions = Versions { postgresql: "15.18 (Debian)".to_owned(), tuskline: "0.1.0" };
+        let machine = Machine { cpus: 2, model: None, memory_mib: Some(1), kernel: None };
+        let report = Report { outcome, parts: Vec::new(), machine, versions, settings };
+        let text = report.text();
+        assert!(text.starts_with("drain: 200000 tasks in 1.40 s, 142857 tasks/s\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("487.123") && text.contains("workers: 1"), "{text}");
+    }
+}

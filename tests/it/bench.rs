@@ -1,0 +1,204 @@
+//! What the bench reports: the keys that other programs rely on, counts that are right, and costs that
+//! are exact. Nothing here looks at a rate or a latency: those are the machine's.
+
+use serde_json::Value;
+
+use crate::support::cli::{Ran, on, tuskline};
+use crate::support::shared;
+
+/// Keys of every measurement.
+const KEYS: [&str; 17] = [
+    "workload",
+    "tasks",
+    "seconds",
+    "tasks_per_s",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "max_ms",
+    "wal_bytes_per_task",
+    "wal_records_per_task",
+    "wal_fpi_per_task",
+    "buffer_hits_per_task",
+    "server_cpu_us_per_task",
+    "client_cpu_us_per_task",
+    "commits_per_task",
+    "statements_per_task",
+    "dead_tuples_per_task",
+];
+
+/// Runs a workload on a server of its own.
+fn bench(line: &str) -> Value {
+    let words: Vec<_> = ["bench"].into_iter().chain(line.split(' ')).chain(["--json"]).collect();
+    checked(tuskline(&words).run())
+}
+
+fn checked(ran: Ran) -> Value {
+    let report = ran.json();
+    for part in report["parts"].as_array().into_iter().flatten().chain([&report]) {
+        for key in KEYS.into_iter().chain(["hot_share", "extra"]) {
+            assert!(part.get(key).is_some(), "no {key}: {part}");
+        }
+    }
+    assert!(report["machine"]["cpus"].as_u64().unwrap() >= 1);
+    assert_eq!(report["versions"]["tuskline"], env!("CARGO_PKG_VERSION"));
+    report
+}
+
+fn number(report: &Value, key: &str) -> f64 {
+    report[key].as_f64().unwrap_or_else(|| panic!("{key} is no number: {report}"))
+}
+
+#[test]
+fn a_drain_of_the_bench_is_durable_complete_and_exact() {
+    let report = bench("drain --tasks 500");
+    assert_eq!((&report["workload"], &report["tasks"]), (&"drain".into(), &500.into()));
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        assert_eq!(report["settings"][setting], "on", "{setting}");
+    }
+    // A claim and its result write some 230 bytes, page images of a fresh checkpoint besides.
+    assert!((150.0..5000.0).contains(&number(&report, "wal_bytes_per_task")), "{report}");
+    assert_eq!(number(&report, "hot_share"), 1.0);
+    // Set-based: some dozen transactions of a worker's whole life, not one a task.
+    assert!((0.002..0.3).contains(&number(&report, "commits_per_task")), "{report}");
+    assert!(report["p50_ms"].is_null() && report.get("parts").is_none());
+}
+
+#[test]
+fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
+    let report = bench("schedule-single --connections 1,2 --seconds 1");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(parts.len(), 2);
+    for (part, connections) in parts.iter().zip([1, 2]) {
+        assert_eq!(part["extra"]["connections"], connections);
+        assert!((1.0..1.5).contains(&number(part, "commits_per_task")), "{part}");
+        assert!(number(&part["extra"], "share_of_bare") > 0.0);
+        assert!(number(part, "p50_ms") <= number(part, "max_ms"));
+    }
+    assert_eq!(report["part"], "2 connections");
+}
+
+#[test]
+fn a_batch_of_the_bench_is_one_commit() {
+    let report = bench("schedule-batch --tasks 2500 --batch 1000");
+    assert_eq!(report["tasks"], 2500);
+    // Three calls, and what a client asks once.
+    assert!(number(&report, "commits_per_task") * 2500.0 < 12.0, "{report}");
+}
+
+#[test]
+fn every_task_of_a_timed_run_starts() {
+    let report = bench("latency --rate 50 --seconds 1 --connections 3");
+    assert_eq!(report["tasks"], 50);
+    assert!(number(&report, "p50_ms") > 0.0 && number(&report, "wal_bytes_per_task") > 0.0);
+}
+
+#[test]
+fn a_copy_of_the_bench_is_one_commit() {
+    let report = bench("copy --tasks 1500 --batch 1000");
+    assert_eq!(report["tasks"], 1500);
+    assert!(number(&report, "commits_per_task") * 1500.0 < 8.0, "{report}");
+}
+
+#[test]
+fn a_life_costs_more_than_its_drain() {
+    let report = bench("life --tasks 1000 --batch 100");
+    // A task's row alone is written with its payload of 150 bytes.
+    assert!(number(&report, "wal_bytes_per_task") > 400.0, "{report}");
+    assert_eq!(number(&report, "hot_share"), 1.0);
+}
+
+#[test]
+fn idleness_has_no_cost_per_task() {
+    let report = bench("idle --seconds 1");
+    assert!(report["wal_bytes_per_task"].is_null() && report["tasks_per_s"].is_null());
+    let names: Vec<_> =
+        report["parts"].as_array().unwrap().iter().map(|part| &part["part"]).collect();
+    assert_eq!(names, ["worker", "server"]);
+    assert!(report["parts"][0]["extra"]["transactions_per_s"].is_number());
+}
+
+#[test]
+fn a_rebuild_of_the_bench_finds_every_task() {
+    let report = bench("rebuild --tasks 2000");
+    assert_eq!(report["tasks"], 2000);
+    assert!(number(&report, "seconds") > 0.0);
+}
+
+#[test]
+fn the_tasks_of_a_killed_worker_are_run_again_within_the_bench() {
+    let extra = &bench("recover --tasks 2000 --heartbeat-ms 500")["extra"];
+    assert!(extra["tasks_held"].as_u64().unwrap() > 0, "{extra}");
+    // Not before its lease is over: five heartbeats after the last one, which it had just sent or not.
+    assert!(number(extra, "first_again_s") > 1.5, "{extra}");
+}
+
+#[test]
+fn the_quiet_are_timed_before_and_during_a_flood() {
+    let report = bench("flood --lambdas 3 --tasks 3000 --rate 100 --seconds 1");
+    let (before, during) = (&report["parts"][0], &report["parts"][1]);
+    assert_eq!((&before["part"], &during["part"]), (&"before".into(), &"during".into()));
+    let quiet = during["extra"]["quiet_tasks"].as_u64().unwrap();
+    assert_eq!(during["tasks"].as_u64().unwrap(), 3000 + quiet);
+}
+
+#[test]
+fn a_held_horizon_has_a_first_and_a_last_window() {
+    let report = bench("held-horizon --rate 60 --seconds 3 --connections 2");
+    for (part, name) in report["parts"].as_array().unwrap().iter().zip(["first", "last"]) {
+        assert_eq!(part["part"], name);
+        assert!(part["tasks"].as_u64().unwrap() > 0 && number(part, "p50_ms") > 0.0, "{part}");
+    }
+    assert!(report["extra"]["buffer_hits_ratio"].is_number());
+}
+
+#[test]
+fn a_backlog_is_drained_beside_what_is_due_later_and_in_a_full_queue() {
+    let report = bench("backlog --future 1000 --enqueued 2000 --tasks 500");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(
+        parts.iter().map(|part| &part["part"]).collect::<Vec<_>>(),
+        ["empty", "future", "enqueued"]
+    );
+    assert_eq!((&parts[0]["tasks"], &parts[1]["tasks"]), (&500.into(), &500.into()));
+    assert!(parts[2]["tasks"].as_u64().unwrap() >= 500);
+}
+
+#[test]
+fn a_mix_fails_delays_and_postpones_what_it_should() {
+    let report = bench("mixed --tasks 200");
+    let extra = &report["extra"];
+    assert_eq!((&extra["retried"], &extra["delayed"]), (&20.into(), &20.into()));
+    assert_eq!((&extra["future"], &report["tasks"]), (&10.into(), &190.into()));
+    assert!(extra["executed"].as_u64().unwrap() >= 210, "{extra}");
+}
+
+#[tokio::test]
+async fn on_a_given_server_the_bench_leaves_nothing_behind() {
+    let report = checked(on(&shared().config("postgres"), "bench drain --tasks 50 --json").run());
+    assert_eq!(report["tasks"], 50);
+    // The cluster of the tests runs on this machine, so its processes are found.
+    assert!(!report["server_cpu_us_per_task"].is_null());
+    let (client, connection) =
+        shared().config("postgres").connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let left = "select count(*) from pg_database where datname like 'tuskline\\_bench%'";
+    assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[test]
+fn options_of_the_bench_have_bounds() {
+    for line in [
+        "drain --tasks 0",
+        "drain --payload-bytes 9",
+        "schedule-batch --batch 10001",
+        "recover --tasks 1",
+    ] {
+        let words: Vec<_> = ["bench"].into_iter().chain(line.split(' ')).collect();
+        let ran = tuskline(&words).run();
+        assert_eq!(ran.code, 2, "{line}: {}", ran.err);
+    }
+    let ran =
+        tuskline(&["bench", "rebuild", "--database-url", "postgresql://me@/x?host=/nowhere"]).run();
+    assert!(ran.refusal().starts_with("2 error: this workload crashes the server"));
+}
