@@ -50,6 +50,7 @@ fn number(report: &Value, key: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_drain_of_the_bench_is_durable_complete_and_exact() {
     let report = bench("drain --tasks 500");
     assert_eq!((&report["workload"], &report["tasks"]), (&"drain".into(), &500.into()));
@@ -65,6 +66,7 @@ fn a_drain_of_the_bench_is_durable_complete_and_exact() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
     let report = bench("schedule-single --connections 1,2 --seconds 1");
     let parts = report["parts"].as_array().unwrap();
@@ -79,6 +81,7 @@ fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_batch_of_the_bench_is_one_commit() {
     let report = bench("schedule-batch --tasks 2500 --batch 1000");
     assert_eq!(report["tasks"], 2500);
@@ -87,6 +90,7 @@ fn a_batch_of_the_bench_is_one_commit() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn every_task_of_a_timed_run_starts() {
     let report = bench("latency --rate 50 --seconds 1 --connections 3");
     assert_eq!(report["tasks"], 50);
@@ -94,6 +98,7 @@ fn every_task_of_a_timed_run_starts() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_copy_of_the_bench_is_one_commit() {
     let report = bench("copy --tasks 1500 --batch 1000");
     assert_eq!(report["tasks"], 1500);
@@ -101,6 +106,7 @@ fn a_copy_of_the_bench_is_one_commit() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_life_costs_more_than_its_drain() {
     let report = bench("life --tasks 1000 --batch 100");
     // A task's row alone is written with its payload of 150 bytes.
@@ -109,6 +115,7 @@ fn a_life_costs_more_than_its_drain() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn idleness_has_no_cost_per_task() {
     let report = bench("idle --seconds 1");
     assert!(report["wal_bytes_per_task"].is_null() && report["tasks_per_s"].is_null());
@@ -119,6 +126,7 @@ fn idleness_has_no_cost_per_task() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_rebuild_of_the_bench_finds_every_task() {
     let report = bench("rebuild --tasks 2000");
     assert_eq!(report["tasks"], 2000);
@@ -126,6 +134,7 @@ fn a_rebuild_of_the_bench_finds_every_task() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn the_tasks_of_a_killed_worker_are_run_again_within_the_bench() {
     let extra = &bench("recover --tasks 2000 --heartbeat-ms 500")["extra"];
     assert!(extra["tasks_held"].as_u64().unwrap() > 0, "{extra}");
@@ -134,6 +143,7 @@ fn the_tasks_of_a_killed_worker_are_run_again_within_the_bench() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn the_quiet_are_timed_before_and_during_a_flood() {
     let report = bench("flood --lambdas 3 --tasks 3000 --rate 100 --seconds 1");
     let (before, during) = (&report["parts"][0], &report["parts"][1]);
@@ -143,6 +153,7 @@ fn the_quiet_are_timed_before_and_during_a_flood() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_held_horizon_has_a_first_and_a_last_window() {
     let report = bench("held-horizon --rate 60 --seconds 3 --connections 2");
     for (part, name) in report["parts"].as_array().unwrap().iter().zip(["first", "last"]) {
@@ -153,6 +164,7 @@ fn a_held_horizon_has_a_first_and_a_last_window() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_backlog_is_drained_beside_what_is_due_later_and_in_a_full_queue() {
     let report = bench("backlog --future 1000 --enqueued 2000 --tasks 500");
     let parts = report["parts"].as_array().unwrap();
@@ -165,6 +177,7 @@ fn a_backlog_is_drained_beside_what_is_due_later_and_in_a_full_queue() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_mix_fails_delays_and_postpones_what_it_should() {
     let report = bench("mixed --tasks 200");
     let extra = &report["extra"];
@@ -187,6 +200,7 @@ async fn on_a_given_server_the_bench_leaves_nothing_behind() {
 }
 
 #[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn options_of_the_bench_have_bounds() {
     for line in [
         "drain --tasks 0",
