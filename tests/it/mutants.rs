@@ -26,6 +26,7 @@ const NOT_OURS: &[&str] = &[
 
 /// Files whose tests are of Rust, not of the SQL.
 const OF_RUST: &[&str] = &[
+    "bench::",
     "cli::",
     "clock_steps::",
     "crash_recovery::",

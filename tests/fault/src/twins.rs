@@ -92,7 +92,7 @@ pub const TWINS: [Twin; 12] = [
         flaw: "T is counted from the answer to a heartbeat, not from its sending",
         compiled: true,
         phases: &["late answers"],
-        percent: 100,
+        percent: 60,
         long_one_in: 8,
         timings: TIGHT,
         caught_by: &["I9"],
