@@ -42,7 +42,7 @@ pub enum Kind {
     HalfOpen,
     /// Everything is late.
     Delay,
-    /// Everything is very late, then nothing passes any more.
+    /// Answers are very late, then the server hears nothing more.
     LateThenSilent,
     /// Every connection of a process is reset.
     Reset,

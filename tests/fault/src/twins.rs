@@ -49,8 +49,8 @@ const PLAIN: Twin = Twin {
     pill_one_in: 0,
 };
 
-/// Without any margin, and with patience for answers that take 2.4 s: what those take from T is missing
-/// at L.
+/// Without any margin, and with patience for answers that take 2.4 s: who counts T from those outlives L
+/// by more than two seconds.
 const TIGHT: Timings = Timings {
     heartbeat_ms: 100,
     heartbeat_timeout_ms: 2_600,

@@ -46,13 +46,17 @@ pub async fn disturb(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// Every answer takes 2.4 s, for a while; then none comes.
+/// How late an answer is that is late.
+const LATE: Duration = Duration::from_millis(2_400);
+
+/// Every answer takes 2.4 s, for a while; then the server hears nothing more, and what it answered last
+/// arrives still. Between that and the end of a lease lies all that T leaves as a margin.
 pub async fn fall_silent(stage: &Stage, fault: Planned) -> Done {
     let (door, pid) = door(stage, fault.choice, &[Role::Worker]).await?;
     let _ongoing = stage.faults.begin(&word(fault.kind), pid, format!("{} ms", fault.span_ms));
-    door.set(Mode::Delay { base: Duration::from_millis(1_200), jitter: Duration::ZERO });
+    door.set(Mode::LateAnswers { by: LATE, deaf: false });
     tokio::time::sleep(Duration::from_millis(6_000)).await;
-    door.set(Mode::Blackhole(Way::Both));
+    door.set(Mode::LateAnswers { by: LATE, deaf: true });
     tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
     door.set(Mode::Pass);
     Ok(None)

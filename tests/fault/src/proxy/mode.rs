@@ -29,6 +29,14 @@ pub enum Mode {
     /// New connections are accepted, as by a kernel's backlog, and never answered; those towards
     /// the server are not even begun there.
     Blackhole(Way),
+    /// Answers arrive so much later. The server hears at once what is said to it, or, once `deaf`,
+    /// nothing more; answers that are under way arrive all the same.
+    LateAnswers {
+        /// The delay of an answer.
+        by: Duration,
+        /// Whether requests are held until the mode changes.
+        deaf: bool,
+    },
     /// Bytes pass, but a FIN or RST of one side is not told to the other before the mode changes.
     HalfOpen,
     /// New connections are reset at once; open ones go on.
@@ -69,6 +77,8 @@ impl Mode {
         match self {
             Mode::Blackhole(swallowed) if swallowed.covers(way) => Gate::Shut,
             Mode::Delay { base, jitter } => Gate::OpensAt(read_at + base + jitter.mul_f64(luck)),
+            Mode::LateAnswers { by, .. } if way == Way::ToClient => Gate::OpensAt(read_at + by),
+            Mode::LateAnswers { deaf: true, .. } => Gate::Shut,
             _ => Gate::Open,
         }
     }

@@ -147,3 +147,24 @@ async fn a_black_hole_that_is_full_stops_to_read() {
     let SimpleQueryMessage::Row(row) = &answer[1] else { panic!("a row") };
     assert_eq!(row.get(0).unwrap().len(), 32 << 20);
 }
+
+#[tokio::test]
+async fn answers_are_late_and_those_under_way_arrive_at_one_whom_the_server_hears_no_more() {
+    let stage = Stage::new().await;
+    let client = stage.client().await;
+    let by = Duration::from_millis(600);
+    stage.door.set(Mode::LateAnswers { by, deaf: false });
+    let begun = Instant::now();
+    let insert = client.batch_execute(INSERT);
+    let hole = async {
+        until(async || stage.kept().await == [1]).await;
+        stage.door.set(Mode::LateAnswers { by, deaf: true });
+    };
+    soon(async { tokio::join!(insert, hole) }).await.0.unwrap();
+    assert!(begun.elapsed() >= by, "{:?}", begun.elapsed());
+    let mut unheard = Box::pin(client.batch_execute(INSERT));
+    not_yet(&mut unheard).await;
+    assert_eq!(stage.kept().await, [1]);
+    stage.door.set(Mode::Pass);
+    soon(unheard).await.unwrap();
+}
