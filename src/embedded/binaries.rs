@@ -162,3 +162,31 @@ fn pg_config() -> Option<PathBuf> {
     let line = String::from_utf8(output.stdout).ok()?;
     Some(PathBuf::from(line.trim_end())).filter(|dir| dir.is_absolute())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_supported_major_is_taken() {
+        let found = |major| Binaries { dir: PathBuf::from(format!("/pg/{major}")), major };
+        assert_eq!(newest(vec![found(15), found(18), found(14)]).unwrap().major, 18);
+        let error = newest(vec![found(13)]).unwrap_err().to_string();
+        assert_eq!(error, "PostgreSQL 13 in /pg/13 is too old; install PostgreSQL 14 or newer");
+        assert!(newest(Vec::new()).unwrap_err().to_string().contains("TUSKLINE_PG_BIN"));
+        assert_eq!(parse_major("postgres (PostgreSQL) 15.18 (Debian 15.18-0)\n"), Some(15));
+        assert_eq!(parse_major("postgres (PostgreSQL) 19devel\n"), Some(19));
+        assert_eq!(parse_major("mysqld 8\n"), None);
+    }
+
+    #[test]
+    fn the_binaries_of_the_data_s_major_are_preferred() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("PG_VERSION"), "15\n").unwrap();
+        let found = |major| Binaries { dir: PathBuf::from(format!("/pg/{major}")), major };
+        let place = DataDir::at(dir.path());
+        assert_eq!(Binaries::choose(&place, vec![found(18), found(15)]).unwrap().major, 15);
+        let error = Binaries::choose(&place, vec![found(18), found(16)]).unwrap_err().to_string();
+        assert!(error.contains("the binaries found are 16, 18;"), "{error}");
+    }
+}

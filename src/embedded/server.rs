@@ -206,3 +206,17 @@ pub(super) fn complaint_in(output: &str) -> String {
         None => "it said nothing".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_telling_line_of_a_log_is_found() {
+        let log =
+            "LOG: a\nFATAL:  no space\nFATAL:  the database system is starting up\nLOG:  end\n";
+        assert_eq!(complaint_in(log), "FATAL:  no space");
+        assert_eq!(complaint_in("a\nb\n\n"), "b");
+        assert_eq!(complaint_in(""), "it said nothing");
+    }
+}

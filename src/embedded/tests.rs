@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::account::Account;
-use super::binaries::{Binaries, newest, parse_major};
 use super::data_dir::DataDir;
 use super::launch::connect;
-use super::server::complaint_in;
 use super::{Cluster, Error, Options, Stop};
 
 /// How long a test waits for anything before it fails.
@@ -323,35 +321,4 @@ fn a_temporary_directory_goes_with_a_killed_parent() {
     let (pid, dir) = start_in_a_child_and_kill_it(Path::new("temporary"));
     wait_until("the server's end", || gone(pid));
     wait_until("the directory's end", || !dir.exists());
-}
-
-#[test]
-fn the_newest_supported_major_is_taken() {
-    let found = |major| Binaries { dir: PathBuf::from(format!("/pg/{major}")), major };
-    assert_eq!(newest(vec![found(15), found(18), found(14)]).unwrap().major, 18);
-    let error = newest(vec![found(13)]).unwrap_err().to_string();
-    assert_eq!(error, "PostgreSQL 13 in /pg/13 is too old; install PostgreSQL 14 or newer");
-    assert!(newest(Vec::new()).unwrap_err().to_string().contains("TUSKLINE_PG_BIN"));
-    assert_eq!(parse_major("postgres (PostgreSQL) 15.18 (Debian 15.18-0)\n"), Some(15));
-    assert_eq!(parse_major("postgres (PostgreSQL) 19devel\n"), Some(19));
-    assert_eq!(parse_major("mysqld 8\n"), None);
-}
-
-#[test]
-fn the_binaries_of_the_data_s_major_are_preferred() {
-    let dir = directory();
-    std::fs::write(dir.path().join("PG_VERSION"), "15\n").unwrap();
-    let found = |major| Binaries { dir: PathBuf::from(format!("/pg/{major}")), major };
-    let place = DataDir::at(dir.path());
-    assert_eq!(Binaries::choose(&place, vec![found(18), found(15)]).unwrap().major, 15);
-    let error = Binaries::choose(&place, vec![found(18), found(16)]).unwrap_err().to_string();
-    assert!(error.contains("the binaries found are 16, 18;"), "{error}");
-}
-
-#[test]
-fn the_telling_line_of_a_log_is_found() {
-    let log = "LOG: a\nFATAL:  no space\nFATAL:  the database system is starting up\nLOG:  end\n";
-    assert_eq!(complaint_in(log), "FATAL:  no space");
-    assert_eq!(complaint_in("a\nb\n\n"), "b");
-    assert_eq!(complaint_in(""), "it said nothing");
 }

@@ -1,0 +1,101 @@
+//! Who keeps watch of a queue, and who stands by.
+
+use super::*;
+
+/// Everything found empty, every lock asked for and answered alike.
+async fn fall_asleep(
+    controller: &Controller,
+    requests: &mut UnboundedReceiver<WakeRequest>,
+    said: &str,
+) {
+    claim(controller, 0, 0, &[]).await;
+    while let Ok(WakeRequest::Doze(queue)) = requests.try_recv() {
+        controller.dozed(queue, said);
+    }
+}
+
+fn is_askable(controller: &Controller) -> bool {
+    controller.lock().queues.iter().any(|queue| queue.is_askable(Instant::now()))
+}
+
+fn pause(controller: &Controller) {
+    for queue in &mut controller.lock().queues {
+        queue.called_at -= Duration::from_secs(1);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_looks_once_for_a_call_and_stays_one() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "held").await;
+    claim(&controller, 0, 0, &[]).await;
+    assert!(!is_askable(&controller), "the last look is done");
+    for lease in 7..10 {
+        pause(&controller);
+        assert!(controller.called(2), "it keeps the lock");
+        let order = controller.next_order().await.expect("a look");
+        assert_eq!(order.queues, [2]);
+        let reply = brought(&order, lease, 0, &[lease]);
+        controller.claimed(&order, reply);
+        assert!(!is_askable(&controller) && requests.try_recv().is_err(), "asleep, its lock kept");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_gives_up_the_lock_when_it_is_busy_or_called_too_often() {
+    let (controller, mut requests) = controller(WorkerConfig { slots: 1, ..config() });
+    fall_asleep(&controller, &mut requests, "held").await;
+    claim(&controller, 0, 0, &[]).await;
+    pause(&controller);
+    assert!(controller.called(0) && controller.called(1));
+    assert!(!controller.called(1), "two calls at once");
+    claim(&controller, 7, 0, &[1]).await;
+    assert!(matches!(requests.try_recv(), Ok(WakeRequest::Rouse(0))), "as much as it asked for");
+    let _running = work(&controller).await;
+    pause(&controller);
+    assert!(!controller.called(3), "its only slot is taken");
+}
+
+#[tokio::test]
+async fn a_watch_that_gets_busy_before_it_looks_gives_up_the_lock() {
+    let (controller, mut requests) = controller(WorkerConfig { slots: 1, ..config() });
+    fall_asleep(&controller, &mut requests, "held").await;
+    claim(&controller, 0, 0, &[]).await;
+    pause(&controller);
+    assert!(controller.called(2));
+    controller.lock().loads[0].running = 1;
+    let look = controller.next_order();
+    tokio::pin!(look);
+    assert!(futures_util::poll!(&mut look).is_pending());
+    assert!(matches!(requests.try_recv(), Ok(WakeRequest::Rouse(2))));
+    controller.lock().queues[3].sight = Sight::Dozing;
+    controller.dozed(3, "held");
+    assert!(matches!(requests.try_recv(), Ok(WakeRequest::Rouse(3))), "and takes no other");
+}
+
+#[tokio::test]
+async fn who_stands_by_sleeps_without_a_look_until_the_lock_is_free() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "taken").await;
+    assert!(!is_askable(&controller));
+    controller.dozed(1, "taken");
+    assert!(!is_askable(&controller));
+    controller.dozed(1, "held");
+    let order = controller.next_order().await.expect("a look");
+    assert_eq!(order.queues, [1]);
+}
+
+#[tokio::test]
+async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "taken").await;
+    assert!(!controller.distrusts(0));
+    controller.lock().queues[0].safety_at = Instant::now();
+    claim(&controller, 7, 0, &[1]).await;
+    assert!(controller.distrusts(0) && !controller.distrusts(1));
+    claim(&controller, 0, 0, &[]).await;
+    assert!(matches!(requests.try_recv(), Ok(WakeRequest::Doze(0))));
+    controller.dozed(0, "taken");
+    let order = controller.next_order().await.expect("a last look");
+    assert_eq!(order.queues, [0]);
+}
