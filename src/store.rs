@@ -25,10 +25,10 @@ pub struct Enqueued {
     pub looked_until: Option<DateTime<Utc>>,
     /// How long until the next timer; none: there is none.
     pub next_due: Option<Duration>,
-    /// Oldest transaction still running in the snapshot used.
-    pub snapshot_xmin: i64,
-    /// First transaction that had not begun in it.
-    pub snapshot_xmax: i64,
+    /// Transactions below this number had ended when it looked, or have not written timers.
+    pub ended_before: i64,
+    /// Number of its transaction; none: it wrote nothing.
+    pub xid: Option<i64>,
 }
 
 /// Moves up to `limit` timers that are due after `mark` into their queues.
@@ -44,7 +44,7 @@ pub async fn enqueue_due(
     twin::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
-            "select moved, looked_until, next_due_ms, snapshot_xmin, snapshot_xmax \
+            "select moved, looked_until, next_due_ms, ended_before, xid \
              from tuskline.enqueue_due($1, $2)",
             &[(&mark, Type::TIMESTAMPTZ), (&limit.cast_signed(), Type::INT4)],
         )
@@ -58,8 +58,8 @@ pub async fn enqueue_due(
         next_due: row
             .get::<_, Option<i64>>(2)
             .map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
-        snapshot_xmin: row.get(3),
-        snapshot_xmax: row.get(4),
+        ended_before: row.get(3),
+        xid: row.get(4),
     })
 }
 

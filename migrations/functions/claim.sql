@@ -3,14 +3,14 @@
 -- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots.
 -- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
--- rows were popped and the first and last number, with the oldest and newest transaction of the
--- snapshots used, from which the caller advances its marks.
+-- rows were popped and the first and last number, with the number of this transaction (null if it wrote
+-- nothing) and ended_before: from these the caller advances its marks.
 -- The settings pin the plan: index scans in id order whatever the statistics say, and no JIT, which
 -- compiles for 40 ms as soon as many segments make a plan look dear.
 create or replace function tuskline.claim(
   p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
   out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
-  out snapshot_xmin bigint, out snapshot_xmax bigint,
+  out ended_before bigint, out xid bigint,
   out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
   out waited_ms integer[], out collection text[], out payload json[])
 language plpgsql security definer
@@ -35,18 +35,18 @@ begin
   popped := array_fill(null::integer, array[cardinality(p_queues)]);
   first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
   last_seq := first_seq;
+  ended_before := tuskline.ended_before('tuskline.queued');
   for v_at in 1..cardinality(p_queues) loop
     continue when coalesce(p_budgets[p_groups[v_at]], 0) <= 0;
     select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_budgets[p_groups[v_at]]);
     popped[v_at] := coalesce(cardinality(p.task_ids), 0);
     first_seq[v_at] := p.first_seq;
     last_seq[v_at] := p.last_seq;
-    snapshot_xmin := least(snapshot_xmin, p.snapshot_xmin);
-    snapshot_xmax := greatest(snapshot_xmax, p.snapshot_xmax);
     v_ids := v_ids || p.task_ids;
     p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - popped[v_at];
     v_index := v_index || array_fill(v_at::smallint, array[popped[v_at]]);
   end loop;
+  xid := pg_current_xact_id_if_assigned()::text::bigint;
   if cardinality(v_ids) = 0 then return; end if;
   lease_id := nextval('tuskline.fence_seq');
   begin

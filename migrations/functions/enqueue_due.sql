@@ -5,7 +5,7 @@
 -- p_mark: nothing due at or before it is left (a hint of the caller's; null: look at everything).
 create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
-  out moved integer, out looked_until timestamptz, out next_due_ms bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
+  out moved integer, out looked_until timestamptz, out next_due_ms bigint, out ended_before bigint, out xid bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -16,19 +16,15 @@ declare
   v_due  timestamptz[];
   v_last timestamptz;
 begin
-  select array_agg(d.task_id), array_agg(d.due), max(d.due), max(d.xmin), max(d.xmax)
-    into v_ids, v_due, v_last, snapshot_xmin, snapshot_xmax
-    from (select task_id, due, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
-                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax
-            from tuskline.timer where due > v_mark and due <= v_now
+  ended_before := tuskline.ended_before('tuskline.timer');
+  select array_agg(d.task_id), array_agg(d.due), max(d.due) into v_ids, v_due, v_last
+    from (select task_id, due from tuskline.timer where due > v_mark and due <= v_now
            order by due, task_id limit p_limit for update skip locked) d;
   moved := coalesce(cardinality(v_ids), 0);
   -- Others may be due at the same instant as the last one within the limit.
   looked_until := case when moved < p_limit then v_now else v_last - interval '1 microsecond' end;
-  if moved = 0 then
-    snapshot_xmin := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
-    snapshot_xmax := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
-  else
+  xid := pg_current_xact_id_if_assigned()::text::bigint;
+  if moved > 0 then
     begin
       perform tuskline.enqueue(v_ids, v_now);
     exception when lock_not_available then
@@ -46,7 +42,7 @@ begin
     select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
 end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer) is
-  'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and its snapshot.';
+  'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
 
 -- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row.
 create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void

@@ -7,7 +7,7 @@ create or replace function tuskline.exchange(
   p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
   out refused bigint[],
   out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
-  out snapshot_xmin bigint, out snapshot_xmax bigint,
+  out ended_before bigint, out xid bigint,
   out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
   out waited_ms integer[], out collection text[], out payload json[], out held bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' as $$
@@ -18,9 +18,9 @@ begin
   else
     refused := tuskline.set_results(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
   end if;
-  select c.alive, c.lease_id, c.popped, c.first_seq, c.last_seq, c.snapshot_xmin, c.snapshot_xmax,
+  select c.alive, c.lease_id, c.popped, c.first_seq, c.last_seq, c.ended_before, c.xid,
          c.task_id, c.queue_index, c.attempt, c.crashes, c.waited_ms, c.collection, c.payload
-    into alive, lease_id, popped, first_seq, last_seq, snapshot_xmin, snapshot_xmax,
+    into alive, lease_id, popped, first_seq, last_seq, ended_before, xid,
          task_id, queue_index, attempt, crashes, waited_ms, collection, payload
     from tuskline.claim(p_executor, p_queues, p_marks, p_groups, p_budgets) c;
 end $$;

@@ -4,14 +4,13 @@
 -- generic plan takes LIMIT for 10 % of the table and reads all of it.
 create or replace function tuskline.pop(
   p_queue integer, p_mark bigint, p_limit integer,
-  out task_ids bigint[], out first_seq bigint, out last_seq bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
+  out task_ids bigint[], out first_seq bigint, out last_seq bigint)
 language plpgsql as $$
 begin
   execute format('with d as (delete from tuskline.queue_%1$s where ctid = any (array('
     'select ctid from tuskline.queue_%1$s where seq > $1 order by seq limit $2 for update skip locked)) returning seq, task_id)'
-    ' select array_agg(task_id), min(seq), max(seq), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,'
-    ' pg_snapshot_xmax(pg_current_snapshot())::text::bigint from d', p_queue)
-  into task_ids, first_seq, last_seq, snapshot_xmin, snapshot_xmax using coalesce(p_mark, 0), p_limit;
+    ' select array_agg(task_id), min(seq), max(seq) from d', p_queue)
+  into task_ids, first_seq, last_seq using coalesce(p_mark, 0), p_limit;
 end $$;
 comment on function tuskline.pop(integer, bigint, integer) is 'Takes up to p_limit rows with seq > p_mark off one queue.';
 

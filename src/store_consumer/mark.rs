@@ -1,8 +1,9 @@
 //! The low-water mark of the timers: nothing visible is due at or before it.
 //!
-//! A call of `enqueue_due` tells up to which due time it looked and in which snapshot. That due
-//! time becomes the mark once a later call's snapshot shows that every transaction of that moment
-//! has ended: what they might still have inserted is visible now, and was looked at.
+//! A call of `enqueue_due` tells up to which due time it looked. That due time becomes the mark once
+//! a later call shows that every transaction of that moment has ended: what they might still have
+//! inserted is visible now, and was looked at. Every transaction of that moment has a lower number
+//! than one that began after it, such as that of the next call.
 //!
 //! Promises: a scan starts above the dead rows of the past, even under a held snapshot; a clock that
 //! steps back takes the mark away, which would hide every timer due before it.
@@ -28,7 +29,8 @@ pub struct TimerMark {
 #[derive(Debug)]
 struct Candidate {
     looked_until: DateTime<Utc>,
-    snapshot_xmax: i64,
+    /// Number of a later transaction of ours.
+    begun_before: Option<i64>,
 }
 
 impl TimerMark {
@@ -61,13 +63,18 @@ impl TimerMark {
         if call.looked_until.is_some_and(|until| Some(until) < reached) {
             (self.mark, self.candidate) = (None, None);
         }
-        if let Some(candidate) = self.candidate.take_if(|c| c.snapshot_xmax <= call.snapshot_xmin) {
+        if let Some(candidate) = &mut self.candidate {
+            candidate.begun_before = candidate.begun_before.or(call.xid);
+        }
+        let has_ended =
+            |c: &mut Candidate| c.begun_before.is_some_and(|before| before <= call.ended_before);
+        if let Some(candidate) = self.candidate.take_if(has_ended) {
             self.mark = self.mark.max(Some(candidate.looked_until));
         }
         if self.candidate.is_none() {
             self.candidate = call.looked_until.map(|looked_until| Candidate {
                 looked_until: looked_until - self.margin,
-                snapshot_xmax: call.snapshot_xmax,
+                begun_before: None,
             });
         }
     }
@@ -88,39 +95,59 @@ mod tests {
         DateTime::from_timestamp(second, 0).unwrap()
     }
 
-    fn call(looked_until: i64, snapshot_xmin: i64, snapshot_xmax: i64) -> Enqueued {
+    /// A call that moved something, after all transactions below `ended_before` had ended.
+    fn call(looked_until: i64, ended_before: i64, xid: i64) -> Enqueued {
         let looked_until = Some(at(looked_until));
-        Enqueued { moved: 0, looked_until, next_due: None, snapshot_xmin, snapshot_xmax }
+        Enqueued { moved: 1, looked_until, next_due: None, ended_before, xid: Some(xid) }
     }
 
     #[test]
-    fn the_mark_waits_for_every_transaction_of_its_snapshot() {
+    fn the_mark_waits_for_every_transaction_that_was_there() {
         let mut mark = TimerMark::new(HOUR, Duration::ZERO);
-        mark.learn(&call(100, 7, 10));
+        mark.learn(&call(100, 7, 8));
         assert_eq!(mark.begin(), None);
         mark.learn(&call(200, 9, 12));
         assert_eq!(mark.begin(), None, "transaction 9 may still insert a timer due before 100");
-        mark.learn(&call(300, 10, 14));
+        mark.learn(&call(300, 11, 14));
+        assert_eq!(mark.begin(), None, "so may 11, which has a higher number than the first call");
+        mark.learn(&call(400, 12, 15));
         assert_eq!(mark.begin(), Some(at(100)));
-        mark.learn(&call(400, 13, 15));
-        assert_eq!(mark.begin(), Some(at(100)), "transaction 13 was there when 300 was reached");
-        mark.learn(&call(500, 15, 15));
-        assert_eq!(mark.begin(), Some(at(300)));
+        mark.learn(&call(500, 15, 16));
+        assert_eq!(mark.begin(), Some(at(100)), "of 400 nothing is known before 16 may be passed");
+        mark.learn(&call(600, 16, 17));
+        assert_eq!(mark.begin(), Some(at(400)));
+    }
+
+    #[test]
+    fn calls_that_wrote_nothing_tell_nothing_of_who_else_was_there() {
+        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+        mark.learn(&call(100, 7, 8));
+        for ended_before in 9..20 {
+            mark.learn(&Enqueued { xid: None, ..call(200, ended_before, 0) });
+            assert_eq!(mark.begin(), None);
+        }
+        mark.learn(&call(300, 21, 21));
+        assert_eq!(mark.begin(), Some(at(100)));
+    }
+
+    /// Calls with nobody else about.
+    fn alone(mark: &mut TimerMark, looked_until: &[i64]) {
+        for &until in looked_until {
+            mark.learn(&call(until, 10, 10));
+        }
     }
 
     #[test]
     fn the_mark_stays_behind_the_clock_by_its_margin() {
         let mut mark = TimerMark::new(HOUR, Duration::from_secs(1));
-        mark.learn(&call(100, 10, 10));
-        mark.learn(&call(101, 10, 10));
+        alone(&mut mark, &[100, 101]);
         assert_eq!(mark.begin(), Some(at(99)));
     }
 
     #[test]
     fn a_sweep_ignores_the_mark_once() {
         let mut mark = TimerMark::new(HOUR, Duration::ZERO);
-        mark.learn(&call(100, 10, 10));
-        mark.learn(&call(101, 10, 10));
+        alone(&mut mark, &[100, 101]);
         mark.sweep_at = Instant::now();
         assert_eq!(mark.begin(), None);
         assert_eq!(mark.begin(), Some(at(100)));
@@ -130,13 +157,11 @@ mod tests {
     #[test]
     fn a_clock_that_steps_back_takes_the_mark_with_it() {
         let mut mark = TimerMark::new(HOUR, Duration::from_secs(1));
-        mark.learn(&call(100, 10, 10));
-        mark.learn(&call(101, 10, 10));
-        mark.learn(&call(100, 10, 10));
+        alone(&mut mark, &[100, 101, 100]);
         assert_eq!(mark.begin(), Some(at(100)), "a step within the margin");
-        mark.learn(&call(40, 10, 10));
+        alone(&mut mark, &[40]);
         assert_eq!(mark.begin(), None, "timers due from 40 to 100 are to be found");
-        mark.learn(&call(41, 10, 10));
+        alone(&mut mark, &[41]);
         assert_eq!(mark.begin(), Some(at(39)));
     }
 
@@ -144,8 +169,8 @@ mod tests {
     fn a_clock_that_steps_back_takes_the_candidate_with_it() {
         let mut mark = TimerMark::new(HOUR, Duration::ZERO);
         mark.learn(&call(100, 10, 12));
-        mark.learn(&call(40, 11, 12));
-        mark.learn(&call(41, 12, 12));
+        mark.learn(&call(40, 11, 13));
+        mark.learn(&call(41, 14, 14));
         assert_eq!(mark.begin(), Some(at(40)));
     }
 
@@ -153,7 +178,7 @@ mod tests {
     fn a_call_that_learnt_nothing_leaves_the_mark() {
         let mut mark = TimerMark::new(HOUR, Duration::ZERO);
         mark.learn(&Enqueued { looked_until: None, ..call(0, 10, 10) });
-        mark.learn(&call(100, 10, 10));
+        alone(&mut mark, &[100]);
         assert_eq!(mark.begin(), None);
     }
 }

@@ -1,9 +1,10 @@
 //! A low-water mark saves cost and decides nothing: what commits late below it is found by the next
-//! look from the start, and the snapshots that verbs report keep the mark from passing it.
+//! look from the start, and what verbs tell of the transactions around them keeps the mark from
+//! passing it.
 
 use std::time::Duration;
 
-use tokio_postgres::Row;
+use tokio_postgres::{Client, Row};
 
 use crate::support::{Db, Hand, tasks};
 
@@ -26,23 +27,105 @@ async fn a_number_drawn_long_before_its_commit_is_found_by_a_look_from_the_start
     assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
 }
 
+/// Makes an open transaction an old one: as many others come and go as it takes to look closer.
+const TIME_PASSES: &str =
+    "do $$ begin for n in 1..220 loop perform pg_current_xact_id(); commit; end loop; end $$";
+
+async fn begin(client: &Client, work: &str) -> i64 {
+    client.batch_execute(&format!("begin; select pg_current_xact_id(); {work}")).await.unwrap();
+    client.query_one("select pg_current_xact_id()::text::bigint", &[]).await.unwrap().get(0)
+}
+
 #[tokio::test]
 async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let slow = db.connect().await;
-    slow.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    let open = begin(&slow, "select tuskline.schedule('work')").await;
     db.schedule("work").await;
-    let first: i64 = claim_above(&hand, 0).await.get("snapshot_xmax");
+    claim_above(&hand, 0).await;
     db.schedule("work").await;
-    let during: i64 = claim_above(&hand, 0).await.get("snapshot_xmin");
-    assert!(during < first, "not settled: {during} {first}");
+    let second: i64 = claim_above(&hand, 0).await.get("xid");
+    assert!(open < second, "whoever drew before the second claim has a lower number");
+    for passed in ["", TIME_PASSES] {
+        db.run(passed).await;
+        let ended: i64 = claim_above(&hand, 0).await.get("ended_before");
+        assert!(ended <= open, "not settled: {ended} {open}");
+    }
     slow.batch_execute("commit").await.unwrap();
     // Every transaction of this cluster counts, those of other tests, too.
-    let mut after = 0;
-    while after < first {
-        after = claim_above(&hand, 0).await.get("snapshot_xmin");
+    let mut ended = 0;
+    while ended < second {
+        ended = claim_above(&hand, 0).await.get("ended_before");
     }
+}
+
+#[tokio::test]
+async fn a_claim_s_own_number_is_above_those_of_all_who_drew_before_it() {
+    let db = Db::with_lambda("work").await;
+    let (hand, other) = (db.hand("work").await, db.connect().await);
+    let slow = db.connect().await;
+    begin(&other, "").await;
+    let first = begin(&hand.client, "").await;
+    let open = begin(&slow, "select tuskline.schedule('work')").await;
+    other.batch_execute("select tuskline.schedule('work'); commit").await.unwrap();
+    let row = claim_above(&hand, 0).await;
+    assert_eq!((tasks(&row).len(), row.get::<_, i64>("xid")), (1, first));
+    assert!(first < open, "the first claim's number is no bound, whatever it found");
+    hand.client.batch_execute("commit").await.unwrap();
+    db.schedule("work").await;
+    let row = claim_above(&hand, 0).await;
+    assert!(row.get::<_, i64>("ended_before") <= open && open < row.get::<_, i64>("xid"));
+}
+
+#[tokio::test]
+async fn a_claim_that_takes_nothing_has_no_number() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    assert_eq!(claim_above(&hand, 0).await.get::<_, Option<i64>>("xid"), None);
+}
+
+#[tokio::test]
+async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_does() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let bystander = db.connect().await;
+    let open = begin(&bystander, "create table elsewhere ()").await;
+    let ended = async || claim_above(&hand, 0).await.get::<_, i64>("ended_before");
+    assert!(ended().await <= open, "a young one is not looked at closer");
+    db.run(TIME_PASSES).await;
+    // Others of this cluster may be as old, and write.
+    while ended().await <= open {}
+    bystander.batch_execute("select tuskline.schedule('work')").await.unwrap();
+    assert!(ended().await <= open);
+    bystander.batch_execute("commit").await.unwrap();
+    while ended().await <= open {}
+}
+
+#[tokio::test]
+async fn an_old_claim_that_may_still_be_undone_holds_the_mark_back() {
+    let db = Db::with_lambda("work").await;
+    let (hand, other) = (db.hand("work").await, db.hand("work").await);
+    db.schedule("work").await;
+    let open = begin(&other.client, "").await;
+    assert_eq!(tasks(&claim_above(&other, 0).await).len(), 1);
+    db.run(TIME_PASSES).await;
+    assert!(claim_above(&hand, 0).await.get::<_, i64>("ended_before") <= open);
+    other.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
+}
+
+#[tokio::test]
+async fn an_old_transaction_that_wrote_to_no_timer_holds_the_store_consumer_s_mark_back_no_more() {
+    let db = Db::with_lambda("work").await;
+    let bystander = db.connect().await;
+    let open = begin(&bystander, "select tuskline.schedule('work')").await;
+    db.run(TIME_PASSES).await;
+    let ended = async || db.one::<i64>("select ended_before from tuskline.enqueue_due()").await;
+    while ended().await <= open {}
+    let later = "select tuskline.schedule('work', p_delay => '1 hour')";
+    bystander.batch_execute(later).await.unwrap();
+    assert!(ended().await <= open);
 }
 
 #[tokio::test]

@@ -163,11 +163,11 @@ const COUNT_LOOKS: &str = "
     alter function tuskline.pop(integer, bigint, integer) rename to really_pop;
     create function tuskline.pop(
       p_queue integer, p_mark bigint, p_limit integer, out task_ids bigint[], out first_seq bigint,
-      out last_seq bigint, out snapshot_xmin bigint, out snapshot_xmax bigint)
+      out last_seq bigint)
     language plpgsql as $$
     begin
       perform nextval('tuskline.look');
-      select r.* into task_ids, first_seq, last_seq, snapshot_xmin, snapshot_xmax
+      select r.* into task_ids, first_seq, last_seq
         from tuskline.really_pop(p_queue, p_mark, p_limit) r;
     end $$";
 

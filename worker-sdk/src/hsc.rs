@@ -9,6 +9,7 @@ use tokio_postgres::{Client, Row, Transaction};
 use crate::connect::Session;
 use crate::doubt::Doubts;
 use crate::json::{JsonOwned, JsonText};
+use crate::marks::Around;
 
 /// What one exchange sends: results of finished tasks, and what to claim.
 #[derive(Debug, Default)]
@@ -45,7 +46,8 @@ pub(crate) struct Reply {
     pub popped: Vec<Option<i32>>,
     pub first_seq: Vec<Option<i64>>,
     pub last_seq: Vec<Option<i64>>,
-    pub snapshot: Option<(i64, i64)>,
+    /// None: it did not come to look.
+    pub around: Option<Around>,
     pub tasks: Vec<ClaimedTask>,
     /// Tasks whose results were not recorded, because others have their rows locked.
     pub held: Vec<i64>,
@@ -238,7 +240,7 @@ pub(crate) async fn rouse(client: &Client, queues: &[i32]) -> Result<()> {
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    snapshot_xmin, snapshot_xmax, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
+    ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
     from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 const EXCHANGE_TYPES: [Type; 9] = [
@@ -298,7 +300,7 @@ impl Lane {
 
 impl Reply {
     fn read(row: &Row) -> Self {
-        let xmin: Option<i64> = row.get(6);
+        let around = |ended_before| Around { ended_before, xid: row.get(7) };
         Self {
             refused: row.get(0),
             alive: row.get(1),
@@ -306,7 +308,7 @@ impl Reply {
             popped: row.get::<_, Option<_>>(3).unwrap_or_default(),
             first_seq: row.get::<_, Option<_>>(4).unwrap_or_default(),
             last_seq: row.get::<_, Option<_>>(5).unwrap_or_default(),
-            snapshot: xmin.zip(row.get(7)),
+            around: row.get::<_, Option<i64>>(6).map(around),
             tasks: read_tasks(row),
             held: row.get::<_, Option<_>>(15).unwrap_or_default(),
             doubtful: false,

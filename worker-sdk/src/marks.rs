@@ -12,51 +12,91 @@ use std::time::{Duration, Instant};
 pub(crate) struct Mark {
     /// Nothing at or below this number is left.
     settled: i64,
-    /// Last number of a claim, and the first transaction its snapshot did not know of: once a later
-    /// snapshot knows all transactions below that one to have ended, every number up to the last is
-    /// settled, because numbers are drawn after their transaction has its own.
-    pending: Option<(i64, i64)>,
+    pending: Option<Pending>,
+    /// Of the pending ones so far.
+    count: u64,
     sweep_at: Instant,
+}
+
+/// The last number that a claim brought. Every number up to it is settled once a later claim looked
+/// after all transactions that had drawn one had ended. Those have a transaction's number by then, a
+/// lower one than any transaction that began later. (The snapshot's xmax is no such bound: it is one
+/// above the last that *ended*, and running ones may lie beyond.)
+#[derive(Debug)]
+struct Pending {
+    last: i64,
+    count: u64,
+    /// Number of a claim's transaction that began when `last` was known.
+    begun_before: Option<i64>,
+}
+
+/// What a claim that is sent has to know later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Nothing at or below is looked for.
+    pub mark: i64,
+    /// Which pending number was known.
+    count: u64,
+}
+
+/// What a claim says of the transactions around it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around {
+    /// Those below this number had ended when it looked, or have not written to a queue.
+    pub ended_before: i64,
+    /// Its own number; none: it wrote nothing.
+    pub xid: Option<i64>,
 }
 
 impl Mark {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { settled: 0, pending: None, sweep_at: now + sweep_period() }
+        Self { settled: 0, pending: None, count: 0, sweep_at: now + sweep_period() }
     }
 
     /// The mark to claim with: 0 when the sweep is due.
-    pub(crate) fn for_claim(&mut self, now: Instant) -> i64 {
+    pub(crate) fn for_claim(&mut self, now: Instant) -> Asked {
+        let asked = Asked { mark: self.settled, count: self.count };
         #[cfg(mutants)]
         if crate::twin::is("low_water_cursor") {
-            return self.settled;
+            return asked;
         }
         if now < self.sweep_at {
-            return self.settled;
+            return asked;
         }
         self.sweep_at = now + sweep_period();
-        0
+        Asked { mark: 0, ..asked }
     }
 
-    /// Learns from a claim's answer: first and last number popped, snapshot (xmin, xmax).
-    pub(crate) fn learn(&mut self, first: Option<i64>, last: Option<i64>, snapshot: (i64, i64)) {
+    /// Learns from a claim's answer: first and last number popped.
+    pub(crate) fn learn(
+        &mut self,
+        asked: Asked,
+        first: Option<i64>,
+        last: Option<i64>,
+        around: Around,
+    ) {
         #[cfg(mutants)]
         if crate::twin::is("low_water_cursor") {
             self.settled = self.settled.max(last.unwrap_or(0));
             return;
         }
-        let (xmin, xmax) = snapshot;
-        if let Some((seq, known_from)) = self.pending
-            && xmin >= known_from
+        if let Some(pending) = &mut self.pending
+            && pending.count == asked.count
         {
-            // A row below `seq` that this very claim found may have unclaimed neighbours.
-            let settled = first.map_or(seq, |first| seq.min(first - 1));
+            pending.begun_before = pending.begun_before.or(around.xid);
+        }
+        let has_ended =
+            |p: &mut Pending| p.begun_before.is_some_and(|before| before <= around.ended_before);
+        if let Some(Pending { last, .. }) = self.pending.take_if(has_ended) {
+            // A row below `last` that this very claim found may have unclaimed neighbours.
+            let settled = first.map_or(last, |first| last.min(first - 1));
             self.settled = self.settled.max(settled);
-            self.pending = None;
         }
         if self.pending.is_none()
             && let Some(last) = last
         {
-            self.pending = Some((last, xmax));
+            self.count += 1;
+            self.pending = Some(Pending { last, count: self.count, begun_before: None });
         }
     }
 }
@@ -69,36 +109,57 @@ fn sweep_period() -> Duration {
 mod tests {
     use super::*;
 
+    /// Sends a claim and learns from its answer; the mark afterwards.
+    fn claim(mark: &mut Mark, found: Option<(i64, i64)>, ended_before: i64, xid: i64) -> i64 {
+        let asked = mark.for_claim(Instant::now());
+        let around = Around { ended_before, xid: Some(xid) };
+        mark.learn(asked, found.map(|found| found.0), found.map(|found| found.1), around);
+        mark.for_claim(Instant::now()).mark
+    }
+
     #[test]
     fn the_mark_waits_until_every_older_transaction_has_ended() {
-        let now = Instant::now();
-        let mut mark = Mark::new(now);
-        mark.learn(Some(1), Some(500), (100, 110));
-        assert_eq!(mark.for_claim(now), 0);
-        mark.learn(Some(501), Some(1000), (105, 120)); // 105..110 may still commit a number below 500
-        assert_eq!(mark.for_claim(now), 0);
-        mark.learn(Some(1001), Some(1500), (110, 130));
-        assert_eq!(mark.for_claim(now), 500);
+        let mut mark = Mark::new(Instant::now());
+        assert_eq!(claim(&mut mark, Some((1, 500)), 100, 109), 0);
+        // Of those below 120 any may have drawn a number below 500, even 119, begun after 109.
+        assert_eq!(claim(&mut mark, Some((501, 1000)), 105, 120), 0);
+        assert_eq!(claim(&mut mark, Some((1001, 1500)), 119, 130), 0);
+        assert_eq!(claim(&mut mark, Some((1501, 2000)), 120, 140), 500);
+    }
+
+    #[test]
+    fn a_claim_that_was_sent_before_says_nothing_of_who_was_there() {
+        let mut mark = Mark::new(Instant::now());
+        let slow = mark.for_claim(Instant::now());
+        assert_eq!(claim(&mut mark, Some((1, 500)), 100, 109), 0);
+        mark.learn(slow, None, None, Around { ended_before: 110, xid: Some(108) });
+        assert_eq!(mark.for_claim(Instant::now()).mark, 0, "112 may have drawn 499");
+        assert_eq!(claim(&mut mark, None, 113, 113), 500);
+    }
+
+    #[test]
+    fn claims_that_wrote_nothing_leave_the_mark() {
+        let mut mark = Mark::new(Instant::now());
+        claim(&mut mark, Some((1, 5)), 10, 10);
+        let asked = mark.for_claim(Instant::now());
+        mark.learn(asked, None, None, Around { ended_before: 99, xid: None });
+        assert_eq!(mark.for_claim(Instant::now()).mark, 0);
     }
 
     #[test]
     fn a_late_number_holds_the_mark_back_to_just_below_it() {
-        let now = Instant::now();
-        let mut mark = Mark::new(now);
-        mark.learn(Some(10), Some(20), (100, 101));
-        mark.learn(Some(7), Some(7), (101, 102));
-        assert_eq!(mark.for_claim(now), 6);
+        let mut mark = Mark::new(Instant::now());
+        claim(&mut mark, Some((10, 20)), 100, 100);
+        assert_eq!(claim(&mut mark, Some((7, 7)), 101, 101), 6);
     }
 
     #[test]
     fn a_sweep_looks_from_zero_once() {
-        let now = Instant::now();
-        let mut mark = Mark::new(now);
-        mark.learn(Some(1), Some(5), (10, 11));
-        mark.learn(None, None, (11, 12));
-        assert_eq!(mark.for_claim(now), 5);
-        let later = now + Duration::from_secs(61);
-        assert_eq!(mark.for_claim(later), 0);
-        assert_eq!(mark.for_claim(later), 5);
+        let mut mark = Mark::new(Instant::now());
+        claim(&mut mark, Some((1, 5)), 10, 10);
+        assert_eq!(claim(&mut mark, None, 11, 11), 5);
+        let later = Instant::now() + Duration::from_secs(61);
+        assert_eq!(mark.for_claim(later).mark, 0);
+        assert_eq!(mark.for_claim(later).mark, 5);
     }
 }

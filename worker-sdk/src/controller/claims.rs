@@ -55,7 +55,9 @@ impl Controller {
                 state.claiming += 1;
                 state.woken = false;
                 order.request.queues.push(self.queues[queue].queue_id);
-                order.request.marks.push(state.mark.for_claim(now));
+                let asked = state.mark.for_claim(now);
+                order.request.marks.push(asked.mark);
+                order.asked.push(asked);
                 order.request.groups.push(group);
                 order.queues.push(queue);
             }
@@ -119,7 +121,7 @@ impl Controller {
     }
 
     fn learn(&self, state: &mut State, order: &Order, reply: &Reply, now: Instant) {
-        let Some(snapshot) = reply.snapshot else { return };
+        let Some(around) = reply.around else { return };
         let mut left: Vec<usize> = order.groups.iter().map(|(_, budget)| *budget).collect();
         for (at, index) in order.queues.iter().copied().enumerate() {
             let group = usize::try_from(order.request.groups[at] - 1).unwrap_or_default();
@@ -127,7 +129,7 @@ impl Controller {
             let Some(popped) = reply.popped.get(at).copied().flatten() else { continue };
             let popped = usize::try_from(popped).unwrap_or_default();
             let queue = &mut state.queues[index];
-            queue.mark.learn(reply.first_seq[at], reply.last_seq[at], snapshot);
+            queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
             queue.deep = popped >= left[group];
             left[group] -= popped.min(left[group]);
             if queue.deep {
@@ -143,6 +145,7 @@ impl Order {
     /// Leaves the results only.
     pub(crate) fn forget_claim(&mut self) {
         self.queues.clear();
+        self.asked.clear();
         self.groups.clear();
         self.request.queues.clear();
         self.request.marks.clear();

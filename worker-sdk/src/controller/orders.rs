@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::{Controller, State};
 use crate::config::WorkerConfig;
 use crate::hsc::Request;
+use crate::marks::Asked;
 use crate::work::Finished;
 
 /// One exchange to be made.
@@ -14,6 +15,8 @@ pub(crate) struct Order {
     pub request: Request,
     /// Indices of the queues asked, in the request's order.
     pub(super) queues: Vec<usize>,
+    /// What their marks were.
+    pub(super) asked: Vec<Asked>,
     /// (lambda, budget), in the order of the request's groups.
     pub(super) groups: Vec<(usize, usize)>,
     /// Results in it.

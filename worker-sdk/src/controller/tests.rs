@@ -6,6 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::hsc::{ClaimedTask, Reply};
+use crate::marks::Around;
 use crate::work::Why;
 use crate::{Context, Outcome, Priority};
 
@@ -50,7 +51,7 @@ fn brought(order: &Order, lease: i64, queue: usize, ids: &[i64]) -> Reply {
         popped,
         first_seq: none.clone(),
         last_seq: none,
-        snapshot: Some((1, 1)),
+        around: Some(Around { ended_before: 1, xid: Some(1) }),
         tasks: ids.iter().map(task).collect(),
         held: Vec::new(),
         doubtful: false,
