@@ -1,8 +1,7 @@
 -- route: puts what was just inserted into tuskline.task where it belongs, in the same transaction:
 -- due now -> its queue; the rest (due later, or a lambda that is not direct) -> a timer; a mistake
 -- -> refusal of the whole statement. Runs once per statement for INSERT, COPY and schedule alike.
--- Joins by nested loop over queue's unique (lambda, priority), pinned: a plan made when the table
--- was empty must not survive into a day with 400 queues.
+-- One row alone takes the short way, by look-ups in place of a join: 50 µs with its insert, against 86.
 create or replace function tuskline.is_direct(
   p_status tuskline.status, p_fence bigint, p_attempt smallint, p_crashes smallint, p_started_at timestamptz,
   p_finished_at timestamptz, p_scheduled_at timestamptz, p_now timestamptz, p_collection text, p_payload json, p_max_payload_bytes integer)
@@ -17,37 +16,81 @@ comment on function tuskline.is_direct(tuskline.status, bigint, smallint, smalli
   'True for a row that may go straight into its queue: due, unclaimed and well-formed.';
 
 create or replace function tuskline.route() returns trigger
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now    timestamptz := tuskline.clock();
-  v_rows   bigint;
-  v_queued bigint;
-  v_queues integer[];
-  v_rest   bigint[];
+  v_now     timestamptz := tuskline.clock();
+  v_rows    bigint := 0;
+  v_row     tuskline.task;
+  v_queue   integer;
+  v_direct  boolean;
+  v_largest integer;
+  v_queued  bigint := 0;
+  v_queues  integer[];
+  v_rest    bigint[];
   v_numbers bigint[];
+  v_plans   text[];
 begin
-  select count(*) into v_rows from new_rows;
-  if v_rows = 0 then return null; end if;
-  with i as (
-    insert into tuskline.queued (queue_id, task_id)
-    select q.queue_id, t.id
-      from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-     where q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
-                                           t.collection, t.payload, q.max_payload_bytes)
-    returning queue_id
-  ), n as (select queue_id, count(*) as rows from i group by queue_id)
-  select coalesce(sum(rows), 0), array_agg(queue_id) into v_queued, v_queues from n;
-  if v_queued < v_rows then
-    select array_agg(r.id), array_agg(r.number) into v_rest, v_numbers
-      from (select t.id, row_number() over () as number,
-                   q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
-                                                   t.collection, t.payload, q.max_payload_bytes) as ready
-              from new_rows t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority) r
-     where r.ready is not true;
+  for v_row in select * from new_rows loop
+    v_rows := v_rows + 1;
+    exit when v_rows = 2;
+  end loop;
+  if v_rows = 1 then
+    select q.queue_id, q.direct, q.max_payload_bytes into v_queue, v_direct, v_largest
+      from tuskline.queue q where q.lambda = v_row.lambda and q.priority = v_row.priority;
+    if v_direct and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.started_at, v_row.finished_at,
+                                       v_row.scheduled_at, v_now, v_row.collection, v_row.payload, v_largest) then
+      insert into tuskline.queued (queue_id, task_id) values (v_queue, v_row.id);
+      if tuskline.is_watched(v_queue) then
+        perform pg_notify('tuskline_queue_' || v_queue, '');
+      end if;
+      return null;
+    end if;
+    v_rest := array[v_row.id];
+    v_numbers := '{1}';
+  elsif v_rows > 1 then
+    v_plans := tuskline.pin_plans('{off,off,off,off}');
+    select count(*) into v_rows from new_rows;
+    with i as (
+      insert into tuskline.queued (queue_id, task_id)
+      select q.queue_id, t.id
+        from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+       where q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
+                                             t.collection, t.payload, q.max_payload_bytes)
+      returning queue_id
+    ), n as (select queue_id, count(*) as rows from i group by queue_id)
+    select coalesce(sum(rows), 0), array_agg(queue_id) into v_queued, v_queues from n;
+    if v_queued < v_rows then
+      select array_agg(r.id), array_agg(r.number) into v_rest, v_numbers
+        from (select t.id, row_number() over () as number,
+                     q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
+                                                     t.collection, t.payload, q.max_payload_bytes) as ready
+                from new_rows t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority) r
+       where r.ready is not true;
+    end if;
+    perform tuskline.pin_plans(v_plans);
+    perform tuskline.wake(v_queues);
+  end if;
+  if v_rest is not null then
     perform tuskline.route_rest(v_now, v_rest, v_numbers, v_rows);
   end if;
-  perform tuskline.wake(v_queues);
   return null;
 end $$;
 comment on function tuskline.route() is 'Trigger of tuskline.task: due rows into their queue, later ones into timer, mistakes refused.';
+
+-- pin_plans: joins by nested loop over queue's unique (lambda, priority): a plan made when the table was
+-- empty must not survive into a day with 400 queues. And no JIT. A trigger alone sees its new rows, so
+-- these cannot be settings of a function it calls; as its own they would cost each single row 5 µs.
+-- Returns what was set before, to be set again.
+create or replace function tuskline.pin_plans(p_values text[]) returns text[]
+language plpgsql as $$
+declare
+  v_names  text[] := '{enable_hashjoin,enable_mergejoin,enable_seqscan,jit}';
+  v_before text[];
+begin
+  for v_at in 1..cardinality(v_names) loop
+    v_before[v_at] := current_setting(v_names[v_at]);
+    perform set_config(v_names[v_at], p_values[v_at], true);
+  end loop;
+  return v_before;
+end $$;
+comment on function tuskline.pin_plans(text[]) is 'Sets what decides a plan, until set back or the transaction ends; returns what was set.';

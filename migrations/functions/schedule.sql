@@ -9,12 +9,16 @@ create or replace function tuskline.schedule(
   p_collection   text        default null,
   p_scheduled_at timestamptz default null,
   p_delay        interval    default null)
-returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now timestamptz := tuskline.clock();
-  v_due timestamptz := tuskline.due_time(v_now, p_scheduled_at, p_delay);
+  v_now timestamptz;
+  v_due timestamptz;
   v_id  bigint;
 begin
+  if p_scheduled_at is not null or p_delay is not null then
+    v_now := tuskline.clock();
+    v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
+  end if;
   if v_due > v_now then
     insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
     values (nextval('tuskline.future_seq'), coalesce(p_lambda, ''), tuskline.priority_of(p_priority),

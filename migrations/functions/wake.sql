@@ -3,6 +3,11 @@
 -- sleeps, and nobody can fall asleep past our uncommitted rows until we end: no NOTIFY needed. A
 -- NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate), so a busy system must
 -- send none. It is only ever a hint: without it tasks start within the safety poll (1 s).
+create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as $$
+  select not pg_try_advisory_xact_lock_shared(1953854315, p_queue)
+$$;
+comment on function tuskline.is_watched(integer) is 'Whether somebody sleeps on this queue (0: timers). If not, nobody can before this transaction ends.';
+
 create or replace function tuskline.wake(p_queues integer[]) returns void
 language plpgsql as $$
 declare
@@ -13,7 +18,7 @@ begin
     return;
   end if;
   foreach v_queue in array coalesce(p_queues, '{}') loop
-    if not pg_try_advisory_xact_lock_shared(1953854315, v_queue) then
+    if tuskline.is_watched(v_queue) then
       perform pg_notify('tuskline_queue_' || v_queue, '');
     end if;
   end loop;
@@ -25,7 +30,7 @@ comment on function tuskline.wake(integer[]) is 'Notifies the controllers that s
 create or replace function tuskline.wake_timer(p_due timestamptz, p_now timestamptz) returns void
 language plpgsql as $$
 begin
-  if p_due < p_now + interval '1 second' and not pg_try_advisory_xact_lock_shared(1953854315, 0) then
+  if p_due < p_now + interval '1 second' and tuskline.is_watched(0) then
     perform pg_notify('tuskline_timer', '');
   end if;
 end $$;

@@ -110,6 +110,18 @@ async fn the_tasks_of_an_indirect_lambda_go_through_the_store_consumer() {
 }
 
 #[tokio::test]
+async fn a_statement_leaves_the_settings_of_its_transaction_as_they_were() {
+    let db = Db::with_lambda("work").await;
+    let settings = "select array_agg(name || ' ' || setting order by name)::text from pg_settings
+                     where name like 'enable_%' or name = 'jit'";
+    db.run("begin; set local enable_hashjoin = off").await;
+    let before: String = db.one(settings).await;
+    db.schedule_many("work", 2).await;
+    assert_eq!(db.one::<String>(settings).await, before);
+    db.run("commit").await;
+}
+
+#[tokio::test]
 async fn urgent_tasks_are_claimed_first_and_each_queue_in_order_of_arrival() {
     let db = Db::with_lambda("work").await;
     let mut expected = Vec::new();

@@ -40,10 +40,16 @@ async fn nobody_falls_asleep_past_an_uncommitted_task() {
     let db = Db::with_lambda("work").await;
     let queue = db.queue("work", "normal").await;
     let (service, controller) = (db.connect().await, db.connect().await);
-    service.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
-    assert_eq!(doze(&controller, &[queue]).await, ["busy"]);
-    service.batch_execute("commit").await.unwrap();
-    assert_eq!(doze(&controller, &[queue]).await, ["held"]);
+    for tasks in [1, 2] {
+        let schedule = format!(
+            "begin; insert into tuskline.task (lambda) select 'work' from generate_series(1, {tasks})"
+        );
+        service.batch_execute(&schedule).await.unwrap();
+        assert_eq!(doze(&controller, &[queue]).await, ["busy"], "{tasks}");
+        service.batch_execute("commit").await.unwrap();
+        assert_eq!(doze(&controller, &[queue]).await, ["held"]);
+        rouse(&controller, &[queue]).await;
+    }
 }
 
 #[tokio::test]
@@ -68,7 +74,8 @@ async fn a_busy_system_sends_no_notification() {
     let mut listen: Vec<_> = channels.iter().map(String::as_str).collect();
     listen.extend(["tuskline_queue", "tuskline_timer"]);
     let mut ear = db.ear(&listen).await;
-    db.schedule_many("work", 10).await;
+    db.schedule_many("work", 9).await;
+    db.schedule("work").await;
     db.schedule_in("work", Duration::from_millis(10)).await;
     let hand = db.hand("work").await;
     let tasks = hand.claim(10).await;
