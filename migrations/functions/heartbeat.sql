@@ -1,10 +1,10 @@
 -- heartbeat: one guarded UPDATE per process, not per task. False: you are dead, stop every executor.
 -- Only ended_at decides: an executor that has been silent, and that nobody has ended, still holds its
 -- tasks alone; whoever ends it updates this very row, and finds the beat counted. An ended one never
--- comes back. Names the leases it holds, so that a worker finds a claim whose answer it never got and
--- gives it back.
+-- comes back. Names the leases it holds if it asks, so that a worker finds a claim whose answer it never
+-- got and gives it back: seldom, because that reads all it has held since the last vacuum.
 create or replace function tuskline.heartbeat(
-  p_executor bigint, p_draining boolean default false,
+  p_executor bigint, p_draining boolean default false, p_leases boolean default true,
   out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -17,8 +17,8 @@ begin
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
       from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;
-    leases := array(select l.lease_id from tuskline.lease l where l.executor_id = p_executor);
+    if p_leases then leases := array(select l.lease_id from tuskline.lease l where l.executor_id = p_executor); end if;
   end if;
 end $$;
-comment on function tuskline.heartbeat(bigint, boolean) is
-  'Keeps a worker alive for another lease and names its leases and the tasks it shall stop. False: it was ended, and must end.';
+comment on function tuskline.heartbeat(bigint, boolean, boolean) is
+  'Keeps a worker alive for another lease and names the tasks it shall stop, and its leases (p_leases). False: it was ended, and must end.';

@@ -38,8 +38,9 @@ begin
     end if;
   end if;
   if p_done_leases is not null then
-    delete from tuskline.lease l using unnest(p_done_leases) as d (lease_id)
-     where l.executor_id = p_executor and l.lease_id = d.lease_id;
+    -- By both columns of the key: a join reads all that this executor ever held, while they are dead and
+    -- somebody's old snapshot keeps them.
+    delete from tuskline.lease l where l.executor_id = p_executor and l.lease_id = any (p_done_leases);
   end if;
   return coalesce(v_refused, '{}');
 end $$;

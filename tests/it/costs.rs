@@ -1,6 +1,6 @@
-//! What a task costs in the log, which is what durable tasks cost at all.
+//! What a task costs in the log, which is what durable tasks cost at all, and in pages looked at.
 //!
-//! Bytes of WAL by the statement itself, without page images (the cluster of the tests writes none).
+//! Both by the statement itself; WAL without page images (the cluster of the tests writes none).
 
 use tokio_postgres::Client;
 
@@ -90,4 +90,58 @@ async fn a_drain_by_exchange_is_one_statement_a_batch() {
     }
     assert_eq!((batches, db.count("success").await), (vec![500, 500, 0], 1000));
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+/// Pages that a statement looked at, with all that it calls.
+async fn pages(session: &Client, sql: &str) -> i64 {
+    let explain = format!("explain (analyze, buffers, timing off, format json) {sql}");
+    let plan: serde_json::Value = session.query_one(&explain, &[]).await.unwrap().get(0);
+    let count = |name: &str| plan[0]["Plan"][name].as_i64().unwrap();
+    count("Shared Hit Blocks") + count("Shared Read Blocks")
+}
+
+/// Somebody has written, and taken a snapshot, and gone home: nothing is vacuumed, nothing forgotten.
+#[tokio::test]
+async fn an_old_open_transaction_does_not_make_a_task_dearer() {
+    let db = Db::with_lambda("work").await;
+    let forgotten = db.connect().await;
+    let hold = "begin isolation level repeatable read; create table elsewhere ();
+                select count(*) from tuskline.task";
+    forgotten.batch_execute(hold).await.unwrap();
+    let hand = db.hand("work").await;
+    let queue = hand.queues[2];
+    let mut touched = Vec::new();
+    let (mut mark, mut last, mut begun_before) = (0, 0, i64::MAX);
+    for _ in 0..400 {
+        db.schedule("work").await;
+        // As a worker does: the result of the last, the next, the lease of the last, and the mark.
+        let exchange = format!(
+            "select * from (select array_agg(t.id) ids, array_agg(t.fence) fences from tuskline.task t
+               where t.status = 'claimed' and t.id >= {mark}) l,
+               tuskline.exchange({}, coalesce(l.ids, '{{}}'), coalesce(l.fences, '{{}}'), null,
+                 l.fences, array[{queue}], array[{mark}], '{{1}}', '{{500}}') e",
+            hand.executor
+        );
+        let row = hand.client.query_one(&exchange, &[]).await.unwrap();
+        let [first] = row.get::<_, Vec<i64>>("first_seq")[..] else { panic!("one queue") };
+        let (ended_before, xid): (i64, i64) = (row.get("ended_before"), row.get("xid"));
+        begun_before = begun_before.min(xid);
+        if ended_before >= begun_before {
+            mark = last.min(first - 1);
+        }
+        if ended_before >= begun_before || last == 0 {
+            (last, begun_before) = (first, i64::MAX);
+        }
+        let beat = format!("select tuskline.heartbeat({}, false, false)", hand.executor);
+        let look = format!(
+            "select tuskline.exchange({}, '{{}}', '{{}}', null, array[{}], array[{queue}],
+               array[{mark}], '{{1}}', '{{500}}')",
+            hand.executor, 4711
+        );
+        touched.push(pages(&hand.client, &look).await + pages(&hand.client, &beat).await);
+    }
+    forgotten.batch_execute("rollback").await.unwrap();
+    let sum = |from: usize| touched[from..from + 20].iter().sum::<i64>();
+    // The first 200 transactions after it are within what may be under way.
+    assert!(sum(380) <= 2 * sum(20).min(sum(200)), "{touched:?}");
 }

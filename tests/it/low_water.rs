@@ -27,6 +27,15 @@ async fn a_number_drawn_long_before_its_commit_is_found_by_a_look_from_the_start
     assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
 }
 
+/// Waits until what is asked for lies above. Every transaction of this cluster counts, those of other
+/// tests, too.
+async fn until_above(number: i64, mut ask: impl AsyncFnMut() -> i64) {
+    let limit = std::time::Instant::now() + Duration::from_secs(20);
+    while ask().await <= number {
+        assert!(std::time::Instant::now() < limit, "not above {number}");
+    }
+}
+
 /// Makes an open transaction an old one: as many others come and go as it takes to look closer.
 const TIME_PASSES: &str =
     "do $$ begin for n in 1..220 loop perform pg_current_xact_id(); commit; end loop; end $$";
@@ -53,11 +62,7 @@ async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
         assert!(ended <= open, "not settled: {ended} {open}");
     }
     slow.batch_execute("commit").await.unwrap();
-    // Every transaction of this cluster counts, those of other tests, too.
-    let mut ended = 0;
-    while ended < second {
-        ended = claim_above(&hand, 0).await.get("ended_before");
-    }
+    until_above(second - 1, async || claim_above(&hand, 0).await.get("ended_before")).await;
 }
 
 #[tokio::test]
@@ -94,12 +99,11 @@ async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_d
     let ended = async || claim_above(&hand, 0).await.get::<_, i64>("ended_before");
     assert!(ended().await <= open, "a young one is not looked at closer");
     db.run(TIME_PASSES).await;
-    // Others of this cluster may be as old, and write.
-    while ended().await <= open {}
+    until_above(open, ended).await;
     bystander.batch_execute("select tuskline.schedule('work')").await.unwrap();
     assert!(ended().await <= open);
     bystander.batch_execute("commit").await.unwrap();
-    while ended().await <= open {}
+    until_above(open, ended).await;
 }
 
 #[tokio::test]
@@ -122,7 +126,7 @@ async fn an_old_transaction_that_wrote_to_no_timer_holds_the_store_consumer_s_ma
     let open = begin(&bystander, "select tuskline.schedule('work')").await;
     db.run(TIME_PASSES).await;
     let ended = async || db.one::<i64>("select ended_before from tuskline.enqueue_due()").await;
-    while ended().await <= open {}
+    until_above(open, ended).await;
     let later = "select tuskline.schedule('work', p_delay => '1 hour')";
     bystander.batch_execute(later).await.unwrap();
     assert!(ended().await <= open);

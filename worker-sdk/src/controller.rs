@@ -78,6 +78,12 @@ struct State {
     settled_leases: Vec<i64>,
     unknown_leases: HashSet<i64>,
     disowned_leases: HashSet<i64>,
+    /// Until then a claim may have been made that we know nothing of.
+    doubt_until: Instant,
+    /// When to ask for our leases at the latest.
+    leases_at: Instant,
+    /// The last time some were unknown, and this was not the second time in a row.
+    leases_again: bool,
     abandoned: Vec<Work>,
     draining: bool,
     /// Claims since one that asked an aged queue first.
@@ -154,6 +160,9 @@ impl Controller {
             settled_leases: Vec::new(),
             unknown_leases: HashSet::new(),
             disowned_leases: HashSet::new(),
+            doubt_until: now,
+            leases_at: now,
+            leases_again: false,
             abandoned: Vec::new(),
             draining: false,
             claims: 0,

@@ -66,9 +66,10 @@ impl Heartbeat {
         };
         let sent_ns = clock_ns();
         let draining = self.draining.is_cancelled();
+        let leases = self.controller.wants_leases(Instant::now());
         // A test that keeps a history of the worker reads these two, and `lane`'s, from the trace.
         tracing::trace!(beat = sent_ns, "heartbeat sent");
-        match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining)).await {
+        match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
             Ok(Ok(beat)) => {
                 tracing::trace!(beat = sent_ns, alive = beat.alive, "heartbeat answered");
                 #[cfg(mutants)]
@@ -89,7 +90,8 @@ impl Heartbeat {
         for (task, fence) in beat.cancelled {
             self.controller.stop(task, fence);
         }
-        let unknown = self.controller.unknown_leases(&beat.leases);
+        let unknown =
+            beat.leases.map_or_else(Vec::new, |held| self.controller.unknown_leases(&held));
         let unreported = self.controller.unreported();
         let back = self.unwanted();
         if unknown.is_empty() && unreported.is_empty() && back.is_empty() {

@@ -72,7 +72,8 @@ pub(crate) struct ClaimedTask {
 #[derive(Debug)]
 pub(crate) struct Beat {
     pub alive: bool,
-    pub leases: Vec<i64>,
+    /// If they were asked for.
+    pub leases: Option<Vec<i64>>,
     /// (task, fence) pairs that shall stop.
     pub cancelled: Vec<(i64, i64)>,
 }
@@ -147,17 +148,22 @@ pub(crate) async fn rebuild_queues(client: &Client) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn heartbeat(client: &Client, executor: i64, draining: bool) -> Result<Beat> {
+pub(crate) async fn heartbeat(
+    client: &Client,
+    executor: i64,
+    draining: bool,
+    leases: bool,
+) -> Result<Beat> {
     let rows = client
         .query_typed(
-            "select alive, leases, cancelled_tasks, cancelled_fences from tuskline.heartbeat($1, $2)",
-            &[(&executor, Type::INT8), (&draining, Type::BOOL)],
+            "select alive, leases, cancelled_tasks, cancelled_fences from tuskline.heartbeat($1, $2, $3)",
+            &[(&executor, Type::INT8), (&draining, Type::BOOL), (&leases, Type::BOOL)],
         )
         .await?;
     let list = |column| rows[0].get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
     Ok(Beat {
         alive: rows[0].get(0),
-        leases: list(1),
+        leases: rows[0].get(1),
         cancelled: list(2).into_iter().zip(list(3)).collect(),
     })
 }

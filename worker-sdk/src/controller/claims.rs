@@ -71,7 +71,10 @@ impl Controller {
 
     /// The claim of an order failed or was left out: as if it had never been asked.
     pub(crate) fn unclaim(&self, order: &mut Order) {
-        self.lock().end_claim(order);
+        let mut state = self.lock();
+        state.end_claim(order);
+        self.doubt(&mut state);
+        drop(state);
         // The lane that failed has to wait; another may claim.
         self.lanes.notify_one();
         order.forget_claim();

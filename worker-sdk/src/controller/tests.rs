@@ -132,7 +132,8 @@ async fn a_claim_sent_before_the_lock_was_ours_is_no_last_look() {
     let (controller, mut requests) = controller(config());
     let early = controller.next_order().await.expect("a claim");
     // Another lane's claim of the same queues, sent at the same time.
-    let mut late = Order { queues: early.queues.clone(), ..Order::default() };
+    let (queues, asked) = (early.queues.clone(), early.asked.clone());
+    let mut late = Order { queues, asked, ..Order::default() };
     late.request.groups.clone_from(&early.request.groups);
     late.request.queues.clone_from(&early.request.queues);
     late.groups = vec![(0, 1)];
@@ -270,4 +271,29 @@ async fn a_result_held_back_beside_others_of_its_lease_leaves_the_lease_to_the_l
     controller.give_up_held();
     assert!(controller.next_order().await.is_none(), "the lanes end without it");
     assert_eq!(controller.lock().leases.get(&7), Some(&1), "for whoever rescues it");
+}
+
+#[tokio::test]
+async fn leases_are_asked_for_after_a_broken_exchange_and_now_and_then() {
+    let (controller, _requests) = controller(config());
+    let (beat, mut now) = (controller.config.heartbeat_period, Instant::now());
+    let mut asked = |controller: &Controller, beats: usize| {
+        let asks = |_| {
+            now += beat;
+            controller.wants_leases(now)
+        };
+        (0..beats).map(asks).filter(|asks| *asks).count()
+    };
+    assert_eq!(asked(&controller, 1), 1, "what the former life of a session left");
+    assert_eq!(asked(&controller, 11), 0);
+    assert_eq!(asked(&controller, 12), 1);
+    // One is unknown: its answer may be under way, or lost.
+    assert!(controller.unknown_leases(&[7]).is_empty());
+    assert_eq!(asked(&controller, 1), 1);
+    assert!(controller.unknown_leases(&[8]).is_empty());
+    assert_eq!(asked(&controller, 3), 0, "not for ever, on a busy worker");
+    controller.unclaim(&mut Order::default());
+    assert!(controller.wants_leases(Instant::now()));
+    assert!(controller.unknown_leases(&[9]).is_empty());
+    assert_eq!(controller.unknown_leases(&[9]), [9]);
 }
