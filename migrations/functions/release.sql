@@ -37,9 +37,9 @@ begin
     returning queue_id
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select array(select u.id from u), array(select distinct queue_id from i) into released, v_queues;
-  delete from tuskline.lease l
-   where l.executor_id = p_executor and l.lease_id = any (p_done_leases) and l.lease_id <> all (array(
-     select r.fence from unnest(p_tasks, p_fences) as r (id, fence) where r.id = any (held)));
+  perform tuskline.drop_leases(p_executor, array(
+    select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
+      select r.fence from unnest(p_tasks, p_fences) as r (id, fence) where r.id = any (held)))));
   perform tuskline.wake(v_queues);
 end $$;
 comment on function tuskline.release(bigint, bigint[], bigint[], bigint[]) is

@@ -38,11 +38,21 @@ begin
     end if;
   end if;
   if p_done_leases is not null then
-    -- By both columns of the key: a join reads all that this executor ever held, while they are dead and
-    -- somebody's old snapshot keeps them.
-    delete from tuskline.lease l where l.executor_id = p_executor and l.lease_id = any (p_done_leases);
+    perform tuskline.drop_leases(p_executor, p_done_leases);
   end if;
   return coalesce(v_refused, '{}');
 end $$;
 comment on function tuskline.set_results(bigint, bigint[], bigint[], json, bigint[]) is
   'Records results under their fences; returns the tasks whose result was refused because the attempt is no longer theirs.';
+
+-- drop_leases: each looked up by both columns of the key. A join or = any may become, once the table was
+-- analyzed and looked small, a walk over all that this executor ever held; under a snapshot that some
+-- session keeps, these are thousands of dead rows for each exchange.
+create or replace function tuskline.drop_leases(p_executor bigint, p_leases bigint[]) returns void
+language plpgsql as $$
+begin
+  delete from tuskline.lease where ctid = any (array(
+    select (select l.ctid from tuskline.lease l where l.executor_id = p_executor and l.lease_id = d.id)
+      from unnest(p_leases) as d (id)));
+end $$;
+comment on function tuskline.drop_leases(bigint, bigint[]) is 'Forgets leases of which every task has been reported or given back.';

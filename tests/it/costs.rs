@@ -100,6 +100,16 @@ async fn pages(session: &Client, sql: &str) -> i64 {
     count("Shared Hit Blocks") + count("Shared Read Blocks")
 }
 
+/// Two thousand leases that a worker once held, four to a page.
+const OLD_LEASES: &str = "
+    insert into tuskline.lease
+    select {e}, 1000000 + n, array(select (1e15 * random() + n)::bigint from generate_series(1, 200))
+      from generate_series(1, 2000) as n;
+    delete from tuskline.lease where lease_id > 1000000";
+
+/// By now the statistics say that there is next to nothing: true of what is alive.
+const SMALL: &str = "analyze tuskline.lease; analyze tuskline.executor; analyze tuskline.task";
+
 /// Somebody has written, and taken a snapshot, and gone home: nothing is vacuumed, nothing forgotten.
 #[tokio::test]
 async fn an_old_open_transaction_does_not_make_a_task_dearer() {
@@ -112,8 +122,12 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
     let queue = hand.queues[2];
     let mut touched = Vec::new();
     let (mut mark, mut last, mut begun_before) = (0, 0, i64::MAX);
-    for _ in 0..400 {
+    for round in 0..400 {
         db.schedule("work").await;
+        if round == 200 {
+            let worker = hand.executor.to_string();
+            db.run(&format!("{OLD_LEASES}; {SMALL}").replace("{e}", &worker)).await;
+        }
         // As a worker does: the result of the last, the next, the lease of the last, and the mark.
         let exchange = format!(
             "select * from (select array_agg(t.id) ids, array_agg(t.fence) fences from tuskline.task t
