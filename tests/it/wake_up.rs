@@ -48,10 +48,8 @@ async fn a_sleeping_worker_is_notified_and_a_busy_one_is_not() {
 async fn without_any_notification_the_polls_find_everything() {
     let db = Db::with_lambda("work").await;
     db.run(
-        "create or replace function tuskline.wake(p_queues integer[]) returns void
-           language sql as 'select';
-         create or replace function tuskline.wake_timer(p_due timestamptz, p_now timestamptz)
-           returns void language sql as 'select'",
+        "create or replace function tuskline.is_watched(p_queue integer) returns boolean
+           language sql as 'select false'",
     )
     .await;
     let _consumer = db.store_consumer();

@@ -53,7 +53,7 @@ const BREAKS: &[Break] = &[
     ("a cancelled task keeps its timer", "cancel", "due = t.next_trigger_at and", "false and"),
     ("start of what is not claimed", "start", "and t.status = 'claimed'", ""),
     ("the ended beat on", "heartbeat", "alive := found", "alive := true"),
-    ("anybody drops a lease", "set_results", "where l.executor_id = p_executor and", "where"),
+    ("anybody drops a lease", "drop_leases", "where l.executor_id = p_executor and", "where"),
     ("claims before the rebuild", "claim", "if not exists (select from tuskline.boot)", "if false"),
     (
         "a rebuild leaves one out",

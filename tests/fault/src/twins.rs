@@ -132,8 +132,8 @@ pub const TWINS: [Twin; 12] = [
         flaw: "a task is acknowledged before its commit is on disk",
         breaks: &[(
             "schedule",
-            "begin\n  if v_due > v_now then",
-            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if v_due > v_now then",
+            "begin\n  if p_scheduled_at is not null",
+            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if p_scheduled_at is not null",
         )],
         phases: &["crashes"],
         percent: 25,
@@ -159,7 +159,7 @@ pub const TWINS: [Twin; 12] = [
         flaw: "nothing is looked at but what is notified, and notifications get lost",
         compiled: true,
         breaks: &[
-            ("wake", "perform pg_notify('tuskline_queue_' || v_queue, '');", "null;"),
+            ("is_watched", "select not pg_try_advisory", "select false and not pg_try_advisory"),
             ("wake", "perform pg_notify('tuskline_queue', '');", "null;"),
         ],
         phases: &["baseline"],
