@@ -29,7 +29,7 @@ pub async fn run(global: &Global, args: BenchArgs, end: CancellationToken) -> Ou
         return Err(WrongCall(what.to_owned()).into());
     }
     let worker_args = vec!["bench-worker".to_owned()];
-    let options = bench::Options { given, quiet: global.json, worker_args };
+    let options = bench::Options { given, quiet: global.json, worker_args, page_images: true };
     let report = bench::run(&args.workload, &options, end).await?;
     match global.json {
         true => output::put_json(&serde_json::to_value(&report)?)?,

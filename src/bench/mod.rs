@@ -8,6 +8,7 @@
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
 mod backlog;
+mod batch;
 mod copy;
 mod crew;
 mod drain;
@@ -25,6 +26,7 @@ mod progress;
 mod rebuild;
 mod recover;
 mod report;
+mod scale;
 mod schedule_batch;
 mod schedule_single;
 mod site;
@@ -68,6 +70,10 @@ pub enum Workload {
     HeldHorizon(held_horizon::HeldHorizon),
     /// A drain before, and with millions of tasks due later or enqueued.
     Backlog(backlog::Backlog),
+    /// Many tasks at a time: 1, 10, 100, 1000 in a call and in an exchange.
+    Batch(batch::Batch),
+    /// 1, 2 and 4 workers on one queue, then 1 and 2 store consumers on the same timers.
+    Scale(scale::ScaleOut),
     /// Retries, delays, far futures and payloads of every size, with a server.
     Mixed(mixed::Mixed),
 }
@@ -97,6 +103,9 @@ pub struct Options {
     pub quiet: bool,
     /// Arguments with which this binary becomes a worker of the bench ([`work`]).
     pub worker_args: Vec<String>,
+    /// Whether a server of our own writes page images, as it must to survive a crash of the
+    /// machine; without them the log's bytes per task are the same in every run.
+    pub page_images: bool,
 }
 
 /// Runs a workload. `shutdown` ends it early.
@@ -133,6 +142,8 @@ async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report>
         Workload::Flood(options) => options.run(site).await?,
         Workload::HeldHorizon(options) => options.run(site).await?,
         Workload::Backlog(options) => options.run(site).await?,
+        Workload::Batch(options) => options.run(site).await?,
+        Workload::Scale(options) => options.run(site).await?,
         Workload::Mixed(options) => vec![options.run(site).await?],
     };
     Report::of(parts, &site.observer().await?).await

@@ -47,7 +47,7 @@ impl Recover {
             lambda: NOOP,
             tasks: self.tasks,
             payload_bytes: PAYLOAD_BYTES,
-            hours_ahead: None,
+            ahead_s: None,
         };
         let before = observer.read().await?;
         let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
