@@ -91,11 +91,7 @@ pub(super) async fn now_s(observer: &Observer) -> anyhow::Result<f64> {
 ///
 /// # Errors
 /// Not just so many tasks succeeded: there are no figures of such a run.
-pub(super) async fn span_since(
-    observer: &Observer,
-    began: f64,
-    tasks: u64,
-) -> anyhow::Result<f64> {
+pub(super) async fn span_since(observer: &Observer, began: f64, tasks: u64) -> anyhow::Result<f64> {
     let span = format!(
         "select count(*), coalesce(extract(epoch from max(finished_at) - min(started_at)), 0)::float8 \
            from tuskline.task where status = 'success' and started_at >= to_timestamp({began})"

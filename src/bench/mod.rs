@@ -7,6 +7,7 @@
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
+mod axis;
 mod backlog;
 mod batch;
 mod copy;
@@ -21,6 +22,8 @@ mod life;
 mod load;
 mod meter;
 mod mixed;
+mod plot;
+mod plots;
 mod proc;
 mod progress;
 mod rebuild;
@@ -30,6 +33,9 @@ mod scale;
 mod schedule_batch;
 mod schedule_single;
 mod site;
+mod table;
+mod table_text;
+mod targets;
 mod worker;
 
 use clap::Subcommand;
@@ -39,8 +45,9 @@ use tokio_util::sync::CancellationToken;
 pub use latencies::Quantiles;
 pub use meter::Cost;
 pub use proc::Machine;
-pub use report::{Outcome, Report, Versions};
+pub use report::{Moment, Outcome, Report, Versions};
 use site::Site;
+pub use table::{All, Ran, Reached, Table, all};
 pub use worker::{Part, WorkerOptions, work};
 
 /// What to measure, and with what options.

@@ -15,7 +15,8 @@ use super::site::Site;
 use super::worker::Part;
 
 const DEADLOCKS: &str = "select deadlocks from pg_stat_database where datname = current_database()";
-const ALL_DUE: &str = "select not exists (select from tuskline.timer where due > clock_timestamp())";
+const ALL_DUE: &str =
+    "select not exists (select from tuskline.timer where due > clock_timestamp())";
 const NONE_DUE: &str = "select not exists (select from tuskline.timer)";
 const WAITING: &str = "select count(*) from tuskline.queued";
 

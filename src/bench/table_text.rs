@@ -1,0 +1,123 @@
+//! The table in words.
+
+use std::fmt::Write as _;
+
+use super::table::Table;
+use super::targets::{STEPS, Unit};
+
+impl Table {
+    /// Whether every workload came to its end, met its target or not.
+    pub fn is_complete(&self) -> bool {
+        self.steps.iter().all(|ran| ran.errors.is_empty())
+    }
+
+    /// For people, within 80 columns.
+    pub fn text(&self) -> String {
+        let line = |cells: [&str; 4]| {
+            let [what, target, reached, met] = cells;
+            let text = format!("{what:<43} {target:>14} {reached:>13}  {met}");
+            text.trim_end().to_owned() + "\n"
+        };
+        let mut text = line(["what", "target", "reached", "met"]);
+        for row in &self.rows {
+            let met = row.met.map_or("", |met| if met { "yes" } else { "NO" });
+            let once = STEPS.iter().any(|step| step.name == row.step && step.once);
+            let mark = if once { " *" } else { "" };
+            text += &line([&format!("{}{mark}", row.what), &row.target, &row.shown, met]);
+        }
+        let judged: Vec<_> = self.rows.iter().filter_map(|row| row.met).collect();
+        let met = judged.iter().filter(|met| **met).count();
+        let (rounds, seconds) = (self.rounds, self.seconds);
+        let _ = write!(
+            text,
+            "\n{met} of {} targets met; medians of {rounds} rounds, in {seconds:.0} s in all\n\
+             * one run, as it takes minutes; a drain beside a backlog is a median in itself\n",
+            judged.len()
+        );
+        if self.quick {
+            text += "Small sizes: these figures say only that everything works.\n";
+        }
+        for ran in &self.steps {
+            for error in &ran.errors {
+                let _ = writeln!(text, "FAILED: {}: {error}", ran.command);
+            }
+        }
+        text + &self.surroundings
+    }
+}
+
+impl Unit {
+    pub(super) fn show(self, value: f64) -> String {
+        match self {
+            Self::PerSecond if value >= 100.0 => format!("{}/s", grouped(value)),
+            Self::PerSecond => format!("{value:.2}/s"),
+            Self::Microseconds => format!("{value:.1} us"),
+            Self::Milliseconds => format!("{value:.2} ms"),
+            Self::Seconds => format!("{value:.2} s"),
+            Self::Bytes => format!("{value:.0} B"),
+            Self::Percent => format!("{:.0} %", value * 100.0),
+            Self::PercentOfCore => format!("{value:.2} %"),
+            Self::Count => format!("{value:.0}"),
+        }
+    }
+}
+
+/// 138004 as 138,004.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (number, digit) in digits.chars().enumerate() {
+        if number > 0 && (digits.len() - number) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Ran, Reached};
+    use super::super::targets::ROWS;
+    use super::*;
+
+    #[test]
+    fn no_row_is_wider_than_a_terminal() {
+        let rows = ROWS.iter().map(|row| Reached {
+            what: row.what,
+            step: row.step,
+            target: ">= 130,000/s".to_owned(),
+            reached: Some(1.0),
+            shown: "1,138,004/s".to_owned(),
+            met: Some(false),
+            rounds: Vec::new(),
+        });
+        let ran = Ran {
+            name: "copy",
+            command: "tuskline bench copy".to_owned(),
+            reports: Vec::new(),
+            errors: vec!["no space".to_owned()],
+        };
+        let table = Table {
+            rounds: 3,
+            quick: true,
+            seconds: 1500.0,
+            rows: rows.collect(),
+            steps: vec![ran],
+            surroundings: "PostgreSQL 15.18\n".to_owned(),
+        };
+        let text = table.text();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\n0 of 34 targets met; medians of 3 rounds, in 1500 s in all\n"));
+        assert!(text.contains("FAILED: tuskline bench copy: no space\n"), "{text}");
+        assert!(!table.is_complete());
+    }
+
+    #[test]
+    fn figures_are_shown_in_their_unit() {
+        assert_eq!(Unit::PerSecond.show(138_004.2), "138,004/s");
+        assert_eq!(Unit::PerSecond.show(1.96), "1.96/s");
+        assert_eq!(Unit::Percent.show(0.754), "75 %");
+        assert_eq!((grouped(999.0), grouped(1_000_000.0)), ("999".into(), "1,000,000".into()));
+    }
+}
