@@ -1,7 +1,7 @@
 //! scale: more processes on the same queues. Worker processes that drain one queue, then store
 //! consumers that move due timers: no loss of throughput in all, no convoy, no deadlock.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Args, value_parser};
 
@@ -49,7 +49,7 @@ impl ScaleOut {
             let known = deadlocks(&observer).await?;
             let queue = Queue { workload: "scale", tasks: self.tasks, workers };
             let drain = queue.drain(site, &observer, Order::of(Part::Noop, &lambdas)).await?;
-            let drain = drain.part(format!("{workers} workers"));
+            let drain = drain.part(format!("workers: {workers}"));
             drains.push(drain.with("deadlocks", deadlocks(&observer).await? - known));
         }
         let mut moves = Vec::new();
@@ -96,7 +96,7 @@ impl ScaleOut {
         anyhow::ensure!(moved == self.tasks, "{moved} of {} timers were moved", self.tasks);
         let cost = before.until(after, moved);
         let outcome = Outcome::new("scale", moved, seconds, cost);
-        Ok(outcome.part(format!("{consumers} store consumers")).with("consumers", consumers))
+        Ok(outcome.part(format!("store consumers: {consumers}")).with("consumers", consumers))
     }
 }
 
@@ -109,8 +109,7 @@ fn beside_first(parts: Vec<Outcome>) -> impl Iterator<Item = Outcome> {
     })
 }
 
-/// Deadlocks of this database so far. Sessions that have ended have published theirs.
+/// Deadlocks of this database so far, as its sessions publish them when they end.
 async fn deadlocks(observer: &Observer) -> anyhow::Result<i64> {
-    tokio::time::sleep(Duration::from_millis(100)).await;
     Ok(observer.row(DEADLOCKS).await?.get(0))
 }

@@ -84,7 +84,10 @@ const COMMANDS: [&str; 32] = [
     "bench flood",
     "bench held-horizon",
     "bench backlog",
+    "bench batch",
+    "bench scale",
     "bench mixed",
+    "bench all",
 ];
 
 #[test]
