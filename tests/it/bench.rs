@@ -244,7 +244,10 @@ fn the_table_has_every_row_and_every_round() {
     let out = dir.path().join("out");
     let words = ["bench", "all", "--quick", "--rounds", "2", "--json", "--out"];
     let call = tuskline(&words).arg(out.to_str().unwrap());
-    let mut child = call.with(|call| drop(call.stdout(Stdio::null()))).spawn_as_is(Stdio::null());
+    let silent = call.with(|call| {
+        call.stdout(Stdio::null());
+    });
+    let mut child = silent.spawn_as_is(Stdio::null());
     let deadline = Instant::now() + Duration::from_secs(600);
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
