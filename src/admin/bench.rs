@@ -16,7 +16,7 @@ use crate::bench::{self, All, Given, WorkerOptions, Workload};
 pub struct BenchArgs {
     #[command(subcommand)]
     what: What,
-    /// Also draw it: an SVG picture of the distribution, of the rates or of the course.
+    /// Draw it, too, as SVG.
     #[arg(long, global = true, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

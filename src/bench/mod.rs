@@ -4,6 +4,8 @@
 //! makes and drops; it uses what everybody may use, the SDK and SQL. Rates depend on the machine and
 //! its neighbours; WAL bytes, commits, statements and buffer hits per task are exact.
 //!
+//! `bench all` runs what has a target and says whether it is met; a picture is one SVG file.
+//!
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 

@@ -63,7 +63,12 @@ impl Site {
     async fn prepare(&self) -> anyhow::Result<()> {
         migrate::migrate(&self.config()).await?;
         // Without it, or without the right to it, statements are not counted.
-        let _ = self.connect().await?.batch_execute("create extension pg_stat_statements").await;
+        let client = self.connect().await?;
+        let _ = client.batch_execute("create extension pg_stat_statements").await;
+        // It forgets the rarest when those of too many databases are known.
+        if self.cluster.is_some() {
+            let _ = client.batch_execute("select pg_stat_statements_reset()").await;
+        }
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! What a task cost when that was written down, and how much more it may.
 //!
 //! To renew: `cargo test --test cost -- --nocapture no_task` prints the figures, with TUSKLINE_PG_BIN
-//! set to PostgreSQL 15 and then to 18. Write both down, as medians of five. The bound is a tenth more; where tasks meet in
-//! batches as it happens, or few commits are counted, it is wider, with the reason. A change that
-//! raises a figure says why in its commit.
+//! set to PostgreSQL 15 and then to 18. Write down the medians of five on each. The bound is a tenth
+//! more; where tasks meet in batches as it happens, or few commits are counted, it is wider, with the
+//! reason. A change that raises a figure says why in its commit.
 
 /// What is counted, in the order of [`Bounds::costs`].
 pub const KEYS: [&str; 4] =
