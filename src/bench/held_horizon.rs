@@ -86,13 +86,15 @@ impl HeldHorizon {
         (self.seconds / WINDOWS).max(1)
     }
 
-    /// Reads the meters at both ends of every window, and tells the senders which it is.
+    /// Reads the meters at both ends of every window, tells the senders which it is, and ends them.
     async fn course(
         &self,
         site: &Site,
         observer: &Observer,
         pace: &Pace,
     ) -> anyhow::Result<Vec<Reading>> {
+        // What a slow machine would send later belongs to no window.
+        let _end = pace.stop.clone().drop_guard();
         let progress = Progress::new("held-horizon", self.seconds, site.quiet());
         let began = Instant::now();
         let mut readings = vec![Reading { at_s: 0.0, meter: observer.read().await? }];
