@@ -49,7 +49,8 @@ pub use meter::Cost;
 pub use proc::Machine;
 pub use report::{Moment, Outcome, Report, Versions};
 use site::Site;
-pub use table::{All, Ran, Reached, Table, all};
+pub use table::{All, all};
+pub use table_text::{Ran, Reached, Table};
 pub use worker::{Part, WorkerOptions, work};
 
 /// What to measure, and with what options.

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, value_parser};
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::meter::round;
 use super::report::Report;
 use super::site::Site;
+use super::table_text::{Ran, Reached, Table};
 use super::targets::{ROWS, Row, STEPS, Step, Target};
 use super::{Options, Workload, measure};
 
@@ -23,6 +23,9 @@ pub struct All {
     /// Runs of each workload; the table shows medians. What takes minutes runs once.
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..=9))]
     rounds: u64,
+    /// Begin nothing after the first round that would not end within so many minutes.
+    #[arg(long, default_value_t = 30.0)]
+    minutes: f64,
     /// Small sizes, to see that everything works; the figures mean nothing.
     #[arg(long)]
     quick: bool,
@@ -36,55 +39,6 @@ pub struct All {
 struct Typed {
     #[command(subcommand)]
     workload: Workload,
-}
-
-/// What came of everything.
-#[derive(Debug, Serialize)]
-pub struct Table {
-    /// Runs of each workload.
-    pub rounds: u64,
-    /// Whether sizes were small.
-    pub quick: bool,
-    /// How long it all took.
-    pub seconds: f64,
-    /// Every row.
-    pub rows: Vec<Reached>,
-    /// Every run of every workload.
-    pub steps: Vec<Ran>,
-    /// Machine, versions and settings in words.
-    pub surroundings: String,
-}
-
-/// A row and what was reached.
-#[derive(Debug, Serialize)]
-pub struct Reached {
-    /// What it is.
-    pub what: &'static str,
-    /// Name of the step it comes from.
-    pub step: &'static str,
-    /// The target, with its sign and unit; empty where there is none.
-    pub target: String,
-    /// Median of the rounds, in the unit of the target but that shares are not in hundredths.
-    pub reached: Option<f64>,
-    /// The same as it is shown.
-    pub shown: String,
-    /// Whether the median meets the target; absent without either.
-    pub met: Option<bool>,
-    /// Each round.
-    pub rounds: Vec<Option<f64>>,
-}
-
-/// A workload that was run.
-#[derive(Debug, Serialize)]
-pub struct Ran {
-    /// Its name in the table.
-    pub name: &'static str,
-    /// As it would be typed.
-    pub command: String,
-    /// Each round's report.
-    pub reports: Vec<Report>,
-    /// Why rounds are missing.
-    pub errors: Vec<String>,
 }
 
 /// Runs everything. `shutdown` ends it early, without a table.
@@ -111,28 +65,20 @@ pub async fn all(
 }
 
 impl All {
+    /// Round after round, so that a load that comes or goes meets every row alike.
     async fn run(&self, site: &mut Site, options: &Options) -> anyhow::Result<Table> {
-        let (began, mut steps) = (Instant::now(), Vec::new());
-        for (step, number) in STEPS.iter().zip(1..) {
-            let line = if self.quick { step.quick } else { step.line };
-            let command = format!("tuskline bench {line}");
-            let mut ran = Ran { name: step.name, command, reports: Vec::new(), errors: Vec::new() };
-            let rounds = if step.once { 1 } else { self.rounds };
-            for round in 1..=rounds {
-                if !site.quiet() {
-                    let steps = STEPS.len();
-                    eprintln!("{number} of {steps}, round {round} of {rounds}: {line}");
-                }
-                let workload = workload(line)?;
-                match one(site, options, step, &workload).await {
-                    Ok(report) => {
-                        self.write(step, round, &workload, &report)?;
-                        ran.reports.push(report);
-                    }
-                    Err(error) => ran.errors.push(format!("{error:#}")),
+        let began = Instant::now();
+        let mut steps: Vec<_> = STEPS.iter().map(|step| Ran::of(step, self.quick)).collect();
+        for round in 1..=self.rounds {
+            for (step, ran) in STEPS.iter().zip(&mut steps) {
+                let fits = began.elapsed().as_secs_f64() + ran.longest_s < self.minutes * 60.0;
+                match round {
+                    1 => self.once(site, options, step, ran, round).await?,
+                    _ if step.once => {}
+                    _ if fits => self.once(site, options, step, ran, round).await?,
+                    _ => ran.left_out += 1,
                 }
             }
-            steps.push(ran);
         }
         let table = Table {
             rounds: self.rounds,
@@ -150,6 +96,32 @@ impl All {
             put(&dir.join("table.json"), &serde_json::to_string(&table)?)?;
         }
         Ok(table)
+    }
+
+    /// One round of one step. Its failure is kept beside what the others reached.
+    async fn once(
+        &self,
+        site: &mut Site,
+        options: &Options,
+        step: &Step,
+        ran: &mut Ran,
+        round: u64,
+    ) -> anyhow::Result<()> {
+        let line = step.line(self.quick);
+        if !site.quiet() {
+            let rounds = if step.once { 1 } else { self.rounds };
+            eprintln!("round {round} of {rounds}: {line}");
+        }
+        let (workload, began) = (workload(line)?, Instant::now());
+        match one(site, options, step, &workload).await {
+            Ok(report) => {
+                self.write(step, round, &workload, &report)?;
+                ran.reports.push(report);
+            }
+            Err(error) => ran.errors.push(format!("{error:#}")),
+        }
+        ran.longest_s = ran.longest_s.max(began.elapsed().as_secs_f64());
+        Ok(())
     }
 
     /// Keeps a round at once: a later one may fail. The plot is that of the last.

@@ -1,9 +1,73 @@
-//! The table in words.
+//! What came of `bench all`, and the same in words.
 
 use std::fmt::Write as _;
 
-use super::table::Table;
-use super::targets::{STEPS, Unit};
+use serde::Serialize;
+
+use super::report::Report;
+use super::targets::{STEPS, Step, Unit};
+
+/// What came of everything.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    /// Runs of each workload.
+    pub rounds: u64,
+    /// Whether sizes were small.
+    pub quick: bool,
+    /// How long it all took.
+    pub seconds: f64,
+    /// Every row.
+    pub rows: Vec<Reached>,
+    /// Every run of every workload.
+    pub steps: Vec<Ran>,
+    /// Machine, versions and settings in words.
+    pub surroundings: String,
+}
+
+/// A row and what was reached.
+#[derive(Debug, Serialize)]
+pub struct Reached {
+    /// What it is.
+    pub what: &'static str,
+    /// Name of the step it comes from.
+    pub step: &'static str,
+    /// The target, with its sign and unit; empty where there is none.
+    pub target: String,
+    /// Median of the rounds, in the unit of the target but that shares are not in hundredths.
+    pub reached: Option<f64>,
+    /// The same as it is shown.
+    pub shown: String,
+    /// Whether the median meets the target; absent without either.
+    pub met: Option<bool>,
+    /// Each round.
+    pub rounds: Vec<Option<f64>>,
+}
+
+/// A workload that was run.
+#[derive(Debug, Serialize)]
+pub struct Ran {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// As it would be typed.
+    pub command: String,
+    /// Each round's report.
+    pub reports: Vec<Report>,
+    /// Why rounds are missing.
+    pub errors: Vec<String>,
+    /// Rounds for which there was no time.
+    pub left_out: u64,
+    /// Its longest round, in seconds, with the making of the database.
+    pub longest_s: f64,
+}
+
+impl Ran {
+    /// Not yet.
+    pub(super) fn of(step: &Step, quick: bool) -> Self {
+        let command = format!("tuskline bench {}", step.line(quick));
+        let (reports, errors) = (Vec::new(), Vec::new());
+        Self { name: step.name, command, reports, errors, left_out: 0, longest_s: 0.0 }
+    }
+}
 
 impl Table {
     /// Whether every workload came to its end, met its target or not.
@@ -34,6 +98,10 @@ impl Table {
              * one run, as it takes minutes; a drain beside a backlog is a median in itself\n",
             judged.len()
         );
+        let left_out: u64 = self.steps.iter().map(|ran| ran.left_out).sum();
+        if left_out > 0 {
+            let _ = writeln!(text, "{left_out} rounds were left out for want of time");
+        }
         if self.quick {
             text += "Small sizes: these figures say only that everything works.\n";
         }
@@ -77,7 +145,6 @@ fn grouped(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Ran, Reached};
     use super::super::targets::ROWS;
     use super::*;
 
@@ -92,12 +159,9 @@ mod tests {
             met: Some(false),
             rounds: Vec::new(),
         });
-        let ran = Ran {
-            name: "copy",
-            command: "tuskline bench copy".to_owned(),
-            reports: Vec::new(),
-            errors: vec!["no space".to_owned()],
-        };
+        let mut ran = Ran::of(&STEPS[4], false);
+        ran.errors.push("no space".to_owned());
+        ran.left_out = 2;
         let table = Table {
             rounds: 3,
             quick: true,
@@ -109,7 +173,8 @@ mod tests {
         let text = table.text();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("\n0 of 34 targets met; medians of 3 rounds, in 1500 s in all\n"));
-        assert!(text.contains("FAILED: tuskline bench copy: no space\n"), "{text}");
+        assert!(text.contains("FAILED: tuskline bench copy --tasks 300000: no space\n"), "{text}");
+        assert!(text.contains("\n2 rounds were left out for want of time\n"), "{text}");
         assert!(!table.is_complete());
     }
 

@@ -22,6 +22,11 @@ impl Step {
     const fn of(name: &'static str, line: &'static str, quick: &'static str) -> Self {
         Self { name, line, quick, once: false, page_images: true }
     }
+
+    /// What would be typed.
+    pub(super) const fn line(&self, quick: bool) -> &'static str {
+        if quick { self.quick } else { self.line }
+    }
 }
 
 /// What is run, in this order.
