@@ -22,12 +22,13 @@ pub(super) struct Order<'a> {
     pub lambdas: &'a [String],
     pub heartbeat_ms: Option<u64>,
     pub limit: Option<u64>,
+    pub max_batch: Option<u64>,
 }
 
 impl<'a> Order<'a> {
     /// A part with the lambdas it serves and the usual timings.
     pub(super) fn of(part: Part, lambdas: &'a [String]) -> Self {
-        Self { part, lambdas, heartbeat_ms: None, limit: None }
+        Self { part, lambdas, heartbeat_ms: None, limit: None, max_batch: None }
     }
 }
 
@@ -135,7 +136,11 @@ fn spawn(site: &Site, order: Order<'_>) -> anyhow::Result<Child> {
     for name in order.lambdas {
         command.args(["--lambda", name]);
     }
-    for (option, value) in [("--heartbeat-ms", order.heartbeat_ms), ("--limit", order.limit)] {
+    for (option, value) in [
+        ("--heartbeat-ms", order.heartbeat_ms),
+        ("--limit", order.limit),
+        ("--max-batch", order.max_batch),
+    ] {
         if let Some(value) = value {
             command.args([option, &value.to_string()]);
         }

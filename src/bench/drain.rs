@@ -17,10 +17,6 @@ use super::worker::Part;
 pub(super) const DRAINED: &str = "select not exists (select from tuskline.queued) \
                                   and not exists (select from tuskline.lease)";
 
-/// From the first claim to the last result, and how many succeeded.
-const SPAN: &str = "select count(*) filter (where status = 'success'), \
-    coalesce(extract(epoch from max(finished_at) - min(started_at)), 0)::float8 from tuskline.task";
-
 /// Options of `drain`.
 #[derive(Debug, Clone, Args)]
 pub struct Drain {
@@ -43,22 +39,66 @@ impl Drain {
             lambda: NOOP,
             tasks: self.tasks,
             payload_bytes: self.payload_bytes,
-            hours_ahead: None,
+            ahead_s: None,
         };
         preload.insert(&observer, &Progress::new("preload", self.tasks, site.quiet())).await?;
-        settle(&observer).await?;
+        let queue = Queue { workload: "drain", tasks: self.tasks, workers: self.workers };
+        let outcome = queue.drain(site, &observer, Order::of(Part::Noop, &lambdas)).await?;
+        Ok(outcome.with("payload_bytes", self.payload_bytes))
+    }
+}
+
+/// A queue to be drained to its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queue {
+    pub workload: &'static str,
+    /// Tasks in it.
+    pub tasks: u64,
+    /// Processes that drain it.
+    pub workers: u64,
+}
+
+impl Queue {
+    /// Drains it, and measures that from the first claim to the last result.
+    pub(super) async fn drain(
+        self,
+        site: &Site,
+        observer: &Observer,
+        order: Order<'_>,
+    ) -> anyhow::Result<Outcome> {
+        settle(observer).await?;
+        let began = now_s(observer).await?;
         let before = observer.read().await?;
-        let crew = Crew::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
-        until_drained(&observer, self.tasks).await?;
+        let crew = Crew::start(site, order, self.workers)?;
+        until_drained(observer, self.tasks).await?;
         crew.end().await?;
         observer.alone().await?;
         let after = observer.read().await?;
-        let span = observer.row(SPAN).await?;
-        succeeded(span.get(0), self.tasks)?;
-        let outcome =
-            Outcome::new("drain", self.tasks, span.get(1), before.until(after, self.tasks));
-        Ok(outcome.with("workers", self.workers).with("payload_bytes", self.payload_bytes))
+        let seconds = span_since(observer, began, self.tasks).await?;
+        let cost = before.until(after, self.tasks);
+        let outcome = Outcome::new(self.workload, self.tasks, seconds, cost);
+        Ok(outcome.with("workers", self.workers))
     }
+}
+
+/// The database's clock, in seconds since 1970.
+pub(super) async fn now_s(observer: &Observer) -> anyhow::Result<f64> {
+    let now = "select extract(epoch from clock_timestamp())::float8";
+    Ok(observer.row(now).await?.get(0))
+}
+
+/// Seconds from the first claim after `began` to the last result of one.
+///
+/// # Errors
+/// Not just so many tasks succeeded: there are no figures of such a run.
+pub(super) async fn span_since(observer: &Observer, began: f64, tasks: u64) -> anyhow::Result<f64> {
+    let span = format!(
+        "select count(*), coalesce(extract(epoch from max(finished_at) - min(started_at)), 0)::float8 \
+           from tuskline.task where status = 'success' and started_at >= to_timestamp({began})"
+    );
+    let span = observer.row(&span).await?;
+    succeeded(span.get(0), tasks)?;
+    Ok(span.get(1))
 }
 
 /// Waits until nothing is queued or claimed.

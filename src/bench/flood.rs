@@ -68,8 +68,8 @@ impl Flood {
         until_drained(&observer, self.tasks).await?;
         let work = crew.end().await?;
         let latencies = [work.latencies(0)?, work.latencies(1)?];
-        for (seen, sent) in latencies.iter().zip(sent) {
-            anyhow::ensure!(seen.count() == sent, "{} of {sent} tasks started", seen.count());
+        for (seen, sent) in latencies.iter().zip(&sent) {
+            anyhow::ensure!(seen.count() == *sent, "{} of {sent} tasks started", seen.count());
         }
         let [calm, flooded] = &latencies;
         let during = sent[1] + self.tasks;
@@ -107,7 +107,7 @@ impl Flood {
             lambda: FLOODED,
             tasks: self.tasks,
             payload_bytes: PAYLOAD_BYTES,
-            hours_ahead: None,
+            ahead_s: None,
         };
         preload.insert(observer, &Progress::new("flood", self.tasks, site.quiet())).await?;
         observer.until(EBB, "the end of the flood", patience(self.tasks)).await?;

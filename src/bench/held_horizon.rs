@@ -1,22 +1,27 @@
 //! held-horizon: single inserts at a fixed rate, executed at once, while one transaction holds the
 //! oldest snapshot: no dead row may be removed. What the last seconds cost beside the first.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
+use super::crew::{Crew, Order, Work};
 use super::drain::until_drained;
+use super::latencies::Latencies;
 use super::latency::CALM;
 use super::load::{PAYLOAD_BYTES, Pace, define_noop, payload_bytes};
 use super::meter::{Meter, Observer, round};
 use super::progress::Progress;
-use super::report::Outcome;
+use super::report::{Moment, Outcome};
 use super::site::Site;
 use super::worker::Part;
 
-/// Longest window at the beginning and at the end, in seconds.
+/// Longest stretch at the beginning and at the end that are compared, in seconds.
 const WINDOW_S: u64 = 30;
+/// Windows of the course, or up to twice as many: a phase is one byte.
+const WINDOWS: u64 = 48;
 /// With a number of its own and a snapshot, it holds back every vacuum of the database.
 const HOLD: &str = "begin isolation level repeatable read; select txid_current();";
 
@@ -53,48 +58,98 @@ impl HeldHorizon {
             payload_bytes: self.payload_bytes,
             ..Pace::new(self.rate, self.connections, self.seconds, &lambdas)
         };
-        let (sent, [began, early, late, ended]) =
+        let (sent, readings) =
             tokio::try_join!(pace.clone().send(site), self.course(site, &observer, &pace))?;
         holder.batch_execute("rollback").await?;
         until_drained(&observer, sent.iter().sum()).await?;
-        let work = crew.end().await?;
-        let [first, last] = [(0, began, early), (2, late, ended)].map(|(phase, from, to)| {
-            let tasks = sent[usize::from(phase)];
-            let latencies = work.latencies(phase)?;
-            anyhow::ensure!(latencies.count() == tasks, "not every task started");
-            #[allow(clippy::cast_precision_loss)]
-            let seconds = self.window_s() as f64;
-            let outcome = Outcome::new("held-horizon", tasks, seconds, from.until(to, tasks));
-            Ok(outcome.timed(&latencies).with("rate", self.rate).with("seconds_held", self.seconds))
-        });
-        let (first, last) = (first?.part("first"), last?.part("last"));
+        let held = Held { work: crew.end().await?, sent, readings };
+        let windows = held.readings.len() - 1;
+        let edge = usize::try_from(WINDOW_S.min(self.seconds / 3) / self.step_s())?.max(1);
+        let measured = |windows: Range<usize>| {
+            let outcome = held.window(windows)?;
+            Ok::<_, anyhow::Error>(
+                outcome.with("rate", self.rate).with("seconds_held", self.seconds),
+            )
+        };
+        let first = measured(0..edge)?.part("first");
+        let mut last = measured(windows - edge..windows)?.part("last");
         let ratio = |from: Option<f64>, to: Option<f64>| Some(round(to? / from?));
         let p50 = ratio(first.quantiles.p50_ms, last.quantiles.p50_ms);
         let hits = ratio(first.cost.buffer_hits_per_task, last.cost.buffer_hits_per_task);
+        last.course = held.course()?;
         let last = last.with("p50_ratio", p50).with("buffer_hits_ratio", hits);
         Ok(vec![first, last])
     }
 
-    fn window_s(&self) -> u64 {
-        WINDOW_S.min(self.seconds / 3)
+    /// Length of a window: 5 s in four minutes.
+    fn step_s(&self) -> u64 {
+        (self.seconds / WINDOWS).max(1)
     }
 
-    /// Reads the meters at both ends of both windows, and tells the senders which it is.
+    /// Reads the meters at both ends of every window, tells the senders which it is, and ends them.
     async fn course(
         &self,
         site: &Site,
         observer: &Observer,
         pace: &Pace,
-    ) -> anyhow::Result<[Meter; 4]> {
+    ) -> anyhow::Result<Vec<Reading>> {
+        // What a slow machine would send later belongs to no window.
+        let _end = pace.stop.clone().drop_guard();
         let progress = Progress::new("held-horizon", self.seconds, site.quiet());
-        let began = observer.read().await?;
-        progress.sleep(self.window_s()).await;
-        let early = observer.read().await?;
-        pace.phase.store(1, Ordering::Relaxed);
-        progress.sleep(self.seconds - 2 * self.window_s()).await;
-        let late = observer.read().await?;
-        pace.phase.store(2, Ordering::Relaxed);
-        progress.sleep(self.window_s()).await;
-        Ok([began, early, late, observer.read().await?])
+        let began = Instant::now();
+        let mut readings = vec![Reading { at_s: 0.0, meter: observer.read().await? }];
+        let windows = self.seconds / self.step_s();
+        for window in 1..=windows {
+            let rest = if window == windows { self.seconds % self.step_s() } else { 0 };
+            progress.sleep(self.step_s() + rest).await;
+            let meter = observer.read().await?;
+            readings.push(Reading { at_s: round(began.elapsed().as_secs_f64()), meter });
+            if window < windows {
+                pace.phase.store(u8::try_from(window)?, Ordering::Relaxed);
+            }
+        }
+        Ok(readings)
+    }
+}
+
+/// The meters at a moment.
+struct Reading {
+    at_s: f64,
+    meter: Meter,
+}
+
+/// What came of the time: phase n of senders and workers lies between readings n and n + 1.
+struct Held {
+    work: Work,
+    sent: Vec<u64>,
+    readings: Vec<Reading>,
+}
+
+impl Held {
+    /// Several windows as one.
+    fn window(&self, windows: Range<usize>) -> anyhow::Result<Outcome> {
+        let (from, to) = (&self.readings[windows.start], &self.readings[windows.end]);
+        let tasks = self.sent[windows.clone()].iter().sum();
+        let mut latencies = Latencies::none()?;
+        for window in windows {
+            latencies.add(&self.work.latencies(u8::try_from(window)?)?)?;
+        }
+        anyhow::ensure!(latencies.count() == tasks, "not every task started");
+        let cost = from.meter.until(to.meter, tasks);
+        Ok(Outcome::new("held-horizon", tasks, to.at_s - from.at_s, cost).timed(&latencies))
+    }
+
+    fn course(&self) -> anyhow::Result<Vec<Moment>> {
+        let moments = (0..self.readings.len() - 1).map(|window| {
+            let Outcome { quantiles, cost, .. } = self.window(window..window + 1)?;
+            Ok(Moment {
+                at_s: self.readings[window + 1].at_s,
+                p50_ms: quantiles.p50_ms,
+                p99_ms: quantiles.p99_ms,
+                buffer_hits_per_task: cost.buffer_hits_per_task,
+                server_cpu_us_per_task: cost.server_cpu_us_per_task,
+            })
+        });
+        moments.collect()
     }
 }

@@ -55,6 +55,17 @@ impl Latencies {
         Ok(Self(all))
     }
 
+    /// The distribution for a plot: ms, and the share that took no longer; a hundred points.
+    pub(super) fn distribution(&self) -> Vec<(f64, f64)> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let tail = [0.995, 0.999, 0.9999, 1.0];
+        let shares = (1..100).map(|percent| f64::from(percent) / 100.0).chain(tail);
+        #[allow(clippy::cast_precision_loss)]
+        shares.map(|share| (self.0.value_at_quantile(share) as f64 / 1000.0, share)).collect()
+    }
+
     /// The usual four.
     pub(super) fn quantiles(&self) -> Quantiles {
         #[allow(clippy::cast_precision_loss)]
@@ -77,5 +88,14 @@ mod tests {
         assert_eq!(theirs.count(), 1000);
         assert_eq!(theirs.quantiles().p99_ms, own.quantiles().p99_ms);
         assert_eq!(Latencies::none().unwrap().quantiles().max_ms, None);
+    }
+
+    #[test]
+    fn a_distribution_only_rises() {
+        let mut all = Latencies::none().unwrap();
+        (1..=1000).for_each(|us| all.record(us * us));
+        let points = all.distribution();
+        assert!(points.is_sorted() && points.last().is_some_and(|(_, share)| *share >= 1.0));
+        assert_eq!(Latencies::none().unwrap().distribution(), []);
     }
 }

@@ -50,10 +50,10 @@ impl Latency {
         };
         let progress = Progress::new("latency", self.seconds, site.quiet());
         let began = std::time::Instant::now();
-        let [tasks, ..] = tokio::select! {
-            sent = pace.send(site) => sent?,
+        let tasks = tokio::select! {
+            sent = pace.send(site) => sent?.iter().sum(),
             () = async { progress.sleep(self.seconds).await; std::future::pending().await } => {
-                [0; 3]
+                0
             }
         };
         let seconds = began.elapsed().as_secs_f64();

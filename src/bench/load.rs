@@ -61,8 +61,8 @@ pub(super) struct Preload<'a> {
     pub lambda: &'a str,
     pub tasks: u64,
     pub payload_bytes: usize,
-    /// Due so many hours from now; none: at once.
-    pub hours_ahead: Option<u32>,
+    /// Due so many seconds from now, a ms apart; none: at once.
+    pub ahead_s: Option<u64>,
 }
 
 impl Preload<'_> {
@@ -76,16 +76,16 @@ impl Preload<'_> {
         let mut left = self.tasks;
         while left > 0 {
             let batch = left.min(PRELOAD_BATCH);
-            let statement = match self.hours_ahead {
+            let statement = match self.ahead_s {
                 None => format!(
                     "insert into tuskline.task (lambda, payload) \
                      select '{lambda}', '{payload}' from generate_series(1, {batch})"
                 ),
                 // Not a plain insert: tasks for later get numbers from a range of their own.
-                Some(hours) => format!(
+                Some(seconds) => format!(
                     "select cardinality(tuskline.schedule_many(array_fill('{lambda}'::text, array[{batch}]), \
                        array_fill('{payload}'::json, array[{batch}]), p_delays => \
-                       array(select interval '{hours} hours' + i * interval '1 ms' from generate_series(1, {batch}) i)))"
+                       array(select interval '{seconds} seconds' + i * interval '1 ms' from generate_series(1, {batch}) i)))"
                 ),
             };
             observer.execute(&statement).await?;
@@ -145,9 +145,9 @@ impl Pace {
         }
     }
 
-    /// Sends, and gives back how many were sent in each phase.
-    pub(super) async fn send(self, site: &Site) -> anyhow::Result<[u64; 3]> {
-        let sent: Arc<[AtomicU64; 3]> = Arc::default();
+    /// Sends, and gives back how many were sent in each of the 256 phases.
+    pub(super) async fn send(self, site: &Site) -> anyhow::Result<Vec<u64>> {
+        let sent: Arc<[AtomicU64]> = (0..=u8::MAX).map(|_| AtomicU64::new(0)).collect();
         let mut senders = tokio::task::JoinSet::new();
         for number in 0..self.connections {
             let (client, pace) = (site.connect().await?, self.clone());
@@ -156,7 +156,7 @@ impl Pace {
         while let Some(ended) = senders.join_next().await {
             ended??;
         }
-        Ok([0, 1, 2].map(|phase: usize| sent[phase].load(Ordering::Relaxed)))
+        Ok(sent.iter().map(|phase| phase.load(Ordering::Relaxed)).collect())
     }
 
     /// One connection's share, on a beat of its own.
@@ -165,7 +165,7 @@ impl Pace {
         self,
         client: tokio_postgres::Client,
         number: u64,
-        sent: Arc<[AtomicU64; 3]>,
+        sent: Arc<[AtomicU64]>,
     ) -> anyhow::Result<()> {
         let insert = client
             .prepare(
@@ -186,7 +186,7 @@ impl Pace {
             let lambda = &self.lambdas[usize::try_from(turn)? % self.lambdas.len()];
             let round = usize::try_from(turn)? / self.lambdas.len();
             let priority = self.priorities[round % self.priorities.len()];
-            let phase = self.phase.load(Ordering::Relaxed).min(2);
+            let phase = self.phase.load(Ordering::Relaxed);
             let text =
                 format!("{{\"at_ns\":{},\"phase\":{phase},\"pad\":\"{pad}\"}}", monotonic_ns());
             client.execute(&insert, &[&lambda, &text, &priority]).await?;

@@ -4,10 +4,14 @@
 //! makes and drops; it uses what everybody may use, the SDK and SQL. Rates depend on the machine and
 //! its neighbours; WAL bytes, commits, statements and buffer hits per task are exact.
 //!
+//! `bench all` runs what has a target and says whether it is met; a picture is one SVG file.
+//!
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
+mod axis;
 mod backlog;
+mod batch;
 mod copy;
 mod crew;
 mod drain;
@@ -20,14 +24,20 @@ mod life;
 mod load;
 mod meter;
 mod mixed;
+mod plot;
+mod plots;
 mod proc;
 mod progress;
 mod rebuild;
 mod recover;
 mod report;
+mod scale;
 mod schedule_batch;
 mod schedule_single;
 mod site;
+mod table;
+mod table_text;
+mod targets;
 mod worker;
 
 use clap::Subcommand;
@@ -37,8 +47,10 @@ use tokio_util::sync::CancellationToken;
 pub use latencies::Quantiles;
 pub use meter::Cost;
 pub use proc::Machine;
-pub use report::{Outcome, Report, Versions};
+pub use report::{Moment, Outcome, Report, Versions};
 use site::Site;
+pub use table::{All, all};
+pub use table_text::{Ran, Reached, Table};
 pub use worker::{Part, WorkerOptions, work};
 
 /// What to measure, and with what options.
@@ -68,6 +80,10 @@ pub enum Workload {
     HeldHorizon(held_horizon::HeldHorizon),
     /// A drain before, and with millions of tasks due later or enqueued.
     Backlog(backlog::Backlog),
+    /// Many tasks at a time: 1, 10, 100, 1000 in a call and in an exchange.
+    Batch(batch::Batch),
+    /// 1, 2 and 4 workers on one queue, then 1 and 2 store consumers on the same timers.
+    Scale(scale::ScaleOut),
     /// Retries, delays, far futures and payloads of every size, with a server.
     Mixed(mixed::Mixed),
 }
@@ -97,6 +113,9 @@ pub struct Options {
     pub quiet: bool,
     /// Arguments with which this binary becomes a worker of the bench ([`work`]).
     pub worker_args: Vec<String>,
+    /// Whether a server of our own writes page images, as it must to survive a crash of the
+    /// machine; without them the log's bytes per task are the same in every run.
+    pub page_images: bool,
 }
 
 /// Runs a workload. `shutdown` ends it early.
@@ -133,6 +152,8 @@ async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report>
         Workload::Flood(options) => options.run(site).await?,
         Workload::HeldHorizon(options) => options.run(site).await?,
         Workload::Backlog(options) => options.run(site).await?,
+        Workload::Batch(options) => options.run(site).await?,
+        Workload::Scale(options) => options.run(site).await?,
         Workload::Mixed(options) => vec![options.run(site).await?],
     };
     Report::of(parts, &site.observer().await?).await

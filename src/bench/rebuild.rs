@@ -55,7 +55,7 @@ impl Rebuild {
             lambda: NOOP,
             tasks: self.tasks,
             payload_bytes: self.payload_bytes,
-            hours_ahead: None,
+            ahead_s: None,
         };
         preload.insert(&observer, &Progress::new("preload", self.tasks, site.quiet())).await?;
         settle(&observer).await

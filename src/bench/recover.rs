@@ -7,6 +7,7 @@ use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
 use super::drain::{DRAINED, patience, succeeded};
+use super::latencies::Latencies;
 use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop};
 use super::meter::round;
 use super::progress::Progress;
@@ -25,7 +26,8 @@ const AGAIN: &str = "select count(t.id), \
     coalesce(extract(epoch from max(t.started_at) - min(h.killed_at)), 0)::float8, \
     (select count(*) from bench_held), \
     (select count(*) from tuskline.task where status = 'success'), \
-    (select extract(epoch from max(finished_at) - min(created_at))::float8 from tuskline.task) \
+    (select extract(epoch from max(finished_at) - min(created_at))::float8 from tuskline.task), \
+    coalesce(array_agg(extract(epoch from t.started_at - h.killed_at)::float8 * 1000000), '{}') \
   from bench_held h join tuskline.task t on t.id = h.id and t.fence <> h.fence";
 
 /// Options of `recover`.
@@ -47,7 +49,7 @@ impl Recover {
             lambda: NOOP,
             tasks: self.tasks,
             payload_bytes: PAYLOAD_BYTES,
-            hours_ahead: None,
+            ahead_s: None,
         };
         let before = observer.read().await?;
         let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
@@ -69,7 +71,13 @@ impl Recover {
         let (found, held): (i64, i64) = (again.get(0), again.get(3));
         anyhow::ensure!(held > 0, "the worker held nothing when it was killed; give more --tasks");
         anyhow::ensure!(found == held, "{found} of {held} tasks were executed again");
+        let mut latencies = Latencies::none()?;
+        for took_us in again.get::<_, Vec<f64>>(6) {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            latencies.record(took_us.max(0.0) as u64);
+        }
         Ok(Outcome::new("recover", self.tasks, again.get(5), before.until(after, self.tasks))
+            .timed(&latencies)
             .with("first_again_s", round(again.get(1)))
             .with("last_again_s", round(again.get(2)))
             .with("tasks_held", held))

@@ -39,6 +39,27 @@ pub struct Outcome {
     pub cost: Cost,
     /// What only this workload knows, and the options it ran with.
     pub extra: Map<String, Value>,
+    /// What was timed, for a plot: ms, and the share that took no longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub distribution: Vec<(f64, f64)>,
+    /// How it went over time, where the workload looks at that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub course: Vec<Moment>,
+}
+
+/// One window of a course.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Moment {
+    /// Its end, in seconds since the beginning.
+    pub at_s: f64,
+    /// Half of its tasks took no longer, in ms.
+    pub p50_ms: Option<f64>,
+    /// 99 of 100 took no longer, in ms.
+    pub p99_ms: Option<f64>,
+    /// Pages looked at; backends publish them a second late.
+    pub buffer_hits_per_task: Option<f64>,
+    /// CPU of the server, in µs.
+    pub server_cpu_us_per_task: Option<f64>,
 }
 
 impl Outcome {
@@ -59,7 +80,13 @@ impl Outcome {
     /// With what was timed.
     pub(super) fn timed(mut self, latencies: &Latencies) -> Self {
         self.quantiles = latencies.quantiles();
+        self.distribution = latencies.distribution();
         self
+    }
+
+    /// A number that only this workload knows.
+    pub(super) fn extra(&self, name: &str) -> Option<f64> {
+        self.extra.get(name)?.as_f64()
     }
 
     /// With something that only this workload knows.
@@ -156,15 +183,23 @@ impl Report {
         })
     }
 
+    /// Every measurement in its order.
+    pub(super) fn all(&self) -> &[Outcome] {
+        match self.parts.is_empty() {
+            true => std::slice::from_ref(&self.outcome),
+            false => &self.parts,
+        }
+    }
+
     /// For people, within 80 columns.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let parts = if self.parts.is_empty() {
-            std::slice::from_ref(&self.outcome)
-        } else {
-            &self.parts[..]
-        };
-        parts.iter().for_each(|part| part.put_into(&mut text));
+        self.all().iter().for_each(|part| part.put_into(&mut text));
+        text + &self.surroundings()
+    }
+
+    /// Where and on what it was measured, in lines of at most 80 characters.
+    pub(super) fn surroundings(&self) -> String {
         let Machine { cpus, model, memory_mib, kernel } = &self.machine;
         let mut words = vec![format!("PostgreSQL {}", self.versions.postgresql)];
         words.push(format!("tuskline {}", self.versions.tuskline));
@@ -172,7 +207,7 @@ impl Report {
         words.extend(memory_mib.map(|mib| format!("{mib} MiB")));
         words.extend(kernel.as_ref().map(|kernel| format!("kernel {kernel}")));
         words.extend(self.settings.iter().map(|(name, value)| format!("{name}={value}")));
-        text + &wrapped(&words, 80)
+        wrapped(&words, 80)
     }
 }
 

@@ -27,6 +27,9 @@ pub struct ScheduleSingle {
     /// For how long each, and the bare insert as long again.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// End after so many tasks instead, however long that takes, so that costs can be compared.
+    #[arg(long, conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..=10_000_000))]
+    tasks: Option<u64>,
     /// Size of each payload.
     #[arg(long, default_value_t = PAYLOAD_BYTES, value_parser = payload_bytes)]
     payload_bytes: usize,
@@ -38,11 +41,12 @@ impl ScheduleSingle {
         define_noop(&observer).await?;
         observer.execute(PLAIN_TABLE).await?;
         let rounds = 3 * self.connections.len() as u64;
-        let whole = Duration::from_secs(self.seconds);
+        let half = Span::of(Duration::from_secs(self.seconds) / 2, self.tasks.map(|n| n / 2));
+        let whole = Span::of(Duration::from_secs(self.seconds), self.tasks);
         let progress = Progress::new("schedule-single", rounds, site.quiet());
         let mut parts = Vec::new();
         for &connections in &self.connections {
-            let mut bare = self.repeat(site, PLAIN, connections, whole / 2).await?;
+            let mut bare = self.repeat(site, PLAIN, connections, half).await?;
             progress.further(1);
             observer.alone().await?;
             let before = observer.read().await?;
@@ -50,7 +54,7 @@ impl ScheduleSingle {
             progress.further(1);
             observer.alone().await?;
             let after = observer.read().await?;
-            bare.add(&self.repeat(site, PLAIN, connections, whole / 2).await?)?;
+            bare.add(&self.repeat(site, PLAIN, connections, half).await?)?;
             progress.further(1);
             let tasks = ours.latencies.count();
             parts.push(
@@ -73,7 +77,7 @@ impl ScheduleSingle {
         site: &Site,
         sql: &'static str,
         connections: u64,
-        time: Duration,
+        span: Span,
     ) -> anyhow::Result<Repeated> {
         let mut clients = Vec::new();
         for _ in 0..connections {
@@ -82,13 +86,15 @@ impl ScheduleSingle {
             clients.push((client, statement));
         }
         let began = Instant::now();
-        let deadline = began + time;
         let mut senders = tokio::task::JoinSet::new();
-        for (client, statement) in clients {
+        for ((client, statement), number) in clients.into_iter().zip(0..) {
+            let most = span
+                .tasks
+                .map_or(u64::MAX, |all| all / connections + u64::from(number < all % connections));
             let payload = payload(self.payload_bytes);
             senders.spawn(async move {
                 let mut latencies = Latencies::none()?;
-                while Instant::now() < deadline {
+                while began.elapsed() < span.time && latencies.count() < most {
                     let asked = Instant::now();
                     client.execute(&statement, &[&NOOP, &payload]).await?;
                     latencies.record(u64::try_from(asked.elapsed().as_micros())?);
@@ -101,6 +107,20 @@ impl ScheduleSingle {
             latencies.add(&ended??)?;
         }
         Ok(Repeated { latencies, seconds: began.elapsed().as_secs_f64() })
+    }
+}
+
+/// How long a statement is repeated.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    time: Duration,
+    /// In all; then the time does not matter.
+    tasks: Option<u64>,
+}
+
+impl Span {
+    fn of(time: Duration, tasks: Option<u64>) -> Self {
+        Self { time: if tasks.is_some() { Duration::MAX } else { time }, tasks }
     }
 }
 

@@ -3,8 +3,6 @@
 //!
 //! Must never: touch another database of a given server, or change a setting of it.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
@@ -34,7 +32,7 @@ impl Site {
         let (cluster, server, url) = match &options.given {
             Some(Given { config, url }) => (None, config.clone(), url.clone()),
             None => {
-                let cluster = Cluster::temporary(settings()).await?;
+                let cluster = Cluster::temporary(settings(options.page_images)).await?;
                 let (config, url) = (cluster.config("postgres"), cluster.url("postgres"));
                 (Some(cluster), config, url)
             }
@@ -42,8 +40,7 @@ impl Site {
         let database = format!("tuskline_bench_{}", std::process::id());
         let worker_args = options.worker_args.clone();
         let site = Self { cluster, server, url, database, worker_args, quiet: options.quiet };
-        let maintenance = connect(&site.server).await?;
-        maintenance.batch_execute(&format!("create database {}", site.database)).await?;
+        site.create_database().await?;
         if let Err(error) = site.prepare().await {
             site.close().await?;
             return Err(error);
@@ -51,10 +48,27 @@ impl Site {
         Ok(site)
     }
 
+    /// Puts an empty database in the place of the one that was used.
+    pub(super) async fn renew(&self) -> anyhow::Result<()> {
+        self.drop_database().await?;
+        self.create_database().await?;
+        self.prepare().await
+    }
+
+    async fn create_database(&self) -> anyhow::Result<()> {
+        let create = format!("create database {}", self.database);
+        Ok(connect(&self.server).await?.batch_execute(&create).await?)
+    }
+
     async fn prepare(&self) -> anyhow::Result<()> {
         migrate::migrate(&self.config()).await?;
         // Without it, or without the right to it, statements are not counted.
-        let _ = self.connect().await?.batch_execute("create extension pg_stat_statements").await;
+        let client = self.connect().await?;
+        let _ = client.batch_execute("create extension pg_stat_statements").await;
+        // It forgets the rarest when those of too many databases are known.
+        if self.cluster.is_some() {
+            let _ = client.batch_execute("select pg_stat_statements_reset()").await;
+        }
         Ok(())
     }
 
@@ -62,11 +76,13 @@ impl Site {
     pub(super) async fn close(mut self) -> anyhow::Result<()> {
         match &mut self.cluster {
             Some(cluster) => Ok(cluster.stop(Stop::Fast).await?),
-            None => {
-                let drop = format!("drop database if exists {} with (force)", self.database);
-                Ok(connect(&self.server).await?.batch_execute(&drop).await?)
-            }
+            None => self.drop_database().await,
         }
+    }
+
+    async fn drop_database(&self) -> anyhow::Result<()> {
+        let drop = format!("drop database if exists {} with (force)", self.database);
+        Ok(connect(&self.server).await?.batch_execute(&drop).await?)
     }
 
     /// Kills the server as a crash would and starts it again.
@@ -148,29 +164,19 @@ async fn connect(config: &Config) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// Settings of our own server: everything durable, buffers and log large enough that no checkpoint
+/// Settings of our own server: everything durable (without page images where only the log is looked
+/// at), buffers and log large enough that no checkpoint
 /// falls into a short run, statements counted where that is installed.
-fn settings() -> Vec<(String, String)> {
+fn settings(page_images: bool) -> Vec<(String, String)> {
     let mut settings = vec![
         ("shared_buffers", "2GB"),
         ("max_wal_size", "8GB"),
         ("fsync", "on"),
-        ("full_page_writes", "on"),
+        ("full_page_writes", if page_images { "on" } else { "off" }),
         ("synchronous_commit", "on"),
     ];
-    if Binaries::find().is_ok_and(|found| counts_statements(&found.dir)) {
+    if Binaries::find().is_ok_and(|found| found.have_library("pg_stat_statements")) {
         settings.push(("shared_preload_libraries", "pg_stat_statements"));
     }
     settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-/// Whether the library that counts statements is where these binaries look for it.
-fn counts_statements(bin: &Path) -> bool {
-    let Some(root) = bin.parent() else { return false };
-    ["lib", "lib/postgresql"]
-        .iter()
-        .flat_map(|lib| {
-            ["so", "dylib"].map(|end| root.join(lib).join("pg_stat_statements").with_extension(end))
-        })
-        .any(|library| library.is_file())
 }

@@ -53,6 +53,9 @@ pub struct WorkerOptions {
     /// Stop claiming after so many bodies.
     #[arg(long)]
     pub limit: Option<u64>,
+    /// Most tasks in one exchange. Default: that of the SDK.
+    #[arg(long)]
+    pub max_batch: Option<usize>,
 }
 
 /// What a process did.
@@ -140,10 +143,12 @@ pub async fn work(mut config: Config, options: WorkerOptions) -> anyhow::Result<
     for name in &options.lambdas {
         worker = worker.lambda(lambda(name, options.part, &tally));
     }
-    if let Some(period_ms) = options.heartbeat_ms {
-        worker = worker.config(WorkerConfig::with_heartbeat(Duration::from_millis(period_ms)));
-    }
-    worker.run().await?;
+    let mut bounds = match options.heartbeat_ms {
+        Some(period_ms) => WorkerConfig::with_heartbeat(Duration::from_millis(period_ms)),
+        None => WorkerConfig::default(),
+    };
+    bounds.max_batch = options.max_batch.unwrap_or(bounds.max_batch);
+    worker.config(bounds).run().await?;
     let said = serde_json::to_string(&tally.done())?;
     Ok(writeln!(std::io::stdout(), "{said}")?)
 }

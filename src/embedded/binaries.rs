@@ -48,6 +48,15 @@ impl Binaries {
         Self::choose(&DataDir::at(data_dir), candidates()?)
     }
 
+    /// Whether a library that can be preloaded is where these binaries look for it.
+    pub fn have_library(&self, name: &str) -> bool {
+        let Some(root) = self.dir.parent() else { return false };
+        ["lib", "lib/postgresql"]
+            .iter()
+            .flat_map(|lib| ["so", "dylib"].map(|end| root.join(lib).join(format!("{name}.{end}"))))
+            .any(|library| library.is_file())
+    }
+
     pub(super) fn choose(data_dir: &DataDir, candidates: Vec<Self>) -> Result<Self, Error> {
         let Some(data_major) = data_dir.major()? else { return newest(candidates) };
         let pgdata = data_dir.pgdata();

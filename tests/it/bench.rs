@@ -1,6 +1,9 @@
 //! What the bench reports: the keys that other programs rely on, counts that are right, and costs that
 //! are exact. Nothing here looks at a rate or a latency: those are the machine's.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::support::cli::{Ran, on, tuskline};
@@ -161,19 +164,111 @@ fn a_held_horizon_has_a_first_and_a_last_window() {
         assert!(part["tasks"].as_u64().unwrap() > 0 && number(part, "p50_ms") > 0.0, "{part}");
     }
     assert!(report["extra"]["buffer_hits_ratio"].is_number());
+    let course = report["course"].as_array().unwrap();
+    assert_eq!(course.len(), 3);
+    assert!(number(&course[2], "at_s") >= 3.0 && number(&course[2], "p50_ms") > 0.0, "{report}");
 }
 
 #[test]
 #[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_backlog_is_drained_beside_what_is_due_later_and_in_a_full_queue() {
-    let report = bench("backlog --future 1000 --enqueued 2000 --tasks 500");
+    let report = bench("backlog --future 500,1000 --enqueued 2000 --tasks 500 --drains 2");
     let parts = report["parts"].as_array().unwrap();
     assert_eq!(
         parts.iter().map(|part| &part["part"]).collect::<Vec<_>>(),
-        ["empty", "future", "enqueued"]
+        ["empty", "500 due later", "1000 due later", "2000 enqueued"]
     );
-    assert_eq!((&parts[0]["tasks"], &parts[1]["tasks"]), (&500.into(), &500.into()));
-    assert!(parts[2]["tasks"].as_u64().unwrap() >= 500);
+    assert_eq!((&parts[0]["tasks"], &parts[2]["tasks"]), (&500.into(), &500.into()));
+    assert!(parts[3]["tasks"].as_u64().unwrap() >= 500);
+    assert!(number(&parts[3]["extra"], "share_of_empty") > 0.0);
+    assert_eq!(parts[1]["extra"]["drains_per_s"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
+fn each_batch_is_scheduled_and_drained() {
+    let report = bench("batch --batches 5,50 --tasks 500 --calls 20");
+    let parts = report["parts"].as_array().unwrap();
+    let tasks: Vec<_> = parts.iter().map(|part| part["tasks"].as_u64().unwrap()).collect();
+    assert_eq!(tasks, [100, 500, 100, 500]);
+    assert_eq!(parts[0]["extra"]["drain_batch"], 5);
+    // Twenty calls, and what a client asks once.
+    assert!(number(&parts[2], "commits_per_task") * 100.0 < 30.0, "{report}");
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
+fn more_processes_do_all_the_work_without_a_deadlock() {
+    let report = bench("scale --tasks 1000 --workers 1,2 --consumers 1,2");
+    let parts = report["parts"].as_array().unwrap();
+    assert_eq!(parts.len(), 4);
+    for part in parts {
+        assert_eq!((&part["tasks"], &part["extra"]["deadlocks"]), (&1000.into(), &0.into()));
+        assert!(number(&part["extra"], "ratio_to_first") > 0.0, "{part}");
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_is_refused_before_the_run() {
+    let refused = |words: &[&str]| tuskline(words).run().refusal();
+    assert_eq!(
+        refused(&["bench", "drain", "--plot", "drain.svg"]),
+        "2 error: this workload has nothing to plot: run it without --plot"
+    );
+    assert_eq!(
+        refused(&["bench", "latency", "--plot", "/nonexistent/latency.svg"]),
+        "2 error: --plot: there is no directory /nonexistent"
+    );
+    assert_eq!(
+        refused(&["bench", "all", "--plot", "all.svg"]),
+        "2 error: all has a plot of each workload: give --out DIR"
+    );
+    let given = ["bench", "all", "--database-url", "postgresql://me@/x?host=/nowhere"];
+    assert!(refused(&given).starts_with("2 error: this workload crashes the server"));
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
+fn a_timed_run_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("latency.svg");
+    bench(&format!("latency --rate 50 --seconds 1 --plot {}", file.display()));
+    let svg = std::fs::read_to_string(file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("<polyline points=\"7"), "{svg}");
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone, for minutes: --ignored bench:: --test-threads 1"]
+fn the_table_has_every_row_and_every_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let words = ["bench", "all", "--quick", "--rounds", "2", "--json", "--out"];
+    let call = tuskline(&words).arg(out.to_str().unwrap());
+    let silent = call.with(|call| {
+        call.stdout(Stdio::null());
+    });
+    let mut child = silent.spawn_as_is(Stdio::null());
+    let deadline = Instant::now() + Duration::from_secs(600);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(child.wait().unwrap().success());
+    let table = std::fs::read_to_string(out.join("table.json")).unwrap();
+    let table: Value = serde_json::from_str(&table).unwrap();
+    for row in table["rows"].as_array().unwrap() {
+        let rounds = row["rounds"].as_array().unwrap();
+        let once = ["held-horizon", "backlog"].contains(&row["step"].as_str().unwrap());
+        assert_eq!(rounds.len(), if once { 1 } else { 2 }, "{row}");
+        assert!(row["reached"].is_number() && rounds.iter().all(Value::is_number), "{row}");
+        assert!(row["met"].is_boolean() || row["target"] == "", "{row}");
+    }
+    for file in ["table.txt", "drain-1-1.json", "drain-1-2.json", "flood.svg", "backlog.svg"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 35] = [
     "",
     "migrate",
     "serve",
@@ -84,7 +84,10 @@ const COMMANDS: [&str; 32] = [
     "bench flood",
     "bench held-horizon",
     "bench backlog",
+    "bench batch",
+    "bench scale",
     "bench mixed",
+    "bench all",
 ];
 
 #[test]
