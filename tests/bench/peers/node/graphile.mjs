@@ -7,7 +7,7 @@ const BULK = 1000;
 const preset = {
   worker: {
     concurrentJobs: 24,
-    maxPoolSize: 30,
+    maxPoolSize: 25,
     localQueue: { size: 500 },
     completeJobBatchDelay: 0,
     failJobBatchDelay: 0,

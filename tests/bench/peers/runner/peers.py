@@ -25,7 +25,8 @@ class Peer:
     settings: str
     # Letters of GUARANTEES it does not keep as it is run here.
     lacks: str
-    lacks_because: str
+    # Why, as its source or its documentation says.
+    note: str
     # SQL: how many of {tasks} that were inserted are done; how many failed at least once.
     done: str = ""
     failed: str = ""
@@ -49,7 +50,7 @@ PEERS = [
         "graphile-worker",
         "0.18.0 (npm)",
         (*NODE, "graphile"),
-        "concurrentJobs 24, localQueue.size 500, completeJobBatchDelay 0, maxPoolSize 30",
+        "concurrentJobs 24, localQueue.size 500, completeJobBatchDelay 0, maxPoolSize 25",
         "hfwe",
         "deletes a finished job, by its id alone; a lock ends after 4 hours; last_error only",
         GRAPHILE_DONE,

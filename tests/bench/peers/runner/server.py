@@ -28,6 +28,8 @@ REPORTED = (
     "checkpoint_timeout max_connections autovacuum jit data_checksums"
 )
 START_LIMIT_S = 60
+# Longest time between two reports of PostgreSQL 14's backends to its collector.
+COLLECTOR_DELAY_S = 0.6
 
 
 class Server:
@@ -56,12 +58,18 @@ class Server:
         """Takes it away, whoever is connected."""
         self.admin.ask(f"drop database if exists {database} with (force)")
 
+    def rest(self):
+        """Writes a checkpoint, so that every run has the same page images to write."""
+        self.admin.ask("checkpoint")
+        self._publish()
+
     def settings(self):
         """Version and settings that move figures."""
         return {name: self.admin.ask(f"show {name}") for name in REPORTED.split()}
 
     def counters(self, database):
         """WAL of the server, commits of the database, CPU of the server's processes; see `alone`."""
+        self._publish()
         wal, commits = self.admin.ask(
             "select w.wal_bytes, d.xact_commit from pg_stat_wal w, pg_stat_database d "
             f"where d.datname = '{database}'"
@@ -87,6 +95,13 @@ class Server:
                 self._process.wait()
         if self._data:
             shutil.rmtree(self._data, ignore_errors=True)
+
+    def _publish(self):
+        """Has our own session's counters counted now, not in the middle of a run."""
+        if int(self.admin.ask("show server_version_num")) >= 150_000:
+            self.admin.ask("select pg_stat_force_next_flush()")
+        else:
+            time.sleep(COLLECTOR_DELAY_S)
 
     def _local_postmaster(self):
         """The server's process, if it is on this machine: the parent of our own backend."""

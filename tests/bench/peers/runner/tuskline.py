@@ -21,7 +21,7 @@ def latency(server, peer, rate, seconds):
     """From just before the insert call to the task's start."""
     options = ("--rate", rate, "--seconds", seconds, "--connections", CONNECTIONS)
     said = bench(server, peer, seconds + 180, "latency", *options)
-    return pick(said, "tasks", *QUANTILES, *COSTS) | {"rate": rate}
+    return pick(said, "tasks", *QUANTILES, *COSTS) | {"rate": rate, "sent_per_s": said["tasks_per_s"]}
 
 
 def held_horizon(server, peer, seconds):

@@ -60,7 +60,7 @@ class Site:
     def settle(self):
         """Brings the server to rest, as Tuskline's bench does before it drains."""
         self.ask("vacuum analyze")
-        self.server.admin.ask("checkpoint")
+        self.server.rest()
 
     def counters(self, alone=True):
         """What the server has counted. Complete only once nobody is connected any more."""
@@ -132,7 +132,9 @@ def latency(server, peer, database, rate, seconds):
         site.check(tasks, seen["executed"])
         client_us = client_us + sender_us if client_us and sender_us else None
         costs = per_task(before, site.counters(), tasks, client_us)
-    return {"tasks": tasks, "rate": rate} | quantiles([late for _, late in seen["late"]]) | costs
+    sent_s = (max(at for at, _ in seen["late"]) - min(at for at, _ in seen["late"])) / 1e9
+    outcome = {"tasks": tasks, "rate": rate, "sent_per_s": tasks / sent_s if sent_s else None}
+    return outcome | quantiles([late for _, late in seen["late"]]) | costs
 
 
 def held_horizon(server, peer, database, seconds):
