@@ -1,5 +1,5 @@
-// Peers of Tuskline on node: `node main.mjs PEER ROLE`, on the database of PEER_URL. Roles and lines
-// of standard output are those of the Rust peers (../rust/src/main.rs).
+// Peers of Tuskline on node: `node main.mjs PEER ROLE`, on the database of PEER_URL. Roles and what
+// is said on standard output are those of the Rust peers (../rust/src/main.rs).
 
 import { payload, stampedBeats } from "./pace.mjs";
 import { Tally, say, untilToldToEnd } from "./tally.mjs";

@@ -1,5 +1,5 @@
-// Single inserts at a fixed rate, as Tuskline's own bench sends them: each connection on a beat of its
-// own, the next insert only after the last one was answered, and late ones at once.
+// Single inserts at a fixed rate, as Tuskline's own bench sends them: each connection on a beat of
+// its own, the next insert only after the last one was answered, and late ones at once.
 
 import { setTimeout as sleep } from "node:timers/promises";
 

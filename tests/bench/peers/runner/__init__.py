@@ -1,1 +1,1 @@
-"""Runs Tuskline and its peers side by side; `../run` is the door, ../README.md says what is compared."""
+"""Runs Tuskline and its peers side by side; ../README.md says what is compared, and how."""

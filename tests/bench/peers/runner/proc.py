@@ -22,7 +22,7 @@ def stat(pid):
 
 
 def family_cpu_us(pid):
-    """CPU of a process, of those it has reaped, and of its living children, in µs; None: not here."""
+    """CPU of a process, of its children and of those it has reaped, in µs; None: not here."""
     if pid is None:
         return None
     try:

@@ -131,9 +131,10 @@ def title(table, options):
     rounds = options["rounds"]
     often = "one round" if rounds == 1 else f"medians of {rounds} rounds"
     sizes = sorted({row["tasks"] for row in table["peers"].values() if row["tasks"]})
+    tasks = " or ".join(f"{size:,}" for size in sizes)
     rate = f"{table['rate']}/s for"
     return {
-        "drain": f"drain of {' or '.join(f'{size:,}' for size in sizes)} tasks, one worker; {often}",
+        "drain": f"drain of {tasks} tasks, one worker; {often}",
         "latency": f"insert to start in ms, {rate} {options['seconds']} s; {often}",
         "held-horizon": f"held snapshot, {rate} {options['held_seconds']} s, p50 in ms; {often}",
     }[table["workload"]]

@@ -24,8 +24,8 @@ SETTINGS = {
 }
 # What moves figures, for the report.
 REPORTED = (
-    "server_version fsync full_page_writes synchronous_commit wal_level shared_buffers max_wal_size "
-    "checkpoint_timeout max_connections autovacuum jit data_checksums"
+    "server_version fsync full_page_writes synchronous_commit wal_level shared_buffers "
+    "max_wal_size checkpoint_timeout max_connections autovacuum jit data_checksums"
 )
 START_LIMIT_S = 60
 # Longest time between two reports of PostgreSQL 14's backends to its collector.
@@ -68,17 +68,21 @@ class Server:
         return {name: self.admin.ask(f"show {name}") for name in REPORTED.split()}
 
     def counters(self, database):
-        """WAL of the server, commits of the database, CPU of the server's processes; see `alone`."""
+        """WAL of the server, commits of the database, CPU of the server's processes."""
         self._publish()
         wal, commits = self.admin.ask(
             "select w.wal_bytes, d.xact_commit from pg_stat_wal w, pg_stat_database d "
             f"where d.datname = '{database}'"
         ).split("|")
-        return {"wal_bytes": int(wal), "commits": int(commits), "server_cpu_us": family_cpu_us(self.pid)}
+        server_cpu_us = family_cpu_us(self.pid)
+        return {"wal_bytes": int(wal), "commits": int(commits), "server_cpu_us": server_cpu_us}
 
     def alone(self, database, limit_s=30):
         """Waits until nobody is connected to the database: only then are its counters complete."""
-        sql = f"select count(*) from pg_stat_activity where datname = '{database}' and backend_type = 'client backend'"
+        sql = (
+            "select count(*) from pg_stat_activity "
+            f"where datname = '{database}' and backend_type = 'client backend'"
+        )
         deadline = time.monotonic() + limit_s
         while self.admin.ask(sql) != "0" and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -119,12 +123,13 @@ def start_private():
     """A server of our own in a temporary directory, on a free port of the loopback interface."""
     bin_dir = find_binaries()
     data = Path(tempfile.mkdtemp(prefix="tuskline-peers-"))
-    user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
-    if user:
+    user = {}
+    if os.geteuid() == 0:  # which it refuses to run as
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []}
         shutil.chown(data, "postgres", "postgres")
     log = data / "log"
     try:
-        initdb = [bin_dir / "initdb", "-D", data / "db", "-U", "postgres", "-A", "trust", "--no-sync"]
+        initdb = [bin_dir / "initdb", "-D", data / "db", "-U", "postgres", "-A", "trust"]
         subprocess.run(initdb, check=True, capture_output=True, cwd=data, **user)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The same workloads by Tuskline's own bench, which makes its database and checks its work itself."""
+"""The same workloads by Tuskline's own bench, which makes its database and checks its work."""
 
 import json
 
@@ -21,7 +21,8 @@ def latency(server, peer, rate, seconds):
     """From just before the insert call to the task's start."""
     options = ("--rate", rate, "--seconds", seconds, "--connections", CONNECTIONS)
     said = bench(server, peer, seconds + 180, "latency", *options)
-    return pick(said, "tasks", *QUANTILES, *COSTS) | {"rate": rate, "sent_per_s": said["tasks_per_s"]}
+    sent = {"rate": rate, "sent_per_s": said["tasks_per_s"]}
+    return pick(said, "tasks", *QUANTILES, *COSTS) | sent
 
 
 def held_horizon(server, peer, seconds):

@@ -1,5 +1,5 @@
-//! A plain SKIP LOCKED table, our own reference: claim 100 by an update, delete when done. Two loops,
-//! no notification: an empty look is repeated after 10 ms.
+//! A plain SKIP LOCKED table, our own reference: claim 100 by an update, delete when done. Two
+//! loops, no notification: an empty look is repeated after 10 ms.
 
 use std::sync::Arc;
 use std::time::Duration;
