@@ -71,8 +71,7 @@ PEERS = [
         "graphile_worker",
         "0.14.1 (crate)",
         (*RUST, "graphile"),
-        "concurrency 24, local queue 500, completion delay 5 ms, pool 30, "
-        "refetch delay 20 ms that the first notification ends",
+        "concurrency 24, local queue 500, refetch delay 20 ms, completion delay 5 ms, pool 30",
         "hfwe",
         "deletes a finished job, by its id alone; worker recovery is off; last_error only",
         GRAPHILE_DONE,

@@ -18,8 +18,6 @@ const LOCAL_QUEUE: usize = 500;
 const COMPLETION_DELAY: Duration = Duration::from_millis(5);
 /// Without one an idle worker asks without a pause.
 const REFETCH_DELAY: Duration = Duration::from_millis(20);
-/// Notifications that end the delay early: the first one.
-const REFETCH_ABORT: usize = 1;
 const CONNECTIONS: u32 = 30;
 const BULK: usize = 1000;
 
@@ -91,9 +89,7 @@ pub async fn send(url: &str, pace: Pace) -> anyhow::Result<()> {
 
 /// Executes until told to end.
 pub async fn work(url: &str, tally: Arc<Tally>) -> anyhow::Result<()> {
-    let refetch = RefetchDelayConfig::default()
-        .with_duration(REFETCH_DELAY)
-        .with_max_abort_threshold(REFETCH_ABORT);
+    let refetch = RefetchDelayConfig::default().with_duration(REFETCH_DELAY);
     let worker: Worker = options(url, CONNECTIONS)
         .concurrency(CONCURRENCY)
         .complete_job_batch_delay(COMPLETION_DELAY)
