@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 from .proc import cpu_us, die_with_parent
 
@@ -20,7 +21,7 @@ class Process:
     """Started here, ended with this one. Lines of its standard output are events."""
 
     def __init__(self, command, environment, cwd=None):
-        self._name = " ".join(str(word) for word in command[-2:])
+        self._name = " ".join(Path(word).name for word in map(str, command))
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [str(word) for word in command],
@@ -30,6 +31,7 @@ class Process:
             text=True,
             cwd=cwd,
             env=os.environ | environment,
+            process_group=0,  # a terminal's interrupt is the runner's to hear
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
         self._lines = queue.Queue()

@@ -150,6 +150,7 @@ def start_private():
                 stdout=out,
                 stderr=out,
                 cwd=data,
+                process_group=0,
                 preexec_fn=lambda: die_with_parent(signal.SIGINT),
                 **user,
             )

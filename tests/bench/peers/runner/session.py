@@ -18,6 +18,7 @@ class Session:
             stderr=subprocess.PIPE,
             text=True,
             env=inherited | environment,
+            process_group=0,
         )
 
     def ask(self, sql):
