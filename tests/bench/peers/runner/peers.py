@@ -84,7 +84,8 @@ PEERS = [
         "queue storage, max_workers 1024, claim batch 512, no deadline, poll 50 ms, pool 30",
         "",
         "heartbeats by attempt, not by worker",
-        "select (select coalesce(sum(cardinality(job_ids)), 0) from awa.receipt_completion_batches) "
+        "select (select coalesce(sum(cardinality(job_ids)), 0) "
+        "from awa.receipt_completion_batches) "
         "+ (select count(*) from awa.done_entries where state = 'completed') "
         "+ (select coalesce(sum(pruned_completed_count), 0) from awa.queue_terminal_rollups)",
         "select (select count(*) from awa.done_entries where state <> 'completed') "
