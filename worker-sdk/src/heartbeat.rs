@@ -90,8 +90,9 @@ impl Heartbeat {
         for (task, fence) in beat.cancelled {
             self.controller.stop(task, fence);
         }
-        let unknown =
-            beat.leases.map_or_else(Vec::new, |held| self.controller.unknown_leases(&held));
+        let unknown = beat
+            .leases
+            .map_or_else(Vec::new, |held| self.controller.unknown_leases(&held, Instant::now()));
         let unreported = self.controller.unreported();
         let back = self.unwanted();
         if unknown.is_empty() && unreported.is_empty() && back.is_empty() {

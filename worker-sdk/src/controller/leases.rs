@@ -41,12 +41,8 @@ impl Controller {
     /// claim may have been made, and else one in twelve. Under an old snapshot that some session keeps,
     /// naming them reads all that we have held since: 24,000 dead rows after four busy minutes.
     pub(crate) fn wants_leases(&self, now: Instant) -> bool {
-        let mut state = self.lock();
-        let wants = state.leases_again || now < state.doubt_until || now >= state.leases_at;
-        if wants {
-            state.leases_at = now + self.config.heartbeat_period * 12;
-        }
-        wants
+        let state = self.lock();
+        state.leases_again || now < state.doubt_until || now >= state.leases_at
     }
 
     /// An exchange broke: its claim may be made, or be made once a partition heals.
@@ -58,8 +54,10 @@ impl Controller {
     /// Compares the leases the database counts as ours with those we know, and answers with those we
     /// did not know twice in a row: claims whose answer never reached us. They are disowned: should
     /// the answer still come, it is dropped.
-    pub(crate) fn unknown_leases(&self, held: &[i64]) -> Vec<i64> {
+    pub(crate) fn unknown_leases(&self, held: &[i64], now: Instant) -> Vec<i64> {
         let mut state = self.lock();
+        // From the answer on: a heartbeat that broke has named nothing.
+        state.leases_at = now + self.config.heartbeat_period * 12;
         let unknown: HashSet<i64> =
             held.iter().copied().filter(|lease| !state.leases.contains_key(lease)).collect();
         let twice: Vec<i64> = unknown.intersection(&state.unknown_leases).copied().collect();
