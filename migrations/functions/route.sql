@@ -1,7 +1,7 @@
 -- route: puts what was just inserted into tuskline.task where it belongs, in the same transaction:
 -- due now -> its queue; the rest (due later, or a lambda that is not direct) -> a timer; a mistake
 -- -> refusal of the whole statement. Runs once per statement for INSERT, COPY and schedule alike.
--- One row alone takes the short way, by look-ups in place of a join: 50 µs with its insert, against 86.
+-- One row alone takes the short way, by look-ups in place of a join: 43 µs of CPU with its insert, against 68.
 create or replace function tuskline.is_direct(
   p_status tuskline.status, p_fence bigint, p_attempt smallint, p_crashes smallint, p_started_at timestamptz,
   p_finished_at timestamptz, p_scheduled_at timestamptz, p_now timestamptz, p_collection text, p_payload json, p_max_payload_bytes integer)
