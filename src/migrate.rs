@@ -41,7 +41,7 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "version", "add_segments", "define_lambda", "alter_lambda",
     "wake", "route_rest", "route", "schedule", "schedule_many", "ended_before", "enqueue_due",
-    "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results",
+    "register_executor", "pop", "look", "claim", "start", "heartbeat", "settle", "set_results",
     "assert_current", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
     "find_stalled",

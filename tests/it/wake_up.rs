@@ -66,6 +66,30 @@ async fn without_any_notification_the_polls_find_everything() {
     db.assert_nothing_left().await;
 }
 
+/// A sleeping worker polls by looks of its wake line; what these do not answer, its lanes' claims do.
+#[tokio::test]
+async fn a_sleeping_worker_looks_and_does_not_claim() {
+    let db = Db::with_lambda("work").await;
+    let count = "create sequence public.pops; create sequence public.looks;
+        create or replace function tuskline.look(p_queues integer[], p_marks bigint[]) returns boolean[]
+          language sql security definer as
+          'select array_fill(nextval(''public.looks'') is null, array[cardinality(p_queues)])';
+        create or replace function tuskline.pop(p_queue integer, p_mark bigint, p_limit integer,
+          out task_ids bigint[], out first_seq bigint, out last_seq bigint)
+          language plpgsql as 'begin perform nextval(''public.pops''); end'";
+    db.run(count).await;
+    let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
+    db.until_asleep("work").await;
+    let looks = |n: i64| format!("select last_value >= {n} from public.looks");
+    let pops = "select last_value from public.pops";
+    db.until(&looks(2)).await;
+    let before: i64 = db.one(pops).await;
+    db.until(&looks(8)).await;
+    let after: i64 = db.one(pops).await;
+    assert!(after - before < 2 * 4, "six looks at four queues, and {} claims", after - before);
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn a_lost_wake_line_listens_again_and_looks_at_every_queue() {
     let db = Db::with_lambda("work").await;
