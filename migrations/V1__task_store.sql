@@ -127,6 +127,13 @@ comment on column tuskline.task.lambda is 'Lambda that executes it.';
 comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
 comment on column tuskline.task.payload is 'Argument for the lambda.';
 
+create type tuskline.exchanged as (
+  refused bigint[], held bigint[],
+  alive boolean, lease_id bigint, popped integer[], first_seq bigint[], last_seq bigint[], ended_before bigint, xid bigint,
+  task_id bigint[], queue_index smallint[], attempt smallint[], crashes smallint[], waited_ms integer[],
+  collection text[], payload json[]);
+comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
+
 create table tuskline.segment (
   segment_no  bigint primary key,
   created_at  timestamptz not null default tuskline.clock(),
