@@ -70,7 +70,7 @@ impl Old {
         assert_eq!(self.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 2);
         self.check_resolves("kept").await;
         self.db
-            .run("alter table tuskline.task detach partition tuskline.task_0 concurrently")
+            .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
             .await;
         assert_eq!(self.stage().await, ["0 | detached"]);
         self.check_resolves("detached").await;
@@ -142,7 +142,7 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
         (old.db.status(old.waits).await.as_str(), old.db.timers().await),
         ("retriable_failure", 1)
     );
-    old.db.run("alter table tuskline.task detach partition tuskline.task_0 concurrently").await;
+    old.db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
     old.db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
     assert_eq!(
         (old.db.enqueue_due().await, old.db.queued().await, old.db.timers().await),

@@ -132,8 +132,8 @@ pub const TWINS: [Twin; 12] = [
         flaw: "a task is acknowledged before its commit is on disk",
         breaks: &[(
             "schedule",
-            "begin\n  if p_scheduled_at is not null",
-            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if p_scheduled_at is not null",
+            "begin\n  if p_scheduled_at is null",
+            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if p_scheduled_at is null",
         )],
         phases: &["crashes"],
         percent: 25,
