@@ -49,6 +49,10 @@ begin
   end loop;
   v.xid := pg_current_xact_id_if_assigned()::text::bigint;
   if v_ids is null then return v; end if;
+  if v_index[1] <> v_index[cardinality(v_index)] then -- of more than one queue, each sorted by itself
+    select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
+      from unnest(v_ids, v_index) as u (id, index);
+  end if;
   v.lease_id := nextval('tuskline.fence_seq');
   begin
     t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);

@@ -5,7 +5,7 @@
 -- Asks first whether there is anything: most queues of a claim are empty, and that makes them half as dear.
 -- Rides the leaf's primary key (seq). The ctid = any (array(...)) form is deliberate: with a join, a
 -- generic plan takes LIMIT for 10 % of the table and reads all of it.
--- Returns the first number, the last number and then the tasks; null: nothing there.
+-- Returns the first number, the last number and then the tasks in id order; null: nothing there.
 create or replace function tuskline.make_pop(p_queue integer) returns void
 language plpgsql as $make$
 declare
@@ -20,7 +20,7 @@ begin
   if not exists (select from tuskline.queue_%1$s where seq > p_mark) then return null; end if;
   with d as (delete from tuskline.queue_%1$s where ctid = any (array(
     select ctid from tuskline.queue_%1$s where seq > p_mark order by seq limit p_limit for update skip locked)) returning seq, task_id)
-  select min(d.seq) || (max(d.seq) || array_agg(d.task_id)) into v_popped from d;
+  select min(d.seq) || (max(d.seq) || array_agg(d.task_id order by d.task_id)) into v_popped from d;
   return v_popped;
 end $$ $text$, p_queue);
   execute format('comment on function %s is %L', v_name, format('Takes up to p_limit rows with seq > p_mark off queue %s.', p_queue));

@@ -43,10 +43,6 @@ declare
   v_to      integer;
   v_segment bigint;
 begin
-  if cardinality(p_ids) > 1 then
-    select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into p_ids, p_index
-      from unnest(p_ids, p_index) as u (id, index);
-  end if;
   while v_from <= cardinality(p_ids) loop
     v_segment := tuskline.segment_of(p_ids[v_from]);
     v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
@@ -67,7 +63,7 @@ begin
   end loop;
   return v;
 end $$;
-comment on function tuskline.take(bigint, bigint[], smallint[], timestamptz, timestamptz) is 'enqueued -> claimed under a new fence, in id order.';
+comment on function tuskline.take(bigint, bigint[], smallint[], timestamptz, timestamptz) is 'enqueued -> claimed under a new fence; the ids are sorted.';
 
 -- put_back_locked: tasks that somebody's open transaction has locked go back to the end of their
 -- queue, so that one cancelled row in an idle session does not hold up a lambda. Returns the others.
