@@ -22,7 +22,7 @@ begin
   execute format('alter table tuskline.task_store attach partition tuskline.%I for values from (%s) to (%s)',
     v_table, p_no << 24, (p_no + 1) << 24);
   insert into tuskline.segment (segment_no) values (p_no) on conflict do nothing;
-  perform tuskline.make_take(p_no), tuskline.make_succeed(p_no);
+  perform tuskline.make_segment_verbs(p_no);
   return true;
 end $$;
 comment on function tuskline.add_segment(bigint) is 'Makes and attaches one partition of task; false if it is there.';

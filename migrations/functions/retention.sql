@@ -107,7 +107,7 @@ begin
     get diagnostics v_back = row_count;
   else
     delete from tuskline.segment where segment_no = p_no;
-    execute format('drop function if exists tuskline.take_%1$s, tuskline.succeed_%1$s', p_no);
+    execute format('drop function if exists tuskline.take_%1$s, tuskline.succeed_%1$s, tuskline.settle_%1$s', p_no);
   end if;
   return v_back;
 end $$;

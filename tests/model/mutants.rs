@@ -22,8 +22,8 @@ const BREAKS: &[Break] = &[
     ),
     (
         "no fence in settle",
-        "settle",
-        "and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in",
+        "make_settle",
+        "and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in",
         "and t.status in",
     ),
     ("a claim takes what is not enqueued", "make_take", "and t.status = 'enqueued'", ""),
@@ -46,7 +46,7 @@ const BREAKS: &[Break] = &[
     (
         "retry without a timer",
         "settle",
-        "where u.status = 'retriable_failure' returning",
+        "where v_outcome[d.at] = 'retriable_failure' returning",
         "where false returning",
     ),
     ("a due timer stays", "enqueue_due", "t.due = d.due and", "false and t.due = d.due and"),
@@ -68,7 +68,7 @@ const BREAKS: &[Break] = &[
 const SUBTLE: &[Break] = &[
     ("rescue of leases that are over", "rescue", "and t.fence = s.lease_id and", "and"),
     ("rescue of the living", "rescue", "where e.ended_at is not null", "where true"),
-    ("a result forgives no crash", "settle", "crashes = 0,", ""),
+    ("a result forgives no crash", "make_settle", "crashes = 0,", ""),
     ("attempts without end", "outcomes", "when t.attempt >= l.max_attempts then 'dead'", ""),
 ];
 

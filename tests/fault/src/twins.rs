@@ -68,8 +68,8 @@ pub const TWINS: [Twin; 12] = [
         breaks: &[
             ("make_succeed", "t.fence = p_fences[width_bucket(t.id, p_ids)] and", ""),
             (
-                "settle",
-                "and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in",
+                "make_settle",
+                "and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in",
                 "and t.status in",
             ),
         ],
