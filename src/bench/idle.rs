@@ -48,7 +48,8 @@ impl Idle {
     fn outcome(&self, name: &str, seen: Seen, base: Seen) -> Outcome {
         let seconds = self.seconds as f64;
         let percent = |us: Option<f64>| us.map(|us| round(us / seconds / 10_000.0));
-        let above = |own: Option<f64>, base: Option<f64>| Some((own? - base.unwrap_or(0.0)).max(0.0));
+        let above =
+            |own: Option<f64>, base: Option<f64>| Some((own? - base.unwrap_or(0.0)).max(0.0));
         Outcome::new("idle", 0, seconds, Cost::default())
             .part(name)
             .with("transactions_per_s", round((seen.commits - base.commits).max(0.0) / seconds))
