@@ -152,12 +152,7 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
                array[{mark}], '{{1}}', '{{500}}')",
             hand.executor, 4711
         );
-        let poll = format!("select tuskline.look(array[{queue}], array[{last}])");
-        let mut sum = 0;
-        for statement in [look, beat, poll] {
-            sum += pages(&hand.client, &statement).await;
-        }
-        touched.push(sum);
+        touched.push(pages(&hand.client, &look).await + pages(&hand.client, &beat).await);
     }
     forgotten.batch_execute("rollback").await.unwrap();
     let sum = |from: usize| touched[from..from + 20].iter().sum::<i64>();

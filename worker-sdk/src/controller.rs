@@ -9,7 +9,6 @@ mod claims;
 mod held;
 mod leases;
 mod load;
-mod looks;
 mod orders;
 mod running;
 mod sight;
