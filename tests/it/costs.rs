@@ -120,10 +120,10 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
     forgotten.batch_execute(hold).await.unwrap();
     let hand = db.hand("work").await;
     let queue = hand.queues[2];
-    let mut touched = Vec::new();
+    let (mut looks, mut beats) = (Vec::new(), Vec::new());
     let (mut mark, mut last, mut begun_before) = (0, 0, i64::MAX);
     for round in 0..400 {
-        db.schedule("work").await;
+        db.schedule_many("work", 10).await;
         if round == 200 {
             let worker = hand.executor.to_string();
             db.run(&format!("{OLD_LEASES}; {SMALL}").replace("{e}", &worker)).await;
@@ -152,10 +152,21 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
                array[{mark}], '{{1}}', '{{500}}')",
             hand.executor, 4711
         );
-        touched.push(pages(&hand.client, &look).await + pages(&hand.client, &beat).await);
+        looks.push(pages(&hand.client, &look).await);
+        if round % 20 == 19 {
+            beats.push(pages(&hand.client, &beat).await);
+        }
     }
     forgotten.batch_execute("rollback").await.unwrap();
-    let sum = |from: usize| touched[from..from + 20].iter().sum::<i64>();
+    // A backend that missed too many changes in neighbouring databases reads its catalogs anew, some 250
+    // pages: so what most of them touch.
+    let most = |of: &[i64]| {
+        let mut of = of.to_vec();
+        of.sort_unstable();
+        of[of.len() / 2]
+    };
     // The first 200 transactions after it are within what may be under way.
-    assert!(sum(380) <= 2 * sum(20).min(sum(200)), "{touched:?}");
+    let [early, late] = [most(&looks[200..220]), most(&looks[380..])];
+    assert!(late <= early + 4 && late <= 2 * most(&looks[20..40]), "{looks:?}");
+    assert!(most(&beats[10..]) <= 2 * most(&beats[..10]), "{beats:?}");
 }
