@@ -10,7 +10,7 @@ use crate::history::{
 };
 use crate::process::{Fate, Process};
 use crate::span::{Span, Spans};
-use crate::{Actor, Edge, Event, Line, Settings, read};
+use crate::{Actor, Edge, Event, Line, Role, Settings, read};
 
 impl History {
     /// Reads `dir`, each line once.
@@ -40,6 +40,7 @@ struct Filling {
     tasks: Numbered<i64>,
     ops: Numbered<u64>,
     processes: Vec<Process>,
+    store_consumers: Vec<Process>,
     batches: Vec<Batch>,
     accepted: Vec<Accepted>,
     transitions: Vec<Transition>,
@@ -152,6 +153,9 @@ impl Filling {
                 self.faults.push((id, Fault { kind, pid, span, ended: false }));
             }
             Event::FaultEnd { id } => self.fault_ends.push((id, at)),
+            Event::Spawned { pid, role: Role::StoreConsumer } => {
+                self.store_consumers.push(Process::new(Actor::Injector, pid, at));
+            }
             Event::Stopped { pid } => self.fates.push((at, pid, Fate::Stop(Edge::Begin))),
             Event::Continued { pid } => self.fates.push((at, pid, Fate::Stop(Edge::End))),
             Event::Reaped { pid, signal, .. } => {
@@ -278,6 +282,7 @@ impl Filling {
             tasks: self.tasks,
             ops: self.ops,
             processes: self.processes,
+            store_consumers: self.store_consumers,
             batches: self.batches,
             accepted: self.accepted,
             transitions: ByTask::new(self.transitions, tasks, |change| change.step),
@@ -305,16 +310,12 @@ impl Filling {
     fn meet_fates(&mut self) {
         self.fates.sort_by_key(|(at, ..)| *at);
         for (at, pid, fate) in std::mem::take(&mut self.fates) {
+            meet(&mut self.store_consumers, |_| true, (at, pid, fate));
             for actor in [Actor::Client, Actor::Executor] {
-                let bearers = self.processes.iter_mut().filter(|process| {
-                    process.pid == pid && process.actor == actor && process.opened <= at
-                });
-                if let Some(process) = bearers.max_by_key(|process| process.opened) {
-                    process.meets(fate, at);
-                }
+                meet(&mut self.processes, |process| process.actor == actor, (at, pid, fate));
             }
         }
-        for process in &mut self.processes {
+        for process in self.processes.iter_mut().chain(&mut self.store_consumers) {
             process.settle(self.end);
         }
     }
@@ -345,5 +346,14 @@ impl Filling {
             }
         }
         phases
+    }
+}
+
+/// Hands a fate to the last of them who has that number.
+fn meet(some: &mut [Process], of: impl Fn(&Process) -> bool, (at, pid, fate): (u64, u32, Fate)) {
+    let bearers =
+        some.iter_mut().filter(|process| process.pid == pid && process.opened <= at && of(process));
+    if let Some(process) = bearers.max_by_key(|process| process.opened) {
+        process.meets(fate, at);
     }
 }

@@ -20,6 +20,7 @@ pub(crate) struct History {
     pub(crate) tasks: Numbered<i64>,
     pub(crate) ops: Numbered<u64>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) store_consumers: Vec<Process>,
     /// By the number of the op.
     pub(crate) batches: Vec<Batch>,
     pub(crate) accepted: Vec<Accepted>,

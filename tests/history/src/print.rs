@@ -63,10 +63,11 @@ impl Report {
         let [n, p50, p90, p99, max, bound] = ms;
         writeln!(
             f,
-            "\n{:<22} {n:>8} {p50:>7} {p90:>7} {p99:>7} {max:>7} {bound:>7}",
+            "\n{:<24} {n:>8} {p50:>7} {p90:>7} {p99:>7} {max:>7} {bound:>7}",
             "recovery, ms"
         )?;
         duration(f, "worker death", &self.recovery.worker_death)?;
+        duration(f, "worker death, unwatched", &self.recovery.worker_death_unwatched)?;
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
         duration(f, "resumed, then gone", &self.resumed)?;
@@ -121,7 +122,7 @@ fn duration(f: &mut Formatter<'_>, what: &str, found: &Bounded) -> fmt::Result {
     let (p50, p90, p99, max) = (p.p50_ms, p.p90_ms, p.p99_ms, p.max_ms);
     writeln!(
         f,
-        "{what:<22} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0} {bound:>7.0}{mark}",
+        "{what:<24} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0} {bound:>7.0}{mark}",
         p.n
     )
 }

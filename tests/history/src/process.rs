@@ -1,9 +1,9 @@
-//! A process that wrote a file, and what happened to it.
+//! A process, and what happened to it.
 
 use crate::span::Spans;
 use crate::{Actor, Edge};
 
-/// One file of the history is one process.
+/// One file of the history is one process; of a store consumer only the injector tells.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) actor: Actor,
@@ -73,7 +73,11 @@ impl Process {
         self.beats.push(Beat { sent, acked });
     }
 
+    /// What is done to its number after its end is done to somebody else.
     pub(crate) fn meets(&mut self, fate: Fate, at: u64) {
+        if self.reaped.is_some() {
+            return;
+        }
         match fate {
             Fate::Stop(edge) => self.stops.push((at, edge)),
             Fate::Reaped { signal } => {
@@ -97,6 +101,12 @@ impl Process {
             Some(last) => self.beats[last].sent,
             None => self.registered.unwrap_or(self.opened),
         }
+    }
+
+    /// Whether it lived and was not stopped at any time between two moments.
+    pub(crate) fn ran_through(&self, from: u64, to: u64) -> bool {
+        let lived = self.opened <= from && self.reaped.is_none_or(|reaped| to < reaped);
+        lived && self.stopped.within(from, to) == 0
     }
 
     /// Whether it ended between two moments without having said so.

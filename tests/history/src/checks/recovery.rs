@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::history::{Claim, History};
+use crate::history::{Claim, Fault, History, Transition};
+use crate::process::Process;
 use crate::span::ms_between;
 use crate::{Actor, Invariant, Percentiles, Status};
 
@@ -44,8 +45,10 @@ impl Bounded {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recovery {
     /// From the end of a worker's process to the next claim of each task it had in hands, while the
-    /// database was up all the time.
+    /// database was up and some store consumer watched all the time.
     pub worker_death: Bounded,
+    /// The same where none did: each was killed, stopped or disturbed meanwhile, or had just started.
+    pub worker_death_unwatched: Bounded,
     /// From the database's return, other than by failover, to the first claim of any task.
     pub database_return: Bounded,
     /// From the end of a failover to the first claim of any task.
@@ -54,18 +57,25 @@ pub struct Recovery {
 
 /// G10.
 pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
-    let statement = "P99: worker death L + 2 polls, database back 2 s, failover 5 s";
+    let statement = "P99: worker death L + 2 polls (L + heartbeat + 3 polls where no store consumer \
+                     watched all the time), database back 2 s, failover 5 s";
     let mut check = Invariant::new("G10", "recovery is bounded", statement);
     let settings = &history.settings;
     #[allow(clippy::cast_precision_loss, reason = "milliseconds")]
-    let rescue_ms = (settings.lease_ms + 2 * settings.poll_ms) as f64;
+    let ms = |ms: u64| ms as f64;
+    let rescue_ms = settings.lease_ms + 2 * settings.poll_ms;
+    // What a store consumer has seen is noted from a heartbeat period and a poll on, at each poll.
+    let unwatched_ms = rescue_ms + settings.heartbeat_ms + settings.poll_ms;
+    let (watched, unwatched) = worker_deaths(history);
     let recovery = Recovery {
-        worker_death: Bounded::p99(worker_deaths(history), rescue_ms),
+        worker_death: Bounded::p99(watched, ms(rescue_ms)),
+        worker_death_unwatched: Bounded::p99(unwatched, ms(unwatched_ms)),
         database_return: Bounded::p99(database_returns(history), DATABASE_RETURN_MS),
         failover: Bounded::p99(failovers(history), FAILOVER_MS),
     };
     let parts = [
         ("worker death", &recovery.worker_death),
+        ("worker death, unwatched", &recovery.worker_death_unwatched),
         ("database return", &recovery.database_return),
         ("failover", &recovery.failover),
     ];
@@ -79,23 +89,43 @@ pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
     (check.done(), recovery)
 }
 
-fn worker_deaths(history: &History) -> Vec<f64> {
-    let claims = history.claims.all().iter();
-    claims.filter_map(|claim| after_death(history, claim)).collect()
+/// What each task waited: where some store consumer watched all the time, and where none did.
+fn worker_deaths(history: &History) -> (Vec<f64>, Vec<f64>) {
+    let waits = history.claims.all().iter().filter_map(|claim| after_death(history, claim));
+    let (watched, unwatched): (Vec<_>, Vec<_>) =
+        waits.partition(|(from, to)| was_watched(history, *from, *to));
+    let ms = |waits: Vec<(u64, u64)>| waits.iter().map(|(a, b)| ms_between(*a, *b)).collect();
+    (ms(watched), ms(unwatched))
 }
 
-/// From the death of a claim's process to the next claim of its task, when it was still at it.
-fn after_death(history: &History, claim: &Claim) -> Option<f64> {
+/// From the death of a claim's process to the next claim of its task, when it was still at it: not when
+/// the task had its result by then and waited to be tried again.
+fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let process = history.process(claim.process);
     let died =
         process.reaped.filter(|_| process.actor == Actor::Executor && process.exit.is_none())?;
     let steps = history.transitions.of(claim.task);
-    let given_back = |status| status == Status::Enqueued;
-    steps.iter().find(|step| step.fence == claim.fence && given_back(step.to))?;
+    let in_hands = |from| matches!(from, Some(Status::Claimed | Status::Processing));
+    let taken_back = |step: &&Transition| in_hands(step.from) && step.to == Status::Enqueued;
+    steps.iter().filter(taken_back).find(|step| step.fence == claim.fence)?;
     let next = steps.iter().find(|step| step.fence > claim.fence && step.to == Status::Claimed)?;
     let claimed = history.in_hands_at(claim.task, next.fence)?;
     let counts = claimed > died && !history.database_down.meet(died, claimed);
-    counts.then(|| ms_between(died, claimed))
+    counts.then_some((died, claimed))
+}
+
+/// Whether one store consumer at least, which was there for the last heartbeat before `from`, ran on until
+/// `to` and nothing was done to it. Where a history tells of none, nobody was killed either.
+fn was_watched(history: &History, from: u64, to: u64) -> bool {
+    let heartbeat = history.settings.heartbeat_ms * 1_000_000;
+    let disturbed = |watcher: &Process| {
+        let of_it = |fault: &&Fault| fault.pid == Some(watcher.pid);
+        history.faults.iter().filter(of_it).any(|fault| fault.span.meets(from, to))
+    };
+    let watches = |watcher: &Process| {
+        watcher.ran_through(from.saturating_sub(heartbeat), to) && !disturbed(watcher)
+    };
+    history.store_consumers.is_empty() || history.store_consumers.iter().any(watches)
 }
 
 fn database_returns(history: &History) -> Vec<f64> {

@@ -1,7 +1,7 @@
 //! I9, I12, I21, G6, G10 and G11: bodies and the processes that run them.
 
-use tuskline_history::Status::{Claimed, Enqueued, Success};
-use tuskline_history::{Ended, Event, LockAnswer};
+use tuskline_history::Status::{Claimed, Enqueued, RetriableFailure, Success};
+use tuskline_history::{Ended, Event, LockAnswer, Role};
 
 use crate::story::{END, INJECTOR, OTHER, Story, WORKER, caught, green, ns, red};
 
@@ -41,6 +41,49 @@ fn a_late_rescue_is_seen() {
     story.database_down(1000, 1500); // then nobody promised that
     story.note(OTHER, 1510, Event::Claimed { fence: 4, tasks: Vec::new() });
     green(&story);
+}
+
+#[test]
+fn a_rescue_is_later_where_no_store_consumer_watched_all_the_time() {
+    let watched_by = |watch: &dyn Fn(&mut Story)| {
+        let mut story = rescued(4400);
+        story.note(INJECTOR, 1, Event::Spawned { pid: 31, role: Role::StoreConsumer });
+        watch(&mut story);
+        story
+    };
+    let of = |story: &Story| green(story).recovery.worker_death_unwatched;
+    red(&watched_by(&|_| ()), &["G10"]);
+    let killed = of(&watched_by(&|story| story.reaped(31, 400)));
+    assert_eq!((killed.percentiles.n, killed.bound_ms), (1, 5250.0));
+    assert_eq!(of(&watched_by(&|story| story.stops(31, 400, 410))).percentiles.n, 1);
+    let cut_off = watched_by(&|story| story.fault("partition", Some(31), 400, 500));
+    assert_eq!(of(&cut_off).percentiles.n, 1);
+    let with_another = watched_by(&|story| {
+        story.reaped(31, 400);
+        story.note(INJECTOR, 2, Event::Spawned { pid: 32, role: Role::StoreConsumer });
+    });
+    red(&with_another, &["G10"]);
+    let mut far_too_late = rescued(5600);
+    far_too_late.note(INJECTOR, 1, Event::Spawned { pid: 31, role: Role::StoreConsumer });
+    far_too_late.reaped(31, 400);
+    red(&far_too_late, &["G10"]);
+}
+
+#[test]
+fn a_task_that_waited_for_its_retry_was_in_nobody_s_hands() {
+    let mut story = Story::idle();
+    story.scheduled(1, 100);
+    story.claims(WORKER, 1, 5, 1, 110);
+    story.body(WORKER, 1, 5, 120, Some((Ended::Retriable, 200)));
+    story.becomes_due(1, Some(Claimed), RetriableFailure, (5, 1, 0), 210, Some(6000));
+    story.failed(1, 5);
+    story.dies(WORKER, 300, 310);
+    story.becomes(1, Some(RetriableFailure), Enqueued, (5, 1, 0), 6010);
+    story.claims(OTHER, 1, 6, 2, 6020);
+    story.body(OTHER, 1, 6, 6030, Some((Ended::Success, 6100)));
+    story.becomes(1, Some(Claimed), Success, (6, 2, 0), 6110);
+    story.row(1, Success, (6, 2, 0));
+    assert_eq!(green(&story).recovery.worker_death.percentiles.n, 0);
 }
 
 #[test]
@@ -239,6 +282,10 @@ fn a_process_number_that_is_used_again_confuses_nothing() {
     story.without(|event| matches!(event, Event::Opened { pid: WORKER, .. }));
     let opened = Event::Opened { actor: tuskline_history::Actor::Executor, pid: WORKER };
     story.first(WORKER, ns(1), opened);
+    green(&story);
+    // Nor does a store consumer that bears it afterwards.
+    story.note(INJECTOR, 3000, Event::Spawned { pid: WORKER, role: Role::StoreConsumer });
+    story.reaped(WORKER, 9000);
     green(&story);
 }
 
