@@ -68,7 +68,7 @@ struct RunArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     percent: u64,
     /// Tasks scheduled per second.
-    #[arg(long, default_value_t = 260, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
     /// Leave the history in this directory.
     #[arg(long)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tempfile::TempDir;
 use tokio::sync::{Mutex, RwLock};
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,7 @@ pub struct Stage {
     pub faults: Faults,
     pub scale: Scale,
     pub history: PathBuf,
+    _locks: TempDir,
     keeper: CancellationToken,
 }
 
@@ -83,10 +85,11 @@ impl Stage {
         seed: u64,
         twin: Option<&Twin>,
     ) -> anyhow::Result<Self> {
-        let (history, locks, logs) = (dir.join("history"), dir.join("locks"), dir.join("logs"));
-        for made in [&history, &locks, &logs] {
+        let (history, logs) = (dir.join("history"), dir.join("logs"));
+        for made in [&history, &logs] {
             std::fs::create_dir_all(made)?;
         }
+        let locks = directory_of_locks(dir)?;
         let writer = Writer::open(&history, Actor::Injector)?;
         let site = Site::new()?;
         let server = make_server(&site).await?;
@@ -97,7 +100,7 @@ impl Stage {
         prepare_database(&server, &scale, twin).await?;
         let plan = Plan {
             history: history.clone(),
-            locks,
+            locks: locks.path().to_path_buf(),
             logs,
             user,
             database: DATABASE.into(),
@@ -118,7 +121,18 @@ impl Stage {
         let faults = Faults::new(writer);
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();
-        let stage = Self { site, server, proxy, own_door, crew, faults, scale, history, keeper };
+        let stage = Self {
+            site,
+            server,
+            proxy,
+            own_door,
+            crew,
+            faults,
+            scale,
+            history,
+            _locks: locks,
+            keeper,
+        };
         stage.raise(&shift).await?;
         Ok(stage)
     }
@@ -253,6 +267,13 @@ pub fn shifted(library: &Path, offset: &str) -> Vec<(String, String)> {
 }
 
 /// On small disks, where the system lets us make them.
+/// Each body makes a file and removes it. A disk's file system looks long for a place that was not given up
+/// in the last seconds (an eighth of all the CPU of a run); memory does not.
+fn directory_of_locks(dir: &Path) -> anyhow::Result<TempDir> {
+    let named = |place: &Path| tempfile::Builder::new().prefix("tuskline-locks-").tempdir_in(place);
+    named(Path::new("/dev/shm")).or_else(|_| named(dir)).context("no place for the lock files")
+}
+
 async fn make_server(site: &Site) -> anyhow::Result<Server> {
     for missing in site.skipped() {
         eprintln!("fault: {missing}");
