@@ -67,7 +67,10 @@ impl Report {
             "recovery, ms"
         )?;
         duration(f, "worker death", &self.recovery.worker_death)?;
-        duration(f, "worker death, unwatched", &self.recovery.worker_death_unwatched)?;
+        let p = &self.recovery.worker_death_unwatched;
+        let (p50, p90, p99, max) = (p.p50_ms, p.p90_ms, p.p99_ms, p.max_ms);
+        let what = "  of these unwatched";
+        writeln!(f, "{what:<24} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0}", p.n)?;
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
         duration(f, "resumed, then gone", &self.resumed)?;
