@@ -127,6 +127,18 @@ comment on column tuskline.task.lambda is 'Lambda that executes it.';
 comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
 comment on column tuskline.task.payload is 'Argument for the lambda.';
 
+-- One level between task and its segments: what is inserted through it does not meet task's trigger, which
+-- for a row alone is the half of its cost.
+create table tuskline.task_store partition of tuskline.task for values from (minvalue) to (maxvalue) partition by range (id);
+comment on table tuskline.task_store is 'All of tuskline.task, behind the trigger that routes what is inserted there: for schedule, which routes itself.';
+
+create type tuskline.exchanged as (
+  refused bigint[], held bigint[],
+  alive boolean, lease_id bigint, popped integer[], first_seq bigint[], last_seq bigint[], ended_before bigint, xid bigint,
+  task_id bigint[], queue_index smallint[], attempt smallint[], crashes smallint[], waited_ms integer[],
+  collection text[], payload json[]);
+comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
+
 create table tuskline.segment (
   segment_no  bigint primary key,
   created_at  timestamptz not null default tuskline.clock(),
@@ -191,6 +203,8 @@ create table tuskline.lease (
   task_ids    bigint[] not null,
   primary key (executor_id, lease_id));
 comment on table  tuskline.lease is 'One row per claimed batch. When its executor has ended, rescue puts the tasks back.';
+-- Compressing 500 numbers took an eighth of all that claiming and reporting 500 tasks costs.
+alter table tuskline.lease alter column task_ids set storage external;
 comment on column tuskline.lease.executor_id is 'Who claimed.';
 comment on column tuskline.lease.lease_id is 'Number of the lease: the fence of its tasks.';
 comment on column tuskline.lease.task_ids is 'The tasks, in id order. Some may be finished already.';

@@ -41,10 +41,10 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "version", "add_segments", "define_lambda", "alter_lambda",
     "wake", "route_rest", "route", "schedule", "schedule_many", "ended_before", "enqueue_due",
-    "register_executor", "pop", "claim", "start", "heartbeat", "settle", "set_results",
+    "register_executor", "pop", "look", "take", "claim", "start", "heartbeat", "settle", "set_results",
     "assert_current", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
-    "find_stalled",
+    "find_stalled", "leaf_verbs",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));

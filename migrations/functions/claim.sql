@@ -5,62 +5,78 @@
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
 -- rows were popped and the first and last number, with the number of this transaction (null if it wrote
 -- nothing) and ended_before: from these the caller advances its marks.
--- The settings pin the plan: index scans in id order whatever the statistics say, and no JIT, which
--- compiles for 40 ms as soon as many segments make a plan look dear.
-create or replace function tuskline.claim(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
-  out alive boolean, out lease_id bigint, out popped integer[], out first_seq bigint[], out last_seq bigint[],
-  out ended_before bigint, out xid bigint,
-  out task_id bigint[], out queue_index smallint[], out attempt smallint[], out crashes smallint[],
-  out waited_ms integer[], out collection text[], out payload json[])
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+-- claim_batch is what claim and exchange share. Its callers' settings pin the plans: index scans in id
+-- order whatever the statistics say, and no JIT, which compiles for 40 ms as soon as many segments make
+-- a plan look dear.
+create or replace function tuskline.claim_batch(
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[])
+returns tuskline.exchanged language plpgsql as $$
 declare
+  v         tuskline.exchanged;
+  t         tuskline.exchanged;
   v_now     timestamptz := tuskline.clock();
   v_expires timestamptz;
-  v_ids     bigint[] := '{}';
-  v_index   smallint[] := '{}';
-  v_free    bigint[];
-  p         record;
+  v_rebuilt boolean;
+  v_popped  bigint[];
+  v_count   integer;
+  v_ids     bigint[];
+  v_index   smallint[];
 begin
-  select v_now + e.lease into v_expires from tuskline.executor e
-   where e.executor_id = p_executor and e.ended_at is null;
-  alive := found;
-  if not alive then return; end if;
-  if not exists (select from tuskline.boot) then
+  select v_now + e.lease, exists (select from tuskline.boot) into v_expires, v_rebuilt
+    from tuskline.executor e where e.executor_id = p_executor and e.ended_at is null;
+  v.alive := found;
+  if not v.alive then return v; end if;
+  if not v_rebuilt then
     perform tuskline.refuse('TK011', 'queues_not_rebuilt: the server restarted after a crash or was promoted',
       'select tuskline.rebuild_queues()');
   end if;
-  popped := array_fill(null::integer, array[cardinality(p_queues)]);
-  first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
-  last_seq := first_seq;
-  ended_before := tuskline.ended_before('tuskline.queued');
+  v.popped := array_fill(null::integer, array[cardinality(p_queues)]);
+  v.first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
+  v.last_seq := v.first_seq;
+  v.ended_before := tuskline.ended_before('tuskline.queued');
   for v_at in 1..cardinality(p_queues) loop
     continue when coalesce(p_budgets[p_groups[v_at]], 0) <= 0;
-    select * into p from tuskline.pop(p_queues[v_at], p_marks[v_at], p_budgets[p_groups[v_at]]);
-    popped[v_at] := coalesce(cardinality(p.task_ids), 0);
-    first_seq[v_at] := p.first_seq;
-    last_seq[v_at] := p.last_seq;
-    v_ids := v_ids || p.task_ids;
-    p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - popped[v_at];
-    v_index := v_index || array_fill(v_at::smallint, array[popped[v_at]]);
+    execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2)' into v_popped
+      using coalesce(p_marks[v_at], 0), p_budgets[p_groups[v_at]];
+    v_count := coalesce(cardinality(v_popped) - 2, 0);
+    v.popped[v_at] := v_count;
+    continue when v_count = 0;
+    v.first_seq[v_at] := v_popped[1];
+    v.last_seq[v_at] := v_popped[2];
+    v_ids := v_ids || v_popped[3:];
+    v_index := v_index || array_fill(v_at::smallint, array[v_count]);
+    p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - v_count;
   end loop;
-  xid := pg_current_xact_id_if_assigned()::text::bigint;
-  if cardinality(v_ids) = 0 then return; end if;
-  lease_id := nextval('tuskline.fence_seq');
+  v.xid := pg_current_xact_id_if_assigned()::text::bigint;
+  if v_ids is null then return v; end if;
+  if v_index[1] <> v_index[cardinality(v_index)] then -- of more than one queue, each sorted by itself
+    select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
+      from unnest(v_ids, v_index) as u (id, index);
+  end if;
+  v.lease_id := nextval('tuskline.fence_seq');
   begin
-    select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
+    t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);
   exception when lock_not_available then
-    v_free := tuskline.put_back_locked(v_ids);
+    v_popped := tuskline.put_back_locked(v_ids);
     select array_agg(s.id), array_agg(s.index) into v_ids, v_index
-      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_free);
-    select * into p from tuskline.take(lease_id, v_ids, v_index, v_now, v_expires);
+      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
+    t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);
   end;
-  task_id := p.task_id; queue_index := p.queue_index; attempt := p.attempt; crashes := p.crashes;
-  waited_ms := p.waited_ms; collection := p.collection; payload := p.payload;
-  if task_id is null then return; end if;
-  insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, claim.lease_id, claim.task_id);
+  if t.task_id is null then return v; end if;
+  v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt; v.crashes := t.crashes;
+  v.waited_ms := t.waited_ms; v.collection := t.collection; v.payload := t.payload;
+  insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, v.lease_id, v.task_id);
+  return v;
+end $$;
+comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[]) is 'What claim and exchange share.';
+
+create or replace function tuskline.claim(
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[])
+returns tuskline.exchanged language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets);
 end $$;
 comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[]) is
   'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';

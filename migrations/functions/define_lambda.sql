@@ -48,6 +48,7 @@ begin
     ' for values in (%s)', 'queue_' || v_queue, v_queue);
   execute format('comment on table tuskline.%I is %L', 'queue_' || v_queue,
     format('Ready tasks of lambda %s, priority %s.', p_lambda, p_priority));
+  perform tuskline.make_pop(v_queue);
   return v_queue;
 end $$;
 comment on function tuskline.add_queue(text, tuskline.priority, boolean, integer) is 'Creates one queue and its leaf table.';

@@ -29,4 +29,5 @@ revoke all on all functions in schema tuskline from public;
 grant execute on function tuskline.clock() to public;
 
 select tuskline.add_segments();
+select tuskline.make_leaf_verbs();
 select tuskline.rebuild_queues();

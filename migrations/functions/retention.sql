@@ -70,7 +70,7 @@ language sql volatile security definer set search_path = pg_catalog, pg_temp set
   select g.segment_no, case when c.oid is null then 'dropped' when i.inhrelid is null then 'detached' else 'pending' end
     from tuskline.segment g
          left join pg_class c on c.relname = 'task_' || g.segment_no and c.relnamespace = 'tuskline'::regnamespace
-         left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = 'tuskline.task'::regclass
+         left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = 'tuskline.task_store'::regclass
    where c.oid is null or i.inhrelid is null or i.inhdetachpending
    order by 1
 $$;
@@ -107,6 +107,7 @@ begin
     get diagnostics v_back = row_count;
   else
     delete from tuskline.segment where segment_no = p_no;
+    execute format('drop function if exists tuskline.take_%1$s, tuskline.succeed_%1$s, tuskline.settle_%1$s', p_no);
   end if;
   return v_back;
 end $$;

@@ -2,6 +2,13 @@
 -- due now -> its queue; the rest (due later, or a lambda that is not direct) -> a timer; a mistake
 -- -> refusal of the whole statement. Runs once per statement for INSERT, COPY and schedule alike.
 -- One row alone takes the short way, by look-ups in place of a join: 43 µs of CPU with its insert, against 68.
+create or replace function tuskline.is_well_formed(p_collection text, p_payload json, p_max_payload_bytes integer)
+returns boolean language sql stable as $$
+  select (p_collection is null or p_collection ~ '^[a-z][a-z0-9_]{0,62}$')
+     and (p_payload is null or pg_column_size(p_payload) <= p_max_payload_bytes and strpos(p_payload::text, '\u0000') = 0)
+$$;
+comment on function tuskline.is_well_formed(text, json, integer) is 'True for a collection and a payload that need no second look.';
+
 create or replace function tuskline.is_direct(
   p_status tuskline.status, p_fence bigint, p_attempt smallint, p_crashes smallint, p_started_at timestamptz,
   p_finished_at timestamptz, p_scheduled_at timestamptz, p_now timestamptz, p_collection text, p_payload json, p_max_payload_bytes integer)
@@ -9,8 +16,7 @@ returns boolean language sql stable as $$
   select p_status = 'enqueued' and p_fence = 0 and p_attempt = 0 and p_crashes = 0
      and p_started_at is null and p_finished_at is null
      and (p_scheduled_at is null or p_scheduled_at <= p_now and p_scheduled_at > '-infinity')
-     and (p_collection is null or p_collection ~ '^[a-z][a-z0-9_]{0,62}$')
-     and (p_payload is null or pg_column_size(p_payload) <= p_max_payload_bytes and strpos(p_payload::text, '\u0000') = 0)
+     and tuskline.is_well_formed(p_collection, p_payload, p_max_payload_bytes)
 $$;
 comment on function tuskline.is_direct(tuskline.status, bigint, smallint, smallint, timestamptz, timestamptz, timestamptz, timestamptz, text, json, integer) is
   'True for a row that may go straight into its queue: due, unclaimed and well-formed.';

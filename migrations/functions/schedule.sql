@@ -1,6 +1,7 @@
 -- schedule: the Frontend's verb. A task that is due goes into its queue in this very transaction;
 -- one that is due later gets a timer. Both happen in the trigger `route`, so that a plain INSERT or
--- COPY does the same. Says when by an instant (p_scheduled_at) or by a duration (p_delay), which
+-- COPY does the same; a plain task for now, the most frequent of all, passes it by (task_store), at
+-- three quarters of the cost. Says when by an instant (p_scheduled_at) or by a duration (p_delay), which
 -- the database adds to its own clock; an instant that has passed means now.
 create or replace function tuskline.schedule(
   p_lambda       text,
@@ -11,11 +12,25 @@ create or replace function tuskline.schedule(
   p_delay        interval    default null)
 returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now timestamptz;
-  v_due timestamptz;
-  v_id  bigint;
+  v_now   timestamptz;
+  v_due   timestamptz;
+  v_id    bigint;
+  v_queue integer;
 begin
-  if p_scheduled_at is not null or p_delay is not null then
+  if p_scheduled_at is null and p_delay is null then
+    select q.queue_id into v_queue from tuskline.queue q
+     where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
+       and tuskline.is_well_formed(p_collection, p_payload, q.max_payload_bytes);
+    if found then
+      insert into tuskline.task_store (lambda, priority, collection, payload)
+      values (p_lambda, p_priority::tuskline.priority, p_collection, p_payload) returning id into v_id;
+      insert into tuskline.queued (queue_id, task_id) values (v_queue, v_id);
+      if tuskline.is_watched(v_queue) then
+        perform pg_notify('tuskline_queue_' || v_queue, '');
+      end if;
+      return v_id;
+    end if;
+  else
     v_now := tuskline.clock();
     v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
   end if;

@@ -1,6 +1,7 @@
--- settle: set_results for batches in which somebody failed or returned something. Still one UPDATE
--- in id order. A retriable failure backs off (base doubled each attempt, capped, 25 % jitter both
--- ways); after max_attempts it is dead; if somebody asked to cancel, cancelled.
+-- settle: set_results for batches in which somebody failed or returned something. Still in id order,
+-- segment by segment (settle_<n>). A retriable failure backs off (base doubled each attempt, capped, 25 %
+-- jitter both ways); after max_attempts it is dead; if somebody asked to cancel, cancelled. What a batch
+-- has none of, retries, failures or outputs, costs it nothing.
 create or replace function tuskline.settle(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -12,52 +13,113 @@ declare
   v_message text[];
   v_after   bigint[];
   v_output  json[];
+  v_outputs boolean;
   v_outcome tuskline.status[];
   v_delay   interval[];
-  v_done    bigint[];
+  v_done    tuskline.exchanged;
   v_due     timestamptz;
 begin
   select array_agg(r.id), array_agg(r.fence), array_agg(r.status),
          array_agg(r.error_class), array_agg(r.message),
-         array_agg(r.after_ms), array_agg(r.output)
-    into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output
+         array_agg(r.after_ms), array_agg(r.output), bool_or(r.output is not null)
+    into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output, v_outputs
     from (select u.id, u.fence, 'success' as status, null as error_class, null as message, null::bigint as after_ms, null::json as output
             from unnest(p_tasks, p_fences) as u (id, fence)
           union all
           select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
             from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)
           order by 1, 2) r;
-  select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
-  with u as (
-    update tuskline.task t
-       set status = v_outcome[width_bucket(t.id, v_ids)], crashes = 0,
-           finished_at = case when v_delay[width_bucket(t.id, v_ids)] is null then p_now end,
-           next_trigger_at = p_now + v_delay[width_bucket(t.id, v_ids)]
-     where t.id = any (v_ids) and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in ('claimed', 'processing')
-       and t.id between v_ids[1] and v_ids[cardinality(v_ids)]
-    returning t.id, t.fence, t.attempt, t.status, t.next_trigger_at, width_bucket(t.id, v_ids) as at
-  ), w as (
-    insert into tuskline.timer (due, task_id)
-    select u.next_trigger_at, u.id from u where u.status = 'retriable_failure' returning due
-  ), f as (
+  if 'retriable_failure' = any (v_status) then
+    select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
+  else
+    v_outcome := v_status::tuskline.status[];
+  end if;
+  v_done := tuskline.end_attempts(v_ids, v_fences, v_outcome, v_delay, p_now);
+  if 'retriable_failure' = any (v_outcome) then
+    with w as (
+      insert into tuskline.timer (due, task_id)
+      select p_now + v_delay[d.at], d.id from (select id, width_bucket(id, v_ids) as at from unnest(v_done.task_id) as id) d
+       where v_outcome[d.at] = 'retriable_failure' returning due)
+    select min(w.due) into v_due from w;
+  end if;
+  if v_outcome && '{retriable_failure,fatal_failure,dead}' then
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
-    select u.id, u.fence, u.attempt, p_executor, coalesce(left(v_class[at], 80), 'error'), coalesce(left(v_message[at], 8192), ''),
-           tuskline.fingerprint(coalesce(v_class[at], 'error'), coalesce(v_message[at], '')), p_now
-      from u where u.status in ('retriable_failure', 'fatal_failure', 'dead')
-  ), s as (
+    select d.id, v_fences[d.at], d.attempt, p_executor, coalesce(left(v_class[d.at], 80), 'error'), coalesce(left(v_message[d.at], 8192), ''),
+           tuskline.fingerprint(coalesce(v_class[d.at], 'error'), coalesce(v_message[d.at], '')), p_now
+      from (select u.id, u.attempt, width_bucket(u.id, v_ids) as at from unnest(v_done.task_id, v_done.attempt) as u (id, attempt)) d
+     where v_outcome[d.at] in ('retriable_failure', 'fatal_failure', 'dead');
+  end if;
+  if v_outputs then
     insert into tuskline.task_output (task_id, output, finished_at)
-    select u.id, v_output[at], p_now from u where u.status = 'success' and v_output[at] is not null
-  ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
-  select array_agg(u.id), (select min(due) from w) into v_done, v_due from u;
-  perform tuskline.heed_requests(v_done, p_now);
-  perform tuskline.wake_timer(v_due, p_now);
-  if cardinality(v_done) = cardinality(v_ids) then return '{}'; end if;
+    select d.id, v_output[d.at], p_now from (select id, width_bucket(id, v_ids) as at from unnest(v_done.task_id) as id) d
+     where v_outcome[d.at] = 'success' and v_output[d.at] is not null;
+  end if;
+  perform tuskline.heed_requests(v_done.task_id, p_now);
+  if v_due is not null then perform tuskline.wake_timer(v_due, p_now); end if;
+  if cardinality(v_done.task_id) = cardinality(v_ids) then return '{}'; end if;
   -- Refused: what did not change now and does not already say what this result says.
   return array(select r.id from unnest(v_ids, v_fences, v_status) as r (id, fence, status)
-    where r.id <> all (coalesce(v_done, '{}')) and not exists (select from tuskline.task t
+    where r.id <> all (coalesce(v_done.task_id, '{}')) and not exists (select from tuskline.task t
       where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead')));
 end $$;
 comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
+
+-- end_attempts: what each result makes of its task, segment by segment like take; the ids are sorted, the
+-- other arrays beside them. Returns the tasks that it changed, and which attempt that was.
+create or replace function tuskline.make_settle(p_segment bigint) returns void
+language plpgsql as $make$
+declare
+  v_name text := format('tuskline.settle_%s(bigint[], bigint[], tuskline.status[], interval[], timestamptz)', p_segment);
+begin
+  execute format($text$
+create or replace function tuskline.settle_%1$s(
+  p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[], p_now timestamptz) returns tuskline.exchanged
+language plpgsql as $$
+declare
+  v tuskline.exchanged;
+begin
+  with u as (
+    update tuskline.task_%1$s t
+       set status = p_outcome[width_bucket(t.id, p_ids)], crashes = 0,
+           finished_at = case when p_delay[width_bucket(t.id, p_ids)] is null then p_now end,
+           next_trigger_at = p_now + p_delay[width_bucket(t.id, p_ids)]
+     where t.id = any (p_ids) and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in ('claimed', 'processing')
+    returning t.id, t.attempt)
+  select array_agg(u.id), array_agg(u.attempt) into v.task_id, v.attempt from u;
+  return v;
+end $$ $text$, p_segment);
+  execute format('comment on function %s is %L', v_name, format('claimed or processing -> what the lambda said, for tasks of segment %s.', p_segment));
+  execute format('revoke all on function %s from public', v_name);
+end $make$;
+comment on function tuskline.make_settle(bigint) is 'Makes settle_<segment_no>, or makes it anew.';
+
+create or replace function tuskline.end_attempts(
+  p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[], p_now timestamptz)
+returns tuskline.exchanged language plpgsql as $$
+declare
+  v         tuskline.exchanged;
+  s         tuskline.exchanged;
+  r         record;
+  v_from    integer := 1;
+  v_to      integer;
+  v_segment bigint;
+begin
+  while v_from <= cardinality(p_ids) loop
+    v_segment := tuskline.segment_of(p_ids[v_from]);
+    v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
+    if to_regclass('tuskline.task_' || v_segment) is not null then
+      execute 'select tuskline.settle_' || v_segment || '($1, $2, $3, $4, $5) as ended' into r
+        using p_ids[v_from:v_to], p_fences[v_from:v_to], p_outcome[v_from:v_to], p_delay[v_from:v_to], p_now;
+      s := r.ended;
+      v.task_id := v.task_id || s.task_id;
+      v.attempt := v.attempt || s.attempt;
+    end if;
+    v_from := v_to + 1;
+  end loop;
+  return v;
+end $$;
+comment on function tuskline.end_attempts(bigint[], bigint[], tuskline.status[], interval[], timestamptz) is
+  'claimed or processing -> what the lambda said, in id order, if the fence is right.';
 
 -- heed_requests: whoever asks a task to stop holds its row's lock until it commits. A verb that waited
 -- for that lock in one statement has read the requests as they were before; it looks once more, now

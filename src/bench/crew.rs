@@ -61,7 +61,7 @@ impl Crew {
 
     /// CPU of all of them so far, in µs.
     pub(super) fn cpu_us(&self) -> Option<u64> {
-        self.0.iter().map(|child| cpu_us(child.id(), false)).sum()
+        self.0.iter().map(|child| cpu_us(child.id())).sum()
     }
 
     /// Lets them end in order, and gathers what they did.

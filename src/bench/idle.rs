@@ -1,4 +1,5 @@
-//! idle: what a worker, and then a server, cost while there is nothing to do.
+//! idle: what a worker, and then a server, cost while there is nothing to do. What the database does by
+//! itself, mostly autovacuum, is looked at first and is not theirs.
 
 use std::time::Duration;
 
@@ -23,42 +24,67 @@ pub struct Idle {
     seconds: u64,
 }
 
+#[allow(clippy::cast_precision_loss)]
 impl Idle {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Vec<Outcome>> {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
-        let progress = Progress::new("idle", 2 * self.seconds, site.quiet());
+        let progress = Progress::new("idle", 3 * self.seconds, site.quiet());
+        let nobody = Crew::start(site, Order::of(Part::Noop, &lambdas), 0)?;
+        let nobody = self.look_at(nobody, &observer, &progress).await?;
         let worker = Crew::start(site, Order::of(Part::Noop, &lambdas), 1)?;
         observer.until_workers(1).await?;
-        let worker = self.look_at(worker, "worker", &observer, &progress).await?;
+        let worker = self.look_at(worker, &observer, &progress).await?;
         let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
-        let server = self.look_at(server, "server", &observer, &progress).await?;
-        Ok(vec![worker, server])
+        let server = self.look_at(server, &observer, &progress).await?;
+        Ok(vec![
+            self.outcome("worker", worker, nobody),
+            self.outcome("server", server, nobody),
+            self.outcome("nobody", nobody, Seen::default()),
+        ])
     }
 
-    /// Looks at one process for a while, and ends it.
-    #[allow(clippy::cast_precision_loss)]
+    /// What was seen, above what is there without anybody.
+    fn outcome(&self, name: &str, seen: Seen, base: Seen) -> Outcome {
+        let seconds = self.seconds as f64;
+        let percent = |us: Option<f64>| us.map(|us| round(us / seconds / 10_000.0));
+        let above =
+            |own: Option<f64>, base: Option<f64>| Some((own? - base.unwrap_or(0.0)).max(0.0));
+        Outcome::new("idle", 0, seconds, Cost::default())
+            .part(name)
+            .with("transactions_per_s", round((seen.commits - base.commits).max(0.0) / seconds))
+            .with("process_cpu_percent", percent(seen.own_us))
+            .with("postgresql_cpu_percent", percent(above(seen.server_us, base.server_us)))
+    }
+
+    /// Looks at a crew for a while, and ends it.
     async fn look_at(
         &self,
         crew: Crew,
-        name: &str,
         observer: &Observer,
         progress: &Progress,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<Seen> {
         tokio::time::sleep(CALM).await;
         let (before, cpu_before) = (observer.read().await?, crew.cpu_us());
         progress.sleep(self.seconds).await;
         let (after, cpu_after) = (observer.read().await?, crew.cpu_us());
         crew.end().await?;
         observer.alone().await?;
-        let seconds = self.seconds as f64;
-        let percent = |us: Option<u64>| us.map(|us| round(us as f64 / seconds / 10_000.0));
         let own = cpu_before.zip(cpu_after).map(|(from, to)| to.saturating_sub(from));
-        let commits = before.commits_until(after) as f64;
-        Ok(Outcome::new("idle", 0, seconds, Cost::default())
-            .part(name)
-            .with("transactions_per_s", round(commits / seconds))
-            .with("process_cpu_percent", percent(own))
-            .with("postgresql_cpu_percent", percent(before.server_cpu_us_until(after))))
+        Ok(Seen {
+            commits: before.commits_until(after) as f64,
+            own_us: own.map(|us| us as f64),
+            server_us: before.server_cpu_us_until(after).map(|us| us as f64),
+        })
     }
+}
+
+/// What was counted while somebody was there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    commits: f64,
+    /// Of its own processes.
+    own_us: Option<f64>,
+    /// Of the server.
+    server_us: Option<f64>,
 }

@@ -42,25 +42,47 @@ fn field(file: &str, name: &str) -> Option<String> {
 }
 
 /// CPU of a process in µs, with its living children and those it has reaped, but for one child: the
-/// server, when it is a child of the bench.
+/// server, when it is a child of the bench. A child that is reaped meanwhile would be in neither sum:
+/// then they are added up once more.
 pub(super) fn family_cpu_us(head: u32, except: Option<u32>) -> Option<u64> {
-    let mut total = cpu_us(head, true)?;
+    let mut reaped = reaped_us(head)?;
+    for _ in 0..100 {
+        let children = children_cpu_us(head, except)?;
+        let before = std::mem::replace(&mut reaped, reaped_us(head)?);
+        if reaped == before {
+            return Some(cpu_us(head)? + reaped + children);
+        }
+    }
+    None
+}
+
+fn children_cpu_us(head: u32, except: Option<u32>) -> Option<u64> {
+    let mut total = 0;
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         if parent(pid) == Some(head) && except != Some(pid) {
-            total += cpu_us(pid, false).unwrap_or(0); // it may have ended just now
+            total += cpu_us(pid).unwrap_or(0); // it may have ended just now
         }
     }
     Some(total)
 }
 
-/// CPU of one process in µs; with its reaped children if asked.
-pub(super) fn cpu_us(pid: u32, reaped: bool) -> Option<u64> {
+/// CPU of one process in µs.
+pub(super) fn cpu_us(pid: u32) -> Option<u64> {
+    ticks_us(pid, [11, 12])
+}
+
+/// CPU in µs of the children that a process has reaped.
+fn reaped_us(pid: u32) -> Option<u64> {
+    ticks_us(pid, [13, 14])
+}
+
+/// The sum of two fields of a process's stat line that count ticks.
+fn ticks_us(pid: u32, at: [usize; 2]) -> Option<u64> {
     let fields = stat(pid)?;
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    let own = ticks(11)? + ticks(12)?;
-    Some(TICK_US * if reaped { own + ticks(13)? + ticks(14)? } else { own })
+    Some(TICK_US * (ticks(at[0])? + ticks(at[1])?))
 }
 
 /// The parent of a process.

@@ -96,7 +96,7 @@ async fn a_detached_segment_is_dropped_by_the_next_janitor() {
     let died_here = [
         "select tuskline.add_segments(); select tuskline.roll_segments('0')",
         "select tuskline.keep_leftovers(0)",
-        "alter table tuskline.task detach partition tuskline.task_0 concurrently",
+        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
     ];
     for step in died_here {
         session.client().batch_execute(step).await.unwrap();

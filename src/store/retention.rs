@@ -147,7 +147,7 @@ async fn of_segment(client: &Client, verb: &str, no: SegmentNo) -> Result<i64, E
 /// The connection's or the server's; 57014 when patience ran out.
 pub async fn detach(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
     let statement =
-        format!("alter table tuskline.task detach partition tuskline.task_{no} concurrently");
+        format!("alter table tuskline.task_store detach partition tuskline.task_{no} concurrently");
     bounded(client, "statement_timeout", patience, &statement).await
 }
 
@@ -157,7 +157,7 @@ pub async fn detach(client: &Client, no: SegmentNo, patience: Duration) -> Resul
 /// As [`detach`].
 pub async fn finalize(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
     let statement =
-        format!("alter table tuskline.task detach partition tuskline.task_{no} finalize");
+        format!("alter table tuskline.task_store detach partition tuskline.task_{no} finalize");
     bounded(client, "statement_timeout", patience, &statement).await
 }
 

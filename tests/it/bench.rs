@@ -124,7 +124,7 @@ fn idleness_has_no_cost_per_task() {
     assert!(report["wal_bytes_per_task"].is_null() && report["tasks_per_s"].is_null());
     let names: Vec<_> =
         report["parts"].as_array().unwrap().iter().map(|part| &part["part"]).collect();
-    assert_eq!(names, ["worker", "server"]);
+    assert_eq!(names, ["worker", "server", "nobody"]);
     assert!(report["parts"][0]["extra"]["transactions_per_s"].is_number());
 }
 

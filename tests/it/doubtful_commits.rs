@@ -141,16 +141,16 @@ async fn a_warning_of_another_kind_is_no_doubt() {
 /// Counts the calls with results, and makes the first of them wait for the standby.
 const WATCH_RESULTS: &str = "
     create table tuskline_test.sent (task bigint);
-    alter function tuskline.set_results(bigint, bigint[], bigint[], json, bigint[]) rename to set_results_unharmed;
-    create function tuskline.set_results(
-      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json default null, p_done_leases bigint[] default null)
+    alter function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
+    create function tuskline.record_results(
+      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
     returns bigint[] language plpgsql as $$
     begin
       if cardinality(p_tasks) > 0 and not exists (select from tuskline_test.sent) then
         perform set_config('synchronous_commit', 'on', true);
       end if;
       insert into tuskline_test.sent select unnest(p_tasks);
-      return tuskline.set_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
+      return tuskline.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
     end $$";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

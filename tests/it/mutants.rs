@@ -88,7 +88,7 @@ fn replace((kind, name): (&str, &str), from: &str, to: &str) -> String {
     format!(
         "do $harm$ declare t text := {text}; begin
            if strpos(t, $f${from}$f$) = 0 then raise exception 'no such text: %', $f${from}$f$; end if;
-           execute '{lead}' || replace(t, $f${from}$f$, $f${to}$f$); end $harm$;\n"
+           execute '{lead}' || replace(t, $f${from}$f$, $f${to}$f$); perform tuskline.make_leaf_verbs(); end $harm$;\n"
     )
 }
 

@@ -224,11 +224,13 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
         .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.queue")
         .await
         .unwrap();
+    // As claim has it.
+    db.run("set enable_seqscan = off; set enable_bitmapscan = off").await;
     let mut seen = Vec::new();
     for _ in 0..60 {
         db.run(&format!("insert into tuskline.queued (queue_id, task_id) select {queue}, n from generate_series(1, 100) n")).await;
         let mark: i64 = db.one("select min(seq) - 1 from tuskline.queued").await;
-        let pop = format!("select * from tuskline.pop({queue}, {mark}, 100)");
+        let pop = format!("select tuskline.pop_{queue}({mark}, 100)");
         seen.push(buffers(&db.client, &pop).await);
     }
     let (early, late) = (seen[5..10].iter().max().unwrap(), seen[50..].iter().max().unwrap());

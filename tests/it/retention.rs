@@ -70,7 +70,7 @@ impl Old {
         assert_eq!(self.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 2);
         self.check_resolves("kept").await;
         self.db
-            .run("alter table tuskline.task detach partition tuskline.task_0 concurrently")
+            .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
             .await;
         assert_eq!(self.stage().await, ["0 | detached"]);
         self.check_resolves("detached").await;
@@ -142,7 +142,9 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
         (old.db.status(old.waits).await.as_str(), old.db.timers().await),
         ("retriable_failure", 1)
     );
-    old.db.run("alter table tuskline.task detach partition tuskline.task_0 concurrently").await;
+    old.db
+        .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+        .await;
     old.db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
     assert_eq!(
         (old.db.enqueue_due().await, old.db.queued().await, old.db.timers().await),
@@ -249,4 +251,56 @@ async fn a_rebuild_reads_no_sealed_segment() {
     db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline.boot")
         .await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
+}
+
+#[tokio::test]
+async fn a_batch_may_reach_over_segments() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    db.schedule_in("work", DAY).await;
+    db.schedule_many("work", 3).await;
+    db.advance(DAY).await;
+    assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 2);
+    db.schedule_many("work", 3).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    let hand = db.hand("work").await;
+    let mut tasks = hand.claim(10).await;
+    let segments: Vec<_> = tasks.iter().map(|task| task.id >> 24).collect();
+    assert_eq!(segments, [0, 0, 0, 1, 1, 1, 1 << 26], "in id order");
+    assert!(tasks.iter().all(|task| task.fence == tasks[0].fence && task.attempt == 1));
+    // One in each of them is not ours any more.
+    for stale in [1, 4] {
+        tasks[stale].fence -= 1;
+    }
+    tasks.reverse();
+    assert_eq!(hand.succeed_all(&tasks).await, [tasks[5].id, tasks[2].id]);
+    assert_eq!((db.count("success").await, db.count("claimed").await), (5, 2));
+}
+
+#[tokio::test]
+async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refused() {
+    let old = old().await;
+    let of_segments = "select proname::text from pg_proc
+        where pronamespace = 'tuskline'::regnamespace and proname ~ '^(take|succeed|settle)_0$' order by 1";
+    let late = old.db.hand("work").await;
+    old.db.advance(DAY * 20).await;
+    old.db.enqueue_due().await;
+    let task = late.take().await;
+    assert_eq!(late.succeed(&task).await, Answer::Accepted);
+    old.db.advance(DAY * 31).await;
+    assert_eq!(old.to_retire().await, [0]);
+    assert_eq!(old.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
+    assert_eq!(old.db.all::<String>(of_segments).await, ["settle_0", "succeed_0", "take_0"]);
+    old.db
+        .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+        .await;
+    assert_eq!(late.succeed(&task).await, Answer::Refused, "detached");
+    old.db.run("drop table tuskline.task_0").await;
+    assert_eq!(late.succeed(&task).await, Answer::Refused, "dropped");
+    old.db.run("insert into tuskline.queued select queue_id, 1, 4711 from tuskline.queue").await;
+    assert_eq!(late.claim(10).await, [], "a queue row of a task that is gone");
+    assert_eq!(old.db.one::<i64>("select tuskline.return_leftovers(0)").await, 0);
+    assert_eq!(old.db.all::<String>(of_segments).await, Vec::<String>::new());
+    assert_eq!(late.succeed(&task).await, Answer::Refused, "forgotten");
 }

@@ -14,13 +14,14 @@ async fn a_task_that_is_due_is_in_its_queue_when_the_caller_commits() {
             "begin;
              select tuskline.schedule('work', '{\"n\": 1}');
              select tuskline.schedule_many(array['work', 'work']);
+             insert into tuskline.task (lambda) values ('work');
              insert into tuskline.task (lambda) values ('work'), ('work')",
         )
         .await
         .unwrap();
     assert_eq!(hand.claim(10).await, [], "nobody sees it before");
     service.batch_execute("commit").await.unwrap();
-    assert_eq!(hand.claim(10).await.len(), 5);
+    assert_eq!(hand.claim(10).await.len(), 6);
 }
 
 #[tokio::test]

@@ -61,9 +61,10 @@ async fn a_task_for_a_sleeping_controller_notifies_its_queue_and_no_other() {
     assert_eq!(doze(&ear.client, &[normal, low]).await, ["held", "held"]);
     db.schedule("work").await;
     assert_eq!(ear.heard().await, [channels[0].clone()]);
-    db.run("insert into tuskline.task (lambda, priority) values ('work', 'low'), ('work', 'low')")
-        .await;
-    assert_eq!(ear.heard().await, [channels[1].clone()]);
+    for rows in ["('work', 'low')", "('work', 'low'), ('work', 'low')"] {
+        db.run(&format!("insert into tuskline.task (lambda, priority) values {rows}")).await;
+        assert_eq!(ear.heard().await, [channels[1].clone()], "{rows}");
+    }
 }
 
 #[tokio::test]
@@ -76,9 +77,10 @@ async fn a_busy_system_sends_no_notification() {
     let mut ear = db.ear(&listen).await;
     db.schedule_many("work", 9).await;
     db.schedule("work").await;
+    db.run("insert into tuskline.task (lambda) values ('work')").await;
     db.schedule_in("work", Duration::from_millis(10)).await;
     let hand = db.hand("work").await;
-    let tasks = hand.claim(10).await;
+    let tasks = hand.claim(11).await;
     hand.release(&tasks[0]).await;
     hand.fail(&tasks[1]).await;
     hand.succeed_all(&tasks[2..]).await;
@@ -152,4 +154,37 @@ async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     db.run("select tuskline.alter_lambda('work', p_direct => false)").await;
     db.schedule("work").await;
     assert_eq!(ear.heard().await, ["tuskline_timer"], "a lambda that is not direct");
+}
+
+async fn look(session: &Client, queues: &[i32], marks: &[i64]) -> Vec<bool> {
+    session.query_one("select tuskline.look($1, $2)", &[&queues, &marks]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_look_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
+    let db = Db::with_lambda("work").await;
+    let session = db.connect().await;
+    let [normal, low] = [db.queue("work", "normal").await, db.queue("work", "low").await];
+    assert_eq!(look(&session, &[], &[]).await, Vec::<bool>::new());
+    assert_eq!(look(&session, &[low, normal], &[0, 0]).await, [false, false]);
+    db.schedule("work").await;
+    for _ in 0..2 {
+        assert_eq!(look(&session, &[low, normal], &[0, 0]).await, [false, true]);
+    }
+    let seq: i64 = db.one("select seq from tuskline.queued").await;
+    assert_eq!(look(&session, &[normal], &[seq - 1]).await, [true]);
+    assert_eq!(look(&session, &[normal], &[seq]).await, [false]);
+    let holder = db.connect().await;
+    holder.batch_execute("begin; select from tuskline.queued for update").await.unwrap();
+    assert_eq!(look(&session, &[normal], &[0]).await, [true], "whoever takes it may fail");
+}
+
+#[tokio::test]
+async fn every_queue_is_worth_a_claim_until_the_queues_are_rebuilt() {
+    let db = Db::with_lambda("work").await;
+    let session = db.connect().await;
+    db.run("delete from tuskline.boot").await;
+    assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [true; 3]);
+    db.run("select tuskline.rebuild_queues()").await;
+    assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [false; 3]);
 }

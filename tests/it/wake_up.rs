@@ -66,6 +66,30 @@ async fn without_any_notification_the_polls_find_everything() {
     db.assert_nothing_left().await;
 }
 
+/// A sleeping worker polls by looks of its wake line; what these do not answer, its lanes' claims do.
+#[tokio::test]
+async fn a_sleeping_worker_looks_and_does_not_claim() {
+    let db = Db::with_lambda("work").await;
+    db.run(COUNT_POPS).await;
+    db.run(
+        "create sequence tuskline.looked;
+         create or replace function tuskline.look(p_queues integer[], p_marks bigint[]) returns boolean[]
+           language sql security definer as
+           'select array_fill(nextval(''tuskline.looked'') is null, array[cardinality(p_queues)])'",
+    )
+    .await;
+    let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
+    db.until_asleep("work").await;
+    let looks = |n: i64| format!("select last_value >= {n} from tuskline.looked");
+    let pops = "select last_value from tuskline.popped";
+    db.until(&looks(2)).await;
+    let before: i64 = db.one(pops).await;
+    db.until(&looks(8)).await;
+    let after: i64 = db.one(pops).await;
+    assert!(after - before < 2 * 4, "six looks at four queues, and {} claims", after - before);
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn a_lost_wake_line_listens_again_and_looks_at_every_queue() {
     let db = Db::with_lambda("work").await;
@@ -155,30 +179,25 @@ async fn two_sleeping_workers_are_both_woken_by_one_notification() {
     }
 }
 
-/// Counts the looks into a queue.
-const COUNT_LOOKS: &str = "
-    create sequence tuskline.look;
-    alter function tuskline.pop(integer, bigint, integer) rename to really_pop;
-    create function tuskline.pop(
-      p_queue integer, p_mark bigint, p_limit integer, out task_ids bigint[], out first_seq bigint,
-      out last_seq bigint)
-    language plpgsql as $$
-    begin
-      perform nextval('tuskline.look');
-      select r.* into task_ids, first_seq, last_seq
-        from tuskline.really_pop(p_queue, p_mark, p_limit) r;
-    end $$";
+/// Counts how often a queue is claimed from.
+const COUNT_POPS: &str = "
+    create sequence tuskline.popped;
+    do $do$ begin
+      execute replace(pg_get_functiondef('tuskline.make_pop'::regproc), 'if not exists',
+        $$perform nextval('tuskline.popped'); if not exists$$);
+      perform tuskline.make_leaf_verbs();
+    end $do$";
 
 #[tokio::test]
 async fn one_task_wakes_one_of_many_sleeping_workers() {
     let db = Db::with_lambda("work").await;
-    db.run(COUNT_LOOKS).await;
+    db.run(COUNT_POPS).await;
     let gate = Gate::open();
     let workers: Vec<_> =
         (0..4).map(|_| Running::start(&db, never_polls(), vec![gate.lambda("work")])).collect();
     db.until("select count(*) = 4 from tuskline.executor").await;
     db.until_asleep("work").await;
-    let looks = "select last_value from tuskline.look";
+    let looks = "select last_value from tuskline.popped";
     let mut before: i64 = db.one(looks).await;
     // The last of the four may still be on its way to bed.
     loop {

@@ -16,18 +16,18 @@ type Break = (&'static str, &'static str, &'static str, &'static str);
 const BREAKS: &[Break] = &[
     (
         "no fence in set_results",
-        "set_results",
-        "t.fence = v_fences[width_bucket(t.id, v_ids)] and",
+        "make_succeed",
+        "t.fence = p_fences[width_bucket(t.id, p_ids)] and",
         "",
     ),
     (
         "no fence in settle",
-        "settle",
-        "and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in",
+        "make_settle",
+        "and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in",
         "and t.status in",
     ),
-    ("a claim takes what is not enqueued", "take", "and t.status = 'enqueued' and", "and"),
-    ("a claim keeps the old fence", "take", "fence = p_fence, attempt", "attempt"),
+    ("a claim takes what is not enqueued", "make_take", "and t.status = 'enqueued'", ""),
+    ("a claim keeps the old fence", "make_take", "fence = p_fence, attempt", "attempt"),
     ("rescue costs an attempt", "take_back", "attempt = t.attempt - 1, crashes", "crashes"),
     ("rescue forgets the request to stop", "take_back", "c.task_id is not null then", "false then"),
     (
@@ -46,7 +46,7 @@ const BREAKS: &[Break] = &[
     (
         "retry without a timer",
         "settle",
-        "where u.status = 'retriable_failure' returning",
+        "where v_outcome[d.at] = 'retriable_failure' returning",
         "where false returning",
     ),
     ("a due timer stays", "enqueue_due", "t.due = d.due and", "false and t.due = d.due and"),
@@ -54,7 +54,7 @@ const BREAKS: &[Break] = &[
     ("start of what is not claimed", "start", "and t.status = 'claimed'", ""),
     ("the ended beat on", "heartbeat", "alive := found", "alive := true"),
     ("anybody drops a lease", "drop_leases", "where l.executor_id = p_executor and", "where"),
-    ("claims before the rebuild", "claim", "if not exists (select from tuskline.boot)", "if false"),
+    ("claims before the rebuild", "claim_batch", "if not v_rebuilt", "if false"),
     (
         "a rebuild leaves one out",
         "rebuild_queues",
@@ -68,7 +68,7 @@ const BREAKS: &[Break] = &[
 const SUBTLE: &[Break] = &[
     ("rescue of leases that are over", "rescue", "and t.fence = s.lease_id and", "and"),
     ("rescue of the living", "rescue", "where e.ended_at is not null", "where true"),
-    ("a result forgives no crash", "settle", "crashes = 0,", ""),
+    ("a result forgives no crash", "make_settle", "crashes = 0,", ""),
     ("attempts without end", "outcomes", "when t.attempt >= l.max_attempts then 'dead'", ""),
 ];
 
@@ -77,7 +77,7 @@ pub fn harm(function: &str, from: &str, to: &str) -> String {
     format!(
         "do $harm$ declare t text := pg_get_functiondef('tuskline.{function}'::regproc); begin
            if strpos(t, $f${from}$f$) = 0 then raise exception '{NOT_DONE}: %', $f${from}$f$; end if;
-           execute replace(t, $f${from}$f$, $f${to}$f$); end $harm$"
+           execute replace(t, $f${from}$f$, $f${to}$f$); perform tuskline.make_leaf_verbs(); end $harm$"
     )
 }
 

@@ -9,6 +9,7 @@ mod claims;
 mod held;
 mod leases;
 mod load;
+mod looks;
 mod orders;
 mod running;
 mod sight;

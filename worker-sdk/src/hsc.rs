@@ -240,6 +240,14 @@ pub(crate) async fn doze(client: &Client, queues: &[i32]) -> Result<Vec<String>>
     Ok(rows[0].get(0))
 }
 
+/// Whether each queue holds anything above its mark.
+pub(crate) async fn look(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
+    let rows = client.query_typed("select tuskline.look($1, $2)", &params).await?;
+    Ok(rows[0].get(0))
+}
+
 pub(crate) async fn rouse(client: &Client, queues: &[i32]) -> Result<()> {
     client.query_typed("select tuskline.rouse($1)", &[(&queues, Type::INT4_ARRAY)]).await?;
     Ok(())

@@ -67,6 +67,11 @@ impl Mark {
         Asked { mark: 0, ..asked }
     }
 
+    /// The mark to look above without a claim; none: the sweep is due, and only a claim can do it.
+    pub(crate) fn for_look(&self, now: Instant) -> Option<i64> {
+        (now < self.sweep_at).then_some(self.settled)
+    }
+
     /// Learns from a claim's answer: first and last number popped.
     pub(crate) fn learn(
         &mut self,
@@ -159,7 +164,9 @@ mod tests {
         claim(&mut mark, Some((1, 5)), 10, 10);
         assert_eq!(claim(&mut mark, None, 11, 11), 5);
         let later = Instant::now() + Duration::from_secs(61);
+        assert_eq!(mark.for_look(later), None, "a look is no sweep");
         assert_eq!(mark.for_claim(later).mark, 0);
+        assert_eq!(mark.for_look(later), Some(5));
         assert_eq!(mark.for_claim(later).mark, 5);
     }
 }

@@ -1,8 +1,10 @@
-//! The wake line: the one connection that LISTENs and holds the locks of sleeping queues.
+//! The wake line: the one connection that LISTENs, holds the locks of sleeping queues and looks at them
+//! now and then.
 //!
 //! Wakes only the sleeping: a NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate
 //! when every insert sends one), so producers send one only while this connection holds the queue's
-//! lock. Everything it says is a hint; without it tasks start at the safety poll.
+//! lock. Everything it says is a hint; without it tasks start at the safety poll, which is a look of this
+//! line's, or a lane's claim when the line gives no answer.
 
 mod standby;
 
@@ -20,8 +22,11 @@ use crate::database::Database;
 use crate::hsc;
 use standby::Standby;
 
-/// The line proves itself alive this often: a network that swallows packets says nothing by itself.
+/// The line proves itself alive at least this often: a network that swallows packets says nothing by
+/// itself.
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
+/// A look comes this part of the safety poll after the last, so that no lane has to claim.
+const LOOK_SHARE: f64 = 0.95;
 /// Longest wait for any answer on the line.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
@@ -83,8 +88,10 @@ impl WakeLine {
 
     async fn serve(&mut self, client: &Client, mut channels: Channels) -> String {
         let mut locks = Locks::default();
-        let mut probe = tokio::time::interval(PROBE_PERIOD);
-        probe.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let period = self.controller.config.safety_poll.mul_f64(LOOK_SHARE).min(PROBE_PERIOD);
+        let mut looks = tokio::time::interval(period);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut looked_at = Instant::now();
         loop {
             let ask_at = locks.standby.next_at();
             let answered = tokio::select! {
@@ -97,12 +104,27 @@ impl WakeLine {
                     let due = locks.standby.due(Instant::now());
                     self.doze(client, &mut locks, &due).await
                 }
-                _ = probe.tick() => answer(client.simple_query("select 1")).await.map(drop),
+                _ = looks.tick() => self.look(client, &mut looked_at).await,
             };
             if let Err(trouble) = answered {
                 return trouble;
             }
         }
+    }
+
+    /// The safety poll of all that sleeps; of nothing, if the line has been silent for long.
+    async fn look(&self, client: &Client, looked_at: &mut Instant) -> Result<(), String> {
+        let now = Instant::now();
+        let looks = self.controller.to_look_at(now);
+        if looks.is_empty() && now < *looked_at + PROBE_PERIOD {
+            return Ok(());
+        }
+        *looked_at = now;
+        let ids: Vec<_> = looks.iter().map(|look| look.queue_id).collect();
+        let marks: Vec<_> = looks.iter().map(|look| look.mark).collect();
+        let found = answer(hsc::look(client, &ids, &marks)).await?;
+        self.controller.looked(&looks, &found, now);
+        Ok(())
     }
 
     async fn notified(&self, client: &Client, locks: &mut Locks, name: &str) -> Result<(), String> {

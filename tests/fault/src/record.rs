@@ -10,7 +10,9 @@ use tuskline_history::{Actor, Event, Status, Writer};
 /// Makes the record. Its schema is its own: a renewal of Tuskline's functions sweeps what is foreign
 /// in schema `tuskline`. The number is drawn while the task's row is locked, so it grows along the
 /// changes of one task. A row that a plain INSERT wants for later is noted as what the trigger `route`
-/// makes of it within the statement; nobody ever sees it enqueued.
+/// makes of it within the statement; nobody ever sees it enqueued. Verbs update segments and insert past
+/// `task`, where its triggers for statements are not: a trigger for rows is every partition's, and
+/// `task_store` has its own.
 const RECORD: &str = "
 create schema fault;
 create sequence fault.step cache 1;
@@ -30,20 +32,20 @@ end $$;
 create function fault.note_update() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  insert into fault.transition
-  select nextval('fault.step'), n.id, o.status::text, n.status::text, n.fence, n.attempt, n.crashes,
-         clock_timestamp(),
-         case n.status when 'retriable_failure' then n.next_trigger_at else n.scheduled_at end,
-         txid_current()
-    from fresh n join stale o on o.id = n.id
-   where not (o.status = 'enqueued' and n.status = 'new')
-     and (o.status, o.fence, o.attempt, o.crashes) is distinct from (n.status, n.fence, n.attempt, n.crashes);
+  if (old.status <> 'enqueued' or new.status <> 'new')
+     and (old.status, old.fence, old.attempt, old.crashes) is distinct from (new.status, new.fence, new.attempt, new.crashes) then
+    insert into fault.transition values (
+      nextval('fault.step'), new.id, old.status::text, new.status::text, new.fence, new.attempt, new.crashes, clock_timestamp(),
+      case new.status when 'retriable_failure' then new.next_trigger_at else new.scheduled_at end, txid_current());
+  end if;
   return null;
 end $$;
 create trigger z_note_insert after insert on tuskline.task
   referencing new table as fresh for each statement execute function fault.note_insert();
+create trigger z_note_insert after insert on tuskline.task_store
+  referencing new table as fresh for each statement execute function fault.note_insert();
 create trigger a_note_update after update on tuskline.task
-  referencing new table as fresh old table as stale for each statement execute function fault.note_update();
+  for each row execute function fault.note_update();
 ";
 
 const TRANSITIONS: &str = "

@@ -66,10 +66,10 @@ pub const TWINS: [Twin; 12] = [
         name: "no_fence_in_results",
         flaw: "results are recorded whatever their fence",
         breaks: &[
-            ("set_results", "t.fence = v_fences[width_bucket(t.id, v_ids)] and", ""),
+            ("make_succeed", "t.fence = p_fences[width_bucket(t.id, p_ids)] and", ""),
             (
-                "settle",
-                "and t.fence = v_fences[width_bucket(t.id, v_ids)] and t.status in",
+                "make_settle",
+                "and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in",
                 "and t.status in",
             ),
         ],
@@ -101,7 +101,7 @@ pub const TWINS: [Twin; 12] = [
     Twin {
         name: "claim_without_guard",
         flaw: "a claim takes a task whatever its status",
-        breaks: &[("take", "and t.status = 'enqueued' and", "and")],
+        breaks: &[("make_take", "and t.status = 'enqueued'", "")],
         phases: &["kills", "crashes"],
         percent: 10,
         caught_by: &["I5", "I6", "I8", "I9"],
@@ -132,8 +132,8 @@ pub const TWINS: [Twin; 12] = [
         flaw: "a task is acknowledged before its commit is on disk",
         breaks: &[(
             "schedule",
-            "begin\n  if p_scheduled_at is not null",
-            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if p_scheduled_at is not null",
+            "begin\n  if p_scheduled_at is null",
+            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if p_scheduled_at is null",
         )],
         phases: &["crashes"],
         percent: 25,
@@ -222,6 +222,7 @@ impl Twin {
             anyhow::ensure!(text.contains(from), "{}: {function} has no {from:?}", self.name);
             client.batch_execute(&text.replace(from, to)).await?;
         }
+        client.batch_execute("select tuskline.make_leaf_verbs()").await?;
         Ok(())
     }
 }

@@ -72,14 +72,14 @@ async fn updates_out_of_order_deadlock() {
 
 #[tokio::test]
 async fn a_request_that_was_waited_for_and_not_heeded_is_seen() {
-    let deaf = harm("settle", "perform tuskline.heed_requests(v_done, p_now);", "");
+    let deaf = harm("settle", "perform tuskline.heed_requests(v_done.task_id, p_now);", "");
     let found = complaint(&deaf, &[&[REPORT], &[CANCEL]], "asked to stop").await;
     assert!(found.is_some());
 }
 
 #[tokio::test]
 async fn a_result_that_is_taken_twice_is_seen() {
-    let blind = harm("settle", "and t.status in ('claimed', 'processing')", "");
+    let blind = harm("make_settle", "and t.status in ('claimed', 'processing')", "");
     let found = complaint(&blind, &[&[REPORT], &[RELEASE]], "add up to 6").await;
     assert!(found.is_some());
 }

@@ -99,3 +99,44 @@ async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
     let order = controller.next_order().await.expect("a last look");
     assert_eq!(order.queues, [0]);
 }
+
+#[tokio::test]
+async fn a_queue_that_a_look_found_empty_is_not_claimed_from_until_the_next() {
+    let (controller, mut requests) = controller(config());
+    assert_eq!(controller.to_look_at(Instant::now()), [], "nothing sleeps");
+    fall_asleep(&controller, &mut requests, "taken").await;
+    let sent = Instant::now() + Duration::from_millis(950);
+    let looks = controller.to_look_at(sent);
+    assert_eq!(looks.iter().map(|look| look.queue_id).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    controller.looked(&looks, &[false, false, true, false], sent);
+    let askable = |at: Instant| {
+        let queues = &controller.lock().queues;
+        (0..4).filter(|index| queues[*index].is_askable(at)).collect::<Vec<_>>()
+    };
+    assert_eq!(askable(sent), [2], "at once");
+    assert_eq!(askable(sent + Duration::from_millis(999)), [2]);
+    assert_eq!(askable(sent + Duration::from_secs(1)), [0, 1, 2, 3], "the line is silent");
+}
+
+#[tokio::test]
+async fn a_look_is_no_sweep_and_not_for_who_has_no_room() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "taken").await;
+    let soon = Instant::now() + Duration::from_millis(1);
+    assert_eq!(controller.to_look_at(soon + Duration::from_secs(61)), [], "a sweep is due");
+    controller.lock().loads[0].running = 8;
+    assert_eq!(controller.to_look_at(soon), [], "no slot is free");
+}
+
+#[tokio::test]
+async fn a_look_says_nothing_of_a_queue_that_woke_since() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "taken").await;
+    let looks = controller.to_look_at(Instant::now());
+    controller.woken(Some(1));
+    controller.looked(&looks, &[true; 4], Instant::now());
+    let order = controller.next_order().await.expect("a claim");
+    assert_eq!(order.queues, [0, 1, 2, 3]);
+    controller.looked(&looks, &[false; 4], Instant::now());
+    assert_eq!(controller.to_look_at(Instant::now()), [], "a claim is in flight");
+}

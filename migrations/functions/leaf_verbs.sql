@@ -1,0 +1,21 @@
+-- Leaf verbs: what pop, take, succeed and settle do to one queue or one segment is a function of that leaf's own,
+-- named by its number, so that its plan is kept. Made with the leaf (add_queue, add_segment), dropped with
+-- the segment (return_leftovers), and here made anew, after a change of their text. Nobody adds a leaf
+-- meanwhile.
+create or replace function tuskline.make_segment_verbs(p_segment bigint) returns void
+language plpgsql as $$
+begin
+  perform tuskline.make_take(p_segment), tuskline.make_succeed(p_segment), tuskline.make_settle(p_segment);
+end $$;
+comment on function tuskline.make_segment_verbs(bigint) is 'Makes what a segment has of its own: take_<n>, succeed_<n> and settle_<n>.';
+
+create or replace function tuskline.make_leaf_verbs() returns void
+language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(1953854315, -1);
+  perform pg_advisory_xact_lock(1953854315, -2);
+  perform tuskline.make_pop(q.queue_id) from tuskline.queue q;
+  perform tuskline.make_segment_verbs(s.segment_no) from tuskline.segment s
+    where to_regclass('tuskline.task_' || s.segment_no) is not null;
+end $$;
+comment on function tuskline.make_leaf_verbs() is 'Renews pop_<n> of every queue, and take_<n>, succeed_<n> and settle_<n> of every segment.';
