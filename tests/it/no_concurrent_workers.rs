@@ -47,6 +47,19 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
 }
 
 #[tokio::test]
+async fn a_worker_whose_last_words_nobody_takes_ends_itself_all_the_same() {
+    let db = Db::with_lambda("work").await;
+    let _consumer = db.store_consumer();
+    let mut frozen = Process::start_unheard(&db, "work", 1);
+    db.schedule("work").await;
+    frozen.record().until_begun(1).await;
+    frozen.freeze().await;
+    db.until("select exists (select from tuskline.executor where end_reason = 'expired')").await;
+    frozen.signal(Signal::CONT);
+    assert_eq!(frozen.ended().await.signal(), Some(9), "its watchdog ended it");
+}
+
+#[tokio::test]
 async fn tasks_of_a_killed_worker_run_elsewhere_after_its_lease() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();

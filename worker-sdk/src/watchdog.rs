@@ -5,8 +5,8 @@
 //! the answer instead, two executions of one task can overlap (an eleven-state trace of the model
 //! checker shows how). It must never wait for anything but time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -14,6 +14,25 @@ use tokio_util::sync::CancellationToken;
 
 /// What the watchdog does at the end instead of ending the process; for tests that live in it.
 pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Longest time that the last words of a process may take.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// What is to be said, and who is told once it is said.
+type Words = (String, mpsc::Sender<()>);
+
+/// Speaks for those who must not wait for a full pipe, a slow disk, or another thread's hold on standard
+/// error. None: there was no thread to be had.
+static SPEAKER: LazyLock<Option<mpsc::Sender<Words>>> = LazyLock::new(|| {
+    let (speaker, words) = mpsc::channel::<Words>();
+    let speak = move || {
+        for (words, said) in words {
+            eprintln!("{words}");
+            let _ = said.send(());
+        }
+    };
+    std::thread::Builder::new().name("tuskline-speaker".into()).spawn(speak).ok().map(|_| speaker)
+});
 
 /// Handle of the watchdog thread.
 #[derive(Debug)]
@@ -39,6 +58,7 @@ impl Watchdog {
         tasks: CancellationToken,
         on_lost: Option<OnLost>,
     ) -> std::io::Result<Self> {
+        LazyLock::force(&SPEAKER);
         let shared = Arc::new(Shared {
             last_sent_ns: AtomicU64::new(sent_ns),
             disarmed: AtomicBool::new(false),
@@ -117,9 +137,14 @@ fn ask_for_precedence() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20);
 }
 
-/// Ends the process at once, whatever its threads do: no destructors, no exit hooks that could hang.
+/// Ends the process at once, whatever its threads do: no destructors, no exit hooks that could hang, and
+/// no waiting until its last words are heard.
 pub(crate) fn end_process(why: &str) {
-    eprintln!("tuskline: worker ends itself: {why}; its tasks will run elsewhere");
+    let words = format!("tuskline: worker ends itself: {why}; its tasks will run elsewhere");
+    let (said, heard) = mpsc::channel();
+    if SPEAKER.as_ref().is_some_and(|speaker| speaker.send((words, said)).is_ok()) {
+        let _ = heard.recv_timeout(LAST_WORDS);
+    }
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort();
 }
@@ -137,7 +162,6 @@ pub(crate) fn clock_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
 
     fn watchdog(limit: Duration) -> (Watchdog, mpsc::Receiver<String>) {
         let (send, receive) = mpsc::channel();

@@ -3,12 +3,13 @@
 //! them.
 
 use std::fs::File;
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead as _, PipeReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
 };
@@ -44,21 +45,40 @@ pub struct Process {
     stdin: ChildStdin,
     record: Record,
     said: PathBuf,
+    _unread: Option<PipeReader>,
     _dir: tempfile::TempDir,
 }
 
 impl Process {
     /// Starts a worker with so many slots that shall die soon when its heartbeats fail.
     pub fn start(db: &Db, lambda: &str, slots: usize) -> Self {
-        Self::start_as(db, lambda, slots, None)
+        Self::start_saying(db, lambda, slots, None, None)
+    }
+
+    /// The same, with nobody to hear what it says: the pipe that is its standard error is full.
+    pub fn start_unheard(db: &Db, lambda: &str, slots: usize) -> Self {
+        let (unread, mut full) = std::io::pipe().unwrap();
+        fcntl_setfl(&full, OFlags::NONBLOCK).unwrap();
+        while full.write(&[b'x'; 4096]).is_ok() {}
+        fcntl_setfl(&full, OFlags::empty()).unwrap();
+        let mut unheard = Self::start_saying(db, lambda, slots, None, Some(full.into()));
+        unheard._unread = Some(unread);
+        unheard
     }
 
     /// Starts a worker with the usual timings, but a limit for its drain.
     pub fn draining_within(db: &Db, lambda: &str, slots: usize, drain_grace: Duration) -> Self {
-        Self::start_as(db, lambda, slots, Some(drain_grace))
+        Self::start_saying(db, lambda, slots, Some(drain_grace), None)
     }
 
-    fn start_as(db: &Db, lambda: &str, slots: usize, drain_grace: Option<Duration>) -> Self {
+    /// Without a `stderr` what it says is kept in a file.
+    fn start_saying(
+        db: &Db,
+        lambda: &str,
+        slots: usize,
+        drain_grace: Option<Duration>,
+        stderr: Option<Stdio>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let record = Record::at(&dir.path().join("record"));
         let tokio_postgres::config::Host::Unix(host) = &db.config.get_hosts()[0] else {
@@ -75,16 +95,17 @@ impl Process {
             drain_grace_ms: drain_grace.map(|grace| u64::try_from(grace.as_millis()).unwrap()),
         };
         let said = dir.path().join("stderr");
+        let kept = File::create(&said).unwrap().into();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "support::process::as_a_child_work", "--nocapture"])
             .env(ORDER, serde_json::to_string(&order).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
+            .stderr(stderr.unwrap_or(kept))
             .spawn()
             .unwrap();
         let stdin = child.stdin.take().unwrap();
-        Self { child, stdin, record, said, _dir: dir }
+        Self { child, stdin, record, said, _unread: None, _dir: dir }
     }
 
     /// What its executions wrote down.
