@@ -7,9 +7,8 @@ use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
 use super::drain::{now_s, patience, span_since};
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
+use super::load::{PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
 use super::meter::{Observer, round};
-use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
@@ -75,9 +74,8 @@ impl Backlog {
         ahead_s: Option<u64>,
     ) -> anyhow::Result<()> {
         let what = if ahead_s.is_some() { "due later" } else { "enqueued" };
-        let progress = Progress::new(what, tasks, site.quiet());
-        let payload_bytes = self.payload_bytes;
-        Preload { lambda: NOOP, tasks, payload_bytes, ahead_s }.insert(observer, &progress).await
+        let preload = Preload { ahead_s, ..Preload::noop(tasks, self.payload_bytes) };
+        preload.insert(what, site, observer).await
     }
 
     /// Drains as often as asked, what was added for it each time; the one of median rate.

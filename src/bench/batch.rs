@@ -5,7 +5,7 @@ use tuskline_sdk::BATCH_MAX;
 
 use super::crew::Order;
 use super::drain::Queue;
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, checkpoint, define_noop, payload_bytes};
+use super::load::{PAYLOAD_BYTES, Preload, checkpoint, define_noop, payload_bytes};
 use super::meter::Observer;
 use super::progress::Progress;
 use super::report::Outcome;
@@ -81,10 +81,7 @@ impl Batch {
         batch: u64,
     ) -> anyhow::Result<Outcome> {
         let tasks = self.tasks(batch);
-        let payload_bytes = self.payload_bytes;
-        let progress = Progress::new("preload", tasks, site.quiet());
-        let preload = Preload { lambda: NOOP, tasks, payload_bytes, ahead_s: None };
-        preload.insert(observer, &progress).await?;
+        Preload::noop(tasks, self.payload_bytes).insert("preload", site, observer).await?;
         let order = Order { max_batch: Some(batch), ..Order::of(Part::Noop, lambdas) };
         Queue { workload: "batch", tasks, workers: 1 }.drain(site, observer, order).await
     }

@@ -7,9 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::latencies::Latencies;
+use super::meter::Observer;
 use super::proc::cpu_us;
 use super::site::Site;
 use super::worker::{Done, Part};
+
+/// After a worker has registered, until it listens and sleeps.
+const CALM: Duration = Duration::from_millis(500);
 
 /// Worker and server processes. Dropping it kills what still runs.
 #[derive(Default)]
@@ -46,6 +50,19 @@ impl Crew {
         for _ in 0..processes {
             crew.0.push(spawn(site, order).context("cannot start a worker")?);
         }
+        Ok(crew)
+    }
+
+    /// Worker processes that have registered, listen and sleep.
+    pub(super) async fn asleep(
+        site: &Site,
+        observer: &Observer,
+        order: Order<'_>,
+        processes: u64,
+    ) -> anyhow::Result<Self> {
+        let crew = Self::start(site, order, processes)?;
+        observer.until_workers(processes).await?;
+        tokio::time::sleep(CALM).await;
         Ok(crew)
     }
 

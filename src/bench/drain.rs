@@ -5,9 +5,8 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
+use super::load::{PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
 use super::meter::Observer;
-use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
@@ -35,13 +34,7 @@ impl Drain {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Outcome> {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
-        let preload = Preload {
-            lambda: NOOP,
-            tasks: self.tasks,
-            payload_bytes: self.payload_bytes,
-            ahead_s: None,
-        };
-        preload.insert(&observer, &Progress::new("preload", self.tasks, site.quiet())).await?;
+        Preload::noop(self.tasks, self.payload_bytes).insert("preload", site, &observer).await?;
         let queue = Queue { workload: "drain", tasks: self.tasks, workers: self.workers };
         let outcome = queue.drain(site, &observer, Order::of(Part::Noop, &lambdas)).await?;
         Ok(outcome.with("payload_bytes", self.payload_bytes))

@@ -8,7 +8,6 @@ use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
 use super::drain::{patience, until_drained};
-use super::latency::CALM;
 use super::load::{PAYLOAD_BYTES, Pace, Preload, define};
 use super::meter::{Meter, Observer, round};
 use super::progress::Progress;
@@ -55,9 +54,8 @@ impl Flood {
             (0..self.lambdas).map(|number| format!("quiet_{number}")).collect();
         let all: Vec<String> = quiet.iter().cloned().chain([FLOODED.to_owned()]).collect();
         define(&observer, &all).await?;
-        let crew = Crew::start(site, Order::of(Part::Stamped, &all), self.workers)?;
-        observer.until_workers(self.workers).await?;
-        tokio::time::sleep(CALM).await;
+        let order = Order::of(Part::Stamped, &all);
+        let crew = Crew::asleep(site, &observer, order, self.workers).await?;
         let longest_s = self.seconds + patience(self.tasks).as_secs();
         let pace = Pace {
             priorities: &["critical", "high", "normal", "low"],
@@ -103,13 +101,8 @@ impl Flood {
         Progress::new("before the flood", self.seconds, site.quiet()).sleep(self.seconds).await;
         let (flood, flooded) = (observer.read().await?, Instant::now());
         pace.phase.store(1, Ordering::Relaxed);
-        let preload = Preload {
-            lambda: FLOODED,
-            tasks: self.tasks,
-            payload_bytes: PAYLOAD_BYTES,
-            ahead_s: None,
-        };
-        preload.insert(observer, &Progress::new("flood", self.tasks, site.quiet())).await?;
+        let preload = Preload { lambda: FLOODED, ..Preload::noop(self.tasks, PAYLOAD_BYTES) };
+        preload.insert("flood", site, observer).await?;
         observer.until(EBB, "the end of the flood", patience(self.tasks)).await?;
         let seconds = [flooded - began, flooded.elapsed()].map(|span| span.as_secs_f64());
         Ok(([calm, flood, observer.read().await?], seconds))

@@ -10,8 +10,7 @@ use clap::{Args, value_parser};
 use super::crew::{Crew, Order, Work};
 use super::drain::until_drained;
 use super::latencies::Latencies;
-use super::latency::CALM;
-use super::load::{PAYLOAD_BYTES, Pace, define_noop, payload_bytes};
+use super::load::{Pace, Singles, define_noop};
 use super::meter::{Meter, Observer, round};
 use super::progress::Progress;
 use super::report::{Moment, Outcome};
@@ -34,33 +33,27 @@ pub struct HeldHorizon {
     /// For how long.
     #[arg(long, default_value_t = 240, value_parser = value_parser!(u64).range(3..=86_400))]
     seconds: u64,
-    /// Connections that insert.
-    #[arg(long, default_value_t = 8, value_parser = value_parser!(u64).range(1..=64))]
-    connections: u64,
-    /// Worker processes.
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=64))]
-    workers: u64,
-    /// Size of each payload, besides a stamp of some 40 bytes.
-    #[arg(long, default_value_t = PAYLOAD_BYTES, value_parser = payload_bytes)]
-    payload_bytes: usize,
+    #[command(flatten)]
+    singles: Singles,
+    /// Hold nothing: what the growth of the store alone costs.
+    #[arg(long)]
+    free: bool,
 }
 
 impl HeldHorizon {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Vec<Outcome>> {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
-        let crew = Crew::start(site, Order::of(Part::Stamped, &lambdas), self.workers)?;
-        observer.until_workers(self.workers).await?;
-        tokio::time::sleep(CALM).await;
+        let order = Order::of(Part::Stamped, &lambdas);
+        let crew = Crew::asleep(site, &observer, order, self.singles.workers).await?;
         let holder = site.connect().await?;
-        holder.batch_execute(HOLD).await?;
-        let pace = Pace {
-            payload_bytes: self.payload_bytes,
-            ..Pace::new(self.rate, self.connections, self.seconds, &lambdas)
-        };
+        if !self.free {
+            holder.batch_execute(HOLD).await?;
+        }
+        let pace = self.singles.pace(self.rate, self.seconds, &lambdas);
         let (sent, readings) =
             tokio::try_join!(pace.clone().send(site), self.course(site, &observer, &pace))?;
-        holder.batch_execute("rollback").await?;
+        drop(holder); // and what it holds
         until_drained(&observer, sent.iter().sum()).await?;
         let held = Held { work: crew.end().await?, sent, readings };
         let windows = held.readings.len() - 1;
@@ -68,7 +61,10 @@ impl HeldHorizon {
         let measured = |windows: Range<usize>| {
             let outcome = held.window(windows)?;
             Ok::<_, anyhow::Error>(
-                outcome.with("rate", self.rate).with("seconds_held", self.seconds),
+                outcome
+                    .with("rate", self.rate)
+                    .with("seconds", self.seconds)
+                    .with("held", u64::from(!self.free)),
             )
         };
         let first = measured(0..edge)?.part("first");

@@ -1,20 +1,15 @@
 //! latency: single-row inserts at a fixed rate; from just before the insert call to the body's start,
 //! so that it includes the insert's own commit.
 
-use std::time::Duration;
-
 use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
 use super::drain::until_drained;
-use super::load::{PAYLOAD_BYTES, Pace, define_noop, payload_bytes};
+use super::load::{Singles, define_noop};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
-
-/// After a worker has registered, until it listens and sleeps.
-pub(super) const CALM: Duration = Duration::from_millis(500);
 
 /// Options of `latency`.
 #[derive(Debug, Clone, Args)]
@@ -25,29 +20,18 @@ pub struct Latency {
     /// For how long.
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Connections that insert.
-    #[arg(long, default_value_t = 8, value_parser = value_parser!(u64).range(1..=64))]
-    connections: u64,
-    /// Worker processes.
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=64))]
-    workers: u64,
-    /// Size of each payload, besides a stamp of some 40 bytes.
-    #[arg(long, default_value_t = PAYLOAD_BYTES, value_parser = payload_bytes)]
-    payload_bytes: usize,
+    #[command(flatten)]
+    singles: Singles,
 }
 
 impl Latency {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Outcome> {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
-        let crew = Crew::start(site, Order::of(Part::Stamped, &lambdas), self.workers)?;
-        observer.until_workers(self.workers).await?;
-        tokio::time::sleep(CALM).await;
+        let order = Order::of(Part::Stamped, &lambdas);
+        let crew = Crew::asleep(site, &observer, order, self.singles.workers).await?;
         let before = observer.read().await?;
-        let pace = Pace {
-            payload_bytes: self.payload_bytes,
-            ..Pace::new(self.rate, self.connections, self.seconds, &lambdas)
-        };
+        let pace = self.singles.pace(self.rate, self.seconds, &lambdas);
         let progress = Progress::new("latency", self.seconds, site.quiet());
         let began = std::time::Instant::now();
         let tasks = tokio::select! {
@@ -65,8 +49,8 @@ impl Latency {
         Ok(Outcome::new("latency", tasks, seconds, before.until(after, tasks))
             .timed(&latencies)
             .with("rate", self.rate)
-            .with("connections", self.connections)
-            .with("workers", self.workers)
-            .with("payload_bytes", self.payload_bytes))
+            .with("connections", self.singles.connections)
+            .with("workers", self.singles.workers)
+            .with("payload_bytes", self.singles.payload_bytes))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::{Args, value_parser};
 use tokio_util::sync::CancellationToken;
 
 use super::meter::Observer;
@@ -66,12 +67,19 @@ pub(super) struct Preload<'a> {
 }
 
 impl Preload<'_> {
-    /// Inserts them, some thousands in a statement.
+    /// Tasks of the usual lambda, due at once.
+    pub(super) const fn noop(tasks: u64, payload_bytes: usize) -> Self {
+        Self { lambda: NOOP, tasks, payload_bytes, ahead_s: None }
+    }
+
+    /// Inserts them, some thousands in a statement, under a live line that begins with `what`.
     pub(super) async fn insert(
         self,
+        what: &'static str,
+        site: &Site,
         observer: &Observer,
-        progress: &Progress,
     ) -> anyhow::Result<()> {
+        let progress = Progress::new(what, self.tasks, site.quiet());
         let (lambda, payload) = (self.lambda, payload(self.payload_bytes));
         let mut left = self.tasks;
         while left > 0 {
@@ -107,6 +115,27 @@ pub(super) async fn settle(observer: &Observer) -> anyhow::Result<()> {
 /// given server; there they depend on when its last one was.
 pub(super) async fn checkpoint(observer: &Observer) {
     let _ = observer.execute("checkpoint").await;
+}
+
+/// How single inserts are made, and by how many processes executed, for the command line.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Singles {
+    /// Connections that insert.
+    #[arg(long, default_value_t = 8, value_parser = value_parser!(u64).range(1..=64))]
+    pub connections: u64,
+    /// Worker processes.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=64))]
+    pub workers: u64,
+    /// Size of each payload, besides a stamp of some 40 bytes.
+    #[arg(long, default_value_t = PAYLOAD_BYTES, value_parser = payload_bytes)]
+    pub payload_bytes: usize,
+}
+
+impl Singles {
+    pub(super) fn pace(self, rate: u64, seconds: u64, lambdas: &[String]) -> Pace {
+        let pace = Pace::new(rate, self.connections, seconds, lambdas);
+        Pace { payload_bytes: self.payload_bytes, ..pace }
+    }
 }
 
 /// Single inserts at a fixed rate, each with the moment of its call.

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
+use super::load::{PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
 use super::meter::round;
-use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 
@@ -51,13 +50,7 @@ impl Rebuild {
     async fn fill(&self, site: &Site) -> anyhow::Result<()> {
         let observer = site.observer().await?;
         define_noop(&observer).await?;
-        let preload = Preload {
-            lambda: NOOP,
-            tasks: self.tasks,
-            payload_bytes: self.payload_bytes,
-            ahead_s: None,
-        };
-        preload.insert(&observer, &Progress::new("preload", self.tasks, site.quiet())).await?;
+        Preload::noop(self.tasks, self.payload_bytes).insert("preload", site, &observer).await?;
         settle(&observer).await
     }
 }

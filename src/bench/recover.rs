@@ -8,9 +8,8 @@ use clap::{Args, value_parser};
 use super::crew::{Crew, Order};
 use super::drain::{DRAINED, patience, succeeded};
 use super::latencies::Latencies;
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop};
+use super::load::{PAYLOAD_BYTES, Preload, define_noop};
 use super::meter::round;
-use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
@@ -45,18 +44,12 @@ impl Recover {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Outcome> {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
-        let preload = Preload {
-            lambda: NOOP,
-            tasks: self.tasks,
-            payload_bytes: PAYLOAD_BYTES,
-            ahead_s: None,
-        };
         let before = observer.read().await?;
         let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
         let order = Order { heartbeat_ms: self.heartbeat_ms, ..Order::of(Part::Slow, &lambdas) };
         let mut workers = Crew::start(site, order, 2)?;
         observer.until_workers(2).await?; // or the first might take everything
-        preload.insert(&observer, &Progress::new("preload", self.tasks, site.quiet())).await?;
+        Preload::noop(self.tasks, PAYLOAD_BYTES).insert("preload", site, &observer).await?;
         observer.until(BOTH_HOLD, "tasks in both workers' hands", START_LIMIT).await?;
         let killed = workers.kill_one()?;
         observer.execute(&note_held(killed)).await?;

@@ -7,9 +7,8 @@ use clap::{Args, value_parser};
 
 use super::crew::{Crew, Order};
 use super::drain::{Queue, patience};
-use super::load::{NOOP, PAYLOAD_BYTES, Preload, define_noop, settle};
+use super::load::{PAYLOAD_BYTES, Preload, define_noop, settle};
 use super::meter::{Observer, round};
-use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
@@ -67,9 +66,8 @@ impl ScaleOut {
         observer: &Observer,
         ahead_s: Option<u64>,
     ) -> anyhow::Result<()> {
-        let progress = Progress::new("preload", self.tasks, site.quiet());
-        let (tasks, payload_bytes) = (self.tasks, PAYLOAD_BYTES);
-        Preload { lambda: NOOP, tasks, payload_bytes, ahead_s }.insert(observer, &progress).await
+        let preload = Preload { ahead_s, ..Preload::noop(self.tasks, PAYLOAD_BYTES) };
+        preload.insert("preload", site, observer).await
     }
 
     /// Lets so many store consumers move timers that have all come due before they start.
