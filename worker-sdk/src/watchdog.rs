@@ -10,8 +10,6 @@ use std::sync::{Arc, LazyLock, mpsc};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 /// What the watchdog does at the end instead of ending the process; for tests that live in it.
 pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -55,7 +53,6 @@ impl Watchdog {
     pub(crate) fn start(
         limit: Duration,
         sent_ns: u64,
-        tasks: CancellationToken,
         on_lost: Option<OnLost>,
     ) -> std::io::Result<Self> {
         LazyLock::force(&SPEAKER);
@@ -68,7 +65,7 @@ impl Watchdog {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let join = std::thread::Builder::new()
             .name("tuskline-watchdog".into())
-            .spawn(move || watch(&watched, limit, &tasks, on_lost.as_ref()))?;
+            .spawn(move || watch(&watched, limit, on_lost.as_ref()))?;
         Ok(Self { shared, limit_ns, thread: join.thread().clone(), _join: join })
     }
 
@@ -102,7 +99,7 @@ impl Shared {
     }
 }
 
-fn watch(shared: &Shared, limit: Duration, tasks: &CancellationToken, on_lost: Option<&OnLost>) {
+fn watch(shared: &Shared, limit: Duration, on_lost: Option<&OnLost>) {
     let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     ask_for_precedence();
     loop {
@@ -113,7 +110,6 @@ fn watch(shared: &Shared, limit: Duration, tasks: &CancellationToken, on_lost: O
         let now = clock_ns();
         let condemned = shared.condemned.load(Ordering::Relaxed);
         if condemned || now >= deadline {
-            tasks.cancel();
             let why = match condemned {
                 true => "the database counts this worker as dead".to_owned(),
                 false => format!("no heartbeat was acknowledged for {limit:?}"),
@@ -169,7 +165,7 @@ mod tests {
         let act: OnLost = Arc::new(move |why| {
             let _ = send.lock().expect("one user").send(why.to_owned());
         });
-        let dog = Watchdog::start(limit, clock_ns(), CancellationToken::new(), Some(act));
+        let dog = Watchdog::start(limit, clock_ns(), Some(act));
         (dog.expect("a thread"), receive)
     }
 

@@ -117,13 +117,8 @@ impl Worker {
         let lambdas = self.lambdas.clone();
         let controller =
             Arc::new(Controller::new(self.config.clone(), lambdas, &served, wake, db.pooled));
-        let watchdog = Watchdog::start(
-            self.config.self_termination,
-            sent_ns,
-            CancellationToken::new(),
-            self.on_lost.clone(),
-        )
-        .map_err(|error| Error::Unavailable(error.to_string()))?;
+        let watchdog = Watchdog::start(self.config.self_termination, sent_ns, self.on_lost.clone())
+            .map_err(|error| Error::Unavailable(error.to_string()))?;
         let team = Team { controller, db, watchdog: Arc::new(watchdog) };
         team.work(&self, client, requests).await;
         Ok(())
