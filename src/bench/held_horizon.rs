@@ -72,8 +72,12 @@ impl HeldHorizon {
         let ratio = |from: Option<f64>, to: Option<f64>| Some(round(to? / from?));
         let p50 = ratio(first.quantiles.p50_ms, last.quantiles.p50_ms);
         let hits = ratio(first.cost.buffer_hits_per_task, last.cost.buffer_hits_per_task);
+        let own = ratio(first.cost.statement_hits_per_task, last.cost.statement_hits_per_task);
         last.course = held.course()?;
-        let last = last.with("p50_ratio", p50).with("buffer_hits_ratio", hits);
+        let last = last
+            .with("p50_ratio", p50)
+            .with("buffer_hits_ratio", hits)
+            .with("statement_hits_ratio", own);
         Ok(vec![first, last])
     }
 
@@ -143,6 +147,7 @@ impl Held {
                 p50_ms: quantiles.p50_ms,
                 p99_ms: quantiles.p99_ms,
                 buffer_hits_per_task: cost.buffer_hits_per_task,
+                statement_hits_per_task: cost.statement_hits_per_task,
                 server_cpu_us_per_task: cost.server_cpu_us_per_task,
             })
         });

@@ -28,7 +28,8 @@ select w.wal_bytes::bigint, w.wal_records, w.wal_fpi, d.xact_commit, d.blks_hit 
  where d.datname = current_database()";
 
 const CALLS: &str = "\
-select coalesce(sum(s.calls), 0)::bigint from pg_stat_statements s
+select coalesce(sum(s.calls), 0)::bigint, coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::bigint
+  from pg_stat_statements s
   join pg_database d on d.oid = s.dbid where d.datname = current_database()";
 
 /// Counters at one moment.
@@ -43,6 +44,7 @@ pub(super) struct Meter {
     hot: i64,
     dead: i64,
     statements: Option<i64>,
+    statement_blocks: Option<i64>,
     server_cpu_us: Option<u64>,
     client_cpu_us: Option<u64>,
 }
@@ -58,6 +60,8 @@ pub struct Cost {
     pub wal_fpi_per_task: Option<f64>,
     /// Pages looked at, in shared buffers or not.
     pub buffer_hits_per_task: Option<f64>,
+    /// Those that clients' statements looked at; the rest is mostly vacuum's. Needs `pg_stat_statements`.
+    pub statement_hits_per_task: Option<f64>,
     /// CPU of the postmaster and all its children, in µs; the kernel counts in ticks of 10 ms.
     pub server_cpu_us_per_task: Option<f64>,
     /// CPU of the workers and of the bench itself, in µs.
@@ -79,6 +83,7 @@ impl Meter {
         let share = |part: i64, whole: i64| (whole > 0).then(|| round(part as f64 / whole as f64));
         let tasks = i64::try_from(tasks).unwrap_or(i64::MAX);
         let per_task = |from: i64, to: i64| share(to - from, tasks);
+        let known = |from: Option<i64>, to: Option<i64>| per_task(from?, to?);
         let micros = |from: Option<u64>, to: Option<u64>| {
             share(i64::try_from(to?.saturating_sub(from?)).ok()?, tasks)
         };
@@ -87,13 +92,11 @@ impl Meter {
             wal_records_per_task: per_task(self.wal_records, later.wal_records),
             wal_fpi_per_task: per_task(self.wal_fpi, later.wal_fpi),
             buffer_hits_per_task: per_task(self.blocks, later.blocks),
+            statement_hits_per_task: known(self.statement_blocks, later.statement_blocks),
             server_cpu_us_per_task: micros(self.server_cpu_us, later.server_cpu_us),
             client_cpu_us_per_task: micros(self.client_cpu_us, later.client_cpu_us),
             commits_per_task: per_task(self.commits, later.commits),
-            statements_per_task: self
-                .statements
-                .zip(later.statements)
-                .and_then(|(from, to)| per_task(from, to)),
+            statements_per_task: known(self.statements, later.statements),
             hot_share: share(later.hot - self.hot, later.updated - self.updated),
             dead_tuples_per_task: per_task(self.dead, later.dead),
         }
@@ -179,10 +182,11 @@ impl Observer {
         }
         let own = i64::try_from(self.asked.load(Ordering::Relaxed))?;
         let counted = self.row(COUNTERS).await?;
-        let statements = match self.counts_calls {
-            true => Some(self.row(CALLS).await?.get::<_, i64>(0) - own - 1),
+        let calls = match self.counts_calls {
+            true => Some(self.row(CALLS).await?),
             false => None,
         };
+        let calls = calls.as_ref();
         let client_cpu_us = family_cpu_us(std::process::id(), self.postmaster);
         Ok(Meter {
             wal_bytes: counted.get(0),
@@ -193,7 +197,8 @@ impl Observer {
             updated: counted.get(5),
             hot: counted.get(6),
             dead: counted.get(7),
-            statements,
+            statements: calls.map(|row| row.get::<_, i64>(0) - own - 1),
+            statement_blocks: calls.map(|row| row.get(1)),
             server_cpu_us: self.postmaster.and_then(|pid| family_cpu_us(pid, None)),
             client_cpu_us,
         })
@@ -214,6 +219,7 @@ mod tests {
         hot: 0,
         dead: 0,
         statements: None,
+        statement_blocks: None,
         server_cpu_us: None,
         client_cpu_us: Some(0),
     };

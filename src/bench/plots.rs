@@ -139,9 +139,10 @@ fn by_backlog(parts: &[Outcome]) -> Chart {
 fn over_time(last: &Outcome) -> Chart {
     type Figure = fn(&super::report::Moment) -> Option<f64>;
     // What backends publish late is shared out among neighbours.
-    let figures: [(&str, usize, Figure); 3] = [
+    let figures: [(&str, usize, Figure); 4] = [
         ("p50", 1, |moment| moment.p50_ms),
         ("pages/task, mean of 3", 3, |moment| moment.buffer_hits_per_task),
+        ("statements' pages/task", 1, |moment| moment.statement_hits_per_task),
         ("CPU/task, mean of 3", 3, |moment| moment.server_cpu_us_per_task),
     ];
     let lines = figures.into_iter().map(|(name, wide, figure)| {
@@ -177,13 +178,16 @@ mod tests {
             p50_ms: Some(2.0 * at_s),
             p99_ms: None,
             buffer_hits_per_task: Some(20.0),
+            statement_hits_per_task: Some(10.0),
             server_cpu_us_per_task: None,
         };
         let course = (1..=10).map(|n| moment(f64::from(n))).collect();
         let chart = over_time(&Outcome { course, ..Outcome::default() });
         assert_eq!(chart.lines[0].points.last(), Some(&(10.0, 10.0)));
-        assert!(chart.lines[1].points.iter().all(|(_, times)| (times - 1.0).abs() < 1e-9));
-        assert!(chart.lines[2].points.is_empty());
+        for line in &chart.lines[1..3] {
+            assert!(line.points.iter().all(|(_, times)| (times - 1.0).abs() < 1e-9));
+        }
+        assert!(chart.lines[3].points.is_empty());
     }
 
     #[test]

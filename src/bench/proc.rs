@@ -2,6 +2,10 @@
 //!
 //! Reads /proc, so it knows nothing on systems without one; then a figure is absent, never zero.
 
+use std::time::{Duration, Instant};
+
+use super::meter::round;
+
 /// Microseconds in one clock tick: Linux counts 100 a second for its users, on every machine.
 const TICK_US: u64 = 10_000;
 
@@ -16,6 +20,9 @@ pub struct Machine {
     pub memory_mib: Option<u64>,
     /// Release of the kernel.
     pub kernel: Option<String>,
+    /// How long a fixed sort takes on every core at once, in ms, just after the run: a shared machine
+    /// is not always as fast.
+    pub sort_ms: f64,
 }
 
 impl Machine {
@@ -30,8 +37,33 @@ impl Machine {
             kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
                 .ok()
                 .map(|text| text.trim().to_owned()),
+            sort_ms: sort_ms(),
         }
     }
+}
+
+/// The best of three on each core, of these the worst.
+fn sort_ms() -> f64 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let best = || (0..3).map(|_| sort_once()).min().unwrap_or_default();
+    let slowest = std::thread::scope(|scope| {
+        let sorts: Vec<_> = (0..cores).map(|_| scope.spawn(best)).collect();
+        sorts.into_iter().filter_map(|sort| sort.join().ok()).max()
+    });
+    round(slowest.unwrap_or_default().as_secs_f64() * 1_000.0)
+}
+
+fn sort_once() -> Duration {
+    let mut draw = 1_u64;
+    let next = |_| {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        draw >> 20
+    };
+    let mut numbers: Vec<u64> = (0..200_000).map(next).collect();
+    let began = Instant::now();
+    numbers.sort_unstable();
+    std::hint::black_box(numbers);
+    began.elapsed()
 }
 
 /// The first `name : value` of a file.

@@ -58,6 +58,8 @@ pub struct Moment {
     pub p99_ms: Option<f64>,
     /// Pages looked at; backends publish them a second late.
     pub buffer_hits_per_task: Option<f64>,
+    /// Those that clients' statements looked at.
+    pub statement_hits_per_task: Option<f64>,
     /// CPU of the server, in µs.
     pub server_cpu_us_per_task: Option<f64>,
 }
@@ -128,6 +130,7 @@ impl Cost {
             ("WAL records/task", self.wal_records_per_task),
             ("page images/task", self.wal_fpi_per_task),
             ("buffer hits/task", self.buffer_hits_per_task),
+            ("of statements", self.statement_hits_per_task),
             ("server CPU us/task", self.server_cpu_us_per_task),
             ("client CPU us/task", self.client_cpu_us_per_task),
             ("commits/task", self.commits_per_task),
@@ -200,7 +203,7 @@ impl Report {
 
     /// Where and on what it was measured, in lines of at most 80 characters.
     pub(super) fn surroundings(&self) -> String {
-        let Machine { cpus, model, memory_mib, kernel } = &self.machine;
+        let Machine { cpus, model, memory_mib, kernel, sort_ms: _ } = &self.machine;
         let mut words = vec![format!("PostgreSQL {}", self.versions.postgresql)];
         words.push(format!("tuskline {}", self.versions.tuskline));
         words.push(format!("{cpus} cpus {}", model.as_deref().unwrap_or_default()));
@@ -238,7 +241,8 @@ mod tests {
         let outcome = Outcome::new("drain", 200_000, 1.4, cost).with("workers", 1);
         let settings = (0..40).map(|n| (format!("setting_{n}"), "on".to_owned())).collect();
         let versions = Versions { postgresql: "15.18 (Debian)".to_owned(), tuskline: "0.1.0" };
-        let machine = Machine { cpus: 2, model: None, memory_mib: Some(1), kernel: None };
+        let machine =
+            Machine { cpus: 2, model: None, memory_mib: Some(1), kernel: None, sort_ms: 9.0 };
         let report = Report { outcome, parts: Vec::new(), machine, versions, settings };
         let text = report.text();
         assert!(text.starts_with("drain: 200000 tasks in 1.40 s, 142857 tasks/s\n"), "{text}");

@@ -117,7 +117,7 @@ use Unit::{Bytes, Count, Microseconds, Milliseconds, PerSecond, Percent, Percent
 
 /// Every row, in the order of the design.
 #[rustfmt::skip]
-pub(super) const ROWS: [Row; 34] = [
+pub(super) const ROWS: [Row; 35] = [
     row("drain, 1 worker process", "drain-1", AtLeast(72_000.0), PerSecond, rate),
     row("drain, 2 worker processes", "drain-2", AtLeast(73_500.0), PerSecond, rate),
     row("whole life, batches of 1,000", "life", AtLeast(45_000.0), PerSecond, rate),
@@ -134,6 +134,7 @@ pub(super) const ROWS: [Row; 34] = [
     row("insert to start at 2,000/s, p99", "latency-2000", AtMost(20.0), Milliseconds, p99),
     row("held horizon, p50 of the end to the start", "held-horizon", AtMost(1.05), Percent, |r| r.outcome.extra("p50_ratio")),
     row("held horizon, pages/task likewise", "held-horizon", AtMost(1.05), Percent, |r| r.outcome.extra("buffer_hits_ratio")),
+    row("held horizon, without vacuum's pages", "held-horizon", AtMost(1.05), Percent, |r| r.outcome.extra("statement_hits_ratio")),
     row("drain beside 10 M future tasks, of empty", "backlog", AtLeast(0.9), Percent, |r| share_of_empty(r, false)),
     row("drain of a queue of 5 M, of empty", "backlog", AtLeast(0.9), Percent, |r| share_of_empty(r, true)),
     row("flood of 200,000, p95 of the quiet", "flood", AtMost(1.2), Percent, |r| r.outcome.extra("p95_ratio")),

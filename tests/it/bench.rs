@@ -10,7 +10,7 @@ use crate::support::cli::{Ran, on, tuskline};
 use crate::support::shared;
 
 /// Keys of every measurement.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "workload",
     "tasks",
     "seconds",
@@ -23,6 +23,7 @@ const KEYS: [&str; 17] = [
     "wal_records_per_task",
     "wal_fpi_per_task",
     "buffer_hits_per_task",
+    "statement_hits_per_task",
     "server_cpu_us_per_task",
     "client_cpu_us_per_task",
     "commits_per_task",

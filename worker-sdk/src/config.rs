@@ -25,7 +25,9 @@ pub struct WorkerConfig {
     /// Longest wait for the answer to any other call; then its connection is given up. Default 15 s.
     pub request_timeout: Duration,
     /// Connections that exchange results for new tasks. Two keep the database busy while one
-    /// batch's answer is unpacked; more gain nothing on two cores. Default 2.
+    /// batch's answer is unpacked; more gain nothing on two cores. The last one is kept free of
+    /// lambdas that have a backlog, so that tasks of the others wait for no batch of theirs; it is
+    /// opened when it is first needed. Default 3.
     pub lanes: usize,
     /// Most tasks in one exchange. A commit costs as much as 50-100 row transitions; beyond 500
     /// the gain is under 3 %. Default 500.
@@ -64,7 +66,7 @@ impl Default for WorkerConfig {
             clock_drift: 0.05,
             heartbeat_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(15),
-            lanes: 2,
+            lanes: 3,
             max_batch: 500,
             max_batch_bytes: 8 << 20,
             max_buffer: 1000,

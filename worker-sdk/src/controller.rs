@@ -71,6 +71,8 @@ struct State {
     results: Vec<Finished>,
     first_result_at: Option<Instant>,
     held: Held,
+    /// Orders under way with results, or from a backlog.
+    bulk: usize,
     /// Results taken by lanes and not yet acknowledged.
     unacknowledged: usize,
     /// Leases we know, with how many of their tasks have no recorded outcome yet.
@@ -156,6 +158,7 @@ impl Controller {
             results: Vec::new(),
             first_result_at: None,
             held: Held::default(),
+            bulk: 0,
             unacknowledged: 0,
             leases: HashMap::new(),
             settled_leases: Vec::new(),

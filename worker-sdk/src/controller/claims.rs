@@ -8,58 +8,36 @@ use crate::hsc::Reply;
 use crate::work::{Stop, Work};
 
 impl Controller {
-    /// Adds to the order every queue worth a look whose lambda has room. Alone, without results to
-    /// send, a claim is worth its commit only if there is room for a good batch or nothing buffered.
+    /// Adds to the order every queue worth a look whose lambda has room: of lambdas that have a backlog,
+    /// or of the others, whose tasks shall not wait until a batch is done. `last`: this lane is the one
+    /// that is kept for these.
     pub(super) fn plan_claims(
         &self,
         state: &mut State,
         order: &mut Order,
         with_results: bool,
+        last: bool,
         now: Instant,
     ) {
         // Owed until it is done: another lane may have the aged queue in flight at this moment.
         let aged_first = state.claims >= 3;
         let mut aged_asked = false;
-        for (index, lambda) in self.lambdas.iter().enumerate() {
-            let load = &state.loads[index];
-            let room = load.room(&self.config).min(self.config.max_batch);
-            let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
-                || load.buffered + load.asked == 0;
-            if room == 0 {
-                self.stop_watching(state, index);
+        let backlogs: &[Option<bool>] = match (self.config.lanes, last) {
+            (..=1, _) => &[None],
+            (_, true) => &[Some(false)],
+            (_, false) => &[Some(true), Some(false)],
+        };
+        for backlog in backlogs {
+            for (index, lambda) in self.lambdas.iter().enumerate() {
+                let deep = || lambda.queues.iter().any(|queue| state.queues[*queue].deep);
+                if backlog.is_none_or(|backlog| backlog == deep()) {
+                    aged_asked |=
+                        self.plan_claim(state, order, index, with_results, aged_first, now);
+                }
             }
-            if room == 0 || !(with_results || alone_worth) {
-                continue;
-            }
-            let ask = |queue: &usize| {
-                let queue = &state.queues[*queue];
-                queue.is_askable(now) && (queue.claiming == 0 || queue.deep)
-            };
-            let mut queues: Vec<_> = lambda.queues.iter().copied().filter(ask).collect();
-            if queues.is_empty() {
-                continue;
-            }
-            if aged_first {
-                let fresh = |queue: &usize| {
-                    now.duration_since(state.queues[*queue].served_at) < self.config.priority_ageing
-                };
-                queues.sort_by_key(fresh);
-                aged_asked |= !fresh(&queues[0]);
-            }
-            order.groups.push((index, room));
-            order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
-            let group = i16::try_from(order.groups.len()).unwrap_or(i16::MAX);
-            state.loads[index].asked += room;
-            for queue in queues {
-                let state = &mut state.queues[queue];
-                state.claiming += 1;
-                state.woken = false;
-                order.request.queues.push(self.queues[queue].queue_id);
-                let asked = state.mark.for_claim(now);
-                order.request.marks.push(asked.mark);
-                order.asked.push(asked);
-                order.request.groups.push(group);
-                order.queues.push(queue);
+            if !order.queues.is_empty() {
+                order.bulk = *backlog == Some(true);
+                break;
             }
         }
         if aged_asked {
@@ -67,6 +45,62 @@ impl Controller {
         } else {
             state.claims += u64::from(!order.queues.is_empty());
         }
+    }
+
+    /// The queues of one lambda. Alone, without results to send, a claim is worth its commit only if
+    /// there is room for a good batch or nothing buffered. True: an aged queue is asked first.
+    fn plan_claim(
+        &self,
+        state: &mut State,
+        order: &mut Order,
+        index: usize,
+        with_results: bool,
+        aged_first: bool,
+        now: Instant,
+    ) -> bool {
+        let lambda = &self.lambdas[index];
+        let mut aged_asked = false;
+        let load = &state.loads[index];
+        let room = load.room(&self.config).min(self.config.max_batch);
+        let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
+            || load.buffered + load.asked == 0;
+        if room == 0 {
+            self.stop_watching(state, index);
+        }
+        if room == 0 || !(with_results || alone_worth) {
+            return false;
+        }
+        let ask = |queue: &usize| {
+            let queue = &state.queues[*queue];
+            queue.is_askable(now) && (queue.claiming == 0 || queue.deep)
+        };
+        let mut queues: Vec<_> = lambda.queues.iter().copied().filter(ask).collect();
+        if queues.is_empty() {
+            return false;
+        }
+        if aged_first {
+            let fresh = |queue: &usize| {
+                now.duration_since(state.queues[*queue].served_at) < self.config.priority_ageing
+            };
+            queues.sort_by_key(fresh);
+            aged_asked = !fresh(&queues[0]);
+        }
+        order.groups.push((index, room));
+        order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
+        let group = i16::try_from(order.groups.len()).unwrap_or(i16::MAX);
+        state.loads[index].asked += room;
+        for queue in queues {
+            let state = &mut state.queues[queue];
+            state.claiming += 1;
+            state.woken = false;
+            order.request.queues.push(self.queues[queue].queue_id);
+            let asked = state.mark.for_claim(now);
+            order.request.marks.push(asked.mark);
+            order.asked.push(asked);
+            order.request.groups.push(group);
+            order.queues.push(queue);
+        }
+        aged_asked
     }
 
     /// The claim of an order failed or was left out: as if it had never been asked.
@@ -147,6 +181,7 @@ impl Controller {
 impl Order {
     /// Leaves the results only.
     pub(crate) fn forget_claim(&mut self) {
+        self.bulk = false;
         self.queues.clear();
         self.asked.clear();
         self.groups.clear();
@@ -159,6 +194,7 @@ impl Order {
 
 impl State {
     fn end_claim(&mut self, order: &Order) {
+        self.bulk -= usize::from(order.bulk);
         for queue in &order.queues {
             self.queues[*queue].claiming -= 1;
         }

@@ -13,6 +13,8 @@ use crate::work::Finished;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub request: Request,
+    /// It has results, or claims from lambdas that have a backlog.
+    pub(super) bulk: bool,
     /// Indices of the queues asked, in the request's order.
     pub(super) queues: Vec<usize>,
     /// What their marks were.
@@ -55,14 +57,20 @@ impl Controller {
     fn decide(&self, now: Instant) -> Decision {
         let mut state = self.lock();
         state.take_held(now);
-        let results_due = state.results_due(self, now);
+        // One lane is kept for what is quick: a batch would make the next task wait for all of it.
+        let last = !state.draining && state.bulk > 0 && state.bulk + 1 >= self.config.lanes;
+        let results_due = !last && state.results_due(self, now);
         let mut order = Order::default();
         if !state.draining {
-            self.plan_claims(&mut state, &mut order, results_due, now);
+            self.plan_claims(&mut state, &mut order, results_due, last, now);
         }
         if results_due || !order.queues.is_empty() {
-            state.fill_results(&self.config, &mut order);
-            let more = state.results_due(self, now);
+            if !last {
+                state.fill_results(&self.config, &mut order);
+            }
+            order.bulk |= !order.results.is_empty();
+            state.bulk += usize::from(order.bulk);
+            let more = !last && state.results_due(self, now);
             if more || state.queues.iter().any(|q| q.deep) {
                 self.lanes.notify_one();
             }
@@ -73,7 +81,7 @@ impl Controller {
             self.lanes.notify_waiters();
             return Decision::End;
         }
-        let linger = state.first_result_at.map(|at| at + self.config.linger);
+        let linger = state.first_result_at.map(|at| at + self.config.linger).filter(|_| !last);
         let look = (!state.draining).then(|| state.next_look(self, now)).flatten();
         Decision::Wait([linger, look, state.held.next_at()].into_iter().flatten().min())
     }

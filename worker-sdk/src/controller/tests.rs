@@ -1,5 +1,6 @@
 //! The controller's bookkeeping, without a database: what a lane is told after which answer.
 
+mod backlogs;
 mod sight;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -15,17 +16,23 @@ fn config() -> WorkerConfig {
 }
 
 fn controller(config: WorkerConfig) -> (Controller, UnboundedReceiver<WakeRequest>) {
+    serving(config, &["work"])
+}
+
+/// Four queues for each lambda, in this order.
+fn serving(config: WorkerConfig, names: &[&str]) -> (Controller, UnboundedReceiver<WakeRequest>) {
     let (wake, requests) = mpsc::unbounded_channel();
-    let lambda =
-        Lambda::new("work", |_: serde_json::Value, _: Context| async { Outcome::Success(None) });
-    let served = |(at, priority): (usize, &Priority)| Served {
-        lambda: "work".into(),
+    let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
+    let lambdas = names.iter().map(|name| Lambda::new(name, body)).collect();
+    let all = names.iter().flat_map(|name| Priority::ALL.iter().map(move |at| (*name, at)));
+    let served = |(at, (lambda, priority)): (usize, (&str, &Priority))| Served {
+        lambda: lambda.into(),
         priority: *priority,
-        queue_id: i32::try_from(at).expect("four") + 1,
+        queue_id: i32::try_from(at).expect("few") + 1,
         attempt_timeout: Duration::from_secs(60),
     };
-    let served: Vec<_> = Priority::ALL.iter().enumerate().map(served).collect();
-    (Controller::new(config, vec![lambda], &served, wake, false), requests)
+    let served: Vec<_> = all.enumerate().map(served).collect();
+    (Controller::new(config, lambdas, &served, wake, false), requests)
 }
 
 /// The answer to a claim that brought these tasks from one queue.
@@ -66,6 +73,12 @@ async fn claim(controller: &Controller, lease: i64, queue: usize, ids: &[i64]) {
     assert_eq!(controller.claimed(&order, reply), None);
 }
 
+/// Its results are recorded, and it found nothing.
+fn done(controller: &Controller, order: &Order) {
+    controller.acknowledged(order);
+    assert_eq!(controller.claimed(order, brought(order, 0, 0, &[])), None);
+}
+
 async fn work(controller: &Controller) -> Work {
     controller.next_work(0).await.expect("work")
 }
@@ -88,8 +101,8 @@ async fn a_lease_goes_only_when_every_result_under_it_is_recorded() {
     // The first may still fail, and then only the lease leads to its task.
     assert_eq!(first.request.done_leases, second.request.done_leases);
     assert!(second.request.done_leases.is_empty());
-    controller.acknowledged(&second);
-    controller.acknowledged(&first);
+    done(&controller, &second);
+    done(&controller, &first);
     let third = controller.next_order().await.expect("the lease");
     assert_eq!(third.request.done_leases, [7]);
 }
@@ -218,7 +231,7 @@ async fn an_exchange_is_bounded_in_bytes_but_takes_one_result_at_least() {
     for _ in 0..3 {
         let order = controller.next_order().await.expect("results");
         assert_eq!(order.results.len(), 1);
-        controller.acknowledged(&order);
+        done(&controller, &order);
     }
     assert!(controller.lock().leases.is_empty());
 }
