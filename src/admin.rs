@@ -11,7 +11,9 @@ mod dev;
 mod doctor;
 mod duration;
 mod failure;
+mod gate;
 mod lambda;
+mod limit;
 mod output;
 mod psql;
 mod server;
@@ -74,6 +76,12 @@ enum Command {
     /// Define, alter and list lambdas.
     #[command(subcommand)]
     Lambda(lambda::LambdaCommand),
+    /// Pause, drop, divert or slow down the tasks of a lambda, and let them go again.
+    #[command(subcommand)]
+    Gate(gate::GateCommand),
+    /// Limit how many tasks run at a time or in a second, and keep an order.
+    #[command(subcommand)]
+    Limit(limit::LimitCommand),
     /// Schedule, follow and cancel tasks.
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -120,6 +128,8 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Bench(args) => bench::run(global, args, end_of_process()?).await,
         Command::BenchWorker(options) => bench::work(global, options).await,
         Command::Lambda(command) => lambda::run(global, command).await,
+        Command::Gate(command) => gate::run(global, command).await,
+        Command::Limit(command) => limit::run(global, command).await,
         Command::Task(command) => task::run(global, command).await,
         Command::Doctor => doctor::run(global).await,
         Command::Psql(args) => psql::run(global, &args).await,

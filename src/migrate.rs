@@ -39,12 +39,14 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
-    "clock", "refuse", "version", "add_segments", "define_lambda", "alter_lambda",
-    "wake", "route_rest", "route", "schedule", "schedule_many", "ended_before", "enqueue_due",
+    "clock", "refuse", "version", "add_segments", "define_lambda", "note_backlogs", "alter_lambda",
+    "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
+    "wake", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
+    "enter", "leave", "hold_gated", "enqueue_due", "promote",
     "register_executor", "pop", "look", "take", "claim", "start", "heartbeat", "settle", "set_results",
     "assert_current", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
-    "find_stalled", "leaf_verbs",
+    "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));

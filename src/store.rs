@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_postgres::types::{Timestamp, Type};
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 
 pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
 
@@ -29,6 +29,8 @@ pub struct Enqueued {
     pub ended_before: i64,
     /// Number of its transaction; none: it wrote nothing.
     pub xid: Option<i64>,
+    /// Gates are set, or hold tasks although they are open: [`promote`] is wanted.
+    pub gates: bool,
 }
 
 /// Moves up to `limit` timers that are due after `mark` into their queues.
@@ -44,7 +46,7 @@ pub async fn enqueue_due(
     twin::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
-            "select moved, looked_until, next_due_ms, ended_before, xid \
+            "select moved, looked_until, next_due_ms, ended_before, xid, gates \
              from tuskline.enqueue_due($1, $2)",
             &[(&mark, Type::TIMESTAMPTZ), (&limit.cast_signed(), Type::INT4)],
         )
@@ -55,12 +57,34 @@ pub async fn enqueue_due(
             Some(Timestamp::Value(instant)) => Some(instant),
             _ => None,
         },
-        next_due: row
-            .get::<_, Option<i64>>(2)
-            .map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
+        next_due: next_due(&row, 2),
         ended_before: row.get(3),
         xid: row.get(4),
+        gates: row.get(5),
     })
+}
+
+fn next_due(row: &Row, column: usize) -> Option<Duration> {
+    row.get::<_, Option<i64>>(column).map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()))
+}
+
+/// What one `promote` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promoted {
+    /// Tasks that went behind a gate, or from behind one.
+    pub moved: u32,
+    /// How long until a gate opens or lets the next task pass; none: that is not to be foreseen.
+    pub next_due: Option<Duration>,
+}
+
+/// Does what gates ask for, with up to `limit` tasks of each.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn promote(client: &Client, limit: u32) -> Result<Promoted, Error> {
+    let sql = "select moved, next_due_ms from tuskline.promote($1)";
+    let row = client.query_typed_one(sql, &[(&limit.cast_signed(), Type::INT4)]).await?;
+    Ok(Promoted { moved: row.get::<_, i32>(0).unsigned_abs(), next_due: next_due(&row, 1) })
 }
 
 /// Fills the queues from the task store if they were lost; the number of tasks, or none if they

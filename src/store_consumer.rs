@@ -135,11 +135,26 @@ impl<'o> StoreConsumer<'o> {
                 tracing::debug!(moved = call.moved, "enqueue_due");
             }
             if call.moved < self.options.batch {
-                return Ok(self.nap_until(call.next_due));
+                let gates = if call.gates { self.promote().await? } else { None };
+                return Ok(self.nap_until(call.next_due.into_iter().chain(gates).min()));
             }
             // A backlog of millions takes minutes, which the dead need not wait for.
             self.rescue().await?;
             from = self.mark.proceed();
+        }
+    }
+
+    /// Does what gates ask for; how long until one of them wants something again.
+    async fn promote(&mut self) -> Result<Option<Duration>, Lost> {
+        loop {
+            let call = store::promote(self.verbs.client(), self.options.batch).await?;
+            if call.moved > 0 {
+                tracing::debug!(moved = call.moved, "promote");
+            }
+            if call.moved < self.options.batch {
+                return Ok(call.next_due);
+            }
+            self.rescue().await?;
         }
     }
 

@@ -10,7 +10,8 @@ create or replace function tuskline.alter_lambda(
   p_dead_retention    interval default null,
   p_direct            boolean  default null,
   p_max_payload_bytes integer  default null,
-  p_max_crashes       integer  default null)
+  p_max_crashes       integer  default null,
+  p_max_backlog       integer  default null)
 returns void language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
@@ -29,18 +30,21 @@ begin
   l.max_payload_bytes := coalesce(p_max_payload_bytes, l.max_payload_bytes);
   p_max_attempts      := coalesce(p_max_attempts, l.max_attempts);
   p_max_crashes       := coalesce(p_max_crashes, l.max_crashes);
+  l.max_backlog       := coalesce(p_max_backlog, l.max_backlog);
   perform tuskline.check_settings(l.attempt_timeout, p_max_attempts, l.retry_base, l.retry_cap,
-    l.retention, l.dead_retention, l.direct, l.max_payload_bytes, p_max_crashes);
+    l.retention, l.dead_retention, l.direct, l.max_payload_bytes, p_max_crashes, l.max_backlog);
   update tuskline.lambda
      set attempt_timeout = l.attempt_timeout, max_attempts = p_max_attempts, max_crashes = p_max_crashes,
          retry_base = l.retry_base, retry_cap = l.retry_cap, retention = l.retention,
          dead_retention = l.dead_retention, direct = l.direct,
-         max_payload_bytes = l.max_payload_bytes, altered_at = v_now
+         max_payload_bytes = l.max_payload_bytes, max_backlog = l.max_backlog, altered_at = v_now
    where name = p_name;
-  update tuskline.queue set direct = l.direct, max_payload_bytes = l.max_payload_bytes where lambda = p_name;
+  update tuskline.queue set max_payload_bytes = l.max_payload_bytes where lambda = p_name;
+  perform tuskline.note_backlogs();
+  perform tuskline.guard_queues(p_name);
   if p_retention is not null then update tuskline.segment set ripe_at = null where ripe_at is not null; end if;
   insert into tuskline.audit (at, verb, subject, detail)
   select v_now, 'alter_lambda', p_name, to_jsonb(n)::text from tuskline.lambda n where n.name = p_name;
 end $$;
-comment on function tuskline.alter_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+comment on function tuskline.alter_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer) is
   'Changes the given settings of a lambda; null leaves a setting as it is. Audited.';

@@ -11,6 +11,9 @@ begin
   if t.status in ('new', 'enqueued', 'retriable_failure') then
     update tuskline.task set status = 'cancelled', finished_at = v_now, next_trigger_at = null where id = p_task;
     delete from tuskline.timer where due = t.next_trigger_at and task_id = p_task;
+    delete from tuskline.parked where task_id = p_task;
+    delete from tuskline.line where task_id = p_task;
+    if exists (select from tuskline.guarded) then perform tuskline.leave(array[p_task], v_now); end if;
   elsif t.status in ('claimed', 'processing') then
     insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
     on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;
@@ -35,6 +38,7 @@ begin
   if k.status not in ('new', 'retriable_failure') then return 'too_late'; end if;
   update tuskline.task_kept set status = 'cancelled', finished_at = p_now, next_trigger_at = null where id = p_task;
   delete from tuskline.timer where due = k.next_trigger_at and task_id = p_task;
+  delete from tuskline.parked where task_id = p_task;
   insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);
   return 'cancelled';
 end $$;

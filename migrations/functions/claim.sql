@@ -1,6 +1,7 @@
 -- claim: enqueued -> claimed, for one batch over several queues of one worker: one fence, one lease
 -- row, one commit. Queues are tried in the order given, so the caller puts the higher priority first;
--- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots.
+-- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots;
+-- p_bounds: the most to take from each queue by itself, null: no bound of its own.
 -- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
 -- rows were popped and the first and last number, with the number of this transaction (null if it wrote
@@ -9,7 +10,7 @@
 -- order whatever the statistics say, and no JIT, which compiles for 40 ms as soon as many segments make
 -- a plan look dear.
 create or replace function tuskline.claim_batch(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[])
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[])
 returns tuskline.exchanged language plpgsql as $$
 declare
   v         tuskline.exchanged;
@@ -19,10 +20,12 @@ declare
   v_rebuilt boolean;
   v_popped  bigint[];
   v_count   integer;
+  v_most    integer;
   v_ids     bigint[];
   v_index   smallint[];
+  v_rules   boolean;
 begin
-  select v_now + e.lease, exists (select from tuskline.boot) into v_expires, v_rebuilt
+  select v_now + e.lease, exists (select from tuskline.boot), exists (select from tuskline.guarded) into v_expires, v_rebuilt, v_rules
     from tuskline.executor e where e.executor_id = p_executor and e.ended_at is null;
   v.alive := found;
   if not v.alive then return v; end if;
@@ -35,9 +38,10 @@ begin
   v.last_seq := v.first_seq;
   v.ended_before := tuskline.ended_before('tuskline.queued');
   for v_at in 1..cardinality(p_queues) loop
-    continue when coalesce(p_budgets[p_groups[v_at]], 0) <= 0;
+    v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
+    continue when coalesce(v_most, 0) <= 0;
     execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2)' into v_popped
-      using coalesce(p_marks[v_at], 0), p_budgets[p_groups[v_at]];
+      using coalesce(p_marks[v_at], 0), v_most;
     v_count := coalesce(cardinality(v_popped) - 2, 0);
     v.popped[v_at] := v_count;
     continue when v_count = 0;
@@ -52,6 +56,13 @@ begin
   if v_index[1] <> v_index[cardinality(v_index)] then -- of more than one queue, each sorted by itself
     select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
       from unnest(v_ids, v_index) as u (id, index);
+  end if;
+  if v_rules and exists (select from tuskline.queue q where q.queue_id = any (p_queues) and q.guarded) then
+    v_popped := tuskline.admit(tuskline.hold_gated(tuskline.put_back_locked(v_ids), v_now, '{enqueued}'), v_now);
+    delete from tuskline.gate_pass s where s.task_id = any (v_popped);
+    select array_agg(s.id), array_agg(s.index) into v_ids, v_index
+      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
+    if v_ids is null then return v; end if;
   end if;
   v.lease_id := nextval('tuskline.fence_seq');
   begin
@@ -68,15 +79,15 @@ begin
   insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, v.lease_id, v.task_id);
   return v;
 end $$;
-comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[]) is 'What claim and exchange share.';
+comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[]) is 'What claim and exchange share.';
 
 create or replace function tuskline.claim(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[])
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null)
 returns tuskline.exchanged language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets);
+  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds);
 end $$;
-comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[]) is
+comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[]) is
   'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';

@@ -11,7 +11,8 @@ create or replace function tuskline.define_lambda(
   p_dead_retention    interval default '30 days',
   p_direct            boolean  default true,
   p_max_payload_bytes integer  default 262144,
-  p_max_crashes       integer  default 3)
+  p_max_crashes       integer  default 3,
+  p_max_backlog       integer  default 0)
 returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now      timestamptz := tuskline.clock();
@@ -19,12 +20,12 @@ declare
 begin
   perform tuskline.check_name('lambda', p_name);
   perform tuskline.check_settings(p_attempt_timeout, p_max_attempts, p_retry_base, p_retry_cap,
-    p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_crashes);
+    p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_crashes, p_max_backlog);
   perform pg_advisory_xact_lock(1953854315, -2);
   insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes, retry_base, retry_cap,
-                               retention, dead_retention, direct, max_payload_bytes, created_at, altered_at)
+                               retention, dead_retention, direct, max_payload_bytes, max_backlog, created_at, altered_at)
   values (p_name, p_attempt_timeout, p_max_attempts, p_max_crashes, p_retry_base, p_retry_cap,
-          p_retention, p_dead_retention, p_direct, p_max_payload_bytes, v_now, v_now)
+          p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_backlog, v_now, v_now)
   on conflict do nothing;
   if not found then return false; end if;
   foreach v_priority in array enum_range(null::tuskline.priority) loop
@@ -33,7 +34,7 @@ begin
   insert into tuskline.audit (at, verb, subject) values (v_now, 'define_lambda', p_name);
   return true;
 end $$;
-comment on function tuskline.define_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+comment on function tuskline.define_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer) is
   'Makes a lambda known and creates its queues. True if it is new; an existing one is left as it is.';
 
 create or replace function tuskline.add_queue(
@@ -56,7 +57,7 @@ comment on function tuskline.add_queue(text, tuskline.priority, boolean, integer
 create or replace function tuskline.check_settings(
   p_attempt_timeout interval, p_max_attempts integer, p_retry_base interval, p_retry_cap interval,
   p_retention interval, p_dead_retention interval, p_direct boolean, p_max_payload_bytes integer,
-  p_max_crashes integer)
+  p_max_crashes integer, p_max_backlog integer)
 returns void language plpgsql immutable as $$
 declare
   v_wrong text := case
@@ -77,9 +78,10 @@ declare
     when p_direct is null then 'direct must be true or false, got null'
     when p_max_payload_bytes is null or p_max_payload_bytes not between 1 and 1048576
       then format('max_payload_bytes must be 1 to 1048576, got %s', coalesce(p_max_payload_bytes::text, 'null'))
+    when p_max_backlog is null or p_max_backlog < 0 then format('max_backlog must be 0 (none) or more, got %s', coalesce(p_max_backlog::text, 'null'))
   end;
 begin
   if v_wrong is not null then perform tuskline.refuse('TK009', 'invalid_setting: ' || v_wrong); end if;
 end $$;
-comment on function tuskline.check_settings(interval, integer, interval, interval, interval, interval, boolean, integer, integer) is
+comment on function tuskline.check_settings(interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer) is
   'Refuses (TK009) settings of a lambda that are out of range.';

@@ -5,7 +5,7 @@
 -- p_mark: nothing due at or before it is left (a hint of the caller's; null: look at everything).
 create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
-  out moved integer, out looked_until timestamptz, out next_due_ms bigint, out ended_before bigint, out xid bigint)
+  out moved integer, out looked_until timestamptz, out next_due_ms bigint, out ended_before bigint, out xid bigint, out gates boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -38,6 +38,8 @@ begin
     delete from tuskline.timer t using unnest(v_due, v_ids) as d (due, id)
      where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
   end if;
+  gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
+    or exists (select from tuskline.lambda where max_backlog > 0);
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
 end $$;
@@ -50,6 +52,10 @@ language plpgsql as $$
 declare
   v_queues integer[];
 begin
+  if exists (select from tuskline.guarded) then
+    perform from tuskline.task t where t.id = any (p_ids) order by t.id for update;
+    p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now);
+  end if;
   with u as (
     update tuskline.task t set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes'
       from (select distinct id from unnest(p_ids) as id order by id) d

@@ -17,6 +17,8 @@ begin
   execute format('insert into tuskline.timer (due, task_id) select t.next_trigger_at, t.id from tuskline.task_%s t'
     ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at < $1'
     ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)'
+    ' and not exists (select from tuskline.parked k join tuskline.gate g using (gate_id) where k.task_id = t.id)'
+    ' and not exists (select from tuskline.line l join tuskline.rule r using (rule_id) where l.task_id = t.id)'
     ' on conflict do nothing', p_no) using v_now - p_grace;
   get diagnostics untimed = row_count;
   execute format('insert into tuskline.queued (queue_id, task_id) select q.queue_id, t.id from tuskline.task_%s t'
@@ -30,6 +32,10 @@ begin
     ' and not exists (select from tuskline.lease s where s.lease_id = t.fence) order by t.id for update of t skip locked) s', p_no)
     into v_ids, v_fences using v_now - p_grace;
   unleased := cardinality((tuskline.release(null, v_ids, v_fences)).released);
+  execute format('delete from tuskline.line l using tuskline.task_%s t where t.id = l.task_id and t.finished_at < $1', p_no) using v_now - p_grace;
+  execute format('select array_agg(distinct s.task_id) from tuskline.slot s join tuskline.task_%s t on t.id = s.task_id where t.finished_at < $1', p_no)
+    into v_ids using v_now - p_grace;
+  perform tuskline.leave(v_ids, v_now);
   if unqueued + unleased > 0 then perform pg_notify('tuskline_queue', ''); end if;
 end $$;
 comment on function tuskline.find_stalled(bigint, interval) is

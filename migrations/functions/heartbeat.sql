@@ -5,7 +5,8 @@
 -- got and gives it back: seldom, because that reads all it has held since the last vacuum.
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false, p_leases boolean default true,
-  out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[])
+  out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[],
+  out gated_tasks bigint[], out gated_fences bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
@@ -17,6 +18,12 @@ begin
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
       from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;
+    if exists (select from tuskline.gate g where g.opened_at is null and g.set_at > v_now - interval '1 minute') then
+      select array_agg(t.id), array_agg(t.fence) into gated_tasks, gated_fences
+        from tuskline.lease l cross join unnest(l.task_ids) as i (id)
+             join tuskline.task t on t.id = i.id and t.fence = l.lease_id and t.status = 'claimed'
+       where l.executor_id = p_executor and exists (select from tuskline.gate_of(t.lambda, t.collection, t.priority, v_now));
+    end if;
     if p_leases then leases := array(select l.lease_id from tuskline.lease l where l.executor_id = p_executor); end if;
   end if;
 end $$;

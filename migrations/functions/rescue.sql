@@ -116,6 +116,7 @@ begin
      where u.charge = 1
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select u.id, u.status from u;
+  if exists (select from tuskline.guarded) then perform tuskline.leave(p_ids, p_now); end if;
   select array_agg(distinct q.queue_id) into v_queues from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
    where t.id = any (p_ids) and t.status = 'enqueued';
   perform tuskline.wake(v_queues);

@@ -6,13 +6,17 @@ returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
   v_due timestamptz;
 begin
-  perform tuskline.refuse_row(t, q.max_payload_bytes, p_now, tuskline.row_of(r.number, p_rows))
+  perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(r.number, p_rows))
      from unnest(p_ids, p_numbers) as r (id, number) join tuskline.task t on t.id = r.id
           left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
     order by r.number;
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.status = 'enqueued';
+  -- Of one ordering key, whoever commits first is first in line.
+  insert into tuskline.line (rule_id, key, turn, task_id)
+  select r.rule_id, t.ordering_key, 0, t.id from tuskline.task t join tuskline.rule r on r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null
+   where t.id = any (p_ids) and t.ordering_key is not null and t.next_trigger_at <= p_now;
   with i as (
     insert into tuskline.timer (due, task_id)
     select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) order by 1, 2
@@ -22,7 +26,7 @@ begin
 end $$;
 comment on function tuskline.route_rest(timestamptz, bigint[], bigint[], bigint) is 'Parks rows that are due later, or refuses the statement.';
 
-create or replace function tuskline.refuse_row(t tuskline.task, p_max_payload_bytes integer, p_now timestamptz, p_where text)
+create or replace function tuskline.refuse_row(t tuskline.task, p_max_payload_bytes integer, p_is_full boolean, p_now timestamptz, p_where text)
 returns void language plpgsql as $$
 begin
   if p_max_payload_bytes is null then
@@ -38,13 +42,21 @@ begin
      or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + interval '10 years' then
     perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
       coalesce(t.scheduled_at, t.next_trigger_at), p_where));
+  elsif octet_length(t.ordering_key) not between 1 and 256 or octet_length(t.limit_key) not between 1 and 256 or octet_length(t.fairness_key) not between 1 and 256 then
+    perform tuskline.refuse('TK019', format('invalid_key: a key must have 1 to 256 bytes, got %s%s',
+      coalesce(octet_length(t.ordering_key), octet_length(t.limit_key), octet_length(t.fairness_key)), p_where));
+  elsif t.ordering_key is not null and not exists (select from tuskline.rule r where r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null) then
+    perform tuskline.refuse('TK019', format('invalid_key: lambda %s keeps no order%s', t.lambda, p_where), format('select tuskline.set_order(%L)', t.lambda));
+  elsif p_is_full then
+    perform tuskline.refuse('TK020', format('backlog_full: %s tasks of %s wait already%s', (select l.max_backlog from tuskline.lambda l where l.name = t.lambda), t.lambda, p_where),
+      'try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)');
   elsif octet_length(t.payload::text) > p_max_payload_bytes then
     perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', p_max_payload_bytes, octet_length(t.payload::text), p_where));
   elsif strpos(t.payload::text, '\u0000') > 0 and not tuskline.is_storable(t.payload) then
     perform tuskline.refuse('TK003', format('invalid_payload: \u0000 cannot be stored in text%s', p_where));
   end if;
 end $$;
-comment on function tuskline.refuse_row(tuskline.task, integer, timestamptz, text) is 'Raises what is wrong with a row of task, if anything.';
+comment on function tuskline.refuse_row(tuskline.task, integer, boolean, timestamptz, text) is 'Raises what is wrong with a row of task, if anything.';
 
 -- A payload with the six characters \u0000 may still be harmless text (an escaped backslash before
 -- them); only the jsonb parser tells. Reached only by payloads that contain them.

@@ -9,7 +9,10 @@ create or replace function tuskline.schedule(
   p_priority     text        default 'normal',
   p_collection   text        default null,
   p_scheduled_at timestamptz default null,
-  p_delay        interval    default null)
+  p_delay        interval    default null,
+  p_ordering_key text        default null,
+  p_limit_key    text        default null,
+  p_fairness_key text        default null)
 returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz;
@@ -17,7 +20,7 @@ declare
   v_id    bigint;
   v_queue integer;
 begin
-  if p_scheduled_at is null and p_delay is null then
+  if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0 then
     select q.queue_id into v_queue from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
        and tuskline.is_well_formed(p_collection, p_payload, q.max_payload_bytes);
@@ -35,18 +38,18 @@ begin
     v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
   end if;
   if v_due > v_now then
-    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
+    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
     values (nextval('tuskline.future_seq'), coalesce(p_lambda, ''), tuskline.priority_of(p_priority),
-            p_collection, p_payload, v_due, 'new', v_due)
+            p_collection, p_payload, v_due, 'new', v_due, p_ordering_key, p_limit_key, p_fairness_key)
     returning id into v_id;
   else
-    insert into tuskline.task (lambda, priority, collection, payload, scheduled_at)
-    values (coalesce(p_lambda, ''), tuskline.priority_of(p_priority), p_collection, p_payload, v_due)
+    insert into tuskline.task (lambda, priority, collection, payload, scheduled_at, ordering_key, limit_key, fairness_key)
+    values (coalesce(p_lambda, ''), tuskline.priority_of(p_priority), p_collection, p_payload, v_due, p_ordering_key, p_limit_key, p_fairness_key)
     returning id into v_id;
   end if;
   return v_id;
 end $$;
-comment on function tuskline.schedule(text, json, text, text, timestamptz, interval) is
+comment on function tuskline.schedule(text, json, text, text, timestamptz, interval, text, text, text) is
   'Schedules one task, now or later, and returns its id. It is accepted when your transaction commits.';
 
 create or replace function tuskline.due_time(

@@ -6,7 +6,10 @@ create or replace function tuskline.schedule_many(
   p_priorities   text[]        default null,
   p_collections  text[]        default null,
   p_scheduled_at timestamptz[] default null,
-  p_delays       interval[]    default null)
+  p_delays       interval[]    default null,
+  p_ordering_keys text[]       default null,
+  p_limit_keys    text[]       default null,
+  p_fairness_keys text[]       default null)
 returns bigint[] language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
@@ -18,10 +21,11 @@ begin
       'use COPY tuskline.task for more');
   end if;
   if (cardinality(p_payloads) <> v_rows or cardinality(p_priorities) <> v_rows or cardinality(p_collections) <> v_rows
-      or cardinality(p_scheduled_at) <> v_rows or cardinality(p_delays) <> v_rows) then
+      or cardinality(p_scheduled_at) <> v_rows or cardinality(p_delays) <> v_rows or cardinality(p_ordering_keys) <> v_rows
+      or cardinality(p_limit_keys) <> v_rows or cardinality(p_fairness_keys) <> v_rows) then
     perform tuskline.refuse('TK007', format('invalid_batch: every array must have %s elements, as p_lambdas has', v_rows));
   end if;
-  if p_scheduled_at is null and p_delays is null then
+  if num_nonnulls(p_scheduled_at, p_delays, p_ordering_keys, p_limit_keys, p_fairness_keys) = 0 then
     with i as (
       insert into tuskline.task (lambda, priority, collection, payload)
       select coalesce(r.lambda, ''), case when r.priority is null then 'normal' else tuskline.priority_of(r.priority, r.row, v_rows) end,
@@ -33,18 +37,18 @@ begin
   end if;
   with r as (
     select r.*, tuskline.due_time(v_now, r.scheduled_at, r.delay, r.row, v_rows) as due
-      from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_scheduled_at, p_delays) with ordinality
-        as r (lambda, payload, priority, collection, scheduled_at, delay, row)
+      from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_scheduled_at, p_delays, p_ordering_keys, p_limit_keys, p_fairness_keys)
+           with ordinality as r (lambda, payload, priority, collection, scheduled_at, delay, ordering_key, limit_key, fairness_key, row)
   ), i as (
-    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at)
+    insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
     select case when r.due > v_now then nextval('tuskline.future_seq') else nextval('tuskline.task_seq') end,
            coalesce(r.lambda, ''), tuskline.priority_of(r.priority, r.row, v_rows), r.collection, r.payload, r.due,
            case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,
-           case when r.due > v_now then r.due else v_now + interval '10 minutes' end
+           case when r.due > v_now then r.due else v_now + interval '10 minutes' end, r.ordering_key, r.limit_key, r.fairness_key
       from r
     returning id)
   select array_agg(id) into v_ids from i;
   return v_ids;
 end $$;
-comment on function tuskline.schedule_many(text[], json[], text[], text[], timestamptz[], interval[]) is
+comment on function tuskline.schedule_many(text[], json[], text[], text[], timestamptz[], interval[], text[], text[], text[]) is
   'Schedules up to 10,000 tasks and returns their ids in the order given. All or none.';

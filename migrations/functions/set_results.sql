@@ -13,6 +13,8 @@ declare
   v_now     timestamptz := tuskline.clock();
   v_applied bigint;
   v_refused bigint[] := '{}';
+  v_requests boolean;
+  v_rules    boolean;
 begin
   if p_notes is not null then
     v_refused := tuskline.settle(p_executor, p_tasks, p_fences, p_notes, v_now);
@@ -28,10 +30,12 @@ begin
     end if;
     -- A success that won the race against a request to cancel settles the request, too. Whoever
     -- requests holds the task's row lock, so the request is visible here or comes too late.
-    if exists (select from tuskline.cancellation) then
+    select exists (select from tuskline.cancellation), exists (select from tuskline.guarded) into v_requests, v_rules;
+    if v_requests then
       delete from tuskline.cancellation c
        where c.task_id = any (p_tasks) and c.fence = p_fences[width_bucket(c.task_id, p_tasks)];
     end if;
+    if v_rules then perform tuskline.leave(p_tasks, v_now); end if;
   end if;
   if p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);

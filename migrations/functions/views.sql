@@ -19,7 +19,7 @@ comment on view tuskline.queues is 'Every queue: tasks in it now (counted), live
 
 create or replace view tuskline.lambdas as
 select l.name, l.owner, l.max_attempts, l.attempt_timeout, l.retry_base, l.retry_cap, l.max_crashes, l.direct,
-       l.max_payload_bytes, l.retention, l.dead_retention, sum(q.depth) as depth, max(q.live_workers) as live_workers,
+       l.max_payload_bytes, l.max_backlog, l.retention, l.dead_retention, sum(q.depth) as depth, max(q.live_workers) as live_workers,
        l.created_at, l.altered_at
   from tuskline.lambda l left join tuskline.queues q on q.lambda = l.name
  group by l.name;
@@ -41,8 +41,34 @@ select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskli
                           where f.task_id = t.id order by f.failed_at desc limit 1))
             when m.due > tuskline.clock() then 'due later' else 'due, waits for the store consumer (tuskline serve)' end as reason
   from tuskline.timer m join tuskline.tasks t on t.id = m.task_id
+ where t.status in ('new', 'retriable_failure')
+union all
+select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tuskline.clock(),
+       case when g.opened_at is null then format('gate %s (%s) of %s: %s', g.gate_id, g.action, g.author, g.reason)
+            else format('gate %s was opened, waits for the store consumer', k.gate_id) end
+  from tuskline.parked k join tuskline.tasks t on t.id = k.task_id left join tuskline.gate g using (gate_id)
  where t.status in ('new', 'retriable_failure');
 comment on view tuskline.waiting is 'Tasks that wait for their time, and why. Add "order by due limit n" on a large store.';
+
+create or replace view tuskline.gates as
+select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.per_second, coalesce(k.parked, 0) as parked,
+       g.reason, g.author, g.set_at, g.until, g.opened_at
+  from tuskline.gate g left join (select gate_id, count(*) as parked from tuskline.parked group by gate_id) k using (gate_id);
+comment on view tuskline.gates is 'Gates that are set, or were opened and still let tasks go, and how many tasks each holds (counted).';
+
+create or replace view tuskline.rules as
+select r.rule_id, r.lambda, r.collection, r.priority, r.kind, r.by_key, r.fair, r.most, r.per_second, r.burst, r.on_failure,
+       coalesce(s.held, 0) as held, coalesce(l.waiting, 0) as waiting, r.author, r.set_at, r.dropped_at
+  from tuskline.rule r left join (select rule_id, count(*) as held from tuskline.slot group by rule_id) s using (rule_id)
+       left join (select rule_id, count(*) as waiting from tuskline.line group by rule_id) l using (rule_id);
+comment on view tuskline.rules is 'Limits and orders, how many tasks hold a place under each, and how many wait for one (counted).';
+
+create or replace view tuskline.blocked_keys as
+select r.lambda, s.key as ordering_key, s.task_id, t.status, t.finished_at as blocked_since,
+       (select count(*) from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key) as waiting
+  from tuskline.rule r join tuskline.slot s using (rule_id) join tuskline.tasks t on t.id = s.task_id
+ where r.kind = 'order' and t.finished_at is not null;
+comment on view tuskline.blocked_keys is 'Ordering keys that a failed task holds up; unblock(lambda, key) lets them go on.';
 
 -- task_status: all there is to know about one task, in one row.
 drop function if exists tuskline.task_status(bigint);

@@ -71,6 +71,9 @@ pub struct Settings {
     /// Largest payload accepted, in bytes of JSON text.
     #[arg(long, value_name = "BYTES")]
     max_payload_bytes: Option<i32>,
+    /// Refuse tasks while so many wait; 0: never.
+    #[arg(long, value_name = "TASKS", allow_hyphen_values = true)]
+    max_backlog: Option<i32>,
 }
 
 impl Settings {
@@ -89,6 +92,7 @@ impl Settings {
             ("p_dead_retention", INTERVAL, span(self.dead_retention)),
             ("p_direct", "::integer::boolean", direct),
             ("p_max_payload_bytes", "::integer", self.max_payload_bytes.map(i64::from)),
+            ("p_max_backlog", "::integer", self.max_backlog.map(i64::from)),
         ];
         let (mut text, mut values) = (String::new(), Vec::new());
         for (name, cast, value) in known {
@@ -159,7 +163,7 @@ const LAMBDAS: &str = "select row_to_json(l)::text from (
            (1000 * extract(epoch from retry_cap))::bigint as retry_cap_ms,
            (1000 * extract(epoch from retention))::bigint as retention_ms,
            (1000 * extract(epoch from dead_retention))::bigint as dead_retention_ms,
-           direct, max_payload_bytes, depth::bigint, live_workers, created_at, altered_at
+           direct, max_payload_bytes, max_backlog, depth::bigint, live_workers, created_at, altered_at
       from tuskline.lambdas where name = coalesce($1, name) order by name) l";
 
 async fn lambdas(client: &Client, name: Option<&str>) -> Result<Vec<Value>> {
@@ -226,6 +230,7 @@ fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
         ("dead retention", time("dead_retention_ms")),
         ("direct", text("direct")),
         ("max payload", Some(format!("{} bytes", output::field(lambda, "max_payload_bytes")))),
+        ("max backlog", text("max_backlog")),
         ("defined at", text("created_at")),
         ("altered at", text("altered_at")),
     ]

@@ -4,13 +4,15 @@ mod follow;
 mod list;
 mod schedule;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Global, Outcome, database};
+use super::{Global, Outcome, database, output};
 
 /// `task ...`.
 #[derive(Debug, Subcommand)]
@@ -19,6 +21,11 @@ pub enum TaskCommand {
     Schedule(schedule::ScheduleArgs),
     /// Show everything known of one task.
     Status {
+        /// Id of the task.
+        id: i64,
+    },
+    /// Say why a task does not run, and what would change that.
+    Explain {
         /// Id of the task.
         id: i64,
     },
@@ -62,12 +69,32 @@ pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
         // Opens later: standard input may take its time.
         TaskCommand::Schedule(args) => schedule::run(global, args).await,
         TaskCommand::Status { id } => follow::status(global, open.await?.client(), id).await,
+        TaskCommand::Explain { id } => explain(global, open.await?.client(), id).await,
         TaskCommand::List(args) => list::run(global, open.await?.client(), &args).await,
         TaskCommand::Cancel { id, reason } => {
             follow::cancel(global, open.await?.client(), id, reason).await
         }
         TaskCommand::Wait(args) => follow::wait(global, open.await?.client(), &args).await,
     }
+}
+
+async fn explain(global: &Global, client: &Client, id: i64) -> Outcome {
+    let sql = "select row_to_json(e)::text from tuskline.explain($1) e";
+    let reasons = rows(client, sql, &[(&id, Type::INT8)]).await?;
+    if global.json {
+        output::put_json(&Value::Array(reasons))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for reason in &reasons {
+        let field = |name| Some(output::field(reason, name)).filter(|text| !text.is_empty());
+        let name = output::field(reason, "reason");
+        let pairs = [("", "detail"), ("cause", "cause"), ("remedy", "remedy")];
+        let pairs = pairs.map(|(shown, column)| {
+            (if shown.is_empty() { name.as_str() } else { shown }, field(column))
+        });
+        output::put_pairs(pairs.into())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Rows of a query whose only column is JSON text.

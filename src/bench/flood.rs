@@ -21,6 +21,10 @@ const FLOODED: &str = "flooded";
 const EBB: &str = "select not exists (select from tuskline.queued where queue_id in \
                    (select queue_id from tuskline.queue where lambda = 'flooded'))";
 
+/// The same of the quiet queues: what stands behind a quota stays there.
+const CALM: &str = "select not exists (select from tuskline.queued where queue_id in \
+                    (select queue_id from tuskline.queue where lambda <> 'flooded'))";
+
 /// Options of `flood`.
 #[derive(Debug, Clone, Args)]
 pub struct Flood {
@@ -42,6 +46,10 @@ pub struct Flood {
     /// Worker processes.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=64))]
     workers: u64,
+    /// A quota of so many tasks a second for the flooded lambda, with a server that keeps it. Looks at
+    /// three times as many seconds of the flood, not at its end.
+    #[arg(long, value_name = "PER_SECOND", value_parser = value_parser!(u64).range(1..=1_000_000))]
+    quota: Option<u64>,
 }
 
 /// Readings at the beginning, at the flood and when it has gone, and seconds between them.
@@ -56,26 +64,44 @@ impl Flood {
         define(&observer, &all).await?;
         let order = Order::of(Part::Stamped, &all);
         let crew = Crew::asleep(site, &observer, order, self.workers).await?;
-        let longest_s = self.seconds + patience(self.tasks).as_secs();
+        let server = match self.quota {
+            Some(quota) => {
+                let set = format!("select tuskline.set_limit('flooded', p_per_second => {quota})");
+                observer.execute(&set).await?;
+                Some(Crew::start(site, Order::of(Part::Server, &[]), 1)?)
+            }
+            None => None,
+        };
+        let longest_s = self.seconds * 4 + patience(self.tasks).as_secs();
         let pace = Pace {
             priorities: &["critical", "high", "normal", "low"],
             ..Pace::new(self.rate, self.connections, longest_s, &quiet)
         };
         let (sent, (meters, seconds)) =
             tokio::try_join!(pace.clone().send(site), self.course(site, &observer, &pace))?;
-        until_drained(&observer, self.tasks).await?;
+        match server {
+            Some(server) => {
+                observer.until(CALM, "the last of the quiet tasks", patience(self.rate)).await?;
+                server.end().await?;
+            }
+            None => until_drained(&observer, self.tasks).await?,
+        }
         let work = crew.end().await?;
         let latencies = [work.latencies(0)?, work.latencies(1)?];
         for (seen, sent) in latencies.iter().zip(&sent) {
             anyhow::ensure!(seen.count() == *sent, "{} of {sent} tasks started", seen.count());
         }
         let [calm, flooded] = &latencies;
-        let during = sent[1] + self.tasks;
+        let during = sent[1] + if self.quota.is_some() { 0 } else { self.tasks };
         let p95 = |n: usize| latencies[n].quantiles().p95_ms;
         let ratio = p95(0).zip(p95(1)).map(|(before, during)| round(during / before));
         let before =
             Outcome::new("flood", sent[0], seconds[0], meters[0].until(meters[1], sent[0]));
-        let flood = Outcome::new("flood", during, seconds[1], meters[1].until(meters[2], during));
+        let mut flood =
+            Outcome::new("flood", during, seconds[1], meters[1].until(meters[2], during));
+        if let Some(quota) = self.quota {
+            flood = flood.with("quota_per_s", quota);
+        }
         Ok(vec![
             before.part("before").timed(calm).with("rate", self.rate).with("lambdas", self.lambdas),
             flood
@@ -103,7 +129,14 @@ impl Flood {
         pace.phase.store(1, Ordering::Relaxed);
         let preload = Preload { lambda: FLOODED, ..Preload::noop(self.tasks, PAYLOAD_BYTES) };
         preload.insert("flood", site, observer).await?;
-        observer.until(EBB, "the end of the flood", patience(self.tasks)).await?;
+        match self.quota {
+            Some(_) => {
+                Progress::new("the flood", 3 * self.seconds, site.quiet())
+                    .sleep(3 * self.seconds)
+                    .await
+            }
+            None => observer.until(EBB, "the end of the flood", patience(self.tasks)).await?,
+        }
         let seconds = [flooded - began, flooded.elapsed()].map(|span| span.as_secs_f64());
         Ok(([calm, flood, observer.read().await?], seconds))
     }

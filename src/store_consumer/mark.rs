@@ -98,7 +98,14 @@ mod tests {
     /// A call that moved something, after all transactions below `ended_before` had ended.
     fn call(looked_until: i64, ended_before: i64, xid: i64) -> Enqueued {
         let looked_until = Some(at(looked_until));
-        Enqueued { moved: 1, looked_until, next_due: None, ended_before, xid: Some(xid) }
+        Enqueued {
+            moved: 1,
+            looked_until,
+            next_due: None,
+            ended_before,
+            xid: Some(xid),
+            gates: false,
+        }
     }
 
     #[test]

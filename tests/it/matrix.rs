@@ -10,9 +10,15 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 31] = [
     "enqueue_due",
+    "enqueue_due, paused",
+    "enqueue_due, dropped",
+    "enqueue_due, diverted",
     "claim",
+    "claim, paused",
+    "claim, dropped",
+    "claim, diverted",
     "start",
     "start, old fence",
     "heartbeat",
@@ -155,7 +161,7 @@ async fn stage(db: &Db, hand: &Hand, status: &'static str) -> Staged {
             last_attempt(db).await;
             assert_eq!(hand.fail(&task).await, Answer::Accepted);
         }
-        // No verb leads there yet.
+        // A gate's doing, here without one.
         "dropped" => {
             db.run(&format!(
                 "update tuskline.task set status = 'dropped', next_trigger_at = null, finished_at = tuskline.clock() where id = {id}"
@@ -177,8 +183,8 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
     let executor = hand.executor;
     for Staged { task: Task { id, fence, .. }, status } in staged {
         let lead = match verb {
-            "enqueue_due" => format!("insert into tuskline.timer values (tuskline.clock(), {id}) on conflict do nothing"),
-            "claim" if *status != "enqueued" => format!(
+            _ if verb.starts_with("enqueue_due") => format!("insert into tuskline.timer values (tuskline.clock(), {id}) on conflict do nothing"),
+            _ if verb.starts_with("claim") && *status != "enqueued" => format!(
                 "insert into tuskline.queued (queue_id, task_id) select queue_id, {id} from tuskline.queue where priority = 'normal'"
             ),
             _ if verb.starts_with("rescue") => format!(
@@ -192,20 +198,24 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
     if verb.contains("asked") {
         db.run("insert into tuskline.cancellation (task_id, fence, requested_at) select id, fence, tuskline.clock() from tuskline.task").await;
     }
+    let gate = [("paused", "pause"), ("dropped", "drop"), ("diverted", "divert")];
+    if let Some((_, action)) = gate.iter().find(|(word, _)| verb.ends_with(word)) {
+        db.run(&format!("select tuskline.gate('work', '{action}', p_reason => 'x')")).await;
+    }
     match verb {
         "retriable, last attempt" => last_attempt(db).await,
         "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
         "rebuild_queues" => db.run("delete from tuskline.boot; delete from tuskline.queued").await,
         _ => {}
     }
-    if verb == "enqueue_due" || verb.starts_with("rescue") {
+    if verb.starts_with("enqueue_due") || verb.starts_with("rescue") {
         db.advance(std::time::Duration::from_secs(60)).await;
     }
 }
 
 /// Does what the row says to every task, and notes what it was told.
 async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
-    match verb {
+    match verb.split(',').next().unwrap() {
         "enqueue_due" => _ = db.enqueue_due().await,
         "claim" => _ = hand.claim(100).await,
         "heartbeat" => assert!(hand.heartbeat().await),
@@ -213,7 +223,7 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
             let tasks: i64 = db.one("select tasks from tuskline.rebuild_queues()").await;
             assert_eq!((tasks, db.queued().await), (1, 1), "only what is enqueued");
         }
-        _ if verb.starts_with("rescue") => _ = db.rescue().await,
+        "rescue" => _ = db.rescue().await,
         _ => {
             let mut told = Vec::new();
             for one in staged {

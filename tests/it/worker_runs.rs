@@ -2,13 +2,15 @@
 //! is what the task store keeps.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::SinkExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, WorkerConfig};
+use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, WorkerConfig};
 
 use super::support::{Db, Gate, Running, calm, quick, within};
 
@@ -456,4 +458,60 @@ async fn a_body_may_schedule_a_follow_up() {
     db.until_count("success", 4).await;
     worker.stop().await;
     db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() {
+    let db = Db::with_lambda("stuck").await;
+    db.define("other").await;
+    let (release, blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (free, count) = (Arc::clone(&release), Arc::clone(&blocked));
+    let stuck = Lambda::new("stuck", move |_: Value, _: Context| {
+        let (free, count) = (Arc::clone(&free), Arc::clone(&count));
+        async move {
+            count.fetch_add(1, Ordering::Relaxed);
+            while !free.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let other = Lambda::new("other", |_: Value, _: Context| async {});
+    let worker = Running::start(&db, quick(), vec![stuck.slots(64), other]);
+    db.schedule_many("stuck", 64).await;
+    // Every thread that it has stands still.
+    let threads = quick().threads.min(64);
+    while blocked.load(Ordering::Relaxed) < threads {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let beats = "select beats from tuskline.executor where ended_at is null";
+    let seen: i64 = db.one(beats).await;
+    db.schedule_many("other", 100).await;
+    let done =
+        "select count(*) = 100 from tuskline.task where lambda = 'other' and status = 'success'";
+    db.until(done).await;
+    db.until(&format!("select beats > {seen} from tuskline.executor where ended_at is null")).await;
+    assert_eq!(db.count("success").await, 100);
+    release.store(true, Ordering::Relaxed);
+    db.until_count("success", 164).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_priority_that_is_bounded_leaves_the_other_slots_free() {
+    let db = Db::with_lambda("work").await;
+    let bodies = Gate::new();
+    for _ in 0..4 {
+        db.schedule_at("work", "low").await;
+    }
+    let work = bodies.lambda("work").slots(3).slots_for(Priority::Low, 1);
+    let worker = Running::start(&db, quick(), vec![work]);
+    bodies.next().await;
+    let urgent = [db.schedule("work").await, db.schedule("work").await];
+    let mut begun: Vec<_> =
+        bodies.next_many(2).await.iter().map(|body| body.context.task().0).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, urgent, "the second and third slot are not for low ones");
+    bodies.open_for_good();
+    db.until_count("success", 6).await;
+    worker.stop().await;
 }

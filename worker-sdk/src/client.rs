@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::connection::{Connection, Pool};
 use crate::json::JsonText;
 use crate::task::Due;
-use crate::{Cancelled, Error, NewTask, TaskId, TaskStatus, version};
+use crate::{Cancelled, Error, NewTask, Reason, TaskId, TaskStatus, version};
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
 pub const BATCH_MAX: usize = 10_000;
@@ -106,6 +106,16 @@ impl Client {
         self.answered(connection, call, Error::Unavailable).map(|(_, status)| status)
     }
 
+    /// Why a task does not run: every reason that holds now, the first to look at on top.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Denied`].
+    pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
+        let connection = self.pool.get().await?;
+        let call = timeout(self.deadline, Client::within(&**connection).explain(task)).await;
+        self.answered(connection, call, Error::Unavailable).map(|(_, reasons)| reasons)
+    }
+
     /// Cancels a task, or asks the worker that holds it to stop.
     ///
     /// # Errors
@@ -188,21 +198,29 @@ impl<C: GenericClient> Within<'_, C> {
     /// As [`Client::schedule`].
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         let (at, delay) = task.due.parts();
-        let rows = self
-            .connection
-            .query_typed(
-                "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6))",
-                &[
-                    (&task.lambda, Type::TEXT),
-                    (&JsonText(&task.payload), Type::JSON),
-                    (&task.priority.as_str(), Type::TEXT),
-                    (&task.collection, Type::TEXT),
-                    (&at, Type::TIMESTAMPTZ),
-                    (&delay, Type::FLOAT8),
-                ],
-            )
-            .await
-            .map_err(Error::from_write)?;
+        let (payload, priority) = (JsonText(&task.payload), task.priority.as_str());
+        let params: [(&(dyn ToSql + Sync), Type); 9] = [
+            (&task.lambda, Type::TEXT),
+            (&payload, Type::JSON),
+            (&priority, Type::TEXT),
+            (&task.collection, Type::TEXT),
+            (&at, Type::TIMESTAMPTZ),
+            (&delay, Type::FLOAT8),
+            (&task.keys.ordering, Type::TEXT),
+            (&task.keys.limit, Type::TEXT),
+            (&task.keys.fairness, Type::TEXT),
+        ];
+        let (sql, params) = match task.keys.any() {
+            false => {
+                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6))";
+                (sql, &params[..6])
+            }
+            true => {
+                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9)";
+                (sql, &params[..])
+            }
+        };
+        let rows = self.connection.query_typed(sql, params).await.map_err(Error::from_write)?;
         Ok(TaskId(rows[0].get(0)))
     }
 
@@ -218,20 +236,28 @@ impl<C: GenericClient> Within<'_, C> {
         let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
         let due = some_if(tasks, |t| matches!(t.due, Due::At(_)), |t| t.due.parts().0);
         let delays = some_if(tasks, |t| matches!(t.due, Due::In(_)), |t| t.due.parts().1);
-        let params: [(&(dyn ToSql + Sync), Type); 6] = [
+        let ordering =
+            some_if(tasks, |t| t.keys.ordering.is_some(), |t| t.keys.ordering.as_deref());
+        let limits = some_if(tasks, |t| t.keys.limit.is_some(), |t| t.keys.limit.as_deref());
+        let fairness =
+            some_if(tasks, |t| t.keys.fairness.is_some(), |t| t.keys.fairness.as_deref());
+        let params: [(&(dyn ToSql + Sync), Type); 9] = [
             (&lambdas, Type::TEXT_ARRAY),
             (&payloads, Type::JSON_ARRAY),
             (&priorities, Type::TEXT_ARRAY),
             (&collections, Type::TEXT_ARRAY),
             (&due, Type::TIMESTAMPTZ_ARRAY),
             (&delays, Type::FLOAT8_ARRAY),
+            (&ordering, Type::TEXT_ARRAY),
+            (&limits, Type::TEXT_ARRAY),
+            (&fairness, Type::TEXT_ARRAY),
         ];
         let rows = self
             .connection
             .query_typed(
                 "select tuskline.schedule_many($1, $2, $3, $4, $5, \
                  case when $6::float8[] is not null then \
-                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end)",
+                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9)",
                 &params,
             )
             .await
@@ -250,6 +276,20 @@ impl<C: GenericClient> Within<'_, C> {
             .await
             .map_err(Error::from_read)?;
         rows.first().map(TaskStatus::read).transpose()
+    }
+
+    /// Why a task does not run, as this connection sees it.
+    ///
+    /// # Errors
+    /// As [`Client::explain`].
+    pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
+        let sql = "select reason, detail, cause, remedy from tuskline.explain($1)";
+        let rows = self
+            .connection
+            .query_typed(sql, &[(&task.0, Type::INT8)])
+            .await
+            .map_err(Error::from_read)?;
+        Ok(rows.iter().map(Reason::read).collect())
     }
 
     /// Cancels a task when your transaction commits.

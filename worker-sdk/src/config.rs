@@ -54,6 +54,10 @@ pub struct WorkerConfig {
     pub cancel_grace: Duration,
     /// Concurrent executions per lambda, unless it says otherwise. Default 32.
     pub slots: usize,
+    /// Threads for the bodies of each lambda, no more than it has slots. They are its own: a body that
+    /// blocks its thread, or computes for long, delays none of another lambda. Default: as many as
+    /// there are processors.
+    pub threads: usize,
 }
 
 impl Default for WorkerConfig {
@@ -78,6 +82,7 @@ impl Default for WorkerConfig {
             drain_grace: Duration::from_secs(20),
             cancel_grace: Duration::from_secs(5),
             slots: 32,
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
         }
     }
 }
@@ -127,10 +132,10 @@ impl WorkerConfig {
                 ),
             ));
         }
-        if self.lanes == 0 || self.max_batch == 0 || self.slots == 0 {
+        if [self.lanes, self.max_batch, self.slots, self.threads].contains(&0) {
             return Err(Error::invalid(
                 "TK009",
-                "invalid_setting: lanes, max_batch and slots must be at least 1",
+                "invalid_setting: lanes, max_batch, slots and threads must be at least 1",
             ));
         }
         Ok(())

@@ -97,6 +97,8 @@ struct Queue {
     sight: Sight,
     mark: Mark,
     buffer: VecDeque<Work>,
+    /// A bound of its own within that of its lambda.
+    bound: Option<Load>,
     /// Lanes that are claiming from it now.
     claiming: u32,
     /// The last claim found as much as it asked for.
@@ -117,6 +119,7 @@ struct Queue {
 
 struct Running {
     fence: i64,
+    queue: usize,
     lambda: usize,
     stop: Arc<Stop>,
     started_at: Instant,
@@ -135,6 +138,7 @@ impl Controller {
         let mut queues = Vec::new();
         let mut rooms = Vec::new();
         let mut loads = Vec::new();
+        let mut bounds = Vec::new();
         for (index, lambda) in lambdas.into_iter().enumerate() {
             let own = served.iter().filter(|one| one.lambda == lambda.name);
             let timeout =
@@ -142,7 +146,10 @@ impl Controller {
             let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
             ids.sort();
             let first = queues.len();
-            queues.extend(ids.iter().map(|(_, id)| ServedQueue { queue_id: *id, lambda: index }));
+            for (priority, id) in ids {
+                queues.push(ServedQueue { queue_id: id, lambda: index });
+                bounds.push(lambda.bound(priority).map(Load::new));
+            }
             loads.push(Load::new(lambda.slots.unwrap_or(config.slots)));
             rooms.push(ServedLambda {
                 lambda,
@@ -152,7 +159,7 @@ impl Controller {
             });
         }
         let state = State {
-            queues: queues.iter().map(|_| Queue::new(now)).collect(),
+            queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
             loads,
             running: HashMap::new(),
             results: Vec::new(),
@@ -214,7 +221,9 @@ impl Controller {
     /// Takes the result of an attempt and answers with the next task of the lambda, if one is here.
     pub(crate) fn finish(&self, lambda: usize, finished: Finished, took: Duration) -> Option<Work> {
         let mut state = self.lock();
-        state.running.remove(&finished.task);
+        if let Some(bound) = state.ended(finished.task) {
+            bound.finished(took);
+        }
         state.loads[lambda].finished(took);
         if state.results.is_empty() {
             state.first_result_at = Some(Instant::now());
@@ -231,7 +240,9 @@ impl Controller {
     /// An attempt that is given back unfinished: at the end of a drain, or because it must not begin.
     pub(crate) fn abandon(&self, lambda: usize, work: Work) {
         let mut state = self.lock();
-        state.running.remove(&work.task);
+        if let Some(bound) = state.ended(work.task) {
+            bound.running -= 1;
+        }
         state.loads[lambda].running -= 1;
         state.abandoned.push(work);
         self.quiet.notify_waiters();
@@ -247,7 +258,7 @@ impl Controller {
         state.draining = true;
         let mut back = Vec::new();
         for queue in &mut state.queues {
-            back.extend(queue.buffer.drain(..));
+            back.extend(queue.drain());
         }
         for load in &mut state.loads {
             load.buffered = 0;
@@ -282,8 +293,9 @@ impl Controller {
 }
 
 impl Queue {
-    fn new(now: Instant) -> Self {
+    fn new(bound: Option<Load>, now: Instant) -> Self {
         Self {
+            bound,
             sight: Sight::Hot,
             mark: Mark::new(now),
             buffer: VecDeque::new(),
@@ -297,5 +309,22 @@ impl Queue {
             safety_at: now,
             served_at: now,
         }
+    }
+    /// Everything out of the buffer.
+    fn drain(&mut self) -> std::collections::vec_deque::Drain<'_, Work> {
+        if let Some(bound) = &mut self.bound {
+            bound.buffered = 0;
+        }
+        self.buffer.drain(..)
+    }
+
+    /// How many more tasks of it to claim, if it is bounded.
+    fn room(&self, config: &WorkerConfig) -> Option<usize> {
+        self.bound.as_ref().map(|bound| bound.room(config))
+    }
+
+    /// Something waits here that may begin.
+    fn is_ready(&self) -> bool {
+        !self.buffer.is_empty() && self.bound.as_ref().is_none_or(Load::has_free_slot)
     }
 }

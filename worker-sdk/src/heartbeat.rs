@@ -94,7 +94,7 @@ impl Heartbeat {
             .leases
             .map_or_else(Vec::new, |held| self.controller.unknown_leases(&held, Instant::now()));
         let unreported = self.controller.unreported();
-        let back = self.unwanted();
+        let back = self.unwanted(&beat.gated);
         if unknown.is_empty() && unreported.is_empty() && back.is_empty() {
             return;
         }
@@ -112,12 +112,13 @@ impl Heartbeat {
     }
 
     /// Work that will not be done here. A drain gives back by itself, in its own order.
-    fn unwanted(&self) -> Vec<Work> {
+    fn unwanted(&self, gated: &[(i64, i64)]) -> Vec<Work> {
         if self.draining.is_cancelled() {
             return Vec::new();
         }
         let mut back = self.controller.take_abandoned();
         back.extend(self.controller.take_hoarded(Instant::now()));
+        back.extend(self.controller.take_gated(gated));
         back
     }
 }

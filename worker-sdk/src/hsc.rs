@@ -22,6 +22,8 @@ pub(crate) struct Beat {
     pub leases: Option<Vec<i64>>,
     /// (task, fence) pairs that shall stop.
     pub cancelled: Vec<(i64, i64)>,
+    /// Likewise, what a new gate holds unless its body has begun.
+    pub gated: Vec<(i64, i64)>,
 }
 
 /// A queue of a lambda this worker serves.
@@ -102,7 +104,8 @@ pub(crate) async fn heartbeat(
 ) -> Result<Beat> {
     let rows = client
         .query_typed(
-            "select alive, leases, cancelled_tasks, cancelled_fences from tuskline.heartbeat($1, $2, $3)",
+            "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences \
+             from tuskline.heartbeat($1, $2, $3)",
             &[(&executor, Type::INT8), (&draining, Type::BOOL), (&leases, Type::BOOL)],
         )
         .await?;
@@ -111,6 +114,7 @@ pub(crate) async fn heartbeat(
         alive: rows[0].get(0),
         leases: rows[0].get(1),
         cancelled: list(2).into_iter().zip(list(3)).collect(),
+        gated: list(4).into_iter().zip(list(5)).collect(),
     })
 }
 

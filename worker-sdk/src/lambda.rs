@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::{Context, IntoOutcome, Outcome};
+use crate::{Context, IntoOutcome, Outcome, Priority};
 
 pub(crate) type Body = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -19,11 +19,13 @@ pub struct Lambda {
     pub(crate) name: String,
     pub(crate) start: Start,
     pub(crate) slots: Option<usize>,
+    /// Bounds within these, for some priorities.
+    pub(crate) bounds: Vec<(Priority, usize)>,
     pub(crate) blocking: bool,
 }
 
 impl Lambda {
-    /// An async lambda. It must not block the thread for longer than some milliseconds.
+    /// An async lambda. While it blocks its thread, other tasks of the same lambda may have to wait for one.
     pub fn new<P, F, R>(name: &str, body: impl Fn(P, Context) -> F + Send + Sync + 'static) -> Self
     where
         P: DeserializeOwned + Send + 'static,
@@ -34,7 +36,7 @@ impl Lambda {
             let future = body(decode(payload)?, context);
             Ok(Box::pin(async move { future.await.into_outcome() }))
         });
-        Self { name: name.into(), start, slots: None, blocking: false }
+        Self { name: name.into(), start, slots: None, bounds: Vec::new(), blocking: false }
     }
 
     /// A lambda that blocks its thread: each execution gets one of the runtime's blocking threads.
@@ -62,7 +64,7 @@ impl Lambda {
                 }
             }))
         });
-        Self { name: name.into(), start, slots: None, blocking: true }
+        Self { name: name.into(), start, slots: None, bounds: Vec::new(), blocking: true }
     }
 
     /// How many executions of it may run at once in this process; default
@@ -71,6 +73,19 @@ impl Lambda {
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = Some(slots);
         self
+    }
+
+    /// How many of its slots tasks of one priority may hold at once; default all. Bounding `Low`
+    /// keeps some free for what is urgent, however long the tasks of low priority take.
+    #[must_use]
+    pub fn slots_for(mut self, priority: Priority, slots: usize) -> Self {
+        self.bounds.retain(|(bounded, _)| *bounded != priority);
+        self.bounds.push((priority, slots));
+        self
+    }
+
+    pub(crate) fn bound(&self, priority: Priority) -> Option<usize> {
+        self.bounds.iter().find_map(|(bounded, slots)| (*bounded == priority).then_some(*slots))
     }
 }
 

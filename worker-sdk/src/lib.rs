@@ -76,6 +76,7 @@ mod shutdown;
 mod side;
 mod status;
 mod task;
+mod threads;
 #[cfg(mutants)]
 mod twin;
 mod version;
@@ -91,7 +92,7 @@ pub use context::Context;
 pub use error::Error;
 pub use lambda::Lambda;
 pub use outcome::{IntoOutcome, Outcome};
-pub use status::{Cancelled, TaskStatus};
+pub use status::{Cancelled, Reason, TaskStatus};
 pub use task::{Fence, NewTask, Priority, Status, TaskId};
 pub use version::{FUNCTION_SET, Fit};
 pub use worker::Worker;

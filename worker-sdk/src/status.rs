@@ -51,6 +51,26 @@ pub struct TaskStatus {
     pub payload: Option<serde_json::Value>,
 }
 
+/// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Reason {
+    /// A stable word: `gated`, `limit`, `ordered`, `not_due`, `no_worker`, `ahead`, ...
+    pub reason: String,
+    /// The same in a sentence, with its figures.
+    pub detail: String,
+    /// The row that causes it.
+    pub cause: Option<String>,
+    /// The command that changes it.
+    pub remedy: Option<String>,
+}
+
+impl Reason {
+    pub(crate) fn read(row: &Row) -> Self {
+        Self { reason: row.get(0), detail: row.get(1), cause: row.get(2), remedy: row.get(3) }
+    }
+}
+
 impl TaskStatus {
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
         let json = |column: &str| -> Option<serde_json::Value> {

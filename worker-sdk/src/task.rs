@@ -130,6 +130,21 @@ pub struct NewTask {
     pub(crate) priority: Priority,
     pub(crate) collection: Option<String>,
     pub(crate) due: Due,
+    pub(crate) keys: Keys,
+}
+
+/// What a task is counted and put in order by.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keys {
+    pub ordering: Option<String>,
+    pub limit: Option<String>,
+    pub fairness: Option<String>,
+}
+
+impl Keys {
+    pub(crate) fn any(&self) -> bool {
+        self.ordering.is_some() || self.limit.is_some() || self.fairness.is_some()
+    }
 }
 
 impl NewTask {
@@ -157,6 +172,7 @@ impl NewTask {
             priority: Priority::Normal,
             collection: None,
             due: Due::Now,
+            keys: Keys::default(),
         })
     }
 
@@ -177,6 +193,34 @@ impl NewTask {
         Ok(self)
     }
 
+    /// Tasks of a lambda with one ordering key run one at a time, in the order in which they were
+    /// accepted. The lambda must keep an order: `tuskline.set_order`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: a key of no or more than 256 bytes, or with a NUL character.
+    pub fn ordering_key(mut self, key: &str) -> Result<Self, Error> {
+        self.keys.ordering = Some(checked_key(key)?);
+        Ok(self)
+    }
+
+    /// What limits by key count by: a customer, an account, a host. See `tuskline.set_limit`.
+    ///
+    /// # Errors
+    /// As [`NewTask::ordering_key`].
+    pub fn limit_key(mut self, key: &str) -> Result<Self, Error> {
+        self.keys.limit = Some(checked_key(key)?);
+        Ok(self)
+    }
+
+    /// Whose turn it is to take under a fair limit: a tenant.
+    ///
+    /// # Errors
+    /// As [`NewTask::ordering_key`].
+    pub fn fairness_key(mut self, key: &str) -> Result<Self, Error> {
+        self.keys.fairness = Some(checked_key(key)?);
+        Ok(self)
+    }
+
     /// Makes it due at an instant; one that has passed means now.
     #[must_use]
     pub fn at(mut self, at: DateTime<Utc>) -> Self {
@@ -190,6 +234,15 @@ impl NewTask {
         self.due = Due::In(delay);
         self
     }
+}
+
+fn checked_key(key: &str) -> Result<String, Error> {
+    if (1..=256).contains(&key.len()) && !key.contains('\0') {
+        return Ok(key.into());
+    }
+    let got = key.len();
+    let text = format!("invalid_key: a key must have 1 to 256 bytes and no NUL, got {got}");
+    Err(Error::invalid("TK019", text))
 }
 
 /// Names of lambdas and collections: `[a-z][a-z0-9_]{0,62}`.

@@ -15,6 +15,7 @@ use crate::database::Database;
 use crate::executor::Executor;
 use crate::heartbeat::Heartbeat;
 use crate::side::Side;
+use crate::threads::Threads;
 use crate::wake::{WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns};
 use crate::work::{Why, Work};
@@ -112,6 +113,8 @@ impl Worker {
             shutdown::on_signal(self.shutdown.clone())
                 .map_err(|error| Error::Unavailable(error.to_string()))?;
         }
+        let threads = Threads::start(&self.lambdas, self.config.slots, self.config.threads)
+            .map_err(|error| Error::Unavailable(error.to_string()))?;
         let (db, served, sent_ns) = self.enlist().await?;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = self.lambdas.clone();
@@ -119,7 +122,7 @@ impl Worker {
             Arc::new(Controller::new(self.config.clone(), lambdas, &served, wake, db.pooled));
         let watchdog = Watchdog::start(self.config.self_termination, sent_ns, self.on_lost.clone())
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        let team = Team { controller, db, watchdog: Arc::new(watchdog) };
+        let team = Team { controller, db, watchdog: Arc::new(watchdog), threads };
         team.work(&self, client, requests).await;
         Ok(())
     }
@@ -170,6 +173,7 @@ struct Team {
     controller: Arc<Controller>,
     db: Arc<Database>,
     watchdog: Arc<Watchdog>,
+    threads: Threads,
 }
 
 impl Team {
@@ -215,7 +219,7 @@ impl Team {
                     client: client.clone(),
                     lambda,
                 };
-                executors.spawn(executor.run());
+                executors.spawn_on(executor.run(), self.threads.of(lambda));
             }
         }
         executors

@@ -38,6 +38,15 @@ pub struct ScheduleArgs {
     /// How long until it is due, e.g. 5m.
     #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     after: Option<Duration>,
+    /// Tasks of one key run one at a time, in the order in which they are accepted.
+    #[arg(long, value_name = "KEY")]
+    ordering_key: Option<String>,
+    /// What limits by key count it by: a customer, a host.
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
+    /// Whose turn it takes under a fair limit: a tenant.
+    #[arg(long, value_name = "KEY")]
+    fairness_key: Option<String>,
 }
 
 fn instant(text: &str) -> Result<DateTime<Utc>, String> {
@@ -54,7 +63,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
     let row = session
         .client()
         .query_typed_one(
-            "select tuskline.schedule($1, $2::json, $3, $4, $5, $6 * interval '1 millisecond')",
+            "select tuskline.schedule($1, $2::json, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9)",
             &[
                 (&args.lambda, Type::TEXT),
                 (&payload, Type::TEXT),
@@ -62,6 +71,9 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
                 (&args.collection, Type::TEXT),
                 (&args.at, Type::TIMESTAMPTZ),
                 (&delay_ms, Type::INT8),
+                (&args.ordering_key, Type::TEXT),
+                (&args.limit_key, Type::TEXT),
+                (&args.fairness_key, Type::TEXT),
             ],
         )
         .await?;

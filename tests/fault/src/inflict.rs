@@ -3,6 +3,7 @@
 
 mod contention;
 mod disks;
+mod gates;
 mod network;
 mod pooler;
 mod processes;
@@ -118,6 +119,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         NoAutovacuum => contention::stop_autovacuum(stage, fault).await,
         NotifyOff => contention::silence_notify(stage, fault).await,
         Pooler => pooler::stand_between(stage, fault).await,
+        Gate => gates::pause(stage, fault).await,
     }
 }
 

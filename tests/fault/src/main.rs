@@ -108,6 +108,7 @@ fn command(cli: Cli) -> anyhow::Result<bool> {
 
 async fn run(args: RunArgs) -> anyhow::Result<bool> {
     let timings = if args.soak { Timings::usual() } else { Timings::QUICK };
+    let controlled = args.phases.iter().any(|phase| phase == timetable::CONTROL);
     let mut extent = Extent {
         only: args.phases,
         percent: args.percent,
@@ -120,7 +121,7 @@ async fn run(args: RunArgs) -> anyhow::Result<bool> {
     let options = Options {
         seed: args.seed,
         extent,
-        scale: Scale::usual(args.rate, timings),
+        scale: Scale { controlled, ..Scale::usual(args.rate, timings) },
         twin: None,
         keep: args.keep,
         quiet: args.quiet,

@@ -32,7 +32,7 @@ end $$;
 create function fault.note_update() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  if (old.status <> 'enqueued' or new.status <> 'new')
+  if (old.status <> 'enqueued' or new.status <> 'new' or old.xmin::text::bigint <> mod(txid_current(), 4294967296))
      and (old.status, old.fence, old.attempt, old.crashes) is distinct from (new.status, new.fence, new.attempt, new.crashes) then
     insert into fault.transition values (
       nextval('fault.step'), new.id, old.status::text, new.status::text, new.fence, new.attempt, new.crashes, clock_timestamp(),
@@ -55,13 +55,16 @@ select task_id, step, old_status, new_status, fence, attempt, crashes,
 
 const ROWS: &str = "
 select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t.status::text, t.fence,
-       t.attempt, l.max_attempts, t.crashes, l.max_crashes
-  from (select id, payload, lambda, status, fence, attempt, crashes from tuskline.task
-        union all select id, payload, lambda, status, fence, attempt, crashes from tuskline.task_kept) t
+       t.attempt, l.max_attempts, t.crashes, l.max_crashes, t.ordering_key
+  from (select id, payload, lambda, status, fence, attempt, crashes, ordering_key from tuskline.task
+        union all select id, payload, lambda, status, fence, attempt, crashes, ordering_key from tuskline.task_kept) t
        join tuskline.lambda l on l.name = t.lambda";
 
 /// What must be nothing when everything has ended.
-const LEFT: [(&str, &str); 8] = [
+const LEFT: [(&str, &str); 11] = [
+    ("parked", "select count(*) from tuskline.parked"),
+    ("line", "select count(*) from tuskline.line"),
+    ("slot", "select count(*) from tuskline.slot"),
     ("lease", "select count(*) from tuskline.lease"),
     (
         "timer",
@@ -150,7 +153,7 @@ pub async fn export(client: &Client, dir: &Path) -> anyhow::Result<()> {
             max_attempts: row.get(7),
             crashes: row.get(8),
             max_crashes: row.get(9),
-            ordering_key: None,
+            ordering_key: row.get(10),
             tick: None,
         });
     }

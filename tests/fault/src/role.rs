@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tuskline_history::{Actor, Role, Writer};
 use tuskline_sdk::WorkerConfig;
 
-pub use worker::{LAMBDAS, PILL};
+pub use worker::{CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PILL};
 
 /// Environment variable with the order of a child.
 pub const ORDER: &str = "TUSKLINE_FAULT_ORDER";
@@ -61,6 +61,8 @@ pub struct Load {
     pub long_one_in: u32,
     /// How long such a one takes at most; 2.2 s at least.
     pub long_most_ms: u64,
+    /// Three in four tasks are of lambdas that keep an order, have a limit or meet gates.
+    pub controlled: bool,
 }
 
 impl Timings {

@@ -25,6 +25,8 @@ pub const DATABASE: &str = "fault";
 /// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
 const DATA_BYTES: u64 = 4 << 30;
 const WAL_BYTES: u64 = 1 << 30;
+/// Tasks of the limited lambda at a time.
+pub const MOST: u32 = 8;
 /// How long a process may be gone before the next takes its post, at most.
 const SUPERVISION: Duration = Duration::from_millis(20);
 
@@ -41,6 +43,8 @@ pub struct Scale {
     pub long_one_in: u32,
     /// How long such a one takes at most.
     pub long_most_ms: u64,
+    /// With tasks that have keys, limits and gates.
+    pub controlled: bool,
 }
 
 impl Scale {
@@ -55,6 +59,7 @@ impl Scale {
             pill_one_in: 1_200,
             long_one_in: 250,
             long_most_ms: 4_000,
+            controlled: false,
         }
     }
 }
@@ -110,6 +115,7 @@ impl Stage {
                 pill_one_in: scale.pill_one_in,
                 long_one_in: scale.long_one_in,
                 long_most_ms: scale.long_most_ms,
+                controlled: scale.controlled,
             },
             environment: twin.map(Twin::environment).unwrap_or_default(),
         };
@@ -314,7 +320,7 @@ async fn prepare_database(
     record::install(&client).await?;
     // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
     // of the default.
-    for name in crate::role::LAMBDAS {
+    for name in crate::role::LAMBDAS.into_iter().chain(crate::role::CONTROLLED) {
         let crashes = if name == crate::role::PILL { 3 } else { 100 };
         client
             .execute(
@@ -327,6 +333,9 @@ async fn prepare_database(
             )
             .await?;
     }
+    let sql = "select tuskline.set_order($1, 'skip'), tuskline.set_limit($2, $3)";
+    let (ordered, limited) = (crate::role::ORDERED, crate::role::LIMITED);
+    client.execute(sql, &[&ordered, &limited, &MOST.cast_signed()]).await?;
     if let Some(twin) = twin {
         twin.break_database(&client).await?;
     }
@@ -342,6 +351,7 @@ fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
         margin_ms: timings.margin_ms,
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,
+        limits: vec![(crate::role::LIMITED.into(), MOST)],
         versions: vec![
             format!("PostgreSQL {}", server.version()),
             crate::report::version(),

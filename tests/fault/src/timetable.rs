@@ -74,6 +74,8 @@ pub enum Kind {
     NotifyOff,
     /// PgBouncer in transaction mode stands between.
     Pooler,
+    /// A lambda is paused.
+    Gate,
 }
 
 /// One fault of the plan.
@@ -134,9 +136,19 @@ const COURSE: [(&str, u64, &[Dose]); 13] = [
     ("pooler", 12, &[(Pooler, 1)]),
 ];
 
-/// Phases that are played only when they are asked for: those that catch a broken twin.
-const EXTRA: [(&str, u64, &[Dose]); 2] =
-    [("partitions", 60, &[(Partition, 60)]), ("late answers", 60, &[(LateThenSilent, 16)])];
+/// Phases that are played only when they are asked for: those that catch a broken twin, and that of
+/// gates, limits and orders.
+const EXTRA: [(&str, u64, &[Dose]); 3] = [
+    ("partitions", 60, &[(Partition, 60)]),
+    ("late answers", 60, &[(LateThenSilent, 16)]),
+    (
+        CONTROL,
+        60,
+        &[(WorkerKill, 120), (StoreConsumerKill, 30), (Gate, 10), (TerminateBackend, 60)],
+    ),
+];
+/// In which tasks have keys, limits and gates.
+pub const CONTROL: &str = "control";
 
 /// How much of a course, and how long.
 #[derive(Debug, Clone, PartialEq)]
@@ -230,6 +242,7 @@ fn plan(
         Delay => rng.u64(500..3_000),
         LateThenSilent => 2 * lease_ms,
         LockContention => rng.u64(1_000..4_000),
+        Gate => rng.u64(1_500..4_000),
         PoolExhaustion => rng.u64(1_000..3_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum => phase_ms,

@@ -79,6 +79,7 @@ fn injector(page: &mut Page) -> Result<()> {
             margin_ms: 5000,
             lease_ms: 20_000,
             poll_ms: 1000,
+            limits: Vec::new(),
             versions: Vec::new(),
         }),
     )

@@ -273,6 +273,9 @@ pub struct Settings {
     pub lease_ms: u64,
     /// Longest time between two looks of a worker or store consumer (safety poll).
     pub poll_ms: u64,
+    /// Lambdas of which no more than so many tasks may run at a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<(String, u32)>,
     /// Versions of server, kernel and binaries, for the report.
     pub versions: Vec<String>,
 }

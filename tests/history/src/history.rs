@@ -204,6 +204,22 @@ impl History {
         claim.map(|claim| claim.at).or_else(|| body().map(|body| body.at))
     }
 
+    /// Whether a gate may let a task wait for as long as it likes.
+    pub(crate) fn is_gated(&self, task: u32) -> bool {
+        let lambda = self.row(task).map(|row| row.lambda);
+        self.gates.iter().any(|(_, gated, _)| Some(*gated) == lambda)
+    }
+
+    /// Whether an order, a limit or a gate may.
+    pub(crate) fn is_held_up(&self, task: u32) -> bool {
+        let limits = &self.settings.limits;
+        let held = self.row(task).is_some_and(|row| {
+            let lambda = self.words.key(row.lambda);
+            row.ordering_key.is_some() || limits.iter().any(|(limited, _)| limited == lambda)
+        });
+        held || self.is_gated(task)
+    }
+
     /// The phase at a moment; the innermost when they are nested.
     pub(crate) fn phase_at(&self, at: u64) -> Option<&str> {
         let around = self.phases.iter().filter(|(_, span)| span.meets(at, at));

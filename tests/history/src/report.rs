@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::checks::{
-    acceptance, endings, fences, heartbeats, leftovers, order, overlap, recovery, repeats, resumed,
-    timeliness, transitions, wake_line,
+    acceptance, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery, repeats,
+    resumed, timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
 use crate::{Bounded, Invariant, Lateness, Recovery, Tale, tell};
@@ -142,6 +142,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         repeat,
         order::keys_are_ordered(history),
         order::gates_hold(history),
+        limits::limits_hold(history),
         endings::successes_happened(history),
         acceptance::ticks_are_unique(history),
         endings::attempts_are_bounded(history),
@@ -155,10 +156,6 @@ fn judge(history: &History, phases: &[String]) -> Report {
         recovered,
         noticed,
     ];
-    let violations = |id| {
-        let of = |invariant: &&Invariant| invariant.id == id;
-        invariants.iter().find(of).map_or(0, |invariant| invariant.violations)
-    };
     let upper = |invariant: &Invariant| invariant.upper95.map(|upper| (invariant.id, upper));
     Report {
         ok: invariants.iter().all(|invariant| invariant.violations == 0),
@@ -173,8 +170,8 @@ fn judge(history: &History, phases: &[String]) -> Report {
         overlaps_stopped: overlaps.stopped,
         overlaps_by_lock: overlaps.by_lock,
         overlaps_by_interval: overlaps.by_interval,
-        early: violations("I10"),
-        unexplained_repeats: violations("I12"),
+        early: violations(&invariants, "I10"),
+        unexplained_repeats: violations(&invariants, "I12"),
         repeats,
         stale_tried: history.stale.tried,
         stale_refused: history.stale.refused,
@@ -191,6 +188,11 @@ fn judge(history: &History, phases: &[String]) -> Report {
         seed: history.settings.seed,
         versions: history.settings.versions.clone(),
     }
+}
+
+fn violations(invariants: &[Invariant], id: &str) -> u64 {
+    let of = |invariant: &&Invariant| invariant.id == id;
+    invariants.iter().find(of).map_or(0, |invariant| invariant.violations)
 }
 
 fn lost(history: &History) -> u64 {

@@ -132,11 +132,28 @@ impl Db {
 
     /// Deletes every task with all that belongs to it, for tests of many rounds.
     pub async fn empty(&self) {
-        for table in
-            ["task", "queued", "timer", "lease", "cancellation", "task_failure", "task_output"]
-        {
+        for table in [
+            "task",
+            "queued",
+            "timer",
+            "lease",
+            "cancellation",
+            "task_failure",
+            "task_output",
+            "gate",
+            "guarded",
+            "gate_pace",
+            "gate_pass",
+            "parked",
+            "rule",
+            "slot",
+            "line",
+            "pace",
+            "tenant",
+        ] {
             self.run(&format!("delete from tuskline.{table}")).await;
         }
+        self.run("select tuskline.guard_queues(name) from tuskline.lambda").await;
     }
 
     /// Defines a lambda with the default settings.

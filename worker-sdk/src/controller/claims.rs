@@ -64,15 +64,19 @@ impl Controller {
         let room = load.room(&self.config).min(self.config.max_batch);
         let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
             || load.buffered + load.asked == 0;
-        if room == 0 {
-            self.stop_watching(state, index);
+        for queue in &lambda.queues {
+            if room == 0 || state.queues[*queue].room(&self.config) == Some(0) {
+                self.stop_watching(state, *queue);
+            }
         }
         if room == 0 || !(with_results || alone_worth) {
             return false;
         }
         let ask = |queue: &usize| {
             let queue = &state.queues[*queue];
-            queue.is_askable(now) && (queue.claiming == 0 || queue.deep)
+            queue.is_askable(now)
+                && (queue.claiming == 0 || queue.deep)
+                && queue.room(&self.config) != Some(0)
         };
         let mut queues: Vec<_> = lambda.queues.iter().copied().filter(ask).collect();
         if queues.is_empty() {
@@ -91,6 +95,10 @@ impl Controller {
         state.loads[index].asked += room;
         for queue in queues {
             let state = &mut state.queues[queue];
+            let bound = state.room(&self.config).map(|own| own.min(room));
+            if let (Some(load), Some(asked)) = (&mut state.bound, bound) {
+                load.asked += asked;
+            }
             state.claiming += 1;
             state.woken = false;
             order.request.queues.push(self.queues[queue].queue_id);
@@ -98,6 +106,8 @@ impl Controller {
             order.request.marks.push(asked.mark);
             order.asked.push(asked);
             order.request.groups.push(group);
+            order.request.bounds.push(bound.and_then(|bound| i32::try_from(bound).ok()));
+            order.bounds.push(bound);
             order.queues.push(queue);
         }
         aged_asked
@@ -133,8 +143,12 @@ impl Controller {
         for task in reply.tasks {
             let queue = order.queues[task.queue];
             brought[self.queues[queue].lambda] += 1;
-            state.queues[queue].served_at = now;
-            state.queues[queue].buffer.push_back(Work {
+            let queue = &mut state.queues[queue];
+            queue.served_at = now;
+            if let Some(bound) = &mut queue.bound {
+                bound.buffered += 1;
+            }
+            queue.buffer.push_back(Work {
                 task: task.id,
                 fence: lease,
                 lease,
@@ -167,7 +181,13 @@ impl Controller {
             let popped = usize::try_from(popped).unwrap_or_default();
             let queue = &mut state.queues[index];
             queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
-            queue.deep = popped >= left[group];
+            queue.deep = popped
+                >= order
+                    .bounds
+                    .get(at)
+                    .copied()
+                    .flatten()
+                    .map_or(left[group], |bound| bound.min(left[group]));
             left[group] -= popped.min(left[group]);
             if queue.deep {
                 self.found_plenty(queue, index);
@@ -188,6 +208,8 @@ impl Order {
         self.request.queues.clear();
         self.request.marks.clear();
         self.request.groups.clear();
+        self.request.bounds.clear();
+        self.bounds.clear();
         self.request.budgets.clear();
     }
 }
@@ -195,8 +217,12 @@ impl Order {
 impl State {
     fn end_claim(&mut self, order: &Order) {
         self.bulk -= usize::from(order.bulk);
-        for queue in &order.queues {
-            self.queues[*queue].claiming -= 1;
+        for (queue, bound) in order.queues.iter().zip(&order.bounds) {
+            let queue = &mut self.queues[*queue];
+            queue.claiming -= 1;
+            if let (Some(load), Some(asked)) = (&mut queue.bound, bound) {
+                load.asked -= asked;
+            }
         }
         for (lambda, budget) in &order.groups {
             self.loads[*lambda].asked -= budget;

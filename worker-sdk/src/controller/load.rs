@@ -53,6 +53,15 @@ impl Load {
         self.slots + ahead
     }
 
+    pub(super) fn has_free_slot(&self) -> bool {
+        self.running < self.slots
+    }
+
+    /// Also when all that is buffered has begun.
+    pub(super) fn will_have_free_slot(&self) -> bool {
+        self.running + self.buffered < self.slots
+    }
+
     /// How many more to claim now.
     pub(super) fn room(&self, config: &WorkerConfig) -> usize {
         self.target(config).saturating_sub(self.running + self.buffered + self.asked)

@@ -26,7 +26,8 @@ impl Controller {
         let look = |(index, queue): (usize, &Queue)| {
             let load = &state.loads[self.queues[index].lambda];
             let polls = queue.sleeps() && queue.safety_at <= now + self.config.safety_poll;
-            let mark = queue.mark.for_look(now).filter(|_| polls && load.room(&self.config) > 0)?;
+            let room = load.room(&self.config) > 0 && queue.room(&self.config) != Some(0);
+            let mark = queue.mark.for_look(now).filter(|_| polls && room)?;
             Some(Look { queue: index, queue_id: self.queues[index].queue_id, mark })
         };
         state.queues.iter().enumerate().filter_map(look).collect()

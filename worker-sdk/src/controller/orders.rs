@@ -17,6 +17,8 @@ pub(crate) struct Order {
     pub(super) bulk: bool,
     /// Indices of the queues asked, in the request's order.
     pub(super) queues: Vec<usize>,
+    /// What each was asked for at most, if it has a bound of its own.
+    pub(super) bounds: Vec<Option<usize>>,
     /// What their marks were.
     pub(super) asked: Vec<Asked>,
     /// (lambda, budget), in the order of the request's groups.
@@ -150,7 +152,9 @@ impl State {
     fn next_look(&self, controller: &Controller, now: Instant) -> Option<Instant> {
         let askable = |(index, queue): (usize, &super::Queue)| {
             let load = &self.loads[controller.queues[index].lambda];
-            let idle = queue.claiming == 0 && load.room(&controller.config) > 0;
+            let config = &controller.config;
+            let room = load.room(config) > 0 && queue.room(config) != Some(0);
+            let idle = queue.claiming == 0 && room;
             idle.then(|| queue.askable_at(now))
         };
         let next = self.queues.iter().enumerate().filter_map(askable).min()?;

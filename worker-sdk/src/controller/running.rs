@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::load::Load;
 use super::{Controller, Running, State};
 use crate::work::{Finished, Why, Work};
 
@@ -30,16 +31,17 @@ impl Controller {
             running.stop.stop(Why::Cancelled);
             return;
         }
-        let found = state.queues.iter_mut().enumerate().find_map(|(index, queue)| {
-            let at = queue.buffer.iter().position(|w| w.task == task && w.fence == fence)?;
-            queue.buffer.remove(at).map(|work| (index, work))
-        });
-        if let Some((queue, work)) = found {
-            state.loads[self.queues[queue].lambda].buffered -= 1;
+        if let Some(work) = state.take_buffered(self, task, fence) {
             state.first_result_at.get_or_insert_with(Instant::now);
             state.results.push(Finished::cancelled(&work));
             self.lanes.notify_one();
         }
+    }
+
+    /// What a gate holds and no executor has begun: taken out of the buffers, to be given back.
+    pub(crate) fn take_gated(&self, gated: &[(i64, i64)]) -> Vec<Work> {
+        let mut state = self.lock();
+        gated.iter().filter_map(|(task, fence)| state.take_buffered(self, *task, *fence)).collect()
     }
 
     /// Tells every running attempt to stop.
@@ -70,7 +72,7 @@ impl Controller {
             let oldest = fronts.map(|work| now.duration_since(work.claimed_at)).max();
             let Some(waited) = oldest.filter(|waited| *waited > limit) else { continue };
             for queue in &lambda.queues {
-                hoarded.extend(state.queues[*queue].buffer.drain(..));
+                hoarded.extend(state.queues[*queue].drain());
             }
             state.loads[index].buffered = 0;
             state.loads[index].slowed(waited);
@@ -80,22 +82,46 @@ impl Controller {
 }
 
 impl State {
+    /// A task runs no more; the bound of its queue, if it has one.
+    pub(super) fn ended(&mut self, task: i64) -> Option<&mut Load> {
+        let running = self.running.remove(&task)?;
+        self.queues[running.queue].bound.as_mut()
+    }
+
+    /// A task that waits in a buffer, out of it.
+    fn take_buffered(&mut self, controller: &Controller, task: i64, fence: i64) -> Option<Work> {
+        let found = self.queues.iter_mut().enumerate().find_map(|(index, queue)| {
+            let at = queue.buffer.iter().position(|w| w.task == task && w.fence == fence)?;
+            queue.buffer.remove(at).map(|work| (index, work))
+        });
+        let (queue, work) = found?;
+        self.loads[controller.queues[queue].lambda].buffered -= 1;
+        if let Some(bound) = &mut self.queues[queue].bound {
+            bound.buffered -= 1;
+        }
+        Some(work)
+    }
+
     pub(super) fn take_work(&mut self, controller: &Controller, lambda: usize) -> Option<Work> {
         let load = &mut self.loads[lambda];
-        if self.draining || load.running >= load.slots || load.buffered == 0 {
+        if self.draining || !load.has_free_slot() || load.buffered == 0 {
             return None;
         }
         load.picks += 1;
         let aged =
             load.picks.is_multiple_of(4).then(|| self.aged_buffer(controller, lambda)).flatten();
         let mut queues = controller.lambdas[lambda].queues.iter().copied();
-        let queue = aged.or_else(|| queues.find(|queue| !self.queues[*queue].buffer.is_empty()))?;
+        let queue = aged.or_else(|| queues.find(|queue| self.queues[*queue].is_ready()))?;
         let work = self.queues[queue].buffer.pop_front()?;
         self.loads[lambda].began();
+        if let Some(bound) = &mut self.queues[queue].bound {
+            bound.began();
+        }
         self.running.insert(
             work.task,
             Running {
                 fence: work.fence,
+                queue,
                 lambda,
                 stop: Arc::clone(&work.stop),
                 started_at: Instant::now(),
@@ -109,7 +135,10 @@ impl State {
     /// priority that higher ones keep overtaking.
     fn aged_buffer(&self, controller: &Controller, lambda: usize) -> Option<usize> {
         let now = Instant::now();
-        let front = |queue: &usize| Some((self.queues[*queue].buffer.front()?.claimed_at, *queue));
+        let front = |queue: &usize| {
+            let ready = Some(&self.queues[*queue]).filter(|queue| queue.is_ready())?;
+            Some((ready.buffer.front()?.claimed_at, *queue))
+        };
         let (since, queue) = controller.lambdas[lambda].queues.iter().filter_map(front).min()?;
         (now.duration_since(since) > controller.config.buffer_target).then_some(queue)
     }

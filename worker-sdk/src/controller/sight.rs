@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::load::Load;
 use super::{Controller, Queue, State};
 
 /// A watch that is called more often than this gives up the lock: an insert that must notify holds a
@@ -99,17 +100,16 @@ impl Controller {
         queue.sight = Sight::Hot;
     }
 
-    /// No executor of the lambda is free: whoever is shall look at what we were called for.
-    pub(super) fn stop_watching(&self, state: &mut State, lambda: usize) {
-        for index in &self.lambdas[lambda].queues {
-            // A claim in flight takes up room as well, and may be the very look.
-            if self.has_free_slot(state, *index) {
-                return;
-            }
-            let queue = &mut state.queues[*index];
-            if queue.watching && queue.sight == Sight::Last {
-                self.found_plenty(queue, *index);
-            }
+    /// No executor is free for what is in this queue: whoever has one shall look at what we were called
+    /// for.
+    pub(super) fn stop_watching(&self, state: &mut State, index: usize) {
+        // A claim in flight takes up room as well, and may be the very look.
+        if self.has_free_slot(state, index) {
+            return;
+        }
+        let queue = &mut state.queues[index];
+        if queue.watching && queue.sight == Sight::Last {
+            self.found_plenty(queue, index);
         }
     }
 
@@ -170,7 +170,8 @@ impl Controller {
 
     fn has_free_slot(&self, state: &State, queue: usize) -> bool {
         let load = &state.loads[self.queues[queue].lambda];
-        load.running + load.buffered < load.slots
+        let bound = state.queues[queue].bound.as_ref();
+        load.will_have_free_slot() && bound.is_none_or(Load::will_have_free_slot)
     }
 
     /// Whether a notification shall wake us although another keeps watch.

@@ -1,6 +1,7 @@
 //! The controller's bookkeeping, without a database: what a lane is told after which answer.
 
 mod backlogs;
+mod bounds;
 mod sight;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -21,12 +22,21 @@ fn controller(config: WorkerConfig) -> (Controller, UnboundedReceiver<WakeReques
 
 /// Four queues for each lambda, in this order.
 fn serving(config: WorkerConfig, names: &[&str]) -> (Controller, UnboundedReceiver<WakeRequest>) {
+    serving_these(config, names.iter().map(|name| lambda(name)).collect())
+}
+
+fn lambda(name: &str) -> Lambda {
+    Lambda::new(name, |_: serde_json::Value, _: Context| async { Outcome::Success(None) })
+}
+
+fn serving_these(
+    config: WorkerConfig,
+    lambdas: Vec<Lambda>,
+) -> (Controller, UnboundedReceiver<WakeRequest>) {
     let (wake, requests) = mpsc::unbounded_channel();
-    let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
-    let lambdas = names.iter().map(|name| Lambda::new(name, body)).collect();
-    let all = names.iter().flat_map(|name| Priority::ALL.iter().map(move |at| (*name, at)));
-    let served = |(at, (lambda, priority)): (usize, (&str, &Priority))| Served {
-        lambda: lambda.into(),
+    let all = lambdas.iter().flat_map(|one| Priority::ALL.iter().map(|at| (one.name.clone(), at)));
+    let served = |(at, (lambda, priority)): (usize, (String, &Priority))| Served {
+        lambda,
         priority: *priority,
         queue_id: i32::try_from(at).expect("few") + 1,
         attempt_timeout: Duration::from_secs(60),

@@ -23,6 +23,8 @@ pub(crate) struct Request {
     pub marks: Vec<i64>,
     pub groups: Vec<i16>,
     pub budgets: Vec<i32>,
+    /// Per queue, the most to take from it; none: what is left of its group's budget.
+    pub bounds: Vec<Option<i32>>,
 }
 
 impl Request {
@@ -70,9 +72,9 @@ pub(crate) struct ClaimedTask {
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
     ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
-    from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
-const EXCHANGE_TYPES: [Type; 9] = [
+const EXCHANGE_TYPES: [Type; 10] = [
     Type::INT8,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
@@ -81,6 +83,7 @@ const EXCHANGE_TYPES: [Type; 9] = [
     Type::INT4_ARRAY,
     Type::INT8_ARRAY,
     Type::INT2_ARRAY,
+    Type::INT4_ARRAY,
     Type::INT4_ARRAY,
 ];
 
@@ -104,7 +107,9 @@ impl Lane {
     pub(crate) async fn exchange(&self, executor: i64, request: &Request) -> Result<Reply> {
         let notes = request.notes.as_deref().map(JsonText);
         let done = (!request.done_leases.is_empty()).then_some(&request.done_leases);
-        let values: [&(dyn ToSql + Sync); 9] = [
+        let bounded = request.bounds.iter().any(Option::is_some);
+        let bounds = bounded.then_some(&request.bounds);
+        let values: [&(dyn ToSql + Sync); 10] = [
             &executor,
             &request.tasks,
             &request.fences,
@@ -114,6 +119,7 @@ impl Lane {
             &request.marks,
             &request.groups,
             &request.budgets,
+            &bounds,
         ];
         let doubts = self.doubts.count();
         let rows = match &self.prepared {

@@ -1,6 +1,7 @@
 //! A client process: schedules tasks at a steady rate, singly, in batches, by plain INSERT, for now
 //! and for later, cancels a few, and writes down what it was told.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
@@ -10,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 use tuskline_history::{Event, Writer};
 use tuskline_sdk::{Client, Error, NewTask, Priority, TaskId};
 
-use super::worker::{LAMBDAS, PILL, Payload};
+use super::worker::{CONTROLLED, LAMBDAS, ORDERED, PILL, Payload};
 use super::{Load, Order};
 
 /// Time between two rounds of calls.
 const ROUND: Duration = Duration::from_millis(50);
+/// Ordering keys of a client.
+const KEYS: u64 = 24;
 /// Most calls under way; beyond, rounds are left out, as a client with a bounded queue would.
 const MOST_CALLS: usize = 24;
 
@@ -37,7 +40,8 @@ pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()
             Err(error) => return Err(error.into()),
         }
     };
-    let mut calls = Calls { client, writer, next_op: order.number << 32, load: order.load };
+    let keys = Arc::new(Mutex::new(Keys::new(order.number)));
+    let mut calls = Calls { client, writer, keys, next_op: order.number << 32, load: order.load };
     let mut under_way = JoinSet::new();
     let mut clock = tokio::time::interval(ROUND);
     let mut owed = 0.0;
@@ -61,8 +65,36 @@ pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()
 struct Calls {
     client: Client,
     writer: Writer,
+    keys: Arc<Mutex<Keys>>,
     next_op: u64,
     load: Load,
+}
+
+/// Ordering keys that no call under way uses: calls of one key follow one another, so that the order in
+/// which they are accepted is known.
+struct Keys {
+    client: u64,
+    next: u64,
+    free: Vec<String>,
+}
+
+impl Keys {
+    fn new(client: u64) -> Self {
+        let mut keys = Self { client, next: 0, free: Vec::new() };
+        (0..KEYS).for_each(|_| keys.add());
+        keys
+    }
+
+    /// A fresh one: in place of one whose last call nobody knows the fate of.
+    fn add(&mut self) {
+        self.next += 1;
+        self.free.push(format!("{}-{}", self.client, self.next));
+    }
+
+    fn take(&mut self) -> Option<String> {
+        let at = fastrand::usize(0..self.free.len().max(1));
+        (at < self.free.len()).then(|| self.free.swap_remove(at))
+    }
 }
 
 /// One call that schedules.
@@ -76,6 +108,8 @@ struct Call {
     delay: Duration,
     how: How,
     load: Load,
+    key: Option<String>,
+    keys: Arc<Mutex<Keys>>,
 }
 
 /// Ways to schedule.
@@ -106,16 +140,26 @@ impl Calls {
         };
         let lambda = match self.load.pill_one_in {
             1.. if matches!(how, How::One) && fastrand::u32(0..self.load.pill_one_in) == 0 => PILL,
+            _ if self.load.controlled && fastrand::u32(0..4) > 0 => {
+                CONTROLLED[fastrand::usize(0..CONTROLLED.len())]
+            }
             _ => LAMBDAS[fastrand::usize(0..4)],
         };
+        let key = match lambda {
+            ORDERED => self.keys.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            _ => None,
+        };
+        // Without a key to spare it is a task without an order.
         let priority = [Priority::High, Priority::Normal, Priority::Low][fastrand::usize(0..3)];
         let delay = match fastrand::u32(0..100) {
-            0..15 => Duration::from_millis(fastrand::u64(100..4_000)),
+            // When it comes due it joins its line, behind those that were accepted later.
+            0..15 if key.is_none() => Duration::from_millis(fastrand::u64(100..4_000)),
             _ => Duration::ZERO,
         };
-        let (client, writer) = (self.client.clone(), self.writer.clone());
-        let load = self.load;
-        Call { client, writer, op: self.next_op, lambda, priority, tasks, delay, how, load }
+        let (client, writer, keys) =
+            (self.client.clone(), self.writer.clone(), Arc::clone(&self.keys));
+        let (load, op) = (self.load, self.next_op);
+        Call { client, writer, op, lambda, priority, tasks, delay, how, load, key, keys }
     }
 }
 
@@ -128,10 +172,12 @@ impl Call {
             tasks: self.tasks,
             delay_ms,
             key: None,
-            ordering_key: None,
+            ordering_key: self.key.clone(),
         });
         let op = self.op;
-        let ids = match self.send().await {
+        let sent = self.send().await;
+        self.give_back_key(matches!(sent, Err(Error::Unknown(_))));
+        let ids = match sent {
             Ok(ids) => ids,
             Err(Error::Unknown(why)) => return self.writer.note(Event::ScheduleInfo { op, why }),
             Err(error) => {
@@ -142,6 +188,15 @@ impl Call {
         self.writer.note(Event::ScheduleOk { op, ids: ids.clone() });
         if fastrand::u32(0..200) == 0 {
             self.cancel(ids[0]).await;
+        }
+    }
+
+    fn give_back_key(&self, unknown: bool) {
+        let Some(key) = &self.key else { return };
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        match unknown {
+            true => keys.add(),
+            false => keys.free.push(key.clone()),
         }
     }
 
@@ -156,6 +211,10 @@ impl Call {
 
     fn task(&self, n: u32) -> Result<NewTask, Error> {
         let task = NewTask::new(self.lambda, &self.payload(n))?.priority(self.priority);
+        let task = match &self.key {
+            Some(key) => task.ordering_key(key)?,
+            None => task,
+        };
         Ok(if self.delay.is_zero() { task } else { task.after(self.delay) })
     }
 
@@ -184,11 +243,11 @@ impl Call {
                 .map_err(|error| Error::Unavailable(format!("a payload is not JSON: {error}")))?;
             let row = transaction
                 .query_one(
-                    "insert into tuskline.task (lambda, payload, priority, scheduled_at) \
-                     values ($1, ($2::text)::json, ($3::text)::tuskline.priority, \
+                    "insert into tuskline.task (lambda, payload, priority, ordering_key, scheduled_at) \
+                     values ($1, ($2::text)::json, ($3::text)::tuskline.priority, $5, \
                        case when $4::float8 > 0 then clock_timestamp() + $4::float8 * interval '1 ms' end) \
                      returning id",
-                    &[&self.lambda, &payload.get(), &self.priority.as_str(), &self.delay_ms()],
+                    &[&self.lambda, &payload.get(), &self.priority.as_str(), &self.delay_ms(), &self.key],
                 )
                 .await
                 .map_err(Error::from_read)?;

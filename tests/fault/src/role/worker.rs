@@ -20,6 +20,15 @@ pub const LAMBDAS: [&str; 5] = ["quick", "slow", "flaky", "blocking", PILL];
 /// The lambda that kills its worker.
 pub const PILL: &str = "pill";
 
+/// Lambdas that keep an order, have a limit, or meet gates.
+pub const CONTROLLED: [&str; 3] = [ORDERED, LIMITED, GATED];
+/// Tasks of a key one at a time, in order.
+pub const ORDERED: &str = "ordered";
+/// So many tasks at a time as [`crate::stage::MOST`].
+pub const LIMITED: &str = "limited";
+/// Paused now and then.
+pub const GATED: &str = "gated";
+
 /// What a task is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
@@ -45,7 +54,7 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
     });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
     let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
-    for name in LAMBDAS {
+    for name in LAMBDAS.into_iter().chain(CONTROLLED) {
         worker = worker.lambda(lambda(name, &bodies).slots(8));
     }
     worker.run().await?;

@@ -2,8 +2,8 @@
 //! from where to where, and what it does to fence, attempt and crashes on the way.
 
 use crate::Status::{
-    self, Cancelled, Claimed, Dead, Enqueued, FatalFailure, New, Processing, RetriableFailure,
-    Success,
+    self, Cancelled, Claimed, Dead, Dropped, Enqueued, FatalFailure, New, Processing,
+    RetriableFailure, Success,
 };
 use crate::history::Transition;
 
@@ -68,6 +68,13 @@ const RULES: &[Rule] = &[
     rule(Some(New), Cancelled, "cancel", Change::Nothing),
     rule(Some(Enqueued), Cancelled, "cancel", Change::Nothing),
     rule(Some(RetriableFailure), Cancelled, "cancel", Change::Nothing),
+    rule(Some(Enqueued), New, "claim or promote, gated", Change::Nothing),
+    rule(Some(New), Dropped, "enqueue_due or promote, gated", Change::Nothing),
+    rule(Some(Enqueued), Dropped, "claim or promote, gated", Change::Nothing),
+    rule(Some(RetriableFailure), Dropped, "enqueue_due or promote, gated", Change::Nothing),
+    rule(Some(New), Dead, "gated, or behind a failure in an order", Change::Nothing),
+    rule(Some(Enqueued), Dead, "claim or promote, gated", Change::Nothing),
+    rule(Some(RetriableFailure), Dead, "gated, or behind a failure in an order", Change::Nothing),
 ];
 
 /// Why no verb makes this change; none: one does. `before` is the change before it.

@@ -7,6 +7,7 @@ pub(crate) mod endings;
 pub(crate) mod fences;
 pub(crate) mod heartbeats;
 pub(crate) mod leftovers;
+pub(crate) mod limits;
 pub(crate) mod order;
 pub(crate) mod overlap;
 pub(crate) mod recovery;

@@ -104,7 +104,9 @@ fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     steps.iter().filter(taken_back).find(|step| step.fence == claim.fence)?;
     let next = steps.iter().find(|step| step.fence > claim.fence && step.to == Status::Claimed)?;
     let claimed = history.in_hands_at(claim.task, next.fence)?;
-    let counts = claimed > died && !history.database_down.meet(died, claimed);
+    let counts = claimed > died
+        && !history.database_down.meet(died, claimed)
+        && !history.is_gated(claim.task);
     counts.then_some((died, claimed))
 }
 

@@ -125,7 +125,7 @@ struct Wait {
 
 fn by_phase(history: &History) -> BTreeMap<String, Delays> {
     let mut phases: BTreeMap<String, Delays> = BTreeMap::new();
-    for task in history.tasks.all() {
+    for task in history.tasks.all().filter(|task| !history.is_held_up(*task)) {
         let mut wait = None;
         for step in history.transitions.of(task) {
             if step.to == Status::Claimed

@@ -126,9 +126,9 @@ fn a_start_behind_a_closed_gate_is_seen() {
         }
         story
     };
-    green(&gated(2010, 9000)); // within a poll of the closing
+    green(&gated(1010, 9000)); // within two polls of the closing
     green(&gated(500, 3010));
-    red(&gated(2009, 9000), &["I14"]);
+    red(&gated(1009, 9000), &["I14"]);
     red(&gated(500, 3011), &["I14"]);
     let mut other = gated(500, 9000);
     other.change(|event| {
@@ -149,4 +149,21 @@ fn a_clock_set_back_after_the_task_was_due_makes_nobody_early() {
         }
     });
     green(&story);
+}
+
+#[test]
+fn a_task_beyond_a_limit_is_seen() {
+    let limited = |start, most| {
+        let mut story = ordered(start);
+        story.change(|event| match event {
+            Event::Settings(settings) => settings.limits = vec![("mail".to_owned(), most)],
+            Event::Row { ordering_key, .. } => *ordering_key = None,
+            _ => {}
+        });
+        story
+    };
+    let report = green(&limited(200, 1));
+    assert_eq!(report.invariant("I24").unwrap().checked, 2);
+    red(&limited(199, 1), &["I24"]);
+    green(&limited(199, 2));
 }

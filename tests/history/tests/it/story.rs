@@ -244,6 +244,7 @@ pub fn settings() -> Settings {
         margin_ms: 1000,
         lease_ms: 2000,
         poll_ms: 1000,
+        limits: Vec::new(),
         versions: vec!["handmade".to_owned()],
     }
 }

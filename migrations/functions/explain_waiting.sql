@@ -1,0 +1,48 @@
+create or replace function tuskline.explain_line(p_task bigint)
+returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
+  select case r.kind when 'order' then 'ordered' when 'rate' then 'rate' else 'limit' end,
+         case r.kind
+           when 'order' then concat_ws('; ', format('task %s of key %L ', h.holder, l.key) || case when h.runs then 'is not done yet' else 'has failed and blocks it' end,
+             format('%s others wait before this one', a.ahead))
+           when 'rate' then format('%s a second%s; %s ahead, the next may start at %s', r.per_second, k.of_key, a.ahead,
+             (select p.next_at from tuskline.pace p where p.rule_id = r.rule_id and p.key = l.key))
+           else format('%s at a time%s, %s running; %s ahead', r.most, k.of_key, h.held, a.ahead) end,
+         format('tuskline.rule %s on %s', r.rule_id, tuskline.scope_of(r.lambda, r.collection, r.priority)),
+         case when r.kind <> 'order' then format('select tuskline.set_limit(...), or tuskline.drop_rule(%s)', r.rule_id)
+              when h.holder is not null and not h.runs then format('select tuskline.unblock(%L, %L)', r.lambda, l.key) end
+    from tuskline.line l join tuskline.rule r using (rule_id)
+         cross join lateral (select case when l.key <> '' then format(' for key %L', l.key) end as of_key) k
+         cross join lateral (select count(*) as ahead from tuskline.line o
+                              where o.rule_id = l.rule_id and o.key = l.key and (o.turn, o.task_id) < (l.turn, l.task_id)) a
+         cross join lateral (select count(*) as held, min(s.task_id) as holder, bool_or(b.finished_at is null) as runs
+                               from tuskline.slot s left join tuskline.tasks b on b.id = s.task_id
+                              where s.rule_id = r.rule_id and s.key = l.key) h
+   where l.task_id = p_task and r.dropped_at is null and (r.kind = 'rate' or h.held + a.ahead > 0)
+$$;
+comment on function tuskline.explain_line(bigint) is 'explain for a task that stands in line: for which limit or order, and behind whom.';
+
+create or replace function tuskline.explain_waiting(p_task bigint, p_status tuskline.status, p_attempt smallint, p_now timestamptz)
+returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
+  select 'gated', format('%s, set by %s at %s%s: %s', g.action, g.author, g.set_at, ' until ' || g.until, g.reason),
+         format('tuskline.gate %s on %s', g.gate_id, tuskline.scope_of(g.lambda, g.collection, g.priority)), format('select tuskline.ungate(%s)', g.gate_id)
+    from tuskline.parked k join tuskline.gate g using (gate_id) where k.task_id = p_task and g.opened_at is null
+  union all
+  select 'gate_opened', format('gate %s has been opened, %s tasks of it are on their way', k.gate_id,
+           (select count(*) from tuskline.parked o where o.gate_id = k.gate_id)), format('tuskline.parked %s', p_task), 'run: tuskline serve'
+    from tuskline.parked k left join tuskline.gate g using (gate_id) where k.task_id = p_task and (g.gate_id is null or g.opened_at is not null)
+  union all
+  select s.* from tuskline.explain_line(p_task) s
+  union all
+  select case when m.due <= p_now then 'due' when p_status = 'new' then 'not_due' else 'backing_off' end,
+         case when m.due <= p_now then format('due since %s, waits for a store consumer', m.due)
+              when p_status = 'new' then format('due in %s, at %s', m.due - p_now, m.due)
+              else format('attempt %s failed (%s), the next is due in %s, at %s', p_attempt, (select left(f.message, 200) from tuskline.task_failure f
+                          where f.task_id = p_task order by f.failed_at desc limit 1), m.due - p_now, m.due) end,
+         format('tuskline.timer %s', p_task), case when m.due <= p_now then 'run: tuskline serve' end
+    from tuskline.timer m where m.task_id = p_task
+  union all
+  select 'stalled', 'nothing points to it; the janitor finds such tasks', format('tuskline.task %s', p_task), format('select tuskline.find_stalled(%s, ''0'')', tuskline.segment_of(p_task))
+   where not exists (select from tuskline.parked k where k.task_id = p_task) and not exists (select from tuskline.timer m where m.task_id = p_task)
+     and not exists (select from tuskline.line l where l.task_id = p_task)
+$$;
+comment on function tuskline.explain_waiting(bigint, tuskline.status, smallint, timestamptz) is 'explain for a task that waits for its time or behind a gate.';

@@ -1,0 +1,63 @@
+-- leave: tasks whose attempt has ended give their places back, each to whoever is first in its line. Says by
+-- the tasks' own state what they keep: a retry keeps its place in the order, a failure blocks its key if the
+-- rule says so. p_all: whatever their state.
+create or replace function tuskline.leave(p_ids bigint[], p_now timestamptz, p_all boolean default false) returns void
+language plpgsql as $$
+declare
+  s       record;
+  v_first bigint;
+  v_next  bigint[] := '{}';
+  v_free  bigint[] := '{}';
+  v_any   boolean := false;
+begin
+  for s in delete from tuskline.slot d using tuskline.rule r, tuskline.tasks t
+            where d.task_id = any (p_ids) and r.rule_id = d.rule_id and t.id = d.task_id and (p_all or case
+              when t.finished_at is not null then not (r.kind = 'order' and r.on_failure = 'block' and t.status in ('fatal_failure', 'dead'))
+              else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end)
+          returning d.rule_id, d.key, d.slot_no, d.task_id, t.status, r.kind, r.most, r.on_failure loop
+    continue when s.kind = 'rate';
+    if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') and not p_all then
+      perform tuskline.end_line(s.rule_id, s.key, s.task_id, p_now);
+    end if;
+    -- A limit that was lowered: too many hold a place already.
+    continue when s.kind = 'concurrency' and s.slot_no > s.most;
+    v_first := (select l.task_id from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key order by l.turn, l.task_id limit 1);
+    continue when v_first is null;
+    delete from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key and l.task_id = (
+      select m.task_id from tuskline.line m where m.rule_id = s.rule_id and m.key = s.key and m.task_id = v_first for update skip locked);
+    if found then
+      insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at) values (s.rule_id, s.key, s.slot_no, v_first, p_now);
+      v_next := v_next || v_first;
+    else
+      v_any := true;
+      perform tuskline.look_again(s.rule_id, s.key, p_now);
+    end if;
+  end loop;
+  -- They go into their queues at once, where the claim of this very exchange may find them; those that
+  -- somebody else has locked, or that gates are to be asked about, go by way of the store consumer.
+  if v_next <> '{}' and not exists (select from tuskline.gate) then
+    v_free := array(select t.id from tuskline.task t where t.id = any (v_next) order by t.id for update skip locked);
+    perform tuskline.enqueue(v_free, p_now);
+  end if;
+  insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_next) as id where id <> all (v_free) on conflict do nothing;
+  if v_any or cardinality(v_free) < cardinality(v_next) then perform tuskline.wake_timer(p_now, p_now); end if;
+end $$;
+comment on function tuskline.leave(bigint[], timestamptz, boolean) is 'Tasks give back the places that they need no more, each to the first in line.';
+
+create or replace function tuskline.end_line(p_rule bigint, p_key text, p_task bigint, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_ids bigint[];
+begin
+  with l as (delete from tuskline.line where rule_id = p_rule and key = p_key returning task_id)
+  select array_agg(task_id order by task_id) into v_ids from l;
+  if v_ids is null then return; end if;
+  with u as (
+    update tuskline.task t set status = 'dead', finished_at = p_now, next_trigger_at = null
+     where t.id = any (array(select o.id from tuskline.task o where o.id = any (v_ids) order by o.id for update))
+       and t.status in ('new', 'retriable_failure') returning t.id, t.fence, t.attempt, t.lambda)
+  insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
+  select u.id, u.fence, u.attempt, 0, 'order', format('task %s before it, of the same ordering key, has failed', p_task), tuskline.fingerprint('order', u.lambda), p_now from u
+  on conflict do nothing;
+end $$;
+comment on function tuskline.end_line(bigint, text, bigint, timestamptz) is 'on_failure => dead: all that wait behind a failed task end.';

@@ -1,0 +1,125 @@
+-- promote: the store consumer's third verb, asked for only while there are gates, dropped rules, or backlogs
+-- to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
+-- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
+-- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them hold nothing up. Call again at once while moved
+-- reaches the limit.
+create or replace function tuskline.promote(p_limit integer default 1000, out moved integer, out next_due_ms bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
+declare
+  v_now   timestamptz := tuskline.clock();
+  v_ids   bigint[];
+  v_free  bigint[];
+  v_queue integer;
+  v_rule  bigint;
+  g       tuskline.gate;
+begin
+  moved := 0;
+  -- One store consumer at a time: both lock lambdas.
+  if pg_try_advisory_xact_lock(1953854315, -4) then
+    perform tuskline.note_backlogs();
+    perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
+       from (select s.gate_id from tuskline.gate s where s.until <= v_now and s.opened_at is null order by s.gate_id) o;
+  end if;
+  for v_queue in select distinct q.queue_id from tuskline.queue q join tuskline.gate s
+                     on s.lambda = q.lambda and (s.priority is null or s.priority = q.priority)
+                  where s.collection is null and s.action <> 'slow' and s.opened_at is null order by 1 loop
+    execute 'select (tuskline.pop_' || v_queue || '(0, $1))[3:]' into v_ids using p_limit;
+    continue when v_ids is null;
+    v_ids := tuskline.put_back_locked(v_ids);
+    v_free := tuskline.hold_gated(v_ids, v_now, '{enqueued}');
+    moved := moved + cardinality(v_ids) - cardinality(v_free);
+    insert into tuskline.queued (queue_id, task_id)
+    select v_queue, t.id from tuskline.task t where t.id = any (v_free) and t.status = 'enqueued' order by t.id;
+  end loop;
+  for g in select s.* from tuskline.gate s where s.opened_at is not null or s.action = 'slow' order by s.gate_id loop
+    moved := moved + tuskline.let_go(g, v_now, p_limit);
+  end loop;
+  for v_rule in select r.rule_id from tuskline.rule r where r.dropped_at is not null order by r.rule_id loop
+    moved := moved + tuskline.let_line_go(v_rule, v_now, p_limit);
+  end loop;
+  next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
+    select min(d.due) - v_now
+      from (select s.until as due from tuskline.gate s where s.until is not null and s.opened_at is null
+            union all
+            select p.next_at from tuskline.gate_pace p join tuskline.gate s using (gate_id)
+             where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
+end $$;
+comment on function tuskline.promote(integer) is
+  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go. Says how many moved and when to look again (ms).';
+
+-- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
+-- each gate. The search begins above a mark, as what was let go before may be dead rows still; tasks below
+-- it, parked since, are found by looking at all: after 10 s, and before an open gate's row is deleted.
+create or replace function tuskline.let_go(g tuskline.gate, p_now timestamptz, p_limit integer) returns integer
+language plpgsql as $$
+declare
+  v_slow boolean := g.opened_at is null;
+  v_mark bigint;
+  v_next timestamptz;
+  v_all  boolean;
+  v_pass integer := p_limit;
+  v_ids  bigint[] := '{}';
+begin
+  select p.next_at, p.mark, p.swept_at <= p_now - interval '10 seconds' into v_next, v_mark, v_all
+    from tuskline.gate_pace p where p.gate_id = g.gate_id for update skip locked;
+  if not found then return 0; end if;
+  if v_slow then
+    if v_next > p_now then return 0; end if;
+    -- The first passes at once, the next after 1 / per_second; a rest is worth a second's at most.
+    v_next := greatest(v_next, p_now - interval '1 second');
+    v_pass := least(p_limit, 1 + floor(g.per_second * extract(epoch from p_now - v_next)));
+  end if;
+  if not v_slow or not v_all then v_ids := tuskline.parked_of(g.gate_id, v_mark, v_pass); end if;
+  v_all := (v_all or not v_slow) and v_ids = '{}';
+  if v_all then v_ids := tuskline.parked_of(g.gate_id, 0, v_pass); end if;
+  if v_ids = '{}' and not v_slow then
+    delete from tuskline.parked k where k.gate_id = g.gate_id
+       and not exists (select from tuskline.tasks t where t.id = k.task_id and t.status in ('new', 'retriable_failure'));
+    if exists (select from tuskline.parked k where k.gate_id = g.gate_id) then return 0; end if;
+    delete from tuskline.gate where gate_id = (select s.gate_id from tuskline.gate s where s.gate_id = g.gate_id for update skip locked);
+    if found then delete from tuskline.gate_pace where gate_id = g.gate_id; end if;
+    return 0;
+  end if;
+  if v_ids = '{}' and not v_all then return 0; end if;
+  delete from tuskline.parked k where k.gate_id = g.gate_id and k.task_id = any (v_ids);
+  insert into tuskline.gate_pass (task_id, gate_id) select id, g.gate_id from unnest(v_ids) as id where v_slow on conflict do nothing;
+  update tuskline.gate_pace p
+     set mark = coalesce(v_ids[cardinality(v_ids)], p.mark), swept_at = case when v_all then p_now else p.swept_at end,
+         next_at = case when v_slow and v_ids <> '{}' then v_next + cardinality(v_ids) / g.per_second * interval '1 second' else p.next_at end
+   where p.gate_id = g.gate_id;
+  perform tuskline.enqueue(v_ids, p_now);
+  return cardinality(v_ids);
+end $$;
+comment on function tuskline.let_go(tuskline.gate, timestamptz, integer) is 'Lets a batch go of what a gate has parked; forgets an open gate that holds nothing more.';
+
+-- parked_of: locks the tasks that nobody else has locked, in id order.
+create or replace function tuskline.parked_of(p_gate bigint, p_mark bigint, p_limit integer) returns bigint[]
+language sql as $$
+  select array(
+    select t.id from tuskline.task t
+     where t.id = any (array(select k.task_id from tuskline.parked k
+                              where k.gate_id = p_gate and k.task_id > p_mark order by k.task_id limit p_limit))
+     order by t.id for update skip locked)
+$$;
+comment on function tuskline.parked_of(bigint, bigint, integer) is 'Locks the first tasks behind a gate, above a mark.';
+
+create or replace function tuskline.let_line_go(p_rule bigint, p_now timestamptz, p_limit integer) returns integer
+language plpgsql as $$
+declare
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select t.id from tuskline.task t
+     where t.id = any (array(select l.task_id from tuskline.line l where l.rule_id = p_rule limit p_limit))
+     order by t.id for update skip locked);
+  delete from tuskline.line l where l.rule_id = p_rule and l.task_id = any (v_ids);
+  perform tuskline.enqueue(v_ids, p_now);
+  if v_ids = '{}' then
+    delete from tuskline.line l where l.rule_id = p_rule
+       and not exists (select from tuskline.tasks t where t.id = l.task_id and t.status in ('new', 'retriable_failure'));
+    delete from tuskline.rule r where r.rule_id = p_rule and not exists (select from tuskline.line l where l.rule_id = p_rule);
+  end if;
+  return cardinality(v_ids);
+end $$;
+comment on function tuskline.let_line_go(bigint, timestamptz, integer) is 'Lets a batch go of who stands in line for a dropped rule; forgets the rule after the last.';

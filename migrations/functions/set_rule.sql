@@ -1,0 +1,63 @@
+create or replace function tuskline.set_rule(
+  p_lambda text, p_collection text, p_priority tuskline.priority, p_kind text, p_by_key boolean, p_fair boolean, p_most integer, p_per_second double precision, p_burst integer, p_on_failure text)
+returns bigint language plpgsql as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_rule bigint;
+begin
+  perform from tuskline.lambda l where l.name = p_lambda for update;
+  if not found then
+    perform tuskline.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
+  end if;
+  insert into tuskline.rule (lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, set_at)
+  values (p_lambda, p_collection, p_priority, p_kind, p_by_key, p_fair, p_most, p_per_second, p_burst, p_on_failure, v_now)
+  on conflict (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key) where dropped_at is null do update
+     set fair = excluded.fair, most = excluded.most, per_second = excluded.per_second, burst = excluded.burst, on_failure = excluded.on_failure,
+         author = excluded.author, set_at = excluded.set_at
+  returning rule_id into v_rule;
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, 'set_rule', tuskline.scope_of(p_lambda, p_collection, p_priority),
+          concat_ws(' ', 'rule', v_rule, p_kind, case when p_by_key then 'by key' end, case when p_fair then 'fair' end, p_most, p_per_second || '/s', p_on_failure));
+  perform tuskline.guard_queues(p_lambda);
+  perform tuskline.kick(v_rule, v_now);
+  return v_rule;
+end $$;
+comment on function tuskline.set_rule(text, text, tuskline.priority, text, boolean, boolean, integer, double precision, integer, text) is 'What set_limit and set_order share.';
+
+-- drop_rule: the row stays until nobody stands in its lines any more; promote lets them go. Whoever gives
+-- places holds the rule's advisory lock: we wait for that, so that nobody joins a line afterwards.
+create or replace function tuskline.drop_rule(p_rule bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  r     tuskline.rule;
+begin
+  perform from tuskline.lambda l where l.name = (select s.lambda from tuskline.rule s where s.rule_id = p_rule) for update;
+  perform pg_advisory_xact_lock(1953854316, p_rule::integer);
+  update tuskline.rule set dropped_at = v_now where rule_id = p_rule and dropped_at is null returning * into r;
+  if not found then return false; end if;
+  delete from tuskline.slot where rule_id = p_rule;
+  delete from tuskline.pace where rule_id = p_rule;
+  delete from tuskline.tenant where rule_id = p_rule;
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, 'drop_rule', tuskline.scope_of(r.lambda, r.collection, r.priority), concat_ws(' ', 'rule', p_rule, r.kind));
+  perform tuskline.guard_queues(r.lambda);
+  perform pg_notify('tuskline_timer', '');
+  return true;
+end $$;
+comment on function tuskline.drop_rule(bigint) is 'Takes a rule away; who waited for it goes on. Audited.';
+
+-- kick: whoever is first in a line looks again, now.
+create or replace function tuskline.kick(p_rule bigint, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_key text := (select min(key) from tuskline.line where rule_id = p_rule);
+begin
+  while v_key is not null loop
+    insert into tuskline.timer (due, task_id)
+    select p_now, task_id from tuskline.line where rule_id = p_rule and key = v_key order by turn, task_id limit 1 on conflict do nothing;
+    v_key := (select min(key) from tuskline.line where rule_id = p_rule and key > v_key);
+  end loop;
+  perform tuskline.wake_timer(p_now, p_now);
+end $$;
+comment on function tuskline.kick(bigint, timestamptz) is 'The first of each line of a rule looks again.';

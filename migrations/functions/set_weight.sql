@@ -1,0 +1,46 @@
+-- set_weight: a tenant's share of a fair limit.
+create or replace function tuskline.set_weight(p_rule bigint, p_fairness_key text, p_weight double precision) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  if not exists (select from tuskline.rule where rule_id = p_rule and fair and dropped_at is null) then
+    perform tuskline.refuse('TK018', format('invalid_rule: %s is not the number of a fair limit', coalesce(p_rule::text, 'null')));
+  elsif p_weight is null or not (p_weight between 0.001 and 1000) then
+    perform tuskline.refuse('TK018', format('invalid_rule: weight must be 0.001 to 1000, got %s', coalesce(p_weight::text, 'null')));
+  elsif p_fairness_key is null or octet_length(p_fairness_key) > 256 then
+    perform tuskline.refuse('TK019', 'invalid_key: a key must have 1 to 256 bytes');
+  end if;
+  insert into tuskline.tenant (rule_id, fairness_key, weight, named, turn) values (p_rule, p_fairness_key, p_weight, true, 0)
+  on conflict (rule_id, fairness_key) do update set weight = excluded.weight, named = true;
+  insert into tuskline.audit (at, verb, subject, detail) values (tuskline.clock(), 'set_weight', 'rule ' || p_rule, p_fairness_key || ' ' || p_weight);
+end $$;
+comment on function tuskline.set_weight(bigint, text, double precision) is 'Tasks of a tenant in one round of a fair limit; 1 unless set. Audited.';
+
+-- turns: rounds for tasks that join the line of a fair limit. A tenant's tasks stand 1 / weight rounds apart,
+-- beginning with the round that is being served: whoever comes with one task waits for one round, however
+-- many tasks another has in line. When the line has been empty everybody begins anew.
+create or replace function tuskline.turns(p_rule bigint, p_ids bigint[]) returns double precision[]
+language plpgsql as $$
+declare
+  v_base  double precision := (select min(l.turn) from tuskline.line l where l.rule_id = p_rule and l.key = '');
+  v_turns double precision[];
+begin
+  if v_base is null then
+    v_base := 0;
+    delete from tuskline.tenant where rule_id = p_rule and not named;
+    update tuskline.tenant set turn = 0 where rule_id = p_rule and turn > 0;
+  end if;
+  with n as (
+    select u.id, u.nth, coalesce(t.fairness_key, '') as fairness_key, row_number() over (partition by coalesce(t.fairness_key, '') order by u.id) as k
+      from unnest(p_ids) with ordinality as u (id, nth) join tuskline.task t on t.id = u.id
+  ), b as (
+    select k.fairness_key, coalesce(e.weight, 1) as weight, greatest(v_base, coalesce(e.turn, 0)) as turn, k.tasks
+      from (select n.fairness_key, count(*) as tasks from n group by 1) k
+           left join tuskline.tenant e on e.rule_id = p_rule and e.fairness_key = k.fairness_key
+  ), w as (
+    insert into tuskline.tenant (rule_id, fairness_key, weight, named, turn)
+    select p_rule, b.fairness_key, b.weight, false, b.turn + b.tasks / b.weight from b
+    on conflict (rule_id, fairness_key) do update set turn = excluded.turn)
+  select array_agg(b.turn + n.k / b.weight order by n.nth) into v_turns from n join b using (fairness_key);
+  return v_turns;
+end $$;
+comment on function tuskline.turns(bigint, bigint[]) is 'Rounds of tasks that join the line of a fair limit.';

@@ -1,0 +1,161 @@
+//! Gates, limits and orders that make no sense are refused, each with a code and what to do.
+
+use crate::support::Db;
+
+async fn refused(db: &Db, call: &str) -> String {
+    let said = db.refused(&format!("select tuskline.{call}")).await;
+    said.split_once(": ").map(|(_, text)| text.to_owned()).unwrap_or(said)
+}
+
+#[tokio::test]
+async fn what_is_no_gate_is_refused() {
+    let db = Db::with_lambda("work").await;
+    for (call, said) in [
+        (
+            "gate('nobody', 'pause', p_reason => 'x')",
+            "TK001 unknown_lambda: 'nobody' is not defined",
+        ),
+        ("gate(null, 'pause', p_reason => 'x')", "TK001 unknown_lambda: null is not defined"),
+        (
+            "gate('work', 'stop', p_reason => 'x')",
+            "TK017 invalid_gate: action must be pause, drop, divert or slow, got 'stop'",
+        ),
+        (
+            "gate('work', null, p_reason => 'x')",
+            "TK017 invalid_gate: action must be pause, drop, divert or slow, got null",
+        ),
+        (
+            "gate('work', 'slow', p_reason => 'x')",
+            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got null",
+        ),
+        (
+            "gate('work', 'slow', p_per_second => -1, p_reason => 'x')",
+            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got -1",
+        ),
+        (
+            "gate('work', 'slow', p_per_second => 'NaN', p_reason => 'x')",
+            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got NaN",
+        ),
+        (
+            "gate('work', 'pause', p_per_second => 1, p_reason => 'x')",
+            "TK017 invalid_gate: per_second is for slow only, got 1",
+        ),
+        ("gate('work', 'pause')", "TK017 invalid_gate: reason must have 1 to 500 characters"),
+        (
+            "gate('work', 'pause', p_reason => ' ')",
+            "TK017 invalid_gate: reason must have 1 to 500 characters",
+        ),
+        (
+            "gate('work', 'pause', p_until => '2020-01-01Z', p_reason => 'x')",
+            "TK017 invalid_gate: until must be finite and to come, got 2020-01-01 00:00:00+00",
+        ),
+        (
+            "gate('work', 'pause', p_for => '-1 h', p_reason => 'x')",
+            "TK017 invalid_gate: until must be finite and to come, got -01:00:00",
+        ),
+        (
+            "gate('work', 'pause', p_until => 'infinity', p_reason => 'x')",
+            "TK017 invalid_gate: until must be finite and to come, got infinity",
+        ),
+        (
+            "gate('work', 'pause', p_until => '2099-01-01', p_for => '1 h', p_reason => 'x')",
+            "TK017 invalid_gate: give until or for, not both",
+        ),
+        (
+            "gate('work', 'pause', 'news', p_reason => 'x')",
+            "TK016 unknown_collection: no recent task of work has collection 'news' [p_unseen => true gates it all the same]",
+        ),
+        ("gate('work', 'pause', 'Bad!', p_reason => 'x')", "TK002 invalid_name: "),
+        (
+            "gate('work', 'pause', p_priority => 'urgent', p_reason => 'x')",
+            "TK006 invalid_priority: ",
+        ),
+    ] {
+        let told = refused(&db, call).await;
+        assert!(told.starts_with(said), "{call}\n{told}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_no_limit_and_no_order_is_refused() {
+    let db = Db::with_lambda("work").await;
+    for (call, said) in [
+        ("set_limit('nobody', 1)", "TK001 unknown_lambda: 'nobody' is not defined"),
+        ("set_limit('work')", "TK018 invalid_rule: give most or per_second"),
+        (
+            "set_limit('work', 1, 1)",
+            "TK018 invalid_rule: give most or per_second; for both, call twice",
+        ),
+        ("set_limit('work', -1)", "TK018 invalid_rule: most must be 0 to 100000, got -1"),
+        (
+            "set_limit('work', p_per_second => 0)",
+            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got 0",
+        ),
+        (
+            "set_limit('work', p_per_second => 'NaN')",
+            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got NaN",
+        ),
+        (
+            "set_limit('work', 1, p_burst => 2)",
+            "TK018 invalid_rule: burst must be 1 to 1000000, with per_second, got 2",
+        ),
+        (
+            "set_limit('work', 1, p_by_key => true, p_fair => true)",
+            "TK018 invalid_rule: a limit by key cannot be fair as well",
+        ),
+        (
+            "set_limit('work', 1, p_by_key => null)",
+            "TK018 invalid_rule: by_key and fair must be true or false, got null",
+        ),
+        ("set_limit('work', 1, p_collection => 'Bad!')", "TK002 invalid_name: "),
+        ("set_limit('work', 1, p_priority => 'urgent')", "TK006 invalid_priority: "),
+        (
+            "set_order('work', 'retry')",
+            "TK018 invalid_rule: on_failure must be block, skip or dead, got 'retry'",
+        ),
+        (
+            "set_order('work', null)",
+            "TK018 invalid_rule: on_failure must be block, skip or dead, got null",
+        ),
+        ("set_weight(1, 'a', 2)", "TK018 invalid_rule: 1 is not the number of a fair limit"),
+        (
+            "schedule('work', p_ordering_key => 'a')",
+            "TK019 invalid_key: lambda work keeps no order [select tuskline.set_order('work')]",
+        ),
+        (
+            "schedule('work', p_limit_key => '')",
+            "TK019 invalid_key: a key must have 1 to 256 bytes, got 0",
+        ),
+        (
+            "schedule('work', p_fairness_key => repeat('x', 257))",
+            "TK019 invalid_key: a key must have 1 to 256 bytes, got 257",
+        ),
+        (
+            "alter_lambda('work', p_max_backlog => -1)",
+            "TK009 invalid_setting: max_backlog must be 0 (none) or more, got -1",
+        ),
+    ] {
+        let told = refused(&db, call).await;
+        assert!(told.starts_with(said), "{call}\n{told}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.rule").await, 0);
+    db.run("select tuskline.set_limit('work', 1, p_fair => true)").await;
+    for weight in ["0", "-1", "1001", "null", "'NaN'"] {
+        let told = refused(&db, &format!("set_weight(1, 'a', {weight})")).await;
+        assert!(
+            told.starts_with("TK018 invalid_rule: weight must be 0.001 to 1000, got"),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_cannot_be_taken_away() {
+    let db = Db::with_lambda("work").await;
+    for call in
+        ["ungate(1)", "ungate(null)", "drop_rule(1)", "drop_rule(null)", "unblock('work', 'a')"]
+    {
+        assert!(!db.one::<bool>(&format!("select tuskline.{call}")).await, "{call}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Random sequences of schedules, claims, results, gates and time: whatever comes, no limit is exceeded, no
+//! key is out of order, nothing starts behind a gate, and all of it ends.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::support::{Db, Hand, Task};
+
+const MOST: usize = 3;
+const CASES: u64 = 12;
+const STEPS: usize = 70;
+
+/// What a task was scheduled with.
+#[derive(Clone, Debug)]
+struct Asked {
+    order: Option<&'static str>,
+    limit: Option<&'static str>,
+    news: bool,
+}
+
+struct World {
+    db: Db,
+    hand: Hand,
+    rng: fastrand::Rng,
+    asked: HashMap<i64, Asked>,
+    held: Vec<Task>,
+    ended: Vec<i64>,
+    /// Number of the gate that is set, and whether it is on `news` only.
+    gate: Option<(i64, bool)>,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let db = Db::new().await;
+        db.define_with("work", "p_max_attempts => 3, p_retry_base => '1 second'").await;
+        db.pin().await;
+        db.run(&format!(
+            "select tuskline.set_limit('work', {MOST}), tuskline.set_limit('work', 1, p_by_key => true), \
+             tuskline.set_order('work', 'skip')"
+        ))
+        .await;
+        let hand = db.hand("work").await;
+        let rng = fastrand::Rng::with_seed(seed);
+        let (asked, held, ended) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { db, hand, rng, asked, held, ended, gate: None }
+    }
+
+    async fn step(&mut self) {
+        match self.rng.u32(0..10) {
+            0..3 => self.schedule().await,
+            3..5 => self.claim().await,
+            5..7 => self.end_one().await,
+            7 => self.consume().await,
+            8 => self.db.advance(Duration::from_millis(self.rng.u64(1..3_000))).await,
+            _ => self.turn_gate().await,
+        }
+    }
+
+    async fn schedule(&mut self) {
+        let draw = |rng: &mut fastrand::Rng, of: &[&'static str]| {
+            of.get(rng.usize(0..of.len() * 2)).copied()
+        };
+        let asked = Asked {
+            order: draw(&mut self.rng, &["a", "b"]),
+            limit: draw(&mut self.rng, &["x", "y"]),
+            news: self.rng.bool(),
+        };
+        let id = self
+            .db
+            .ask(
+                "select tuskline.schedule('work', p_ordering_key => $1, p_limit_key => $2, \
+                 p_collection => case when $3 then 'news' end)",
+                &[&asked.order, &asked.limit, &asked.news],
+            )
+            .await;
+        self.asked.insert(id, asked);
+    }
+
+    async fn consume(&mut self) {
+        while self.db.enqueue_due().await > 0 {}
+        self.db.run("select tuskline.promote()").await;
+    }
+
+    async fn claim(&mut self) {
+        self.consume().await;
+        for task in self.hand.claim(self.rng.i32(1..6)).await {
+            self.check_start(task.id);
+            self.held.push(task);
+        }
+        assert!(self.held.len() <= MOST, "{:?}", self.held);
+    }
+
+    fn check_start(&self, id: i64) {
+        let asked = &self.asked[&id];
+        let of = |key: fn(&Asked) -> Option<&'static str>| {
+            let same = |task: &&Task| key(&self.asked[&task.id]) == key(asked);
+            key(asked).and_then(|_| self.held.iter().find(same))
+        };
+        assert_eq!(of(|asked| asked.limit), None, "{id}: one at a time by limit key");
+        assert_eq!(of(|asked| asked.order), None, "{id}: one at a time by ordering key");
+        let before = self.asked.iter().filter(|(other, _)| **other < id);
+        let skipped = before
+            .filter(|(_, other)| asked.order.is_some() && other.order == asked.order)
+            .find(|(other, _)| !self.ended.contains(other));
+        assert!(skipped.is_none(), "{id} overtook {skipped:?}");
+        if let Some((gate, news_only)) = self.gate {
+            assert!(news_only && !asked.news, "{id} started behind gate {gate}");
+        }
+    }
+
+    async fn end_one(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let task = self.held.swap_remove(self.rng.usize(0..self.held.len()));
+        match self.rng.u32(0..10) {
+            0..2 => drop(self.hand.fail(&task).await),
+            2 => drop(self.hand.fail_for_good(&task).await),
+            _ => drop(self.hand.succeed(&task).await),
+        }
+        let finished = "select finished_at is not null from tuskline.task where id = $1";
+        if self.db.ask::<bool>(finished, &[&task.id]).await {
+            self.ended.push(task.id);
+        }
+    }
+
+    async fn turn_gate(&mut self) {
+        self.gate = match self.gate {
+            Some((gate, _)) => {
+                self.db.run(&format!("select tuskline.ungate({gate})")).await;
+                None
+            }
+            None => {
+                let news_only = self.rng.bool();
+                let on = if news_only { ", 'news', p_unseen => true" } else { "" };
+                let sql = format!("select tuskline.gate('work', 'pause'{on}, p_reason => 'x')");
+                Some((self.db.one(&sql).await, news_only))
+            }
+        };
+    }
+
+    /// Everything that is left ends, and leaves nothing behind.
+    async fn finish(mut self) {
+        if self.gate.is_some() {
+            self.turn_gate().await;
+        }
+        for _ in 0..self.asked.len() * 10 + 20 {
+            self.db.advance(Duration::from_secs(2)).await;
+            self.claim().await;
+            while !self.held.is_empty() {
+                self.end_one().await;
+            }
+        }
+        let open = "select id || ' ' || status from tuskline.task where finished_at is null";
+        assert_eq!(self.db.all::<String>(open).await, Vec::<String>::new());
+        for table in ["slot", "line", "parked", "gate", "timer"] {
+            let left: i64 = self.db.one(&format!("select count(*) from tuskline.{table}")).await;
+            assert_eq!(left, 0, "{table}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_sequence_breaks_a_limit_an_order_or_a_gate() {
+    for seed in 0..CASES {
+        let mut world = World::new(seed).await;
+        for _ in 0..STEPS {
+            world.step().await;
+        }
+        world.finish().await;
+    }
+}

@@ -1,0 +1,191 @@
+//! Why a task does not run: every reason, the row that causes it, the command that changes it.
+
+use std::time::Duration;
+
+use crate::support::{Db, Hand, LEASE};
+
+/// Reasons, causes and remedies, from the top.
+async fn reasons(db: &Db, task: i64) -> Vec<(String, String, String)> {
+    let sql = format!(
+        "select reason || '|' || coalesce(cause, '') || '|' || coalesce(remedy, '') from tuskline.explain({task})"
+    );
+    let rows = db.all::<String>(&sql).await;
+    let words = |text: String| {
+        let mut words = text.splitn(3, '|').map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap())
+    };
+    rows.into_iter().map(words).collect()
+}
+
+/// The reasons alone.
+async fn names(db: &Db, task: i64) -> Vec<String> {
+    reasons(db, task).await.into_iter().map(|(reason, ..)| reason).collect()
+}
+
+async fn detail(db: &Db, task: i64) -> String {
+    db.ask("select detail from tuskline.explain($1) limit 1", &[&task]).await
+}
+
+async fn last_of(db: &Db, key: &str) -> i64 {
+    db.ask("select max(id) from tuskline.task where ordering_key = $1", &[&key]).await
+}
+
+async fn worked() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_due_yet_says_when_it_is() {
+    let (db, _hand) = worked().await;
+    let id = db.schedule_in("work", Duration::from_secs(90)).await;
+    let said = reasons(&db, id).await;
+    assert_eq!(said, [("not_due".into(), format!("tuskline.timer {id}"), String::new())]);
+    assert!(detail(&db, id).await.starts_with("due in 00:01:30, at "));
+    db.advance(Duration::from_secs(90)).await;
+    let said = reasons(&db, id).await;
+    let serve = "run: tuskline serve";
+    assert_eq!(said, [("due".into(), format!("tuskline.timer {id}"), serve.into())]);
+}
+
+#[tokio::test]
+async fn a_failure_that_backs_off_says_what_failed_and_when_it_is_tried_again() {
+    let (db, hand) = worked().await;
+    let id = db.schedule("work").await;
+    hand.fail(&hand.take().await).await;
+    assert_eq!(names(&db, id).await, ["backing_off"]);
+    let said = detail(&db, id).await;
+    assert!(
+        said.starts_with("attempt 1 failed (") && said.contains("the next is due in"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_task_in_its_queue_counts_who_is_ahead() {
+    let (db, _hand) = worked().await;
+    let ids = db.schedule_many("work", 3).await;
+    db.schedule_at("work", "high").await;
+    let leaf: i32 = db.one("select queue_id from tuskline.queue where priority = 'normal'").await;
+    let said = reasons(&db, ids[2]).await;
+    assert_eq!(said, [("ahead".into(), format!("tuskline.queue_{leaf}"), String::new())]);
+    assert_eq!(detail(&db, ids[2]).await, "2 ahead in its queue, 1 of higher priority");
+}
+
+#[tokio::test]
+async fn a_lambda_that_nobody_serves_says_so() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule("work").await;
+    let said = reasons(&db, id).await;
+    let remedy = "start a worker with lambda work".to_owned();
+    assert_eq!(said[0], ("no_worker".into(), "tuskline.executors".into(), remedy));
+    assert_eq!(detail(&db, id).await, "no live worker serves work");
+    let _hand = db.hand("work").await;
+    assert_eq!(names(&db, id).await, ["ahead"]);
+    db.advance(LEASE).await;
+    assert_eq!(detail(&db, id).await, "no live worker serves work (1 silent, 0 draining)");
+}
+
+#[tokio::test]
+async fn what_a_worker_holds_says_who_it_is() {
+    let (db, hand) = worked().await;
+    let id = db.schedule("work").await;
+    let task = hand.take().await;
+    let said = reasons(&db, id).await;
+    let cancel = format!("select tuskline.cancel({id})");
+    assert_eq!(said, [("claimed".into(), format!("tuskline.lease {}", task.fence), cancel)]);
+    hand.start(&task).await;
+    assert_eq!(names(&db, id).await, ["processing"]);
+    assert_eq!(db.cancel(id).await, "requested");
+    assert_eq!(names(&db, id).await, ["cancel_requested", "processing"]);
+    db.advance(LEASE).await;
+    assert_eq!(names(&db, id).await, ["cancel_requested", "worker_silent"]);
+    db.run("update tuskline.executor set ended_at = tuskline.clock(), end_reason = 'expired'")
+        .await;
+    let said = reasons(&db, id).await;
+    assert_eq!((said[1].0.as_str(), said[1].2.as_str()), ("worker_ended", "run: tuskline serve"));
+}
+
+#[tokio::test]
+async fn a_gate_says_whose_it_is_and_how_to_open_it() {
+    let (db, _hand) = worked().await;
+    let queued = db.schedule("work").await;
+    let gate: i64 =
+        db.one("select tuskline.gate('work', 'pause', p_reason => 'too many complaints')").await;
+    let due = db.schedule("work").await;
+    let cause = format!("tuskline.gate {gate} on work");
+    let expected = ("gated".to_owned(), cause, format!("select tuskline.ungate({gate})"));
+    assert_eq!(reasons(&db, queued).await[0], expected);
+    assert_eq!(names(&db, due).await, ["due"], "nobody has asked the gate yet");
+    db.run("select tuskline.enqueue_due()").await;
+    assert_eq!(reasons(&db, due).await, [expected]);
+    assert!(detail(&db, due).await.starts_with("pause, set by "));
+    db.run(&format!("select tuskline.ungate({gate})")).await;
+    let said = reasons(&db, due).await;
+    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("gate_opened", "run: tuskline serve"));
+}
+
+#[tokio::test]
+async fn a_rate_says_when_the_next_may_start() {
+    let (db, _hand) = worked().await;
+    let rule: i64 = db.one("select tuskline.set_limit('work', p_per_second => 0.5)").await;
+    let ids = db.schedule_many("work", 3).await;
+    db.run("select tuskline.enqueue_due()").await;
+    let said = reasons(&db, ids[2]).await;
+    let remedy = format!("select tuskline.set_limit(...), or tuskline.drop_rule({rule})");
+    assert_eq!(said[0], ("rate".into(), format!("tuskline.rule {rule} on work"), remedy));
+    let said = detail(&db, ids[2]).await;
+    assert!(said.starts_with("0.5 a second; 1 ahead, the next may start at 2"), "{said}");
+}
+
+#[tokio::test]
+async fn several_reasons_at_once_are_all_told() {
+    let (db, hand) = worked().await;
+    db.run("select tuskline.set_limit('work', 1), tuskline.set_order('work')").await;
+    for key in ["a", "a", "b"] {
+        db.run(&format!("select tuskline.schedule('work', p_ordering_key => '{key}')")).await;
+    }
+    db.run("select tuskline.enqueue_due()").await;
+    let held = hand.take().await;
+    let (second, other) = (last_of(&db, "a").await, last_of(&db, "b").await);
+    assert_eq!(names(&db, second).await, ["ordered"]);
+    assert_eq!(names(&db, other).await, ["limit"], "its key is free, the lambda is not");
+    hand.fail(&held).await;
+    db.run("select tuskline.enqueue_due()").await;
+    assert_eq!(names(&db, held.id).await, ["backing_off"]);
+    assert_eq!(names(&db, second).await, ["ordered"], "a retry keeps its place");
+    let later = db.schedule_in("work", Duration::from_secs(60)).await;
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'x')").await;
+    assert_eq!(names(&db, later).await, ["not_due"]);
+    let there = hand.claim(10).await;
+    assert_eq!(there.len(), 0);
+    assert_eq!(names(&db, other).await, ["gated"], "it had the place, and the gate took it in");
+}
+
+#[tokio::test]
+async fn what_has_ended_says_how_and_what_is_not_there_says_so() {
+    let (db, hand) = worked().await;
+    let id = db.schedule("work").await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert_eq!(names(&db, id).await, ["ended"]);
+    let said = detail(&db, id).await;
+    assert!(said.starts_with("fatal_failure since 2") && said.ends_with(": fatal, no"), "{said}");
+    assert_eq!(names(&db, 4711).await, ["unknown"]);
+}
+
+#[tokio::test]
+async fn lost_queues_and_stalled_tasks_name_their_cure() {
+    let (db, _hand) = worked().await;
+    let id = db.schedule("work").await;
+    db.run("delete from tuskline.queued").await;
+    let said = reasons(&db, id).await;
+    let cure = format!("select tuskline.find_stalled({}, '0')", id >> 24);
+    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("stalled", cure.as_str()));
+    db.run("delete from tuskline.boot").await;
+    let said = reasons(&db, id).await;
+    let cure = "select tuskline.rebuild_queues()";
+    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("queues_lost", cure));
+}

@@ -1,0 +1,283 @@
+//! What a gate holds does not start, whatever state it was in; what it does not hold does not feel it;
+//! nothing is lost when it opens.
+
+use std::time::Duration;
+
+use tuskline_sdk::Priority;
+
+use crate::support::{Db, Gate, Hand, Running, quick};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Sets a gate with a reason; its number.
+async fn gate(db: &Db, arguments: &str) -> i64 {
+    db.one(&format!("select tuskline.gate({arguments}, p_reason => 'too many complaints')")).await
+}
+
+async fn open(db: &Db, gate: i64) {
+    assert!(db.ask::<bool>("select tuskline.ungate($1)", &[&gate]).await);
+}
+
+/// The store consumer's verbs, once; how many tasks gates held or let go.
+async fn consume(db: &Db) -> i32 {
+    db.enqueue_due().await;
+    db.one("select moved from tuskline.promote()").await
+}
+
+async fn of_collection(db: &Db, collection: &str) -> i64 {
+    db.ask("select tuskline.schedule('work', p_collection => $1)", &[&collection]).await
+}
+
+/// Ids of what a worker gets.
+async fn claimed(hand: &Hand) -> Vec<i64> {
+    hand.claim(100).await.iter().map(|task| task.id).collect()
+}
+
+/// Ids of what waits behind gates.
+async fn parked(db: &Db) -> Vec<i64> {
+    db.all("select task_id from tuskline.parked order by task_id").await
+}
+
+#[tokio::test]
+async fn a_paused_lambda_starts_nothing_until_its_gate_opens() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let queued = db.schedule_many("work", 3).await;
+    let number = gate(&db, "'work', 'pause'").await;
+    let later = db.schedule("work").await;
+    assert_eq!(
+        consume(&db).await,
+        3,
+        "what stood in the queue; the fourth was parked as it came due"
+    );
+    assert_eq!(
+        (claimed(&hand).await, parked(&db).await.len(), db.count("new").await),
+        (vec![], 4, 4)
+    );
+    open(&db, number).await;
+    assert_eq!(consume(&db).await, 4);
+    let all: Vec<_> = queued.into_iter().chain([later]).collect();
+    assert_eq!((claimed(&hand).await, parked(&db).await), (all, vec![]));
+}
+
+#[tokio::test]
+async fn what_stands_in_a_queue_is_held_by_the_claim_that_meets_it() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let (held, free) = (of_collection(&db, "news").await, of_collection(&db, "receipts").await);
+    gate(&db, "'work', 'pause', 'news'").await;
+    assert_eq!(claimed(&hand).await, [free]);
+    assert_eq!((parked(&db).await, db.status(held).await.as_str()), (vec![held], "new"));
+    assert_eq!(db.queued().await, 0);
+}
+
+#[tokio::test]
+async fn a_retry_waits_behind_the_gate_and_keeps_its_state() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    let task = hand.take().await;
+    let number = gate(&db, "'work', 'pause'").await;
+    hand.fail(&task).await;
+    db.advance(SECOND * 2).await;
+    consume(&db).await;
+    assert_eq!((parked(&db).await, db.status(id).await.as_str()), (vec![id], "retriable_failure"));
+    open(&db, number).await;
+    consume(&db).await;
+    assert_eq!(hand.take().await.attempt, 2);
+}
+
+#[tokio::test]
+async fn what_is_dropped_or_diverted_ends_and_says_why() {
+    for (action, status, said) in [
+        ("drop", "dropped", vec![]),
+        ("divert", "dead", vec!["diverted | gate 1: too many complaints".to_owned()]),
+    ] {
+        let db = Db::with_lambda("work").await;
+        let hand = db.hand("work").await;
+        let queued = db.schedule("work").await;
+        gate(&db, &format!("'work', '{action}'")).await;
+        let due = db.schedule("work").await;
+        assert_eq!(consume(&db).await, 1);
+        assert!(claimed(&hand).await.is_empty());
+        for id in [queued, due] {
+            assert_eq!(db.status(id).await, status);
+        }
+        let mut failures = db.lines("select error_class, message from tuskline.task_failure").await;
+        failures.dedup();
+        assert_eq!(failures, said);
+        let ended = "select bool_and(finished_at is not null and next_trigger_at is null) from tuskline.task";
+        assert!(db.one::<bool>(ended).await);
+    }
+}
+
+#[tokio::test]
+async fn a_gate_opens_by_itself_when_its_time_is_over() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    gate(&db, "'work', 'pause', p_for => '1 hour'").await;
+    let id = db.schedule("work").await;
+    consume(&db).await;
+    let wait: i64 = db.one("select next_due_ms from tuskline.promote()").await;
+    assert_eq!(wait, 3_600_000);
+    db.advance(SECOND * 3_600).await;
+    consume(&db).await;
+    assert_eq!(claimed(&hand).await, [id]);
+    consume(&db).await;
+    let audited = db
+        .lines("select verb, detail from tuskline.audit where verb like '%gate' order by at")
+        .await;
+    assert!(audited[1].ends_with("gate 1 pause its time was over"), "{audited:?}");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.gates").await, 0);
+}
+
+#[tokio::test]
+async fn a_slow_gate_lets_so_many_a_second_pass_and_no_more() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let ids = db.schedule_many("work", 20).await;
+    gate(&db, "'work', 'slow', p_per_second => 4").await;
+    assert!(claimed(&hand).await.is_empty(), "what was queued before is slowed, too");
+    let mut passed = Vec::new();
+    for _ in 0..16 {
+        consume(&db).await;
+        consume(&db).await;
+        passed.push(claimed(&hand).await.len());
+        db.advance(SECOND / 4).await;
+    }
+    assert_eq!(passed, [1; 16]);
+    db.advance(SECOND * 60).await;
+    consume(&db).await;
+    assert_eq!(claimed(&hand).await, ids[16..20], "a minute of rest is worth a second's tasks");
+}
+
+#[tokio::test]
+async fn the_narrower_gate_counts() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    gate(&db, "'work', 'pause'").await;
+    gate(&db, "'work', 'drop', p_priority => 'low'").await;
+    gate(&db, "'work', 'slow', p_priority => 'low', p_collection => 'news', p_unseen => true, p_per_second => 1000").await;
+    let paused = db.schedule("work").await;
+    let dropped = db.schedule_at("work", "low").await;
+    let slowed: i64 = db
+        .one("select tuskline.schedule('work', p_priority => 'low', p_collection => 'news')")
+        .await;
+    for _ in 0..2 {
+        consume(&db).await;
+    }
+    assert_eq!(claimed(&hand).await, [slowed]);
+    assert_eq!(db.status(paused).await, "new");
+    assert_eq!(db.status(dropped).await, "dropped");
+}
+
+#[tokio::test]
+async fn gates_that_only_overlap_are_refused_and_so_is_a_second_one_of_the_same_scope() {
+    let db = Db::with_lambda("work").await;
+    of_collection(&db, "news").await;
+    gate(&db, "'work', 'pause', 'news'").await;
+    for other in ["'work', 'drop', 'news'", "'work', 'pause', p_priority => 'high'"] {
+        let said = db.refused(&format!("select tuskline.gate({other}, p_reason => 'x')")).await;
+        assert!(said.starts_with("TK015: TK015 gate_conflict: gate 1 of "), "{said}");
+        assert!(said.ends_with("[select tuskline.ungate(1)]"), "{said}");
+    }
+    gate(&db, "'work', 'slow', p_per_second => 1").await;
+    gate(&db, "'work', 'drop', 'news', 'high'").await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 3);
+}
+
+#[tokio::test]
+async fn a_parked_task_can_be_cancelled_and_is_seen_waiting() {
+    let db = Db::with_lambda("work").await;
+    let number = gate(&db, "'work', 'pause'").await;
+    let (id, other) = (db.schedule("work").await, db.schedule("work").await);
+    consume(&db).await;
+    let waiting =
+        db.lines(&format!("select status, reason from tuskline.waiting where id = {id}")).await;
+    assert!(waiting[0].starts_with("new | gate 1 (pause) of "), "{waiting:?}");
+    assert!(waiting[0].ends_with(": too many complaints"), "{waiting:?}");
+    assert_eq!(db.cancel(id).await, "cancelled");
+    assert_eq!(parked(&db).await, [other]);
+    open(&db, number).await;
+    assert_eq!(consume(&db).await, 1);
+    assert_eq!(
+        (db.status(id).await.as_str(), db.status(other).await.as_str()),
+        ("cancelled", "enqueued")
+    );
+}
+
+#[tokio::test]
+async fn two_store_consumers_do_not_wait_for_each_other_at_an_open_gate() {
+    let db = Db::with_lambda("work").await;
+    let number = gate(&db, "'work', 'pause'").await;
+    db.schedule_many("work", 30).await;
+    consume(&db).await;
+    open(&db, number).await;
+    let other = db.connect().await;
+    other.batch_execute("begin; select tuskline.promote(10)").await.unwrap();
+    assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, 0, "one at a time");
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(db.one::<i32>("select moved from tuskline.promote(100)").await, 20);
+    assert_eq!((db.queued().await, parked(&db).await), (30, vec![]));
+}
+
+#[tokio::test]
+async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
+    let db = Db::with_lambda("work").await;
+    let _consumer = db.store_consumer();
+    let bodies = Gate::new();
+    let worker = Running::start(&db, quick(), vec![bodies.lambda("work").slots(1)]);
+    db.schedule_many("work", 2).await;
+    bodies.next().await;
+    db.until_count("claimed", 1).await;
+    let number = gate(&db, "'work', 'pause'").await;
+    // The one whose body has begun goes on; the other leaves the worker and is parked.
+    db.until("select count(*) = 1 from tuskline.parked").await;
+    bodies.open_for_good();
+    db.until_count("success", 1).await;
+    assert_eq!(db.count("new").await, 1);
+    open(&db, number).await;
+    db.until_count("success", 2).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_gate_reaches_tasks_by_priority() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    gate(&db, &format!("'work', 'pause', p_priority => '{}'", Priority::Low)).await;
+    let (low, high) = (db.schedule_at("work", "low").await, db.schedule_at("work", "high").await);
+    consume(&db).await;
+    assert_eq!((claimed(&hand).await, parked(&db).await), (vec![high], vec![low]));
+}
+
+#[tokio::test]
+async fn another_lambda_does_not_feel_a_gate() {
+    let db = Db::with_lambda("work").await;
+    db.define("other").await;
+    gate(&db, "'work', 'pause'").await;
+    let direct: Vec<bool> =
+        db.all("select direct and not guarded from tuskline.queue where lambda = 'other'").await;
+    assert_eq!(direct, [true; 4]);
+    let id = db.schedule("other").await;
+    assert_eq!(claimed(&db.hand("other").await).await, [id]);
+}
+
+#[tokio::test]
+async fn a_queue_is_direct_again_when_its_last_gate_has_opened() {
+    let db = Db::with_lambda("work").await;
+    let (one, two) = (
+        gate(&db, "'work', 'pause'").await,
+        gate(&db, "'work', 'drop', p_priority => 'low'").await,
+    );
+    open(&db, one).await;
+    let direct = "select direct from tuskline.queue order by priority";
+    assert_eq!(db.all::<bool>(direct).await, [true, true, true, false]);
+    db.run("select tuskline.alter_lambda('work', p_direct => false)").await;
+    open(&db, two).await;
+    assert_eq!(db.all::<bool>(direct).await, [false; 4]);
+    assert!(!db.ask::<bool>("select tuskline.ungate($1)", &[&two]).await, "it is open already");
+}

@@ -1,0 +1,279 @@
+//! No more tasks at a time, or in a second, than a limit says, over all workers; who waits is served by
+//! priority and age, or in turns.
+
+use std::time::Duration;
+
+use crate::support::{Db, Hand, Task};
+
+async fn limited(arguments: &str) -> (Db, Hand, i64) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let rule = db.one(&format!("select tuskline.set_limit('work', {arguments})")).await;
+    let hand = db.hand("work").await;
+    (db, hand, rule)
+}
+
+/// What a worker gets once the store consumer has done its part.
+async fn next(db: &Db, hand: &Hand) -> Vec<Task> {
+    while db.enqueue_due().await > 0 {}
+    hand.claim(100).await
+}
+
+async fn keyed(db: &Db, column: &str, key: &str) -> i64 {
+    db.ask(&format!("select tuskline.schedule('work', p_{column} => $1)"), &[&key]).await
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_at_a_time() {
+    let (db, hand, _) = limited("3").await;
+    let ids = db.schedule_many("work", 10).await;
+    let mut seen = Vec::new();
+    let mut held = next(&db, &hand).await;
+    for _ in 0..5 {
+        seen.extend(held.iter().map(|task| task.id));
+        assert!(held.len() <= 3);
+        assert_eq!(next(&db, &hand).await.len(), 0);
+        hand.succeed_all(&held).await;
+        held = next(&db, &hand).await;
+    }
+    assert_eq!((seen, held.len()), (ids, 0));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 0);
+}
+
+#[tokio::test]
+async fn each_key_is_counted_by_itself_and_tasks_without_one_are_not() {
+    let (db, hand, _) = limited("1, p_by_key => true").await;
+    let mut first = Vec::new();
+    for key in ["x", "y", "x"] {
+        first.push(keyed(&db, "limit_key", key).await);
+    }
+    let free = db.schedule("work").await;
+    let held = next(&db, &hand).await;
+    let mut ids: Vec<_> = held.iter().map(|task| task.id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [first[0], first[1], free]);
+    hand.succeed_all(&held).await;
+    assert_eq!(next(&db, &hand).await[0].id, first[2]);
+}
+
+#[tokio::test]
+async fn a_retry_waits_without_a_place_and_takes_one_again() {
+    let (db, hand, _) = limited("1").await;
+    let ids = db.schedule_many("work", 2).await;
+    let held = next(&db, &hand).await;
+    hand.fail(&held[0]).await;
+    let other = next(&db, &hand).await;
+    assert_eq!(other[0].id, ids[1], "the place of one that backs off is free");
+    db.advance(Duration::from_secs(3)).await;
+    assert_eq!(next(&db, &hand).await.len(), 0);
+    hand.succeed(&other[0]).await;
+    assert_eq!(next(&db, &hand).await[0].id, ids[0]);
+}
+
+#[tokio::test]
+async fn a_dead_workers_tasks_are_counted_until_they_end() {
+    let (db, hand, _) = limited("2").await;
+    db.schedule_many("work", 4).await;
+    assert_eq!(next(&db, &hand).await.len(), 2);
+    db.advance(crate::support::LEASE).await;
+    assert_eq!(db.rescue().await, (1, 2, 0));
+    let other = db.hand("work").await;
+    let held = next(&db, &other).await;
+    assert_eq!(held.len(), 2);
+    other.succeed_all(&held).await;
+    assert_eq!(next(&db, &other).await.len(), 2);
+}
+
+#[tokio::test]
+async fn several_limits_hold_together() {
+    let (db, hand, _) = limited("3").await;
+    db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
+    db.run("select tuskline.set_limit('work', 2, p_collection => 'news')").await;
+    for key in ["x", "x", "y", "z"] {
+        db.run(&format!(
+            "select tuskline.schedule('work', p_limit_key => '{key}', p_collection => 'news')"
+        ))
+        .await;
+    }
+    db.schedule_many("work", 3).await;
+    let mut executed = 0;
+    loop {
+        let held = next(&db, &hand).await;
+        if held.is_empty() {
+            break;
+        }
+        let running = db
+            .lines(
+                "select count(*) <= 3, count(*) filter (where collection = 'news') <= 2, \
+                 count(*) filter (where limit_key is not null) = count(distinct limit_key) \
+                 from tuskline.task where status in ('enqueued', 'claimed', 'processing')",
+            )
+            .await;
+        assert_eq!(running, ["true | true | true"]);
+        executed += held.len();
+        hand.succeed(&held[0]).await;
+        hand.succeed_all(&held[1..]).await;
+    }
+    assert_eq!(executed, 7);
+}
+
+#[tokio::test]
+async fn a_limit_changes_at_once_and_ends_when_it_is_dropped() {
+    let (db, hand, rule) = limited("1").await;
+    db.schedule_many("work", 6).await;
+    let held = next(&db, &hand).await;
+    assert_eq!(held.len(), 1);
+    db.run("select tuskline.set_limit('work', 3)").await;
+    let more = next(&db, &hand).await;
+    assert_eq!(more.len(), 2);
+    db.run("select tuskline.set_limit('work', 1)").await;
+    hand.succeed_all(&more).await;
+    assert_eq!(next(&db, &hand).await.len(), 0, "one is at work still");
+    assert!(db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await);
+    assert_eq!(db.one::<i32>("select moved from tuskline.promote()").await, 3);
+    assert_eq!(next(&db, &hand).await.len(), 3);
+    db.run("select tuskline.promote()").await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.rules").await, 0);
+    assert!(!db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await);
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_in_a_second() {
+    let (db, hand, _) = limited("p_per_second => 2, p_burst => 3").await;
+    db.schedule_many("work", 12).await;
+    let mut started = Vec::new();
+    for _ in 0..6 {
+        started.push(next(&db, &hand).await.len());
+        db.advance(Duration::from_millis(500)).await;
+    }
+    assert_eq!(started, [3, 1, 1, 1, 1, 1]);
+    db.advance(Duration::from_secs(60)).await;
+    assert_eq!(next(&db, &hand).await.len(), 3, "a rest is worth a burst");
+}
+
+#[tokio::test]
+async fn of_those_in_line_the_more_urgent_go_first_but_age_counts() {
+    let (db, hand, _) = limited("1").await;
+    let first = db.schedule("work").await;
+    let held = next(&db, &hand).await;
+    let low = db.schedule_at("work", "low").await;
+    next(&db, &hand).await;
+    db.advance(Duration::from_secs(30)).await;
+    let high = db.schedule_at("work", "high").await;
+    next(&db, &hand).await;
+    db.advance(Duration::from_secs(30)).await;
+    let late = db.schedule_at("work", "critical").await;
+    next(&db, &hand).await;
+    let (mut held, mut order) = (held, vec![]);
+    while let Some(task) = held.first() {
+        order.push(task.id);
+        hand.succeed(task).await;
+        held = next(&db, &hand).await;
+    }
+    // critical at 60 s, low at 0 + 60 s: of equals the older one; high at 30 + 20 s.
+    assert_eq!(order, [first, high, low, late]);
+}
+
+#[tokio::test]
+async fn one_tenants_many_delay_anothers_one_by_a_round_at_most() {
+    let (db, hand, rule) = limited("1, p_fair => true").await;
+    let mut flood = Vec::new();
+    for _ in 0..50 {
+        flood.push(keyed(&db, "fairness_key", "flood").await);
+    }
+    let mut held = next(&db, &hand).await;
+    let small = keyed(&db, "fairness_key", "small").await;
+    db.run(&format!("select tuskline.set_weight({rule}, 'big', 2)")).await;
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        keyed(&db, "fairness_key", "big").await;
+    }
+    next(&db, &hand).await;
+    while let Some(task) = held.first() {
+        let key = "select fairness_key from tuskline.task where id = $1";
+        order.push(db.ask::<String>(key, &[&task.id]).await);
+        assert_eq!(hand.succeed(task).await, crate::support::Answer::Accepted);
+        held = next(&db, &hand).await;
+    }
+    assert_eq!(order.len(), 55);
+    let place = order.iter().position(|key| key == "small").unwrap();
+    assert!(place <= 4, "one each of the flood and of itself, two of the big one: {order:?}");
+    let bigs = order[..10].iter().filter(|key| *key == "big").count();
+    assert!(bigs >= 3, "twice in a round: {order:?}");
+    assert_eq!(db.status(small).await, "success");
+    let _ = flood;
+}
+
+#[tokio::test]
+async fn what_a_limit_holds_up_says_so() {
+    let (db, hand, rule) = limited("2").await;
+    db.schedule_many("work", 3).await;
+    next(&db, &hand).await;
+    let waits: i64 = db.one("select task_id from tuskline.line").await;
+    let said =
+        db.lines(&format!("select reason, detail, cause from tuskline.explain({waits})")).await;
+    assert_eq!(
+        said,
+        [format!("limit | 2 at a time, 2 running; 0 ahead | tuskline.rule {rule} on work")]
+    );
+    let shown = db.lines("select kind, most, held, waiting from tuskline.rules").await;
+    assert_eq!(shown, ["concurrency | 2 | 2 | 1"]);
+}
+
+#[tokio::test]
+async fn a_lambda_without_limits_keeps_its_short_way() {
+    let (db, _hand, _) = limited("2").await;
+    db.define("other").await;
+    let direct = db
+        .lines(
+            "select lambda, bool_and(direct) as direct from tuskline.queue group by 1 order by 1",
+        )
+        .await;
+    assert_eq!(direct, ["other | true", "work | false"]);
+}
+
+#[tokio::test]
+async fn what_stood_in_the_queue_before_is_limited_too() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let ids = db.schedule_many("work", 10).await;
+    db.run("select tuskline.set_limit('work', 2)").await;
+    let mut held = hand.claim(100).await;
+    let mut seen: Vec<_> = held.iter().map(|task| task.id).collect();
+    assert_eq!((seen.as_slice(), db.queued().await), (&ids[..2], 0), "eight stand in line");
+    while !held.is_empty() {
+        hand.succeed_all(&held).await;
+        held = next(&db, &hand).await;
+        assert!(held.len() <= 2);
+        seen.extend(held.iter().map(|task| task.id));
+    }
+    assert_eq!(seen, ids);
+}
+
+#[tokio::test]
+async fn a_full_backlog_refuses_until_there_is_room() {
+    let db = Db::new().await;
+    db.define_with("work", "p_max_backlog => 5").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 5).await;
+    db.schedule("work").await; // nobody has looked yet
+    db.run("select tuskline.promote()").await;
+    let said = db.refused("select tuskline.schedule('work')").await;
+    let hint = "[try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)]";
+    assert_eq!(said, format!("TK020: TK020 backlog_full: 5 tasks of work wait already {hint}"));
+    for sql in [
+        "insert into tuskline.task (lambda) values ('work')",
+        "select tuskline.schedule_many(array['work'])",
+        "select tuskline.schedule('work', p_delay => '1 hour')",
+    ] {
+        assert!(db.refused(sql).await.starts_with("TK020"), "{sql}");
+    }
+    hand.succeed_all(&hand.claim(2).await).await;
+    db.run("select tuskline.promote()").await;
+    db.schedule("work").await;
+    db.run("select tuskline.promote()").await;
+    assert!(db.refused("select tuskline.schedule('work')").await.starts_with("TK020"));
+    db.run("select tuskline.alter_lambda('work', p_max_backlog => 0)").await;
+    db.schedule("work").await;
+}

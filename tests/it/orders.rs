@@ -1,0 +1,199 @@
+//! Tasks of one ordering key run one at a time, in the order in which they were accepted; a failure stops
+//! its own key at most.
+
+use std::time::Duration;
+
+use crate::support::{Db, Hand};
+
+async fn ordered(policy: &str) -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run(&format!("select tuskline.set_order('work', '{policy}')")).await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+async fn of_key(db: &Db, key: &str) -> i64 {
+    db.ask("select tuskline.schedule('work', p_ordering_key => $1)", &[&key]).await
+}
+
+/// What a worker gets once the store consumer has done its part.
+async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+    db.enqueue_due().await;
+    hand.claim(100).await.iter().map(|task| task.id).collect()
+}
+
+#[tokio::test]
+async fn tasks_of_one_key_run_one_at_a_time_and_in_order() {
+    let (db, hand) = ordered("block").await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(of_key(&db, "a").await);
+    }
+    let other = of_key(&db, "b").await;
+    db.enqueue_due().await;
+    let mut held = hand.claim(100).await;
+    assert_eq!(held.iter().map(|task| task.id).collect::<Vec<_>>(), [ids[0], other]);
+    for expected in &ids[1..] {
+        assert!(next(&db, &hand).await.is_empty(), "one at a time");
+        hand.succeed(&held[0]).await;
+        db.enqueue_due().await;
+        held = hand.claim(100).await;
+        assert_eq!(held[0].id, *expected);
+    }
+    hand.succeed(&held[0]).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 1, "that of b");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+}
+
+#[tokio::test]
+async fn who_commits_first_is_first_and_a_later_number_may_be_that() {
+    let (db, hand) = ordered("block").await;
+    let slow = db.connect().await;
+    slow.batch_execute("begin; select tuskline.schedule('work', p_ordering_key => 'a')")
+        .await
+        .unwrap();
+    let second = of_key(&db, "a").await;
+    assert_eq!(next(&db, &hand).await, [second]);
+    slow.batch_execute("commit").await.unwrap();
+    assert!(next(&db, &hand).await.is_empty(), "it waits for the second");
+}
+
+#[tokio::test]
+async fn a_retry_keeps_its_place() {
+    let (db, hand) = ordered("block").await;
+    let first = of_key(&db, "a").await;
+    of_key(&db, "a").await;
+    db.enqueue_due().await;
+    hand.fail(&hand.take().await).await;
+    assert!(next(&db, &hand).await.is_empty());
+    db.advance(Duration::from_secs(2)).await;
+    assert_eq!(next(&db, &hand).await, [first]);
+}
+
+#[tokio::test]
+async fn a_failure_blocks_its_key_until_it_is_unblocked() {
+    let (db, hand) = ordered("block").await;
+    let (failed, next_one) = (of_key(&db, "a").await, of_key(&db, "a").await);
+    let other = of_key(&db, "b").await;
+    db.enqueue_due().await;
+    let held = hand.claim(100).await;
+    hand.fail_for_good(&held[0]).await;
+    assert!(next(&db, &hand).await.is_empty());
+    let blocked = db
+        .lines("select lambda, ordering_key, task_id, status, waiting from tuskline.blocked_keys")
+        .await;
+    assert_eq!(blocked, [format!("work | a | {failed} | fatal_failure | 1")]);
+    let said =
+        db.lines(&format!("select reason, detail, remedy from tuskline.explain({next_one})")).await;
+    assert_eq!(
+        said,
+        [format!(
+            "ordered | task {failed} of key 'a' has failed and blocks it; 0 others wait before this one | select tuskline.unblock('work', 'a')"
+        )]
+    );
+    assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
+    assert!(
+        !db.one::<bool>("select tuskline.unblock('work', 'a')").await,
+        "it is not blocked any more"
+    );
+    assert!(!db.one::<bool>("select tuskline.unblock('work', 'b')").await, "its task is at work");
+    assert_eq!(next(&db, &hand).await, [next_one]);
+    hand.succeed(&held[1]).await;
+    assert_eq!(db.status(other).await, "success");
+}
+
+#[tokio::test]
+async fn with_skip_the_next_one_goes_on() {
+    let (db, hand) = ordered("skip").await;
+    of_key(&db, "a").await;
+    let second = of_key(&db, "a").await;
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert_eq!(next(&db, &hand).await, [second]);
+}
+
+#[tokio::test]
+async fn with_dead_all_that_wait_for_the_key_end_and_say_why() {
+    let (db, hand) = ordered("dead").await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(of_key(&db, "a").await);
+    }
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert_eq!((db.count("fatal_failure").await, db.count("dead").await), (1, 2));
+    let said =
+        db.lines("select message from tuskline.task_failure where error_class = 'order'").await;
+    assert_eq!(said[0], format!("task {} before it, of the same ordering key, has failed", ids[0]));
+    let later = of_key(&db, "a").await;
+    assert_eq!(next(&db, &hand).await, [later], "the key is free for what comes later");
+}
+
+#[tokio::test]
+async fn a_cancelled_task_leaves_the_line_and_gives_its_place_back() {
+    let (db, hand) = ordered("block").await;
+    let (first, second, third) =
+        (of_key(&db, "a").await, of_key(&db, "a").await, of_key(&db, "a").await);
+    db.enqueue_due().await;
+    assert_eq!(db.cancel(second).await, "cancelled");
+    assert_eq!(db.cancel(first).await, "cancelled", "it is enqueued and holds the place");
+    assert_eq!(next(&db, &hand).await, [third]);
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_dead_worker_keep_their_places() {
+    let (db, hand) = ordered("block").await;
+    let first = of_key(&db, "a").await;
+    of_key(&db, "a").await;
+    assert_eq!(next(&db, &hand).await, [first]);
+    db.advance(crate::support::LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    let other = db.hand("work").await;
+    assert_eq!(next(&db, &other).await, [first]);
+}
+
+#[tokio::test]
+async fn a_place_given_back_while_another_joins_the_line_is_not_lost() {
+    let (db, hand) = ordered("block").await;
+    of_key(&db, "a").await;
+    db.enqueue_due().await;
+    let held = hand.take().await;
+    hand.client.batch_execute("begin").await.unwrap();
+    hand.succeed(&held).await; // finds nobody in line
+    let next_one = of_key(&db, "a").await;
+    assert_eq!(db.enqueue_due().await, 1, "it finds the place taken, and just being given back");
+    hand.client.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_millis(20)).await;
+    assert_eq!(next(&db, &hand).await, [next_one]);
+}
+
+#[tokio::test]
+async fn a_key_needs_a_lambda_that_keeps_an_order() {
+    let db = Db::with_lambda("work").await;
+    let said = db.refused("select tuskline.schedule('work', p_ordering_key => 'a')").await;
+    assert_eq!(
+        said,
+        "TK019: TK019 invalid_key: lambda work keeps no order [select tuskline.set_order('work')]"
+    );
+}
+
+#[tokio::test]
+async fn keys_that_nobody_uses_any_more_leave_nothing_behind() {
+    let (db, hand) = ordered("block").await;
+    db.run(
+        "select tuskline.schedule_many(array_fill('work'::text, array[2000]), \
+         p_ordering_keys => array(select 'key ' || i from generate_series(1, 2000) i))",
+    )
+    .await;
+    let mut done = 0;
+    while done < 2_000 {
+        db.enqueue_due().await;
+        let held = hand.claim(1_000).await;
+        done += held.len();
+        assert!(hand.succeed_all(&held).await.is_empty());
+    }
+    for table in ["slot", "line", "timer"] {
+        assert_eq!(db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await, 0);
+    }
+}
