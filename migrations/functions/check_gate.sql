@@ -26,3 +26,14 @@ language sql volatile as $$
                   where t.lambda = p_lambda and t.collection = p_collection)
 $$;
 comment on function tuskline.is_seen(text, text) is 'Whether one of the latest tasks of a lambda has this collection.';
+
+-- lock_lambda: an owner's changes to one lambda come one after the other.
+create or replace function tuskline.lock_lambda(p_lambda text) returns void
+language plpgsql as $$
+begin
+  perform from tuskline.lambda l where l.name = p_lambda for update;
+  if not found then
+    perform tuskline.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
+  end if;
+end $$;
+comment on function tuskline.lock_lambda(text) is 'Locks a lambda''s row, or refuses (TK001) one that is not defined.';

@@ -20,10 +20,7 @@ declare
   v_other    tuskline.gate;
   v_gate     bigint;
 begin
-  perform from tuskline.lambda l where l.name = p_lambda for update;
-  if not found then
-    perform tuskline.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
-  end if;
+  perform tuskline.lock_lambda(p_lambda);
   perform tuskline.check_gate(p_action, p_per_second, v_now, p_until, p_for, p_reason);
   if p_collection is not null then
     perform tuskline.check_name('collection', p_collection);

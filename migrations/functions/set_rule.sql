@@ -5,10 +5,7 @@ declare
   v_now  timestamptz := tuskline.clock();
   v_rule bigint;
 begin
-  perform from tuskline.lambda l where l.name = p_lambda for update;
-  if not found then
-    perform tuskline.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
-  end if;
+  perform tuskline.lock_lambda(p_lambda);
   insert into tuskline.rule (lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, set_at)
   values (p_lambda, p_collection, p_priority, p_kind, p_by_key, p_fair, p_most, p_per_second, p_burst, p_on_failure, v_now)
   on conflict (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key) where dropped_at is null do update

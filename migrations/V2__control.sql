@@ -1,0 +1,148 @@
+-- Gates, limits and orders: touched by tasks that meet one only.
+
+create table tuskline.guarded (lambda text not null);
+comment on table  tuskline.guarded is 'Lambdas that have a gate or a rule. Mostly empty, and without an index, so that every claim may ask at the price of no page.';
+comment on column tuskline.guarded.lambda is 'The lambda.';
+
+create table tuskline.gate (
+  gate_id    bigint generated always as identity primary key,
+  lambda     text not null references tuskline.lambda (name),
+  collection text,
+  priority   tuskline.priority,
+  action     text not null check (action in ('pause', 'drop', 'divert', 'slow')),
+  per_second double precision check ((action = 'slow') = (per_second is not null)),
+  reason     text not null,
+  author     name not null default session_user,
+  set_at     timestamptz not null,
+  until      timestamptz,
+  opened_at  timestamptz);
+comment on table  tuskline.gate is 'Gates that are set now. Set one with tuskline.gate(), open it with tuskline.ungate(); audit has both.';
+comment on sequence tuskline.gate_gate_id_seq is 'Numbers of gates.';
+comment on column tuskline.gate.gate_id is 'Number of the gate.';
+comment on column tuskline.gate.lambda is 'Lambda it is on.';
+comment on column tuskline.gate.collection is 'Only tasks of this collection; null: of all and of none.';
+comment on column tuskline.gate.priority is 'Only tasks of this priority; null: of all.';
+comment on column tuskline.gate.action is 'pause: tasks wait. drop: they end as dropped. divert: they end as dead. slow: so many a second may pass.';
+comment on column tuskline.gate.per_second is 'Of slow: tasks a second, in all.';
+comment on column tuskline.gate.reason is 'Why, in its author''s words.';
+comment on column tuskline.gate.author is 'Role that set it.';
+comment on column tuskline.gate.set_at is 'When it was set.';
+comment on column tuskline.gate.until is 'When it opens by itself; null: never.';
+comment on column tuskline.gate.opened_at is 'When it was opened; its row goes as soon as nothing is parked behind it any more.';
+
+create table tuskline.parked (
+  gate_id   bigint not null,
+  task_id   bigint not null unique,
+  parked_at timestamptz not null,
+  primary key (gate_id, task_id));
+comment on table  tuskline.parked is 'Due tasks that a gate holds. When it opens the store consumer lets them go, in id order.';
+comment on column tuskline.parked.gate_id is 'The gate.';
+comment on column tuskline.parked.task_id is 'The task.';
+comment on column tuskline.parked.parked_at is 'Since when.';
+
+create table tuskline.gate_pace (
+  gate_id  bigint primary key,
+  next_at  timestamptz not null,
+  mark     bigint not null,
+  swept_at timestamptz not null);
+comment on table  tuskline.gate_pace is 'How far store consumers, one at a time, have come with what a gate lets go.';
+comment on column tuskline.gate_pace.gate_id is 'The gate.';
+comment on column tuskline.gate_pace.next_at is 'Of a slow one: when it lets the next task pass.';
+comment on column tuskline.gate_pace.mark is 'Task up to which everything was let go, but for what was parked behind later.';
+comment on column tuskline.gate_pace.swept_at is 'When somebody last looked below the mark.';
+
+create table tuskline.gate_pass (
+  task_id bigint primary key,
+  gate_id bigint not null);
+comment on table  tuskline.gate_pass is 'Queued tasks that a slow gate has let pass. Gone once they are claimed.';
+comment on column tuskline.gate_pass.task_id is 'The task.';
+comment on column tuskline.gate_pass.gate_id is 'The gate.';
+
+create table tuskline.rule (
+  rule_id    bigint generated always as identity primary key,
+  lambda     text not null references tuskline.lambda (name),
+  collection text,
+  priority   tuskline.priority,
+  kind       text not null check (kind in ('order', 'concurrency', 'rate')),
+  by_key     boolean not null,
+  fair       boolean not null default false,
+  most       integer check ((kind = 'concurrency') = (most is not null) and most >= 0),
+  per_second double precision check ((kind = 'rate') = (per_second is not null)),
+  burst      integer check ((kind = 'rate') = (burst is not null)),
+  on_failure text check ((kind = 'order') = (on_failure is not null) and on_failure in ('block', 'skip', 'dead')),
+  author     name not null default session_user,
+  set_at     timestamptz not null,
+  dropped_at timestamptz);
+create unique index rule_scope on tuskline.rule (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key)
+  where dropped_at is null;
+comment on table  tuskline.rule is 'How many tasks of a lambda may run at a time, or start in a second, and which keep an order. Set with set_limit() and set_order().';
+comment on index  tuskline.rule_scope is 'One rule of a kind for a lambda or a collection, and one by key.';
+comment on sequence tuskline.rule_rule_id_seq is 'Numbers of rules.';
+comment on column tuskline.rule.rule_id is 'Number of the rule.';
+comment on column tuskline.rule.lambda is 'Lambda whose tasks it counts.';
+comment on column tuskline.rule.collection is 'Only tasks of this collection; null: all.';
+comment on column tuskline.rule.priority is 'Only tasks of this priority; null: of all.';
+comment on column tuskline.rule.fair is 'Whether those in line take turns by fairness_key; else by priority and age.';
+comment on column tuskline.rule.kind is 'order: one at a time by ordering_key. concurrency: at most so many at a time. rate: at most so many a second.';
+comment on column tuskline.rule.by_key is 'Whether each key is counted by itself: ordering_key of an order, limit_key of a limit.';
+comment on column tuskline.rule.most is 'Of concurrency: tasks enqueued, claimed or processing at a time.';
+comment on column tuskline.rule.per_second is 'Of rate: tasks that may be enqueued in a second.';
+comment on column tuskline.rule.burst is 'Of rate: tasks that may be enqueued at once after a rest.';
+comment on column tuskline.rule.on_failure is 'Of order: block holds the key until unblock(); skip goes on with the next; dead ends all that wait for the key.';
+comment on column tuskline.rule.author is 'Role that set it.';
+comment on column tuskline.rule.set_at is 'When it was set.';
+comment on column tuskline.rule.dropped_at is 'When it was taken away; its row goes as soon as nobody stands in its lines any more.';
+
+create table tuskline.slot (
+  rule_id  bigint not null,
+  key      text   not null,
+  slot_no  bigint not null,
+  task_id  bigint not null,
+  taken_at timestamptz not null,
+  primary key (rule_id, key, slot_no));
+create index slot_task on tuskline.slot (task_id);
+comment on table  tuskline.slot is 'Places that tasks hold under a rule, from their enqueueing to the end of the attempt; under an order, of the task.';
+comment on index  tuskline.slot_task is 'What a task holds.';
+comment on column tuskline.slot.rule_id is 'The rule.';
+comment on column tuskline.slot.key is 'The key that is counted; empty: the rule counts all together.';
+comment on column tuskline.slot.slot_no is 'Which place, from 1; of a rate, the task itself.';
+comment on column tuskline.slot.task_id is 'Who holds it. A task that has failed blocks its key, until unblock().';
+comment on column tuskline.slot.taken_at is 'Since when.';
+
+create table tuskline.line (
+  rule_id bigint not null,
+  key     text   not null,
+  turn    double precision not null,
+  task_id bigint not null,
+  primary key (rule_id, key, turn, task_id));
+create index line_task on tuskline.line (task_id);
+comment on table  tuskline.line is 'Due tasks that wait for a place under a rule, in this order.';
+comment on index  tuskline.line_task is 'What a task waits for.';
+comment on column tuskline.line.rule_id is 'The rule.';
+comment on column tuskline.line.key is 'The key that is counted.';
+comment on column tuskline.line.turn is 'Place in the line: of a fair limit, the round; of an order, 0; else the second of arrival, and 20 more for each priority below critical.';
+comment on column tuskline.line.task_id is 'Who waits.';
+
+create table tuskline.tenant (
+  rule_id      bigint not null,
+  fairness_key text   not null,
+  weight       double precision not null check (weight between 0.001 and 1000),
+  named        boolean not null,
+  turn         double precision not null,
+  primary key (rule_id, fairness_key));
+comment on table  tuskline.tenant is 'Who takes turns under a fair limit: those with a weight of their own, and those who have stood in line since it was last empty.';
+comment on column tuskline.tenant.rule_id is 'The limit.';
+comment on column tuskline.tenant.fairness_key is 'The tenant; empty: tasks without a fairness_key.';
+comment on column tuskline.tenant.weight is 'Tasks in a round, as set with set_weight(); else 1.';
+comment on column tuskline.tenant.named is 'Whether its weight was set.';
+comment on column tuskline.tenant.turn is 'Round of its last task in line.';
+
+create table tuskline.pace (
+  rule_id bigint not null,
+  key     text   not null,
+  next_at timestamptz not null,
+  primary key (rule_id, key));
+comment on table  tuskline.pace is 'How far each rate has come. Written by store consumers, one at a time.';
+comment on column tuskline.pace.rule_id is 'The rule.';
+comment on column tuskline.pace.key is 'The key that is counted.';
+comment on column tuskline.pace.next_at is 'When the next task may start.';
