@@ -52,7 +52,8 @@ async fn nothing_is_claimed_ahead_until_short_executions_were_measured() {
     let id = db.schedule("other").await;
     db.until_status(id, "success").await;
     second.stop().await;
-    assert_eq!(db.count("claimed").await, 2);
+    // Processing as soon as a heartbeat came in between.
+    assert_eq!(db.count("claimed").await + db.count("processing").await, 2);
     assert_eq!(db.queued().await, 8);
     gate.open_for_good();
     db.until_count("success", ids.len() + 1).await;
