@@ -41,8 +41,8 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "version", "add_segments", "define_lambda", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
-    "wake", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
-    "enter", "leave", "hold_gated", "enqueue_due", "promote",
+    "wake", "lines", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
+    "enter", "admit", "leave", "hold_gated", "enqueue_due", "promote",
     "register_executor", "pop", "look", "take", "claim", "start", "heartbeat", "settle", "set_results",
     "assert_current", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "views", "retention",

@@ -50,10 +50,13 @@ comment on function tuskline.enqueue_due(timestamptz, integer) is
 create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
+  v_first  bigint;
+  v_last   bigint;
   v_queues integer[];
 begin
   if exists (select from tuskline.guarded) then
-    perform from tuskline.task t where t.id = any (p_ids) order by t.id for update;
+    select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
+    perform from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update;
     p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now);
   end if;
   with u as (

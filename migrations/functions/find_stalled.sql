@@ -36,6 +36,12 @@ begin
   execute format('select array_agg(distinct s.task_id) from tuskline.slot s join tuskline.task_%s t on t.id = s.task_id where t.finished_at < $1', p_no)
     into v_ids using v_now - p_grace;
   perform tuskline.leave(v_ids, v_now);
+  -- Lines of which nobody holds a place ask once for every look at the oldest segment.
+  insert into tuskline.timer (due, task_id)
+  select distinct on (l.rule_id, l.key) v_now, l.task_id from tuskline.line l
+   where p_no = (select min(s.segment_no) from tuskline.segment s where s.sealed_at is null)
+     and not exists (select from tuskline.slot s where s.rule_id = l.rule_id and s.key = l.key)
+   order by l.rule_id, l.key, l.turn, l.task_id on conflict do nothing;
   if unqueued + unleased > 0 then perform pg_notify('tuskline_queue', ''); end if;
 end $$;
 comment on function tuskline.find_stalled(bigint, interval) is

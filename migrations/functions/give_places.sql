@@ -37,13 +37,13 @@ begin
 end $$;
 comment on function tuskline.give_places(tuskline.rule, text[], timestamptz) is 'Gives the free places of some keys to those first in line.';
 
-create or replace function tuskline.look_again(p_rule bigint, p_key text, p_now timestamptz) returns void
+create or replace function tuskline.look_again(p_rule bigint, p_key text, p_now timestamptz, p_first integer default 1) returns void
 language sql as $$
   insert into tuskline.timer (due, task_id)
   select p_now + interval '20 milliseconds', l.task_id from tuskline.line l where l.rule_id = p_rule and l.key = p_key
-   order by l.turn, l.task_id limit 1 on conflict do nothing
+   order by l.turn, l.task_id limit p_first on conflict do nothing
 $$;
-comment on function tuskline.look_again(bigint, text, timestamptz) is 'The first in a line asks for its place again, in a moment.';
+comment on function tuskline.look_again(bigint, text, timestamptz, integer) is 'The first in a line asks for its place again, in a moment.';
 
 create or replace function tuskline.give_turns(r tuskline.rule, p_keys text[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
@@ -64,7 +64,7 @@ begin
     insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at) select r.rule_id, v_key, id, id, p_now from unnest(v_next) as id;
     delete from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key and l.task_id = any (v_next);
     insert into tuskline.timer (due, task_id)
-    select greatest(v_at, p_now + interval '20 milliseconds'), l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
+    select greatest(v_at, p_now + interval '50 milliseconds'), l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
      order by l.turn, l.task_id limit 1 on conflict do nothing;
     v_given := v_given || v_next;
   end loop;

@@ -7,15 +7,18 @@ create or replace function tuskline.hold_gated(
   p_ids bigint[], p_now timestamptz, p_from tuskline.status[] default '{new,retriable_failure}') returns bigint[]
 language plpgsql as $$
 declare
-  v_held bigint[];
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_held  bigint[];
 begin
   perform from tuskline.gate g
-    where g.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids)) order by g.gate_id for key share;
+    where g.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last)
+    order by g.gate_id for key share;
   if not found then return p_ids; end if;
   with h as materialized (
     select t.id, t.status, t.fence, t.attempt, t.lambda, g.gate_id, g.action, g.reason
       from tuskline.task t cross join lateral tuskline.gate_of(t.lambda, t.collection, t.priority, p_now) g
-     where t.id = any (p_ids) and t.status = any (p_from)
+     where t.id = any (p_ids) and t.id between v_first and v_last and t.status = any (p_from)
        and not (g.action = 'slow' and exists (select from tuskline.gate_pass s where s.task_id = t.id and s.gate_id = g.gate_id))
      order by t.id
   ), u as (
@@ -35,8 +38,7 @@ begin
   select array_agg(u.id) into v_held from u;
   if v_held is null then return p_ids; end if;
   if exists (select from tuskline.guarded) then
-    delete from tuskline.line l using tuskline.rule r, tuskline.task t
-     where l.task_id = any (v_held) and r.rule_id = l.rule_id and t.id = l.task_id and (r.kind <> 'order' or t.finished_at is not null);
+    perform tuskline.quit_lines(v_held, p_now, 100);
     perform tuskline.leave(v_held, p_now);
   end if;
   return array(select i.id from unnest(p_ids) as i (id) where i.id <> all (v_held) order by i.id);

@@ -7,9 +7,9 @@ declare
   s       record;
   v_first bigint;
   v_next  bigint[] := '{}';
-  v_free  bigint[] := '{}';
   v_any   boolean := false;
 begin
+  if not exists (select from tuskline.slot d where d.task_id = any (p_ids)) then return; end if;
   for s in delete from tuskline.slot d using tuskline.rule r, tuskline.tasks t
             where d.task_id = any (p_ids) and r.rule_id = d.rule_id and t.id = d.task_id and (p_all or case
               when t.finished_at is not null then not (r.kind = 'order' and r.on_failure = 'block' and t.status in ('fatal_failure', 'dead'))
@@ -33,16 +33,30 @@ begin
       perform tuskline.look_again(s.rule_id, s.key, p_now);
     end if;
   end loop;
-  -- They go into their queues at once, where the claim of this very exchange may find them; those that
-  -- somebody else has locked, or that gates are to be asked about, go by way of the store consumer.
-  if v_next <> '{}' and not exists (select from tuskline.gate) then
-    v_free := array(select t.id from tuskline.task t where t.id = any (v_next) order by t.id for update skip locked);
-    perform tuskline.enqueue(v_free, p_now);
-  end if;
-  insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_next) as id where id <> all (v_free) on conflict do nothing;
-  if v_any or cardinality(v_free) < cardinality(v_next) then perform tuskline.wake_timer(p_now, p_now); end if;
+  if not tuskline.go_on(v_next, p_now) or v_any then perform tuskline.wake_timer(p_now, p_now); end if;
 end $$;
 comment on function tuskline.leave(bigint[], timestamptz, boolean) is 'Tasks give back the places that they need no more, each to the first in line.';
+
+-- go_on: tasks that were given a place go into their queues, or to their next rule, at once: the claim of
+-- this very exchange may find them. Those that somebody else has locked, or that gates are to be asked
+-- about, go by way of the store consumer. False: there are such.
+create or replace function tuskline.go_on(p_ids bigint[], p_now timestamptz) returns boolean
+language plpgsql as $$
+declare
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_free  bigint[] := '{}';
+begin
+  if p_ids = '{}' then return true; end if;
+  if not exists (select from tuskline.gate) then
+    v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
+      order by t.id for update skip locked);
+    if v_free <> '{}' then perform tuskline.enqueue(v_free, p_now); end if;
+  end if;
+  insert into tuskline.timer (due, task_id) select p_now, id from unnest(p_ids) as id where id <> all (v_free) on conflict do nothing;
+  return v_free @> p_ids;
+end $$;
+comment on function tuskline.go_on(bigint[], timestamptz) is 'Lets tasks that were given a place go on; false: some by way of the store consumer.';
 
 create or replace function tuskline.end_line(p_rule bigint, p_key text, p_task bigint, p_now timestamptz) returns void
 language plpgsql as $$

@@ -115,7 +115,8 @@ begin
      order by t.id for update skip locked);
   delete from tuskline.line l where l.rule_id = p_rule and l.task_id = any (v_ids);
   perform tuskline.enqueue(v_ids, p_now);
-  if v_ids = '{}' then
+  -- Nobody may still be joining its lines: see join_lines.
+  if v_ids = '{}' and pg_try_advisory_xact_lock(1953854317, p_rule::integer) then
     delete from tuskline.line l where l.rule_id = p_rule
        and not exists (select from tuskline.tasks t where t.id = l.task_id and t.status in ('new', 'retriable_failure'));
     delete from tuskline.rule r where r.rule_id = p_rule and not exists (select from tuskline.line l where l.rule_id = p_rule);

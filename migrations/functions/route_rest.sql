@@ -7,16 +7,13 @@ declare
   v_due timestamptz;
 begin
   perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(r.number, p_rows))
-     from unnest(p_ids, p_numbers) as r (id, number) join tuskline.task t on t.id = r.id
+     from tuskline.task t join unnest(p_ids, p_numbers) as r (id, number) on r.id = t.id
           left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-    order by r.number;
+    where t.id = any (p_ids) order by r.number;
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.status = 'enqueued';
-  -- Of one ordering key, whoever commits first is first in line.
-  insert into tuskline.line (rule_id, key, turn, task_id)
-  select r.rule_id, t.ordering_key, 0, t.id from tuskline.task t join tuskline.rule r on r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null
-   where t.id = any (p_ids) and t.ordering_key is not null and t.next_trigger_at <= p_now;
+  p_ids := array(select unnest(p_ids) except select unnest(tuskline.join_lines(p_ids, p_now)));
   with i as (
     insert into tuskline.timer (due, task_id)
     select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) order by 1, 2

@@ -70,9 +70,13 @@ comment on function tuskline.take(bigint, bigint[], smallint[], timestamptz, tim
 create or replace function tuskline.put_back_locked(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
-  v_free bigint[];
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_free  bigint[];
 begin
-  v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) order by t.id for update skip locked);
+  v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
+    order by t.id for update skip locked);
+  if cardinality(v_free) = cardinality(p_ids) then return v_free; end if;
   insert into tuskline.queued (queue_id, task_id)
   select q.queue_id, t.id from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
    where t.id = any (p_ids) and t.id <> all (v_free) and t.status = 'enqueued' order by t.id;

@@ -30,11 +30,16 @@ impl Step {
 }
 
 /// What is run, in this order.
-pub(super) const STEPS: [Step; 17] = [
+pub(super) const STEPS: [Step; 19] = [
     Step::of("drain-1", "drain --tasks 300000", "drain --tasks 5000"),
     Step::of("drain-2", "drain --tasks 300000 --workers 2", "drain --tasks 5000 --workers 2"),
     Step::of("life", "life --tasks 200000", "life --tasks 5000"),
     Step::of("schedule-batch", "schedule-batch --tasks 300000", "schedule-batch --tasks 5000"),
+    Step::of(
+        "schedule-batch-2",
+        "schedule-batch --tasks 300000 --connections 2",
+        "schedule-batch --tasks 5000 --connections 2",
+    ),
     Step::of("copy", "copy --tasks 300000", "copy --tasks 5000"),
     Step::of(
         "schedule-single",
@@ -61,6 +66,11 @@ pub(super) const STEPS: [Step; 17] = [
         )
     },
     Step::of("flood", "flood", "flood --lambdas 10 --tasks 10000 --seconds 2"),
+    Step::of(
+        "flood-limited",
+        "flood --quota 1000 --seconds 10",
+        "flood --quota 1000 --lambdas 10 --tasks 10000 --seconds 2",
+    ),
     Step::of("idle", "idle --seconds 20", "idle --seconds 2"),
     Step::of("rebuild", "rebuild", "rebuild --tasks 20000"),
     Step::of("scale", "scale", "scale --tasks 5000"),
@@ -117,12 +127,13 @@ use Unit::{Bytes, Count, Microseconds, Milliseconds, PerSecond, Percent, Percent
 
 /// Every row, in the order of the design.
 #[rustfmt::skip]
-pub(super) const ROWS: [Row; 35] = [
+pub(super) const ROWS: [Row; 37] = [
     row("drain, 1 worker process", "drain-1", AtLeast(72_000.0), PerSecond, rate),
     row("drain, 2 worker processes", "drain-2", AtLeast(73_500.0), PerSecond, rate),
     row("whole life, batches of 1,000", "life", AtLeast(45_000.0), PerSecond, rate),
     row("server + worker CPU per task, drain", "drain-1", AtMost(16.0), Microseconds, cpu),
     row("schedule_many of 1,000", "schedule-batch", AtLeast(130_000.0), PerSecond, rate),
+    row("schedule_many of 1,000, 2 connections", "schedule-batch-2", AtLeast(130_000.0), PerSecond, rate),
     row("COPY", "copy", AtLeast(130_000.0), PerSecond, rate),
     row("one row per commit x 8, of a bare insert", "schedule-single", AtLeast(0.75), Percent, |r| r.outcome.extra("share_of_bare")),
     row("WAL per task, whole life, batches of 100", "log", AtMost(680.0), Bytes, |r| r.outcome.cost.wal_bytes_per_task),
@@ -138,6 +149,7 @@ pub(super) const ROWS: [Row; 35] = [
     row("drain beside 10 M future tasks, of empty", "backlog", AtLeast(0.9), Percent, |r| share_of_empty(r, false)),
     row("drain of a queue of 5 M, of empty", "backlog", AtLeast(0.9), Percent, |r| share_of_empty(r, true)),
     row("flood of 200,000, p95 of the quiet", "flood", AtMost(1.2), Percent, |r| r.outcome.extra("p95_ratio")),
+    row("the same, at most 1,000 of it a second", "flood-limited", AtMost(1.2), Percent, |r| r.outcome.extra("p95_ratio")),
     row("idle worker, transactions", "idle", AtMost(1.0), PerSecond, |r| r.all().first()?.extra("transactions_per_s")),
     row("idle worker, of a core", "idle", AtMost(0.3), PercentOfCore, |r| r.all().first()?.extra("process_cpu_percent")),
     row("rebuild of a queue of 1 M", "rebuild", AtMost(5.0), Seconds, |r| Some(r.outcome.seconds)),

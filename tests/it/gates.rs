@@ -281,3 +281,26 @@ async fn a_queue_is_direct_again_when_its_last_gate_has_opened() {
     assert_eq!(db.all::<bool>(direct).await, [false; 4]);
     assert!(!db.ask::<bool>("select tuskline.ungate($1)", &[&two]).await, "it is open already");
 }
+
+#[tokio::test]
+async fn a_gate_reaches_all_who_stand_in_line_before_it() {
+    for (limit, action, status) in
+        [("1", "drop", "dropped"), ("p_per_second => 1", "divert", "dead"), ("1", "pause", "new")]
+    {
+        let db = Db::with_lambda("work").await;
+        db.pin().await;
+        db.run(&format!("select tuskline.set_limit('work', {limit})")).await;
+        db.schedule_many("work", 250).await;
+        let number = gate(&db, &format!("'work', '{action}'")).await;
+        for _ in 0..5 {
+            consume(&db).await;
+            db.advance(Duration::from_millis(20)).await;
+        }
+        assert_eq!(db.count(status).await, 250, "{action}");
+        assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+        assert_eq!(parked(&db).await.len(), if action == "pause" { 250 } else { 0 });
+        open(&db, number).await;
+        consume(&db).await;
+        assert_eq!(db.queued().await, i64::from(action == "pause"));
+    }
+}

@@ -277,3 +277,78 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     db.run("select tuskline.alter_lambda('work', p_max_backlog => 0)").await;
     db.schedule("work").await;
 }
+
+/// Rows that wait in line, and timers.
+async fn in_line(db: &Db) -> (i64, i64) {
+    let line = db.one("select count(*) from tuskline.line").await;
+    (line, db.one("select count(*) from tuskline.timer").await)
+}
+
+#[tokio::test]
+async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
+    let (db, hand, _) = limited("2").await;
+    let ids = db.schedule_many("work", 500).await;
+    assert_eq!(in_line(&db).await, (500, 1));
+    assert_eq!(next(&db, &hand).await.len(), 2);
+    db.schedule_many("work", 500).await;
+    assert_eq!(in_line(&db).await, (998, 1));
+    next(&db, &hand).await;
+    assert_eq!(in_line(&db).await, (998, 0), "no place is free, so nobody asks any more");
+    assert_eq!(db.one::<i64>("select min(task_id) from tuskline.line").await, ids[2]);
+}
+
+#[tokio::test]
+async fn who_is_due_later_or_takes_turns_or_is_free_does_not_stand_in_line_at_once() {
+    let (db, _, _) = limited("1, p_collection => 'news'").await;
+    db.run("select tuskline.schedule('work', p_collection => 'news', p_delay => '1 hour')").await;
+    db.schedule_many("work", 2).await;
+    assert_eq!(in_line(&db).await, (0, 3));
+    db.run("select tuskline.set_limit('work', 1, p_collection => 'news', p_fair => true)").await;
+    db.run("select tuskline.schedule('work', p_collection => 'news')").await;
+    assert_eq!(in_line(&db).await, (0, 4));
+}
+
+#[tokio::test]
+async fn when_the_one_who_would_ask_is_cancelled_the_next_asks() {
+    let (db, hand, _) = limited("1").await;
+    let ids = db.schedule_many("work", 3).await;
+    db.cancel(ids[0]).await;
+    db.advance(Duration::from_millis(20)).await;
+    assert_eq!(next(&db, &hand).await[0].id, ids[1]);
+}
+
+#[tokio::test]
+async fn a_dropped_limit_stays_until_nobody_can_join_its_lines_any_more() {
+    let (db, hand, rule) = limited("1").await;
+    let late = db.connect().await;
+    late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await;
+    let left = "select count(*) from tuskline.rule";
+    db.run("select tuskline.promote()").await;
+    assert_eq!(db.one::<i64>(left).await, 1);
+    late.batch_execute("commit").await.unwrap();
+    db.run("select tuskline.promote()").await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
+    db.run("select tuskline.promote()").await;
+    assert_eq!((in_line(&db).await, db.one::<i64>(left).await), ((0, 0), 0));
+}
+
+#[tokio::test]
+async fn a_batch_of_limited_tasks_costs_no_more_beside_many() {
+    let (db, _, _) = limited("1").await;
+    let hits = async || {
+        let text = "explain (analyze, buffers, format json) insert into tuskline.task (lambda) \
+                    select 'work' from generate_series(1, 100)";
+        let plan: serde_json::Value = db.one(text).await;
+        plan[0]["Planning"]["Shared Hit Blocks"].as_i64().unwrap_or(0)
+            + plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
+    };
+    db.schedule_many("work", 1_000).await;
+    hits().await;
+    let before = hits().await;
+    for _ in 0..5 {
+        db.schedule_many("work", 10_000).await;
+    }
+    let after = hits().await;
+    assert!(after < before * 2, "{before} pages, beside 50,000 {after}");
+}

@@ -78,3 +78,18 @@ async fn tasks_that_something_points_to_are_left_alone() {
     assert_eq!(find(&db).await, "0 | 0 | 0");
     assert!(db.all::<i64>("select * from tuskline.segments_in_use()").await.contains(&0));
 }
+
+#[tokio::test]
+async fn a_line_of_which_nobody_holds_a_place_asks_again() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let ids = db.schedule_many("work", 2).await;
+    db.run("delete from tuskline.timer").await;
+    assert_eq!(find(&db).await, "0 | 0 | 0");
+    db.run("select tuskline.enqueue_due()").await;
+    assert_eq!(db.hand("work").await.take().await.id, ids[0]);
+    db.run("select * from tuskline.find_stalled(0)").await;
+    let timers = "select count(*) from tuskline.timer";
+    assert_eq!(db.one::<i64>(timers).await, 0, "somebody has the place");
+}

@@ -1,0 +1,68 @@
+-- rules_of: the rules of a lambda, always in the order in which its tasks meet them.
+create or replace function tuskline.rules_of(p_lambda text) returns setof tuskline.rule
+language sql stable rows 1 as $$
+  select r.* from tuskline.rule r where r.lambda = p_lambda and r.dropped_at is null
+   order by r.kind = 'rate', r.kind = 'concurrency', not r.by_key, r.collection is null, r.priority is null, r.rule_id
+$$;
+comment on function tuskline.rules_of(text) is 'The rules of a lambda, in the order in which a task meets them.';
+
+create or replace function tuskline.key_under(r tuskline.rule, t tuskline.task) returns text
+language sql immutable as $$
+  select case when t.lambda <> r.lambda or t.collection is distinct from coalesce(r.collection, t.collection)
+                or t.priority <> coalesce(r.priority, t.priority) then null
+              when r.kind = 'order' then t.ordering_key when r.by_key then t.limit_key else '' end
+$$;
+comment on function tuskline.key_under(tuskline.rule, tuskline.task) is 'What a rule counts a task by; empty: all together; null: not at all.';
+
+create or replace function tuskline.turn_of(p_kind text, p_priority tuskline.priority, p_now timestamptz) returns double precision
+language sql immutable as $$
+  select case when p_kind = 'order' then 0
+              else extract(epoch from p_now) + 20 * (array_position('{critical,high,normal,low}'::tuskline.priority[], p_priority) - 1) end
+$$;
+comment on function tuskline.turn_of(text, tuskline.priority, timestamptz) is 'Place of a task that joins a line which is not fair: see tuskline.line.turn.';
+
+-- join_lines: new tasks that are due and meet a rule stand in its line from the start: one row in place of a
+-- timer, so that a flood behind a limit costs nobody a thing until its turn. The first of each line among
+-- them gets a timer all the same, and asks for all; returned are the others. Of one ordering key, whoever
+-- commits first is first. A fair line gives turns one at a time, so its tasks go by way of the store consumer.
+-- Whoever deletes a dropped rule sees by the lock whether somebody may still be joining its lines.
+create or replace function tuskline.join_lines(p_ids bigint[], p_now timestamptz) returns bigint[]
+language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare
+  v_rest bigint[];
+begin
+  if not exists (select from tuskline.guarded) then return '{}'; end if;
+  perform pg_advisory_xact_lock_shared(1953854317, u.rule_id::integer)
+     from (select r.rule_id from tuskline.rule r where r.dropped_at is null
+              and r.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids)) order by 1) u;
+  if not found then return '{}'; end if;
+  with j as (
+    insert into tuskline.line (rule_id, key, turn, task_id)
+    select (f.rule).rule_id, tuskline.key_under(f.rule, t), tuskline.turn_of((f.rule).kind, t.priority, p_now), t.id
+      from tuskline.task t cross join lateral (
+           select r as rule from tuskline.rules_of(t.lambda) r where tuskline.key_under(r, t) is not null limit 1) f
+     where t.id = any (p_ids) and t.status = 'new' and t.next_trigger_at <= p_now and not (f.rule).fair
+    returning rule_id, key, turn, task_id)
+  select array_agg(o.task_id) filter (where o.nth > 1) into v_rest
+    from (select j.task_id, row_number() over (partition by j.rule_id, j.key order by j.turn, j.task_id) as nth from j) o;
+  return coalesce(v_rest, '{}');
+end $$;
+comment on function tuskline.join_lines(bigint[], timestamptz) is 'Lets new tasks stand in the lines of their rules; returns those that need no timer.';
+
+-- quit_lines: tasks that wait no longer leave their lines, but a gated one keeps its place in an order.
+-- Whoever is first now asks in their place, or nobody might.
+create or replace function tuskline.quit_lines(p_ids bigint[], p_now timestamptz, p_first integer default 1) returns void
+language plpgsql as $$
+declare
+  v_rules bigint[];
+  v_keys  text[];
+begin
+  with l as (
+    delete from tuskline.line l where l.task_id = any (p_ids)
+       and not exists (select from tuskline.rule r join tuskline.task t on t.id = l.task_id
+                        where r.rule_id = l.rule_id and r.kind = 'order' and t.finished_at is null)
+    returning l.rule_id, l.key)
+  select array_agg(d.rule_id), array_agg(d.key) into v_rules, v_keys from (select distinct l.rule_id, l.key from l) d;
+  perform tuskline.look_again(u.rule_id, u.key, p_now, p_first) from unnest(v_rules, v_keys) as u (rule_id, key);
+end $$;
+comment on function tuskline.quit_lines(bigint[], timestamptz, integer) is 'Takes tasks out of their lines; the first so many of each ask for a place.';
