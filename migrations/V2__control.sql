@@ -72,7 +72,9 @@ create table tuskline.rule (
   on_failure text check ((kind = 'order') = (on_failure is not null) and on_failure in ('block', 'skip', 'dead')),
   author     name not null default session_user,
   set_at     timestamptz not null,
-  dropped_at timestamptz);
+  dropped_at timestamptz,
+  rank       integer not null generated always as (16 * (kind = 'rate')::integer + 8 * (kind = 'concurrency')::integer
+    + 4 * (not by_key)::integer + 2 * (collection is null)::integer + (priority is null)::integer) stored);
 create unique index rule_scope on tuskline.rule (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key)
   where dropped_at is null;
 comment on table  tuskline.rule is 'How many tasks of a lambda may run at a time, or start in a second, and which keep an order. Set with set_limit() and set_order().';
@@ -91,6 +93,7 @@ comment on column tuskline.rule.burst is 'Of rate: tasks that may be enqueued at
 comment on column tuskline.rule.on_failure is 'Of order: block holds the key until unblock(); skip goes on with the next; dead ends all that wait for the key.';
 comment on column tuskline.rule.author is 'Role that set it.';
 comment on column tuskline.rule.set_at is 'When it was set.';
+comment on column tuskline.rule.rank is 'The order in which a task meets the rules: orders first, then limits at a time, then rates; by key first, and the narrower before the wider.';
 comment on column tuskline.rule.dropped_at is 'When it was taken away; its row goes as soon as nobody stands in its lines any more.';
 
 create table tuskline.slot (

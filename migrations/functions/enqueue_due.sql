@@ -7,7 +7,7 @@ create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
   out moved integer, out looked_until timestamptz, out next_due_ms bigint, out ended_before bigint, out xid bigint, out gates boolean)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now  timestamptz := tuskline.clock();

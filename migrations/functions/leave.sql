@@ -5,14 +5,26 @@ create or replace function tuskline.leave(p_ids bigint[], p_now timestamptz, p_a
 language plpgsql as $$
 declare
   s       record;
+  v_low   bigint := (select min(id) from unnest(p_ids) as id);
+  v_high  bigint := (select max(id) from unnest(p_ids) as id);
+  v_ids   bigint[];
+  v_is    tuskline.status[];
+  v_ended boolean[];
   v_first bigint;
   v_next  bigint[] := '{}';
   v_any   boolean := false;
 begin
-  if not exists (select from tuskline.slot d where d.task_id = any (p_ids)) then return; end if;
-  for s in delete from tuskline.slot d using tuskline.rule r, tuskline.tasks t
-            where d.task_id = any (p_ids) and r.rule_id = d.rule_id and t.id = d.task_id and (p_all or case
-              when t.finished_at is not null then not (r.kind = 'order' and r.on_failure = 'block' and t.status in ('fatal_failure', 'dead'))
+  v_ids := array(select distinct d.task_id from tuskline.slot d where d.task_id = any (p_ids) order by 1);
+  if v_ids = '{}' then return; end if;
+  select array_agg(t.status order by t.id), array_agg(t.finished_at is not null order by t.id) into v_is, v_ended
+    from tuskline.task t where t.id = any (v_ids) and t.id between v_low and v_high;
+  if cardinality(v_is) is distinct from cardinality(v_ids) then -- some are of segments that have gone
+    select array_agg(t.id order by t.id), array_agg(t.status order by t.id), array_agg(t.finished_at is not null order by t.id)
+      into v_ids, v_is, v_ended from tuskline.tasks t where t.id = any (v_ids);
+  end if;
+  for s in delete from tuskline.slot d using tuskline.rule r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
+            where d.task_id = t.id and r.rule_id = d.rule_id and (p_all or case
+              when t.ended then not (r.kind = 'order' and r.on_failure = 'block' and t.status in ('fatal_failure', 'dead'))
               else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end)
           returning d.rule_id, d.key, d.slot_no, d.task_id, t.status, r.kind, r.most, r.on_failure loop
     continue when s.kind = 'rate';

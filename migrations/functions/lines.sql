@@ -2,7 +2,7 @@
 create or replace function tuskline.rules_of(p_lambda text) returns setof tuskline.rule
 language sql stable rows 1 as $$
   select r.* from tuskline.rule r where r.lambda = p_lambda and r.dropped_at is null
-   order by r.kind = 'rate', r.kind = 'concurrency', not r.by_key, r.collection is null, r.priority is null, r.rule_id
+   order by r.rank, r.rule_id
 $$;
 comment on function tuskline.rules_of(text) is 'The rules of a lambda, in the order in which a task meets them.';
 
@@ -15,7 +15,7 @@ $$;
 comment on function tuskline.key_under(tuskline.rule, tuskline.task) is 'What a rule counts a task by; empty: all together; null: not at all.';
 
 create or replace function tuskline.turn_of(p_kind text, p_priority tuskline.priority, p_now timestamptz) returns double precision
-language sql immutable as $$
+language sql stable as $$
   select case when p_kind = 'order' then 0
               else extract(epoch from p_now) + 20 * (array_position('{critical,high,normal,low}'::tuskline.priority[], p_priority) - 1) end
 $$;
@@ -27,21 +27,26 @@ comment on function tuskline.turn_of(text, tuskline.priority, timestamptz) is 'P
 -- commits first is first. A fair line gives turns one at a time, so its tasks go by way of the store consumer.
 -- Whoever deletes a dropped rule sees by the lock whether somebody may still be joining its lines.
 create or replace function tuskline.join_lines(p_ids bigint[], p_now timestamptz) returns bigint[]
-language plpgsql set plan_cache_mode = force_custom_plan as $$
+language plpgsql as $$
 declare
-  v_rest bigint[];
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_rest  bigint[];
 begin
   if not exists (select from tuskline.guarded) then return '{}'; end if;
   perform pg_advisory_xact_lock_shared(1953854317, u.rule_id::integer)
      from (select r.rule_id from tuskline.rule r where r.dropped_at is null
-              and r.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids)) order by 1) u;
+              and r.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last) order by 1) u;
   if not found then return '{}'; end if;
   with j as (
     insert into tuskline.line (rule_id, key, turn, task_id)
-    select (f.rule).rule_id, tuskline.key_under(f.rule, t), tuskline.turn_of((f.rule).kind, t.priority, p_now), t.id
-      from tuskline.task t cross join lateral (
-           select r as rule from tuskline.rules_of(t.lambda) r where tuskline.key_under(r, t) is not null limit 1) f
-     where t.id = any (p_ids) and t.status = 'new' and t.next_trigger_at <= p_now and not (f.rule).fair
+    select f.rule_id, f.key, f.turn, f.id
+      from (select distinct on (t.id) r.rule_id, tuskline.key_under(r, t) as key, tuskline.turn_of(r.kind, t.priority, p_now) as turn, t.id, r.fair
+              from tuskline.task t join tuskline.rule r on r.lambda = t.lambda and r.dropped_at is null
+             where t.id = any (p_ids) and t.id between v_first and v_last
+               and t.status = 'new' and t.next_trigger_at <= p_now and tuskline.key_under(r, t) is not null
+             order by t.id, r.rank, r.rule_id) f
+     where not f.fair
     returning rule_id, key, turn, task_id)
   select array_agg(o.task_id) filter (where o.nth > 1) into v_rest
     from (select j.task_id, row_number() over (partition by j.rule_id, j.key order by j.turn, j.task_id) as nth from j) o;

@@ -5,7 +5,8 @@
 -- reaches the limit.
 create or replace function tuskline.promote(p_limit integer default 1000, out moved integer, out next_due_ms bigint)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
   v_ids   bigint[];

@@ -68,7 +68,7 @@ begin
     ), n as (select queue_id, count(*) as rows from i group by queue_id)
     select coalesce(sum(rows), 0), array_agg(queue_id) into v_queued, v_queues from n;
     if v_queued < v_rows then
-      select array_agg(r.id), array_agg(r.number) into v_rest, v_numbers
+      select array_agg(r.id order by r.id), array_agg(r.number order by r.id) into v_rest, v_numbers
         from (select t.id, row_number() over () as number,
                      q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
                                                      t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key) as ready

@@ -1,22 +1,28 @@
 -- route_rest: what route could not put into a queue at once. Refuses the statement if a row is
 -- wrong; else parks the rows as new, each with a timer. Rows that schedule already made new are not
--- written a second time.
+-- written a second time. The ids are sorted.
 create or replace function tuskline.route_rest(p_now timestamptz, p_ids bigint[], p_numbers bigint[], p_rows bigint)
-returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
+returns void language plpgsql
+set jit = off set plan_cache_mode = force_generic_plan set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  v_due timestamptz;
+  v_first bigint := p_ids[1];
+  v_last  bigint := p_ids[cardinality(p_ids)];
+  v_due   timestamptz;
 begin
-  perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(r.number, p_rows))
-     from tuskline.task t join unnest(p_ids, p_numbers) as r (id, number) on r.id = t.id
-          left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-    where t.id = any (p_ids) order by r.number;
+  perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(p_numbers[width_bucket(t.id, p_ids)], p_rows))
+     from tuskline.task t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+    where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full and tuskline.is_direct(
+            t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, p_now,
+            t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key)
+            and coalesce(octet_length(t.payload::text), 0) <= q.max_payload_bytes, false)
+    order by p_numbers[width_bucket(t.id, p_ids)];
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
-   where t.id = any (p_ids) and t.status = 'enqueued';
+   where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued';
   p_ids := array(select unnest(p_ids) except select unnest(tuskline.join_lines(p_ids, p_now)));
   with i as (
     insert into tuskline.timer (due, task_id)
-    select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) order by 1, 2
+    select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by 1, 2
     returning due)
   select min(due) into v_due from i;
   perform tuskline.wake_timer(v_due, p_now);

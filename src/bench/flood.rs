@@ -47,13 +47,14 @@ pub struct Flood {
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=64))]
     workers: u64,
     /// A quota of so many tasks a second for the flooded lambda, with a server that keeps it. Looks at
-    /// three times as many seconds of the flood, not at its end.
+    /// three times as many seconds of the flood, not at its end, and apart at its arrival.
     #[arg(long, value_name = "PER_SECOND", value_parser = value_parser!(u64).range(1..=1_000_000))]
     quota: Option<u64>,
 }
 
-/// Readings at the beginning, at the flood and when it has gone, and seconds between them.
-type Course = ([Meter; 3], [f64; 2]);
+/// Readings at the beginning, when the flood comes, when all of it has come, and at the end, and seconds
+/// between them. Without a quota it ends when it has gone, and comes and goes at once.
+type Course = (Vec<Meter>, Vec<f64>);
 
 impl Flood {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Vec<Outcome>> {
@@ -87,32 +88,45 @@ impl Flood {
             None => until_drained(&observer, self.tasks).await?,
         }
         let work = crew.end().await?;
-        let latencies = [work.latencies(0)?, work.latencies(1)?];
-        for (seen, sent) in latencies.iter().zip(&sent) {
-            anyhow::ensure!(seen.count() == *sent, "{} of {sent} tasks started", seen.count());
-        }
-        let [calm, flooded] = &latencies;
-        let during = sent[1] + if self.quota.is_some() { 0 } else { self.tasks };
-        let p95 = |n: usize| latencies[n].quantiles().p95_ms;
-        let ratio = p95(0).zip(p95(1)).map(|(before, during)| round(during / before));
-        let before =
-            Outcome::new("flood", sent[0], seconds[0], meters[0].until(meters[1], sent[0]));
-        let mut flood =
-            Outcome::new("flood", during, seconds[1], meters[1].until(meters[2], during));
-        if let Some(quota) = self.quota {
-            flood = flood.with("quota_per_s", quota);
-        }
-        Ok(vec![
-            before.part("before").timed(calm).with("rate", self.rate).with("lambdas", self.lambdas),
-            flood
-                .part("during")
-                .timed(flooded)
+        let mut parts = Vec::new();
+        let names = match self.quota {
+            Some(_) => &["before", "arriving", "during"][..],
+            None => &["before", "during"],
+        };
+        let mut calm = None;
+        for (n, name) in names.iter().enumerate() {
+            let latencies = work.latencies(u8::try_from(n)?)?;
+            let quiet = sent[n];
+            anyhow::ensure!(
+                latencies.count() == quiet,
+                "{} of {quiet} tasks started",
+                latencies.count()
+            );
+            // Behind a quota the flood's own tasks are neither all executed nor counted.
+            let flood = if n > 0 && self.quota.is_none() { self.tasks } else { 0 };
+            let cost = meters[n].until(meters[n + 1], quiet + flood);
+            let mut part = Outcome::new("flood", quiet + flood, seconds[n], cost)
+                .part(*name)
+                .timed(&latencies)
                 .with("rate", self.rate)
-                .with("lambdas", self.lambdas)
-                .with("flood_tasks", self.tasks)
-                .with("quiet_tasks", sent[1])
-                .with("p95_ratio", ratio),
-        ])
+                .with("lambdas", self.lambdas);
+            let p95 = latencies.quantiles().p95_ms;
+            match n {
+                0 => calm = p95,
+                _ => {
+                    let ratio = calm.zip(p95).map(|(before, now)| round(now / before));
+                    part = part
+                        .with("flood_tasks", self.tasks)
+                        .with("quiet_tasks", quiet)
+                        .with("p95_ratio", ratio);
+                }
+            }
+            if let Some(quota) = self.quota {
+                part = part.with("quota_per_s", quota);
+            }
+            parts.push(part);
+        }
+        Ok(parts)
     }
 
     /// The quiet time, the flood, and its end, which ends the pace.
@@ -123,21 +137,29 @@ impl Flood {
         pace: &Pace,
     ) -> anyhow::Result<Course> {
         let _end = pace.stop.clone().drop_guard();
-        let (calm, began) = (observer.read().await?, Instant::now());
+        let mut times = vec![Instant::now()];
+        let mut meters = vec![observer.read().await?];
+        let reached = async |phase: u8| {
+            pace.phase.store(phase, Ordering::Relaxed);
+            observer.read().await
+        };
         Progress::new("before the flood", self.seconds, site.quiet()).sleep(self.seconds).await;
-        let (flood, flooded) = (observer.read().await?, Instant::now());
-        pace.phase.store(1, Ordering::Relaxed);
+        times.push(Instant::now());
+        meters.push(reached(1).await?);
         let preload = Preload { lambda: FLOODED, ..Preload::noop(self.tasks, PAYLOAD_BYTES) };
         preload.insert("flood", site, observer).await?;
         match self.quota {
             Some(_) => {
-                Progress::new("the flood", 3 * self.seconds, site.quiet())
-                    .sleep(3 * self.seconds)
-                    .await
+                times.push(Instant::now());
+                meters.push(reached(2).await?);
+                let longer = 3 * self.seconds;
+                Progress::new("the flood", longer, site.quiet()).sleep(longer).await;
             }
             None => observer.until(EBB, "the end of the flood", patience(self.tasks)).await?,
         }
-        let seconds = [flooded - began, flooded.elapsed()].map(|span| span.as_secs_f64());
-        Ok(([calm, flood, observer.read().await?], seconds))
+        times.push(Instant::now());
+        meters.push(observer.read().await?);
+        let seconds = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+        Ok((meters, seconds))
     }
 }

@@ -127,7 +127,7 @@ use Unit::{Bytes, Count, Microseconds, Milliseconds, PerSecond, Percent, Percent
 
 /// Every row, in the order of the design.
 #[rustfmt::skip]
-pub(super) const ROWS: [Row; 37] = [
+pub(super) const ROWS: [Row; 38] = [
     row("drain, 1 worker process", "drain-1", AtLeast(72_000.0), PerSecond, rate),
     row("drain, 2 worker processes", "drain-2", AtLeast(73_500.0), PerSecond, rate),
     row("whole life, batches of 1,000", "life", AtLeast(45_000.0), PerSecond, rate),
@@ -150,6 +150,7 @@ pub(super) const ROWS: [Row; 37] = [
     row("drain of a queue of 5 M, of empty", "backlog", AtLeast(0.9), Percent, |r| share_of_empty(r, true)),
     row("flood of 200,000, p95 of the quiet", "flood", AtMost(1.2), Percent, |r| r.outcome.extra("p95_ratio")),
     row("the same, at most 1,000 of it a second", "flood-limited", AtMost(1.2), Percent, |r| r.outcome.extra("p95_ratio")),
+    row("the same, while it is being inserted", "flood-limited", Shown, Percent, arriving),
     row("idle worker, transactions", "idle", AtMost(1.0), PerSecond, |r| r.all().first()?.extra("transactions_per_s")),
     row("idle worker, of a core", "idle", AtMost(0.3), PercentOfCore, |r| r.all().first()?.extra("process_cpu_percent")),
     row("rebuild of a queue of 1 M", "rebuild", AtMost(5.0), Seconds, |r| Some(r.outcome.seconds)),
@@ -211,6 +212,10 @@ fn share_of_empty(report: &Report, enqueued: bool) -> Option<f64> {
         part.extra("future").is_some() && part.extra("enqueued").is_some() == enqueued
     };
     report.all().iter().rfind(of_kind)?.extra("share_of_empty")
+}
+
+fn arriving(report: &Report) -> Option<f64> {
+    report.all().iter().find(|part| part.part.as_deref() == Some("arriving"))?.extra("p95_ratio")
 }
 
 fn deadlocks(report: &Report) -> Option<f64> {

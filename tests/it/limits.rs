@@ -332,23 +332,3 @@ async fn a_dropped_limit_stays_until_nobody_can_join_its_lines_any_more() {
     db.run("select tuskline.promote()").await;
     assert_eq!((in_line(&db).await, db.one::<i64>(left).await), ((0, 0), 0));
 }
-
-#[tokio::test]
-async fn a_batch_of_limited_tasks_costs_no_more_beside_many() {
-    let (db, _, _) = limited("1").await;
-    let hits = async || {
-        let text = "explain (analyze, buffers, format json) insert into tuskline.task (lambda) \
-                    select 'work' from generate_series(1, 100)";
-        let plan: serde_json::Value = db.one(text).await;
-        plan[0]["Planning"]["Shared Hit Blocks"].as_i64().unwrap_or(0)
-            + plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
-    };
-    db.schedule_many("work", 1_000).await;
-    hits().await;
-    let before = hits().await;
-    for _ in 0..5 {
-        db.schedule_many("work", 10_000).await;
-    }
-    let after = hits().await;
-    assert!(after < before * 2, "{before} pages, beside 50,000 {after}");
-}
