@@ -74,7 +74,8 @@ impl Report {
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
         duration(f, "resumed, then gone", &self.resumed)?;
-        duration(f, "dead line noticed", &self.wake_lines)
+        duration(f, "dead line noticed", &self.wake_lines)?;
+        duration(f, "gate closed, last start", &self.gates)
     }
 
     fn lateness(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -65,6 +65,8 @@ pub struct Report {
     pub resumed: Bounded,
     /// G11: from the silence of a worker's LISTENing connection to its being given up.
     pub wake_lines: Bounded,
+    /// I14: from the answer of the call that closed a gate to the last start behind it.
+    pub gates: Bounded,
     /// By phase.
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
@@ -127,6 +129,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
     let (resumed_end, resumed) = resumed::the_resumed_end(history);
     let (noticed, wake_lines) = wake_line::a_dead_line_is_noticed(history);
     let (recovered, recovery) = recovery::recovery_is_bounded(history);
+    let (gated, gates) = order::gates_hold(history);
     let invariants = vec![
         acceptance::accepted_tasks_exist(history),
         acceptance::rows_were_asked_for(history),
@@ -141,7 +144,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         late,
         repeat,
         order::keys_are_ordered(history),
-        order::gates_hold(history),
+        gated,
         limits::limits_hold(history),
         endings::successes_happened(history),
         acceptance::ticks_are_unique(history),
@@ -181,6 +184,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         recovery,
         resumed,
         wake_lines,
+        gates,
         lateness,
         upper95: invariants.iter().filter_map(upper).collect(),
         invariants,

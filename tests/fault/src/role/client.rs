@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline_history::{Event, Writer};
 use tuskline_sdk::{Client, Error, NewTask, Priority, TaskId};
 
-use super::worker::{CONTROLLED, LAMBDAS, ORDERED, PILL, Payload};
+use super::worker::{GATED, LAMBDAS, LIMITED, ORDERED, PILL, Payload};
 use super::{Load, Order};
 
 /// Time between two rounds of calls.
@@ -140,9 +140,12 @@ impl Calls {
         };
         let lambda = match self.load.pill_one_in {
             1.. if matches!(how, How::One) && fastrand::u32(0..self.load.pill_one_in) == 0 => PILL,
-            _ if self.load.controlled && fastrand::u32(0..4) > 0 => {
-                CONTROLLED[fastrand::usize(0..CONTROLLED.len())]
-            }
+            // Places of the dead are held until their leases end: a limit takes no more than this.
+            _ if self.load.controlled && fastrand::u32(0..4) > 0 => match fastrand::u32(0..12) {
+                0 => LIMITED,
+                1..5 => GATED,
+                _ => ORDERED,
+            },
             _ => LAMBDAS[fastrand::usize(0..4)],
         };
         let key = match lambda {

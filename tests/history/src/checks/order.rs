@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::history::{Body, History};
-use crate::{Edge, Invariant, Status};
+use crate::span::ms_between;
+use crate::{Bounded, Edge, Invariant, Status};
 
 /// I13. The order of a key's tasks is that of their ids.
 pub(crate) fn keys_are_ordered(history: &History) -> Invariant {
@@ -45,10 +46,13 @@ fn out_of_order(history: &History, head: u32, next: u32) -> Option<String> {
     (!done || !ran).then(|| format!("started, and {id} before it was skipped"))
 }
 
-/// I14. A gate is closed once the call returned and two polls have passed, until its opening begins.
-pub(crate) fn gates_hold(history: &History) -> Invariant {
+/// I14. A gate is closed once the call returned and two polls have passed, until its opening begins. And how
+/// long after the call the last start behind each gate was.
+pub(crate) fn gates_hold(history: &History) -> (Invariant, Bounded) {
     let statement = "no start from two polls after a gate was closed until it is opened";
     let mut check = Invariant::new("I14", "gates hold", statement);
+    let bound = 2 * history.settings.poll_ms;
+    let mut lasted = Vec::new();
     let mut starts: Vec<(u32, &Body)> = history
         .bodies
         .all()
@@ -63,17 +67,21 @@ pub(crate) fn gates_hold(history: &History) -> Invariant {
         let reopened = history.gates[place..]
             .iter()
             .find(|(_, other, edge)| other == gate && *edge == Edge::End);
-        let from = closed + 2 * history.settings.poll_ms * 1_000_000;
+        let from = closed + bound * 1_000_000;
         let to = reopened.map_or(u64::MAX, |(at, ..)| *at);
         check.checked += 1;
-        let first = starts.partition_point(|(lambda, body)| (*lambda, body.at) <= (*gate, from));
-        for (_, body) in starts[first..].iter().take_while(|(l, body)| l == gate && body.at < to) {
+        let first = starts.partition_point(|(lambda, body)| (*lambda, body.at) <= (*gate, *closed));
+        let behind = starts[first..].iter().take_while(|(l, body)| l == gate && body.at < to);
+        lasted.push(behind.clone().last().map_or(0.0, |(_, body)| ms_between(*closed, body.at)));
+        for (_, body) in behind.filter(|(_, body)| body.at > from) {
             check.violated(history.id(body.task), || {
                 format!("started behind the closed gate of {}", history.words.key(*gate))
             });
         }
     }
-    check.done()
+    #[allow(clippy::cast_precision_loss, reason = "seconds")]
+    let lasted = Bounded::worst(lasted, bound as f64);
+    (check.done(), lasted)
 }
 
 pub(super) fn lambda(history: &History, body: &Body) -> Option<u32> {

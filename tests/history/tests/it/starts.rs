@@ -127,7 +127,12 @@ fn a_start_behind_a_closed_gate_is_seen() {
         story
     };
     green(&gated(1010, 9000)); // within two polls of the closing
-    green(&gated(500, 3010));
+    let report = green(&gated(500, 3010));
+    assert_eq!(report.gates.percentiles.n, 1, "and how long after the call the last start was");
+    assert_eq!(
+        (green(&gated(1010, 9000)).gates.percentiles.max_ms, report.gates.percentiles.max_ms),
+        (2000.0, 0.0)
+    );
     red(&gated(1009, 9000), &["I14"]);
     red(&gated(500, 3011), &["I14"]);
     let mut other = gated(500, 9000);
