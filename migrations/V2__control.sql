@@ -141,11 +141,17 @@ comment on column tuskline.tenant.named is 'Whether its weight was set.';
 comment on column tuskline.tenant.turn is 'Round of its last task in line.';
 
 create table tuskline.pace (
-  rule_id bigint not null,
-  key     text   not null,
-  next_at timestamptz not null,
+  rule_id  bigint not null,
+  key      text   not null,
+  next_at  timestamptz not null,
+  mark     double precision not null default '-infinity',
+  mark_id  bigint not null default 0,
+  swept_at timestamptz not null default '-infinity',
   primary key (rule_id, key));
 comment on table  tuskline.pace is 'How far each rate has come. Written by store consumers, one at a time.';
 comment on column tuskline.pace.rule_id is 'The rule.';
 comment on column tuskline.pace.key is 'The key that is counted.';
 comment on column tuskline.pace.next_at is 'When the next task may start.';
+comment on column tuskline.pace.mark is 'Turn above which the next look into the line begins; who joins below it asks for himself.';
+comment on column tuskline.pace.mark_id is 'Task above which it begins, of that turn.';
+comment on column tuskline.pace.swept_at is 'When somebody last looked below the mark.';

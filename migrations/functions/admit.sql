@@ -10,7 +10,7 @@ declare
 begin
   v_new := array(select t.id from tuskline.task t join tuskline.rule r on r.lambda = t.lambda and r.dropped_at is null
     where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued' and tuskline.key_under(r, t) is not null
-      and not exists (select from tuskline.slot s where s.task_id = t.id and s.rule_id = r.rule_id)
+      and not exists (select from tuskline.slot s where s.task_id = t.id and s.rule_id + 0 = r.rule_id)
     group by t.id order by t.id);
   if v_new = '{}' then return p_ids; end if;
   update tuskline.task t set status = 'new', next_trigger_at = p_now where t.id = any (v_new) and t.id between v_first and v_last;

@@ -4,7 +4,7 @@
 -- A rule's places are given by one at a time (its advisory lock), and given back by anybody (leave): a
 -- place seen as taken may be given back while we look. So we lock what is taken: whoever gives it back
 -- then waits for us, and sees who stands in line; a place that is locked is just being given back, and the
--- first in line looks again at once.
+-- first in line looks again at once. (rule_id + 0: by the task's index, whatever the statistics say.)
 create or replace function tuskline.enter(p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
@@ -24,7 +24,7 @@ begin
       from (select t.id, tuskline.key_under(r, t) as key, tuskline.turn_of(r.kind, t.priority, p_now) as turn
               from tuskline.task t
              where t.id = any (p_ids) and t.id between v_first and v_last and t.id <> all (v_out) and t.status in ('new', 'retriable_failure')
-               and not exists (select from tuskline.slot s where s.task_id = t.id and s.rule_id = r.rule_id)) c
+               and not exists (select from tuskline.slot s where s.task_id = t.id and s.rule_id + 0 = r.rule_id)) c
      where c.key is not null;
     continue when v_ids is null;
     if not pg_try_advisory_xact_lock(1953854316, r.rule_id::integer) then
@@ -36,11 +36,11 @@ begin
     if r.fair then v_turns := tuskline.turns(r.rule_id, v_ids); end if;
     insert into tuskline.line (rule_id, key, turn, task_id)
     select r.rule_id, c.key, c.turn, c.id from unnest(v_ids, v_keys, v_turns) as c (id, key, turn)
-     where not exists (select from tuskline.line l where l.rule_id = r.rule_id and l.task_id = c.id)
+     where not exists (select from tuskline.line l where l.task_id = c.id and l.rule_id + 0 = r.rule_id)
        -- Given to it meanwhile, by one who left.
-       and not exists (select from tuskline.slot s where s.rule_id = r.rule_id and s.task_id = c.id);
+       and not exists (select from tuskline.slot s where s.task_id = c.id and s.rule_id + 0 = r.rule_id);
     if r.kind = 'rate' then
-      v_given := tuskline.give_turns(r, v_keys, p_now);
+      v_given := tuskline.give_turns(r, v_keys, v_ids, p_now);
     else
       v_given := tuskline.give_places(r, v_keys, p_now);
     end if;

@@ -15,7 +15,7 @@ begin
     v_taken := array(select s.slot_no from tuskline.slot s where s.rule_id = r.rule_id and s.key = v_key);
     v_first := array(select l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
       order by l.turn, l.task_id limit greatest(0, v_most - cardinality(v_taken)));
-    v_next := array(select l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key and l.task_id = any (v_first)
+    v_next := array(select l.task_id from tuskline.line l where l.task_id = any (v_first) and l.rule_id + 0 = r.rule_id
       order by l.turn, l.task_id for update skip locked);
     if v_next <> '{}' then
       insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at)
@@ -23,7 +23,7 @@ begin
         from unnest(v_next) with ordinality as n (id, nth)
              join (select i as slot_no, row_number() over (order by i) as nth
                      from generate_series(1, v_most) as i where i <> all (v_taken)) f using (nth);
-      delete from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key and l.task_id = any (v_next);
+      delete from tuskline.line l where l.task_id = any (v_next) and l.rule_id + 0 = r.rule_id;
       v_given := v_given || v_next;
     end if;
     continue when not exists (select from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key);
@@ -45,29 +45,49 @@ language sql as $$
 $$;
 comment on function tuskline.look_again(bigint, text, timestamptz, integer) is 'The first in a line asks for its place again, in a moment.';
 
-create or replace function tuskline.give_turns(r tuskline.rule, p_keys text[], p_now timestamptz) returns bigint[]
+-- give_turns: as many of the first in line as a rate allows by now. Those who went before may be dead rows
+-- still, so the look begins where the line began last time, or with those who ask: everybody who joins asks,
+-- or somebody before him does. Each 10 s it begins at the start. A fair line has no such mark: its rounds
+-- begin anew.
+create or replace function tuskline.give_turns(r tuskline.rule, p_keys text[], p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
   v_given bigint[] := '{}';
   v_key   text;
   v_at    timestamptz;
+  v_from  double precision;
+  v_above bigint;
   v_next  bigint[];
+  v_turn  double precision;
+  v_left  bigint;
 begin
   for v_key in select distinct k from unnest(p_keys) as k order by 1 loop
     insert into tuskline.pace (rule_id, key, next_at) values (r.rule_id, v_key, '-infinity') on conflict do nothing;
-    select greatest(p.next_at, p_now - (r.burst - 1) / r.per_second * interval '1 second') into v_at
-      from tuskline.pace p where p.rule_id = r.rule_id and p.key = v_key;
-    v_next := array(select l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key order by l.turn, l.task_id
+    select greatest(p.next_at, p_now - (r.burst - 1) / r.per_second * interval '1 second'), f.turn, f.id into v_at, v_from, v_above
+      from tuskline.pace p cross join lateral (
+           select '-infinity'::double precision as turn, 0 as id where r.fair or p.swept_at <= p_now - interval '10 seconds'
+           union all select p.mark, p.mark_id
+           union all select l.turn, l.task_id - 1 from tuskline.line l where l.task_id = any (p_ids) and l.rule_id + 0 = r.rule_id and l.key = v_key
+           order by 1, 2 limit 1) f
+     where p.rule_id = r.rule_id and p.key = v_key;
+    v_next := array(select l.task_id from tuskline.line l
+      where l.rule_id = r.rule_id and l.key = v_key and (l.turn, l.task_id) > (v_from, v_above) order by l.turn, l.task_id
       limit case when v_at > p_now then 0 else 1 + floor(extract(epoch from p_now - v_at) * r.per_second + 1e-6) end for update skip locked);
     v_at := v_at + cardinality(v_next) / r.per_second * interval '1 second';
-    update tuskline.pace p set next_at = v_at where p.rule_id = r.rule_id and p.key = v_key and v_next <> '{}';
+    v_turn := (select l.turn from tuskline.line l where l.task_id = v_next[cardinality(v_next)] and l.rule_id + 0 = r.rule_id);
     insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at) select r.rule_id, v_key, id, id, p_now from unnest(v_next) as id;
-    delete from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key and l.task_id = any (v_next);
+    delete from tuskline.line l where l.task_id = any (v_next) and l.rule_id + 0 = r.rule_id;
+    select coalesce(l.turn, v_turn), coalesce(l.task_id - 1, v_next[cardinality(v_next)]), l.task_id into v_turn, v_above, v_left
+      from (select) one left join lateral (select s.turn, s.task_id from tuskline.line s
+             where s.rule_id = r.rule_id and s.key = v_key and (s.turn, s.task_id) > (v_from, v_above) order by s.turn, s.task_id limit 1) l on true;
+    update tuskline.pace p
+       set next_at = v_at, mark = coalesce(v_turn, p.mark), mark_id = coalesce(v_above, p.mark_id),
+           swept_at = case when v_from = '-infinity' then p_now else p.swept_at end
+     where p.rule_id = r.rule_id and p.key = v_key and (v_next <> '{}' or v_from = '-infinity' or (v_turn, v_above) < (p.mark, p.mark_id));
     insert into tuskline.timer (due, task_id)
-    select greatest(v_at, p_now + interval '50 milliseconds'), l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
-     order by l.turn, l.task_id limit 1 on conflict do nothing;
+    select greatest(v_at, p_now + interval '50 milliseconds'), v_left where v_left is not null on conflict do nothing;
     v_given := v_given || v_next;
   end loop;
   return v_given;
 end $$;
-comment on function tuskline.give_turns(tuskline.rule, text[], timestamptz) is 'Lets as many first in line go as a rate allows by now.';
+comment on function tuskline.give_turns(tuskline.rule, text[], bigint[], timestamptz) is 'Lets as many first in line go as a rate allows by now.';

@@ -35,8 +35,8 @@ begin
     continue when s.kind = 'concurrency' and s.slot_no > s.most;
     v_first := (select l.task_id from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key order by l.turn, l.task_id limit 1);
     continue when v_first is null;
-    delete from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key and l.task_id = (
-      select m.task_id from tuskline.line m where m.rule_id = s.rule_id and m.key = s.key and m.task_id = v_first for update skip locked);
+    delete from tuskline.line l where l.task_id = (
+      select m.task_id from tuskline.line m where m.task_id = v_first and m.rule_id + 0 = s.rule_id for update skip locked) and l.rule_id + 0 = s.rule_id;
     if found then
       insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at) values (s.rule_id, s.key, s.slot_no, v_first, p_now);
       v_next := v_next || v_first;

@@ -114,7 +114,7 @@ begin
     select t.id from tuskline.task t
      where t.id = any (array(select l.task_id from tuskline.line l where l.rule_id = p_rule limit p_limit))
      order by t.id for update skip locked);
-  delete from tuskline.line l where l.rule_id = p_rule and l.task_id = any (v_ids);
+  delete from tuskline.line l where l.task_id = any (v_ids) and l.rule_id + 0 = p_rule;
   perform tuskline.enqueue(v_ids, p_now);
   -- Nobody may still be joining its lines: see join_lines.
   if v_ids = '{}' and pg_try_advisory_xact_lock(1953854317, p_rule::integer) then

@@ -332,3 +332,53 @@ async fn a_dropped_limit_stays_until_nobody_can_join_its_lines_any_more() {
     db.run("select tuskline.promote()").await;
     assert_eq!((in_line(&db).await, db.one::<i64>(left).await), ((0, 0), 0));
 }
+
+#[tokio::test]
+async fn a_rate_is_flat_under_a_held_snapshot() {
+    let (db, _, _) = limited("p_per_second => 1000, p_burst => 50").await;
+    let held = db.connect().await;
+    held.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
+    db.schedule_many("work", 3_000).await;
+    // Entries of the line's index that one round reads.
+    let round = async || {
+        db.advance(Duration::from_millis(50)).await;
+        let read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'line_pkey'";
+        db.run("select pg_stat_force_next_flush()").await;
+        let before: i64 = db.one(read).await;
+        while db.enqueue_due().await > 0 {}
+        db.run("select pg_stat_force_next_flush()").await;
+        db.one::<i64>(read).await - before
+    };
+    for _ in 0..5 {
+        round().await;
+    }
+    let early = round().await;
+    for _ in 0..40 {
+        round().await;
+    }
+    let gone = 3_000 - in_line(&db).await.0;
+    assert!((2_000..2_900).contains(&gone), "{gone}");
+    let late = round().await;
+    assert!(late < early + 200, "{early} entries, with {gone} dead ones {late}");
+}
+
+#[tokio::test]
+async fn a_rate_serves_who_commits_long_after_others_went() {
+    let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
+    let late = db.connect().await;
+    late.batch_execute("begin; select tuskline.schedule('work') from generate_series(1, 2)")
+        .await
+        .unwrap();
+    let mut seen = 0;
+    for _ in 0..4 {
+        db.schedule("work").await;
+        seen += next(&db, &hand).await.len();
+        db.advance(Duration::from_secs(1)).await;
+    }
+    late.batch_execute("commit").await.unwrap();
+    for _ in 0..3 {
+        seen += next(&db, &hand).await.len();
+        db.advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!((seen, in_line(&db).await), (6, (0, 0)));
+}
