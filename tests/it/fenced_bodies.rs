@@ -121,7 +121,8 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     db.pin().await;
     let gate = Gate::new();
     let (tell, mut told) = unbounded_channel();
-    let worker = Running::start(&db, calm(), vec![stopping(&gate, tell)]);
+    // One slot: a claim under way while its worker is ended would take the task again, under a dead lease.
+    let worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
     let id = db.schedule_with("work", "1").await;
     let stopped = gate.next().await;
     db.advance(LEASE).await;
