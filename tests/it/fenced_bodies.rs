@@ -125,6 +125,8 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     let worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
     let id = db.schedule_with("work", "1").await;
     let stopped = gate.next().await;
+    // Nor may its first beat come after the clock's step; the next one is 5 s away.
+    db.until("select beats > 0 from tuskline.executor").await;
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 1, 0));
     let successor = db.hand("work").await;
