@@ -1,5 +1,5 @@
-//! Random sequences of schedules, claims, results, gates and time: whatever comes, no limit is exceeded, no
-//! key is out of order, nothing starts behind a gate, and all of it ends.
+//! Random sequences of schedules, claims, results, cancellations, gates and time: whatever comes, no limit is
+//! exceeded, no key is out of order, nothing starts behind a gate, and all of it ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::support::{Db, Hand, Task};
 
 const MOST: usize = 3;
+/// Of every other sequence: tasks a second, and at once.
+const RATE: (f64, f64) = (2.0, 3.0);
 const CASES: u64 = 12;
 const STEPS: usize = 70;
 
@@ -27,6 +29,9 @@ struct World {
     ended: Vec<i64>,
     /// Number of the gate that is set, and whether it is on `news` only.
     gate: Option<(i64, bool)>,
+    /// Under a rate: claims so far.
+    started: Option<f64>,
+    elapsed: Duration,
 }
 
 impl World {
@@ -39,20 +44,54 @@ impl World {
              tuskline.set_order('work', 'skip')"
         ))
         .await;
+        let started = (seed % 2 == 1).then_some(0.0);
+        if started.is_some() {
+            let (rate, burst) = RATE;
+            db.run(&format!(
+                "select tuskline.set_limit('work', p_per_second => {rate}, p_burst => {burst})"
+            ))
+            .await;
+        }
         let hand = db.hand("work").await;
         let rng = fastrand::Rng::with_seed(seed);
         let (asked, held, ended) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { db, hand, rng, asked, held, ended, gate: None }
+        let elapsed = Duration::ZERO;
+        Self { db, hand, rng, asked, held, ended, gate: None, started, elapsed }
     }
 
     async fn step(&mut self) {
-        match self.rng.u32(0..10) {
+        match self.rng.u32(0..11) {
             0..3 => self.schedule().await,
             3..5 => self.claim().await,
             5..7 => self.end_one().await,
             7 => self.consume().await,
-            8 => self.db.advance(Duration::from_millis(self.rng.u64(1..3_000))).await,
+            8 => {
+                let more = Duration::from_millis(self.rng.u64(1..3_000));
+                self.advance(more).await;
+            }
+            9 => self.cancel_one().await,
             _ => self.turn_gate().await,
+        }
+    }
+
+    async fn advance(&mut self, more: Duration) {
+        self.elapsed += more;
+        self.db.advance(more).await;
+    }
+
+    /// One that no worker holds.
+    async fn cancel_one(&mut self) {
+        let is_held = |id: &&i64| self.held.iter().any(|task| task.id == **id);
+        let mut waiting: Vec<i64> = self
+            .asked
+            .keys()
+            .filter(|id| !self.ended.contains(id) && !is_held(id))
+            .copied()
+            .collect();
+        waiting.sort_unstable();
+        if let Some(id) = waiting.get(self.rng.usize(0..waiting.len().max(1))) {
+            assert_eq!(self.db.cancel(*id).await, "cancelled");
+            self.ended.push(*id);
         }
     }
 
@@ -86,6 +125,11 @@ impl World {
         for task in self.hand.claim(self.rng.i32(1..6)).await {
             self.check_start(task.id);
             self.held.push(task);
+            if let Some(started) = &mut self.started {
+                *started += 1.0;
+                let most = RATE.1 + RATE.0 * self.elapsed.as_secs_f64();
+                assert!(*started <= most, "{started} claims, of {most} by now");
+            }
         }
         assert!(self.held.len() <= MOST, "{:?}", self.held);
     }
@@ -145,7 +189,7 @@ impl World {
             self.turn_gate().await;
         }
         for _ in 0..self.asked.len() * 10 + 20 {
-            self.db.advance(Duration::from_secs(2)).await;
+            self.advance(Duration::from_secs(2)).await;
             self.claim().await;
             while !self.held.is_empty() {
                 self.end_one().await;
