@@ -64,9 +64,9 @@ impl Heartbeat {
                 Err(_) => return Err("connecting took too long".into()),
             },
         };
-        let sent_ns = clock_ns();
         let draining = self.draining.is_cancelled();
         let leases = self.controller.wants_leases(Instant::now());
+        let sent_ns = clock_ns();
         // A test that keeps a history of the worker reads these two, and `lane`'s, from the trace.
         tracing::trace!(beat = sent_ns, "heartbeat sent");
         match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
