@@ -18,8 +18,9 @@ declare
   v_given  bigint[];
   v_others bigint[] := '{}';
 begin
-  for r in select u.* from (select distinct t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by 1) d
-                  cross join lateral tuskline.rules_of(d.lambda) u loop
+  for r in select u.* from (select distinct t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last) d
+                  join tuskline.rule u on u.lambda = d.lambda and u.dropped_at is null
+           order by u.lambda, u.rank, u.rule_id loop
     select array_agg(c.id), array_agg(c.key), array_agg(c.turn) into v_ids, v_keys, v_turns
       from (select t.id, tuskline.key_under(r, t) as key, tuskline.turn_of(r.kind, t.priority, p_now) as turn
               from tuskline.task t

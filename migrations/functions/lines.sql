@@ -1,11 +1,4 @@
--- rules_of: the rules of a lambda, always in the order in which its tasks meet them.
-create or replace function tuskline.rules_of(p_lambda text) returns setof tuskline.rule
-language sql stable rows 1 as $$
-  select r.* from tuskline.rule r where r.lambda = p_lambda and r.dropped_at is null
-   order by r.rank, r.rule_id
-$$;
-comment on function tuskline.rules_of(text) is 'The rules of a lambda, in the order in which a task meets them.';
-
+-- Rules and their lines: what a rule counts a task by, and who stands where. A task meets its rules by rank.
 create or replace function tuskline.key_under(r tuskline.rule, t tuskline.task) returns text
 language sql immutable as $$
   select case when t.lambda <> r.lambda or t.collection is distinct from coalesce(r.collection, t.collection)

@@ -1,8 +1,8 @@
 -- promote: the store consumer's third verb, asked for only while there are gates, dropped rules, or backlogs
 -- to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
 -- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
--- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them hold nothing up. Call again at once while moved
--- reaches the limit.
+-- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them
+-- hold nothing up. Call again at once while moved reaches the limit.
 create or replace function tuskline.promote(p_limit integer default 1000, out moved integer, out next_due_ms bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
+use super::crew::{Crew, Order, Work};
 use super::drain::{patience, until_drained};
 use super::load::{PAYLOAD_BYTES, Pace, Preload, define};
 use super::meter::{Meter, Observer, round};
@@ -78,7 +78,7 @@ impl Flood {
             priorities: &["critical", "high", "normal", "low"],
             ..Pace::new(self.rate, self.connections, longest_s, &quiet)
         };
-        let (sent, (meters, seconds)) =
+        let (sent, course) =
             tokio::try_join!(pace.clone().send(site), self.course(site, &observer, &pace))?;
         match server {
             Some(server) => {
@@ -88,6 +88,16 @@ impl Flood {
             None => until_drained(&observer, self.tasks).await?,
         }
         let work = crew.end().await?;
+        self.parts(&sent, &work, &course)
+    }
+
+    /// What the quiet felt in each phase.
+    fn parts(
+        &self,
+        sent: &[u64],
+        work: &Work,
+        (meters, seconds): &Course,
+    ) -> anyhow::Result<Vec<Outcome>> {
         let mut parts = Vec::new();
         let names = match self.quota {
             Some(_) => &["before", "arriving", "during"][..],
