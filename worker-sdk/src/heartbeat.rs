@@ -71,12 +71,13 @@ impl Heartbeat {
         tracing::trace!(beat = sent_ns, "heartbeat sent");
         match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
             Ok(Ok(beat)) => {
-                tracing::trace!(beat = sent_ns, alive = beat.alive, "heartbeat answered");
+                let counts_from = sent_ns;
                 #[cfg(mutants)]
-                let sent_ns = if crate::twin::is("t_from_ack") { clock_ns() } else { sent_ns };
-                match beat.alive {
-                    true => self.watchdog.acknowledge(sent_ns),
-                    false => self.watchdog.condemn(),
+                let counts_from = if crate::twin::is("t_from_ack") { clock_ns() } else { sent_ns };
+                let alive = beat.alive && self.watchdog.acknowledge(counts_from);
+                tracing::trace!(beat = sent_ns, alive, "heartbeat answered");
+                if !beat.alive {
+                    self.watchdog.condemn();
                 }
                 *held = Some(client);
                 Ok(beat)

@@ -16,7 +16,10 @@ pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 /// Longest time that the last words of a process may take.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
-/// What is to be said, and who is told once it is said.
+/// In place of the time of a heartbeat: T is over, and no answer counts any more.
+const OVER: u64 = 0;
+
+/// Why the process ends, and who is told once it is said.
 type Words = (String, mpsc::Sender<()>);
 
 /// Speaks for those who must not wait for a full pipe, a slow disk, or another thread's hold on standard
@@ -25,7 +28,8 @@ static SPEAKER: LazyLock<Option<mpsc::Sender<Words>>> = LazyLock::new(|| {
     let (speaker, words) = mpsc::channel::<Words>();
     let speak = move || {
         for (words, said) in words {
-            eprintln!("{words}");
+            eprintln!("tuskline: worker ends itself: {words}; its tasks will run elsewhere");
+            tracing::error!(why = words, "worker ends itself");
             let _ = said.send(());
         }
     };
@@ -69,9 +73,10 @@ impl Watchdog {
         Ok(Self { shared, limit_ns, thread: join.thread().clone(), _join: join })
     }
 
-    /// A heartbeat sent at `sent_ns` was acknowledged.
-    pub(crate) fn acknowledge(&self, sent_ns: u64) {
-        self.shared.last_sent_ns.fetch_max(sent_ns, Ordering::Relaxed);
+    /// A heartbeat sent at `sent_ns` was acknowledged. False: too late, the process is about to end.
+    pub(crate) fn acknowledge(&self, sent_ns: u64) -> bool {
+        let later = |last: u64| (last != OVER).then_some(last.max(sent_ns));
+        self.shared.last_sent_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
     }
 
     /// The database said that we are dead: end now.
@@ -83,7 +88,8 @@ impl Watchdog {
     /// Past the limit or condemned: nothing may begin any more.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.condemned.load(Ordering::Relaxed)
-            || clock_ns() >= self.shared.deadline_ns(self.limit_ns)
+            || clock_ns()
+                >= self.shared.last_sent_ns.load(Ordering::Relaxed).saturating_add(self.limit_ns)
     }
 
     /// The worker ends in order: stand down.
@@ -94,8 +100,10 @@ impl Watchdog {
 }
 
 impl Shared {
-    fn deadline_ns(&self, limit_ns: u64) -> u64 {
-        self.last_sent_ns.load(Ordering::Relaxed).saturating_add(limit_ns)
+    /// T is over since the heartbeat sent at `last`, unless a later one was acknowledged meanwhile: this
+    /// thread may have waited for a processor since it looked.
+    fn ends(&self, last: u64) -> bool {
+        self.last_sent_ns.compare_exchange(last, OVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -106,10 +114,10 @@ fn watch(shared: &Shared, limit: Duration, on_lost: Option<&OnLost>) {
         if shared.disarmed.load(Ordering::Relaxed) {
             return;
         }
-        let deadline = shared.deadline_ns(limit_ns);
-        let now = clock_ns();
+        let last = shared.last_sent_ns.load(Ordering::Relaxed);
+        let (now, deadline) = (clock_ns(), last.saturating_add(limit_ns));
         let condemned = shared.condemned.load(Ordering::Relaxed);
-        if condemned || now >= deadline {
+        if condemned || (now >= deadline && shared.ends(last)) {
             let why = match condemned {
                 true => "the database counts this worker as dead".to_owned(),
                 false => format!("no heartbeat was acknowledged for {limit:?}"),
@@ -121,7 +129,8 @@ fn watch(shared: &Shared, limit: Duration, on_lost: Option<&OnLost>) {
             return;
         }
         // Short naps, because park_timeout's clock stands still while the machine sleeps.
-        let nap = Duration::from_nanos(deadline - now).min(Duration::from_millis(100));
+        let nap =
+            Duration::from_nanos(deadline.saturating_sub(now)).min(Duration::from_millis(100));
         std::thread::park_timeout(nap);
     }
 }
@@ -136,9 +145,8 @@ fn ask_for_precedence() {
 /// Ends the process at once, whatever its threads do: no destructors, no exit hooks that could hang, and
 /// no waiting until its last words are heard.
 pub(crate) fn end_process(why: &str) {
-    let words = format!("tuskline: worker ends itself: {why}; its tasks will run elsewhere");
     let (said, heard) = mpsc::channel();
-    if SPEAKER.as_ref().is_some_and(|speaker| speaker.send((words, said)).is_ok()) {
+    if SPEAKER.as_ref().is_some_and(|speaker| speaker.send((why.to_owned(), said)).is_ok()) {
         let _ = heard.recv_timeout(LAST_WORDS);
     }
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -174,6 +182,27 @@ mod tests {
         let (_dog, lost) = watchdog(Duration::from_millis(20));
         let why = lost.recv_timeout(Duration::from_secs(10)).expect("it acts");
         assert!(why.contains("no heartbeat"), "{why}");
+    }
+
+    /// What the process does from here on counts as done by one whose T is over; an answer that comes
+    /// while it says its last words must not look as if it had been in time.
+    #[test]
+    fn an_answer_after_the_end_does_not_count() {
+        let (dog, lost) = watchdog(Duration::from_secs(1));
+        assert!(dog.acknowledge(clock_ns()), "in time");
+        lost.recv_timeout(Duration::from_secs(10)).expect("it acts");
+        assert!(!dog.acknowledge(clock_ns()), "too late");
+        assert!(dog.is_over());
+    }
+
+    /// It looked at the last heartbeat, waited for a processor, and then looked at the clock.
+    #[test]
+    fn an_answer_between_two_looks_counts() {
+        let (dog, _lost) = watchdog(Duration::from_secs(3600));
+        let looked = dog.shared.last_sent_ns.load(Ordering::Relaxed);
+        assert!(dog.acknowledge(looked + 1));
+        assert!(!dog.shared.ends(looked), "ended although a heartbeat was answered");
+        assert!(dog.shared.ends(looked + 1));
     }
 
     #[test]

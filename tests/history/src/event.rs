@@ -67,6 +67,8 @@ pub enum Event {
     BeatAck { beat: u64 },
     /// The worker's LISTENing connection is given up as lost.
     LineLost,
+    /// The worker is about to end itself, and says why.
+    Ends { why: String },
     /// The process ends in order: nothing is in its hands and it sends no more heartbeats.
     Exit,
 

@@ -139,6 +139,7 @@ impl Filling {
             Event::BeatSent { beat } => process.beat_sent(beat, at),
             Event::BeatAck { beat } => process.beat_acked(beat, at),
             Event::LineLost => process.lines_lost.push(at),
+            Event::Ends { why } => process.last_words = Some(why),
             Event::Exit => process.exit = Some(at),
             other => self.injector(at, other),
         }

@@ -13,6 +13,8 @@ pub(crate) struct Process {
     pub(crate) registered: Option<u64>,
     /// When it said that it ends.
     pub(crate) exit: Option<u64>,
+    /// Why it was about to end itself.
+    pub(crate) last_words: Option<String>,
     /// When the kernel said that it has ended.
     pub(crate) reaped: Option<u64>,
     /// The signal that ended it, if one did.
@@ -46,13 +48,14 @@ impl Process {
     pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
         let (registered, exit, reaped, stopped) = (None, None, None, Spans::default());
         let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
-        let (signal, lines_lost) = (None, Vec::new());
+        let (signal, lines_lost, last_words) = (None, Vec::new(), None);
         Self {
             actor,
             pid,
             opened,
             registered,
             exit,
+            last_words,
             reaped,
             signal,
             stopped,

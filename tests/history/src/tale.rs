@@ -164,7 +164,9 @@ impl Cast {
                 self.pids.contains(pid)
             }
             Event::Fault { pid: Some(pid), .. } => self.pids.contains(pid),
-            Event::Registered { .. } | Event::Exit => self.pids.contains(&writer),
+            Event::Registered { .. } | Event::Ends { .. } | Event::Exit => {
+                self.pids.contains(&writer)
+            }
             Event::Database { .. } | Event::Fault { pid: None, .. } => self.named,
             other => self.names(other),
         }

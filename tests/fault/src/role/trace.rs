@@ -6,7 +6,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-use tuskline_history::{Event, Writer};
+use tuskline_history::{Event, Writer, now_ns};
 
 /// Writes the SDK's own events into the history.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ struct Said {
     task: i64,
     executor: i64,
     tasks: String,
+    why: String,
 }
 
 impl Trace {
@@ -40,16 +41,27 @@ impl<S: Subscriber> Layer<S> for Trace {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let mut said = Said::default();
         event.record(&mut said);
-        if let Some(event) = said.event() {
-            self.writer.note(event);
+        match said.event() {
+            Some(sent @ Event::BeatSent { beat }) => {
+                let since = boot_ns().saturating_sub(beat);
+                self.writer.note_at(now_ns().saturating_sub(since), sent);
+            }
+            Some(event) => self.writer.note(event),
+            None => {}
         }
     }
+}
+
+/// The clock of the SDK's heartbeats, which may have run on while the history's stood still.
+fn boot_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 impl Said {
     /// What it means for the history, if anything. The texts are the SDK's; a run in which no
     /// heartbeat or claim was seen is refused by the injector, so that a changed text is noticed.
-    fn event(&self) -> Option<Event> {
+    fn event(&mut self) -> Option<Event> {
         Some(match self.text.as_str() {
             "heartbeat sent" => Event::BeatSent { beat: self.beat },
             "heartbeat answered" if self.alive => Event::BeatAck { beat: self.beat },
@@ -61,6 +73,7 @@ impl Said {
                 Event::ResultRefused { tasks: vec![self.task] }
             }
             "wake line lost; polling until it is back" => Event::LineLost,
+            "worker ends itself" => Event::Ends { why: std::mem::take(&mut self.why) },
             "worker registered" => Event::Registered { executor: self.executor },
             _ => return None,
         })
@@ -73,6 +86,12 @@ impl Visit for Said {
             "message" => self.text = format!("{value:?}"),
             "tasks" => self.tasks = format!("{value:?}"),
             _ => {}
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "why" {
+            self.why = value.to_owned();
         }
     }
 

@@ -58,8 +58,10 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
         };
         let stopped = process.stopped.within(last, ended) > 0;
         check.expect(stopped || ended.saturating_sub(last) >= limit, None, || {
-            let ms = ms_between(last, ended);
-            format!("pid {} ended itself {ms:.0} ms after its last heartbeat", process.pid)
+            let (pid, ms) = (process.pid, ms_between(last, ended));
+            let phase = history.phase_at(ended).unwrap_or("-");
+            let why = process.last_words.as_deref().unwrap_or("it did not say why");
+            format!("pid {pid} ended itself {ms:.0} ms after its last heartbeat, in {phase}: {why}")
         });
     }
     check.done()

@@ -296,6 +296,16 @@ fn a_worker_that_is_given_up_while_it_beats_is_seen() {
         story
     };
     red(&given_up(2740), &["I23"]);
+    let mut said = given_up(2740);
+    said.note(OTHER, 2735, Event::Ends { why: "as dead".to_owned() });
+    let report = red(&said, &["I23"]);
+    let details =
+        report.invariants.iter().find(|check| check.id == "I23").map(|check| &check.details);
+    let what = &details.expect("it was checked")[0].what;
+    assert!(
+        what.ends_with("ended itself 990 ms after its last heartbeat, in -: as dead"),
+        "{what}"
+    );
     green(&given_up(2760));
     let mut killed = given_up(2740);
     killed.fault("worker_kill", Some(OTHER), 2730, 2741);
