@@ -118,7 +118,8 @@ create table tuskline.task (
   payload         json,
   ordering_key    text,
   limit_key       text,
-  fairness_key    text
+  fairness_key    text,
+  unique_key      text
 ) partition by range (id);
 comment on table  tuskline.task is 'Every task and its state: the truth. Insert (lambda, payload, ...) to schedule one. Partitions task_<n> hold the ids n*2^24 to (n+1)*2^24-1.';
 comment on column tuskline.task.id is 'Number of the task.';
@@ -138,6 +139,7 @@ comment on column tuskline.task.payload is 'Argument for the lambda.';
 comment on column tuskline.task.ordering_key is 'Tasks of a lambda with one ordering key run one at a time, in order.';
 comment on column tuskline.task.limit_key is 'What limits by key count by: a customer, an account, a host.';
 comment on column tuskline.task.fairness_key is 'Whose turn it is to take under a fair limit: a tenant.';
+comment on column tuskline.task.unique_key is 'Of tasks of a lambda with one unique key the first holds it, as set_unique() says: the others are not made.';
 
 -- One level between task and its segments: what is inserted through it does not meet task's trigger, which
 -- for a row alone is the half of its cost.
@@ -208,6 +210,13 @@ comment on column tuskline.executor.expires_at is 'Its last heartbeat plus its l
 comment on column tuskline.executor.draining is 'True once it stops claiming.';
 comment on column tuskline.executor.ended_at is 'When it stopped, or was ended because it was silent. Nothing else takes its tasks away.';
 comment on column tuskline.executor.end_reason is 'stopped or expired.';
+
+create table tuskline.alive (
+  executor_id bigint primary key,
+  lease       interval not null);
+comment on table  tuskline.alive is 'Executors that have not ended: what every claim asks. A row here never changes, where one of executor does with each heartbeat: under a snapshot that some session keeps, a claim would read all of those.';
+comment on column tuskline.alive.executor_id is 'The executor.';
+comment on column tuskline.alive.lease is 'executor.lease.';
 
 create table tuskline.lease (
   executor_id bigint not null,

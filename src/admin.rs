@@ -5,7 +5,11 @@
 //! Must never: print a password, or control characters that came out of the database.
 
 mod bench;
+mod breaker;
+mod bulk;
+mod chain;
 mod database;
+mod dead;
 mod demo;
 mod dev;
 mod doctor;
@@ -15,9 +19,11 @@ mod gate;
 mod lambda;
 mod limit;
 mod output;
+mod periodic;
 mod psql;
 mod server;
 mod task;
+mod unique;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -61,7 +67,7 @@ struct Global {
 enum Command {
     /// Create the schema, or bring it to this version.
     Migrate,
-    /// Run the store consumer and the janitor until told to stop.
+    /// Run the store consumer, the schedules and the janitor until told to stop.
     Serve(server::ServeArgs),
     /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
     Dev(dev::DevArgs),
@@ -82,9 +88,27 @@ enum Command {
     /// Limit how many tasks run at a time or in a second, and keep an order.
     #[command(subcommand)]
     Limit(limit::LimitCommand),
+    /// Say what a unique key means to a lambda.
+    #[command(subcommand)]
+    Unique(unique::UniqueCommand),
     /// Schedule, follow and cancel tasks.
     #[command(subcommand)]
     Task(task::TaskCommand),
+    /// Schedule, show, cancel and retry tasks that wait for each other.
+    #[command(subcommand)]
+    Chain(chain::ChainCommand),
+    /// Look at tasks that have failed for good, and let them begin anew.
+    #[command(subcommand)]
+    Dead(dead::DeadCommand),
+    /// Pause a lambda by itself when its attempts fail of one cause.
+    #[command(subcommand)]
+    Breaker(breaker::BreakerCommand),
+    /// Cancel, retry, reprioritise or move all tasks that a filter names.
+    #[command(subcommand)]
+    Bulk(bulk::BulkCommand),
+    /// Define schedules of tasks that come again and again, show, pause and foresee them.
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicCommand),
     /// Examine the database and its settings.
     Doctor,
     /// Open psql on the database.
@@ -130,7 +154,13 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Lambda(command) => lambda::run(global, command).await,
         Command::Gate(command) => gate::run(global, command).await,
         Command::Limit(command) => limit::run(global, command).await,
+        Command::Unique(command) => unique::run(global, command).await,
         Command::Task(command) => task::run(global, command).await,
+        Command::Bulk(command) => bulk::run(global, command).await,
+        Command::Chain(command) => chain::run(global, command).await,
+        Command::Dead(command) => dead::run(global, command).await,
+        Command::Breaker(command) => breaker::run(global, command).await,
+        Command::Periodic(command) => periodic::run(global, command).await,
         Command::Doctor => doctor::run(global).await,
         Command::Psql(args) => psql::run(global, &args).await,
         Command::Completions { shell } => completions(shell),

@@ -53,6 +53,40 @@ impl Default for StoreConsumerOptions {
     }
 }
 
+/// Bounds of the periodic role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeriodicOptions {
+    /// Schedules looked at per transaction. 50: a commit costs as much as 50–100 row transitions.
+    pub batch: u32,
+    /// Ticks of one schedule fired per transaction. 1,000, which the verb takes at most: after a long
+    /// downtime the rest follows at once.
+    pub most_ticks: usize,
+    /// Longest nap, which is the safety poll. 15 s: whoever changes a schedule notifies, and what is due
+    /// next is known; so an idle server asks four times a minute.
+    pub longest_nap: Duration,
+    /// Longest nap when no notification can arrive, behind a transaction pooler. 1 s.
+    pub longest_deaf_nap: Duration,
+    /// Nap while another server has a due schedule in hand. 50 ms, jittered up to twice that: should it
+    /// die before it commits, the tick is ours.
+    pub busy_nap: Duration,
+    /// Longest one lap may take before its connection counts as lost. 60 s, above the server's own
+    /// deadline for a statement.
+    pub lap_deadline: Duration,
+}
+
+impl Default for PeriodicOptions {
+    fn default() -> Self {
+        Self {
+            batch: 50,
+            most_ticks: 1_000,
+            longest_nap: Duration::from_secs(15),
+            longest_deaf_nap: Duration::from_secs(1),
+            busy_nap: Duration::from_millis(50),
+            lap_deadline: Duration::from_secs(60),
+        }
+    }
+}
+
 /// Bounds of the janitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JanitorOptions {

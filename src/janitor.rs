@@ -47,7 +47,7 @@ async fn work(
         let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
         round(&session, options).await?;
         if Instant::now() >= audit_at {
-            audit(&session).await?;
+            audit(&session, options).await?;
             audit_at = Instant::now() + options.audit_every;
         }
         drop(session);
@@ -86,13 +86,18 @@ async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error>
     Ok(())
 }
 
-/// Looks for tasks that nothing points to any more. That there is one is a bug of somebody's.
-async fn audit(session: &Session) -> Result<(), Error> {
+/// Looks for tasks that nothing points to any more; that there is one is a bug of somebody's. And for keys
+/// that nobody holds, which is nobody's.
+async fn audit(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     for no in retention::segments_in_use(session.client()).await? {
         let found = retention::find_stalled(session.client(), no).await?;
         if found > 0 {
             tracing::warn!(segment = no, tasks = found, "find_stalled: put back");
         }
+    }
+    let keys = retention::purge_keys(session.client(), options.purge_batch).await?;
+    if keys > 0 {
+        tracing::info!(keys, "unique keys that nobody holds any more were deleted");
     }
     Ok(())
 }

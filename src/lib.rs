@@ -1,4 +1,4 @@
-//! Tuskline's server: store consumer, janitor, migrations, command line, embedded PostgreSQL.
+//! Tuskline's server: store consumer, periodic tasks, janitor, migrations, command line, embedded PostgreSQL.
 
 pub mod admin;
 pub mod backoff;
@@ -9,6 +9,7 @@ pub mod embedded;
 pub mod health;
 pub mod janitor;
 pub mod migrate;
+pub mod periodic;
 pub mod serve;
 pub mod session;
 pub mod store;

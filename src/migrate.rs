@@ -41,11 +41,14 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "version", "add_segments", "define_lambda", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
-    "wake", "lines", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
-    "enter", "admit", "leave", "hold_gated", "enqueue_due", "promote",
+    "wake", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
+    "enter", "admit", "bury", "leave", "await_end", "follow", "heed_parents", "hold_gated", "enqueue_due",
+    "set_breaker", "advance_redrives", "look_at_breakers", "promote",
     "register_executor", "pop", "look", "take", "claim", "start", "heartbeat", "settle", "set_results",
-    "assert_current", "hold_back", "exchange",
-    "release", "rescue", "rebuild_queues", "cancel", "views", "retention",
+    "assert_current", "set_progress", "hold_back", "exchange",
+    "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "cancel_chain",
+    "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
+    "views", "chains", "periodics", "dead_letters", "bulk", "retention",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));

@@ -14,17 +14,19 @@ use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Fit;
 
-use crate::config::{JanitorOptions, StoreConsumerOptions};
+use crate::config::{JanitorOptions, PeriodicOptions, StoreConsumerOptions};
 use crate::migrate::FUNCTION_SET;
 use crate::session::{Deadlines, Session, Told};
 use crate::store::{self, Readiness};
-use crate::{health, janitor, store_consumer};
+use crate::{health, janitor, periodic, store_consumer};
 
 /// A loop that `serve` runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
     /// Moves due tasks into their queues.
     StoreConsumer,
+    /// Fires the ticks of schedules.
+    Periodic,
     /// Makes and retires segments.
     Janitor,
 }
@@ -38,6 +40,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Bounds of the store consumer.
     pub store_consumer: StoreConsumerOptions,
+    /// Bounds of the periodic role.
+    pub periodic: PeriodicOptions,
     /// Bounds of the janitor.
     pub janitor: JanitorOptions,
 }
@@ -46,9 +50,10 @@ impl Default for Options {
     /// Every role, no port.
     fn default() -> Self {
         Self {
-            roles: vec![Role::StoreConsumer, Role::Janitor],
+            roles: vec![Role::StoreConsumer, Role::Periodic, Role::Janitor],
             listen: None,
             store_consumer: StoreConsumerOptions::default(),
+            periodic: PeriodicOptions::default(),
             janitor: JanitorOptions::default(),
         }
     }
@@ -147,6 +152,7 @@ fn start(
         Role::StoreConsumer => {
             roles.spawn(store_consumer::run(config, options.store_consumer.clone(), end))
         }
+        Role::Periodic => roles.spawn(periodic::run(config, options.periodic.clone(), end)),
         Role::Janitor => roles.spawn(janitor::run(config, options.janitor.clone(), end)),
     };
 }

@@ -165,6 +165,17 @@ fn options(config: &Config, deadlines: Deadlines) -> String {
     )
 }
 
+/// Why a loop lost its connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// What the connection or the server said.
+    #[error(transparent)]
+    Database(#[from] Error),
+    /// Nothing was said at all.
+    #[error("no answer within {0:?}")]
+    Silent(Duration),
+}
+
 /// Tells an error with all its causes in one line, without addresses or passwords.
 #[derive(Debug)]
 pub struct Told<'e, E: ?Sized>(pub &'e E);

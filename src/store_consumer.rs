@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::config::StoreConsumerOptions;
-use crate::session::{Deadlines, Session, Told};
+use crate::session::{Deadlines, Lost, Session, Told};
 use crate::store::{self, Doze, TIMER_CHANNEL};
 use mark::TimerMark;
 use silence::Silence;
@@ -27,15 +27,6 @@ const ROLE: &str = "store-consumer";
 
 /// Longest wait for our own notification before the channel counts as deaf.
 const ECHO_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Why a store consumer lost its connection.
-#[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error(transparent)]
-    Database(#[from] tokio_postgres::Error),
-    #[error("no answer within {0:?}")]
-    Silent(Duration),
-}
 
 /// Consumes until `shutdown`, through every loss of the database.
 pub async fn run(config: Config, options: StoreConsumerOptions, shutdown: CancellationToken) {

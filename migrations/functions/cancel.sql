@@ -16,6 +16,7 @@ begin
       perform tuskline.quit_lines(array[p_task], v_now);
       perform tuskline.leave(array[p_task], v_now);
     end if;
+    if exists (select from tuskline.in_use) then perform tuskline.follow(array[p_task], v_now, false); end if;
   elsif t.status in ('claimed', 'processing') then
     insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
     on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;
@@ -41,6 +42,8 @@ begin
   update tuskline.task_kept set status = 'cancelled', finished_at = p_now, next_trigger_at = null where id = p_task;
   delete from tuskline.timer where due = k.next_trigger_at and task_id = p_task;
   delete from tuskline.parked where task_id = p_task;
+  insert into tuskline.timer (due, task_id) select p_now, d.task_id from tuskline.dependency d where d.parent_id = p_task on conflict do nothing;
+  perform pg_notify('tuskline_ended_' || p_task, '');
   insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);
   return 'cancelled';
 end $$;

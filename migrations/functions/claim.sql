@@ -26,7 +26,7 @@ declare
   v_rules   boolean;
 begin
   select v_now + e.lease, exists (select from tuskline.boot), exists (select from tuskline.guarded) into v_expires, v_rebuilt, v_rules
-    from tuskline.executor e where e.executor_id = p_executor and e.ended_at is null;
+    from tuskline.alive e where e.executor_id = p_executor;
   v.alive := found;
   if not v.alive then return v; end if;
   if not v_rebuilt then

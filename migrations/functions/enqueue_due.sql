@@ -26,25 +26,35 @@ begin
   xid := pg_current_xact_id_if_assigned()::text::bigint;
   if moved > 0 then
     begin
-      perform tuskline.enqueue(v_ids, v_now);
+      perform tuskline.enqueue_timed(v_ids, v_due, v_now);
     exception when lock_not_available then
       select array_agg(u.id), array_agg(u.due) into v_ids, v_due
         from unnest(v_ids, v_due) as u (id, due)
        where u.id = any (array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked))
           or not exists (select from tuskline.task t where t.id = u.id);
-      perform tuskline.enqueue(v_ids, v_now);
+      perform tuskline.enqueue_timed(v_ids, v_due, v_now);
       looked_until := v_mark;
     end;
-    delete from tuskline.timer t using unnest(v_due, v_ids) as d (due, id)
-     where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
-    or exists (select from tuskline.lambda where max_backlog > 0);
+    or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.redrive where ended_at is null)
+    or exists (select from tuskline.breaker);
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
 end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
+
+-- enqueue_timed: the timers go first: what enqueueing one task sets off may give another of them a timer anew,
+-- for the very same moment.
+create or replace function tuskline.enqueue_timed(p_ids bigint[], p_due timestamptz[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  delete from tuskline.timer t using unnest(p_due, p_ids) as d (due, id)
+   where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
+  perform tuskline.enqueue(p_ids, p_now);
+end $$;
+comment on function tuskline.enqueue_timed(bigint[], timestamptz[], timestamptz) is 'Puts tasks that timers name into their queues, and forgets these timers.';
 
 -- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row.
 create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void
@@ -53,11 +63,15 @@ declare
   v_first  bigint;
   v_last   bigint;
   v_queues integer[];
+  v_rules  boolean;
+  v_chains boolean;
 begin
-  if exists (select from tuskline.guarded) then
+  select exists (select from tuskline.guarded), exists (select from tuskline.in_use) into v_rules, v_chains;
+  if v_rules or v_chains then
     select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
     perform from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update;
-    p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now);
+    if v_chains then p_ids := tuskline.heed_parents(p_ids, p_now); end if;
+    if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now); end if;
   end if;
   with u as (
     update tuskline.task t set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes'

@@ -21,6 +21,24 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
 $$;
 comment on function tuskline.explain_line(bigint) is 'explain for a task that stands in line: for which limit or order, and behind whom.';
 
+create or replace function tuskline.explain_parents(p_task bigint)
+returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
+  select 'held_by_parent', format('task %s (%s), for whose %s it waits, ended as %s', b.parent_id, n.name, d.condition, d.outcome),
+         format('tuskline.broken %s', p_task), format('select tuskline.retry(%s), or tuskline.cancel(%s)', b.parent_id, p_task)
+    from tuskline.broken b join tuskline.dependency d on d.task_id = b.task_id and d.parent_id = b.parent_id
+         left join tuskline.chain_task n on n.task_id = b.parent_id
+   where b.task_id = p_task
+  union all
+  select 'parents', format('waits for task %s (%s), which is %s', c.waits_for, n.name, coalesce(t.status::text, 'gone'))
+           || case when o.others > 0 then format('; %s others have not ended', o.others) else '' end,
+         format('tuskline.dependency %s', p_task), format('select * from tuskline.explain(%s)', c.waits_for)
+    from tuskline.chain_task c left join tuskline.chain_task n on n.task_id = c.waits_for left join tuskline.tasks t on t.id = c.waits_for
+         cross join lateral (select count(*) as others from tuskline.dependency d
+                              where d.task_id = p_task and d.outcome is null and d.parent_id <> c.waits_for) o
+   where c.task_id = p_task and c.waits_for is not null and not exists (select from tuskline.broken b where b.task_id = p_task)
+$$;
+comment on function tuskline.explain_parents(bigint) is 'explain for a task of a chain: which others it waits for.';
+
 create or replace function tuskline.explain_waiting(p_task bigint, p_status tuskline.status, p_attempt smallint, p_now timestamptz)
 returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
   select 'gated', format('%s, set by %s at %s%s: %s', g.action, g.author, g.set_at, ' until ' || g.until, g.reason),
@@ -33,6 +51,8 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
   union all
   select s.* from tuskline.explain_line(p_task) s
   union all
+  select s.* from tuskline.explain_parents(p_task) s where p_status = 'new'
+  union all
   select case when m.due <= p_now then 'due' when p_status = 'new' then 'not_due' else 'backing_off' end,
          case when m.due <= p_now then format('due since %s, waits for a store consumer', m.due)
               when p_status = 'new' then format('due in %s, at %s', m.due - p_now, m.due)
@@ -44,5 +64,6 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
   select 'stalled', 'nothing points to it; the janitor finds such tasks', format('tuskline.task %s', p_task), format('select tuskline.find_stalled(%s, ''0'')', tuskline.segment_of(p_task))
    where not exists (select from tuskline.parked k where k.task_id = p_task) and not exists (select from tuskline.timer m where m.task_id = p_task)
      and not exists (select from tuskline.line l where l.task_id = p_task)
+     and not exists (select from tuskline.chain_task c where c.task_id = p_task and c.waits_for is not null)
 $$;
 comment on function tuskline.explain_waiting(bigint, tuskline.status, smallint, timestamptz) is 'explain for a task that waits for its time or behind a gate.';

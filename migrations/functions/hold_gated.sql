@@ -10,16 +10,17 @@ declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
   v_held  bigint[];
+  v_dead  bigint[];
 begin
   perform from tuskline.gate g
     where g.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last)
     order by g.gate_id for key share;
   if not found then return p_ids; end if;
   with h as materialized (
-    select t.id, t.status, t.fence, t.attempt, t.lambda, g.gate_id, g.action, g.reason
+    select t.id, t.status, t.attempt, t.lambda, g.gate_id, g.action, g.reason
       from tuskline.task t cross join lateral tuskline.gate_of(t.lambda, t.collection, t.priority, p_now) g
      where t.id = any (p_ids) and t.id between v_first and v_last and t.status = any (p_from)
-       and not (g.action = 'slow' and exists (select from tuskline.gate_pass s where s.task_id = t.id and s.gate_id = g.gate_id))
+       and not exists (select from tuskline.gate_pass s where s.task_id = t.id and s.gate_id = g.gate_id)
      order by t.id
   ), u as (
     update tuskline.task t
@@ -27,20 +28,22 @@ begin
                          when h.status = 'enqueued' then 'new' else h.status end::tuskline.status,
            finished_at = case when h.action in ('drop', 'divert') then p_now end,
            next_trigger_at = case when h.action in ('pause', 'slow') then p_now + interval '10 minutes' end
-      from h where t.id = h.id returning t.id
+      from h where t.id = h.id returning t.id, t.status
   ), p as (
     insert into tuskline.parked (gate_id, task_id, parked_at)
     select h.gate_id, h.id, p_now from h where h.action in ('pause', 'slow') on conflict do nothing
   ), f as (
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
-    select h.id, h.fence, h.attempt, 0, 'diverted', format('gate %s: %s', h.gate_id, h.reason), tuskline.fingerprint('diverted', h.lambda), p_now
-      from h where h.action = 'divert' on conflict do nothing)
-  select array_agg(u.id) into v_held from u;
+    select h.id, nextval('tuskline.fence_seq'), h.attempt, 0, 'diverted', format('gate %s: %s', h.gate_id, h.reason), tuskline.fingerprint('diverted', h.lambda), p_now
+      from h where h.action = 'divert')
+  select array_agg(u.id), array_agg(u.id) filter (where u.status = 'dead') into v_held, v_dead from u;
   if v_held is null then return p_ids; end if;
+  if v_dead is not null then perform tuskline.bury(v_dead); end if;
   if exists (select from tuskline.guarded) then
     perform tuskline.quit_lines(v_held, p_now, 100);
     perform tuskline.leave(v_held, p_now);
   end if;
+  if exists (select from tuskline.in_use) then perform tuskline.follow(v_held, p_now, false); end if;
   return array(select i.id from unnest(p_ids) as i (id) where i.id <> all (v_held) order by i.id);
 end $$;
 comment on function tuskline.hold_gated(bigint[], timestamptz, tuskline.status[]) is 'Parks, drops or diverts tasks of these statuses that a gate holds; returns the others.';

@@ -81,9 +81,11 @@ begin
   with u as (
     update tuskline.task t set status = 'dead', finished_at = p_now, next_trigger_at = null
      where t.id = any (array(select o.id from tuskline.task o where o.id = any (v_ids) order by o.id for update))
-       and t.status in ('new', 'retriable_failure') returning t.id, t.fence, t.attempt, t.lambda)
+       and t.status in ('new', 'retriable_failure') returning t.id, t.attempt, t.lambda)
   insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
-  select u.id, u.fence, u.attempt, 0, 'order', format('task %s before it, of the same ordering key, has failed', p_task), tuskline.fingerprint('order', u.lambda), p_now from u
-  on conflict do nothing;
+  select u.id, nextval('tuskline.fence_seq'), u.attempt, 0, 'order', format('task %s before it, of the same ordering key, has failed', p_task),
+         tuskline.fingerprint('order', u.lambda), p_now from u;
+  perform tuskline.bury(v_ids);
+  if exists (select from tuskline.in_use) then perform tuskline.follow(v_ids, p_now, false); end if;
 end $$;
 comment on function tuskline.end_line(bigint, text, bigint, timestamptz) is 'on_failure => dead: all that wait behind a failed task end.';

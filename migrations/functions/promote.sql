@@ -1,5 +1,5 @@
--- promote: the store consumer's third verb, asked for only while there are gates, dropped rules, or backlogs
--- to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
+-- promote: the store consumer's third verb, asked for only while there are gates, dropped rules, redrives,
+-- breakers, or backlogs to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
 -- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
 -- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them
 -- hold nothing up. Call again at once while moved reaches the limit.
@@ -13,12 +13,14 @@ declare
   v_free  bigint[];
   v_queue integer;
   v_rule  bigint;
+  v_again timestamptz;
   g       tuskline.gate;
 begin
   moved := 0;
   -- One store consumer at a time: both lock lambdas.
   if pg_try_advisory_xact_lock(1953854315, -4) then
     perform tuskline.note_backlogs();
+    if exists (select from tuskline.breaker) then perform tuskline.look_at_breakers(v_now); end if;
     perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
        from (select s.gate_id from tuskline.gate s where s.until <= v_now and s.opened_at is null order by s.gate_id) o;
   end if;
@@ -39,15 +41,19 @@ begin
   for v_rule in select r.rule_id from tuskline.rule r where r.dropped_at is not null order by r.rule_id loop
     moved := moved + tuskline.let_line_go(v_rule, v_now, p_limit);
   end loop;
+  -- Not counted as moved: what has begun anew waits for enqueue_due, which must have its turn.
+  if exists (select from tuskline.redrive where ended_at is null) then v_again := tuskline.advance_redrives(v_now, p_limit); end if;
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select min(d.due) - v_now
-      from (select s.until as due from tuskline.gate s where s.until is not null and s.opened_at is null
+      from (select v_again as due
+            union all
+            select s.until from tuskline.gate s where s.until is not null and s.opened_at is null
             union all
             select p.next_at from tuskline.gate_pace p join tuskline.gate s using (gate_id)
              where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
 end $$;
 comment on function tuskline.promote(integer) is
-  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go. Says how many moved and when to look again (ms).';
+  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go; carries redrives on and looks at breakers. Says how many moved at gates and when to look again (ms).';
 
 -- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
 -- each gate. The search begins above a mark, as what was let go before may be dead rows still; tasks below

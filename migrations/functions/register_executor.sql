@@ -19,6 +19,7 @@ begin
   values (nextval('tuskline.executor_seq'), left(coalesce(p_host, '?'), 255), coalesce(p_pid, 0), p_lambdas,
           left(coalesce(p_sdk_version, '?'), 80), p_lease, v_now, v_now, v_now + p_lease)
   returning executor_id into v_id;
+  insert into tuskline.alive (executor_id, lease) values (v_id, p_lease);
   return v_id;
 end $$;
 comment on function tuskline.register_executor(text, integer, text[], text, interval) is
@@ -32,6 +33,7 @@ declare
 begin
   update tuskline.executor set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
    where executor_id = p_executor and ended_at is null;
+  delete from tuskline.alive where executor_id = p_executor;
 end $$;
 comment on function tuskline.end_executor(bigint) is 'Ends a worker process in order; whatever it still holds is rescued at once.';
 

@@ -40,6 +40,7 @@ begin
       order by e.executor_id for update of e skip locked);
   end if;
   update tuskline.executor e set ended_at = v_now, end_reason = 'expired' where e.executor_id = any (v_dead);
+  delete from tuskline.alive a where a.executor_id = any (v_dead);
   if p_silent is not null then
     select array_agg(e.executor_id), array_agg(e.beats), array_agg(ceil(1000 * extract(epoch from e.lease))::bigint),
            array_agg(e.silent_ms::bigint)
@@ -116,7 +117,10 @@ begin
      where u.charge = 1
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select u.id, u.status from u;
+  perform tuskline.bury(p_ids);
+  if exists (select from tuskline.breaker) then perform tuskline.note_failures(p_ids, p_now); end if;
   if exists (select from tuskline.guarded) then perform tuskline.leave(p_ids, p_now); end if;
+  if exists (select from tuskline.in_use) then perform tuskline.follow(p_ids, p_now, false); end if;
   select array_agg(distinct q.queue_id) into v_queues from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
    where t.id = any (p_ids) and t.status = 'enqueued';
   perform tuskline.wake(v_queues);

@@ -13,9 +13,10 @@ begin
      from tuskline.task t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
     where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full and tuskline.is_direct(
             t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, p_now,
-            t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key)
+            t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
             and coalesce(octet_length(t.payload::text), 0) <= q.max_payload_bytes, false)
     order by p_numbers[width_bucket(t.id, p_ids)];
+  if exists (select from tuskline.unique_rule) then p_ids := tuskline.join_keys(p_ids, p_now); end if;
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued';
@@ -45,11 +46,13 @@ begin
      or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + interval '10 years' then
     perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
       coalesce(t.scheduled_at, t.next_trigger_at), p_where));
-  elsif octet_length(t.ordering_key) not between 1 and 256 or octet_length(t.limit_key) not between 1 and 256 or octet_length(t.fairness_key) not between 1 and 256 then
+  elsif octet_length(t.ordering_key) not between 1 and 256 or octet_length(t.limit_key) not between 1 and 256 or octet_length(t.fairness_key) not between 1 and 256 or octet_length(t.unique_key) not between 1 and 256 then
     perform tuskline.refuse('TK019', format('invalid_key: a key must have 1 to 256 bytes, got %s%s',
-      coalesce(octet_length(t.ordering_key), octet_length(t.limit_key), octet_length(t.fairness_key)), p_where));
+      coalesce(octet_length(t.ordering_key), octet_length(t.limit_key), octet_length(t.fairness_key), octet_length(t.unique_key)), p_where));
   elsif t.ordering_key is not null and not exists (select from tuskline.rule r where r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null) then
     perform tuskline.refuse('TK019', format('invalid_key: lambda %s keeps no order%s', t.lambda, p_where), format('select tuskline.set_order(%L)', t.lambda));
+  elsif t.unique_key is not null and not exists (select from tuskline.unique_rule r where r.lambda = t.lambda) then
+    perform tuskline.refuse('TK019', format('invalid_key: lambda %s has no unique keys%s', t.lambda, p_where), format('select tuskline.set_unique(%L)', t.lambda));
   elsif p_is_full then
     perform tuskline.refuse('TK020', format('backlog_full: %s tasks of %s wait already%s', (select l.max_backlog from tuskline.lambda l where l.name = t.lambda), t.lambda, p_where),
       'try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)');

@@ -2,7 +2,7 @@
 -- under another fence, or for a task that is finished, changes nothing and comes back as refused, a
 -- value. Sending the same result twice is harmless. p_tasks and p_fences: plain successes. p_notes:
 -- everything that has something to say: a JSON array of {task, fence, status, error_class, message,
--- after_ms, output} with status success, retriable_failure, fatal_failure or cancelled.
+-- after_ms, output} with status success, retriable_failure, snoozed, fatal_failure or cancelled.
 -- p_done_leases: leases of which every task is settled by this. It waits for rows that others have
 -- locked, as long as the caller's lock_timeout allows; exchange steps around them.
 -- record_results is what set_results and exchange share; their settings pin its plans.
@@ -15,6 +15,7 @@ declare
   v_refused bigint[] := '{}';
   v_requests boolean;
   v_rules    boolean;
+  v_chains   boolean;
 begin
   if p_notes is not null then
     v_refused := tuskline.settle(p_executor, p_tasks, p_fences, p_notes, v_now);
@@ -30,12 +31,14 @@ begin
     end if;
     -- A success that won the race against a request to cancel settles the request, too. Whoever
     -- requests holds the task's row lock, so the request is visible here or comes too late.
-    select exists (select from tuskline.cancellation), exists (select from tuskline.guarded) into v_requests, v_rules;
+    select exists (select from tuskline.cancellation), exists (select from tuskline.guarded), exists (select from tuskline.in_use)
+      into v_requests, v_rules, v_chains;
     if v_requests then
       delete from tuskline.cancellation c
        where c.task_id = any (p_tasks) and c.fence = p_fences[width_bucket(c.task_id, p_tasks)];
     end if;
     if v_rules then perform tuskline.leave(p_tasks, v_now); end if;
+    if v_chains then perform tuskline.follow(p_tasks, v_now); end if;
   end if;
   if p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);

@@ -1,6 +1,7 @@
 -- settle: set_results for batches in which somebody failed or returned something. Still in id order,
 -- segment by segment (settle_<n>). A retriable failure backs off (base doubled each attempt, capped, 25 %
--- jitter both ways); after max_attempts it is dead; if somebody asked to cancel, cancelled. What a batch
+-- jitter both ways); after max_attempts it is dead; if somebody asked to cancel, cancelled. A snoozed task is
+-- new again, due after_ms from now, as if this attempt had not been. What a batch
 -- has none of, retries, failures or outputs, costs it nothing.
 create or replace function tuskline.settle(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_now timestamptz)
@@ -29,17 +30,17 @@ begin
           select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
             from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)
           order by 1, 2) r;
-  if 'retriable_failure' = any (v_status) then
+  if v_status && '{retriable_failure,snoozed}' then
     select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
   else
     v_outcome := v_status::tuskline.status[];
   end if;
   v_done := tuskline.end_attempts(v_ids, v_fences, v_outcome, v_delay, p_now);
-  if 'retriable_failure' = any (v_outcome) then
+  if v_outcome && '{retriable_failure,new}' then
     with w as (
       insert into tuskline.timer (due, task_id)
       select p_now + v_delay[d.at], d.id from (select id, width_bucket(id, v_ids) as at from unnest(v_done.task_id) as id) d
-       where v_outcome[d.at] = 'retriable_failure' returning due)
+       where v_outcome[d.at] in ('retriable_failure', 'new') returning due)
     select min(w.due) into v_due from w;
   end if;
   if v_outcome && '{retriable_failure,fatal_failure,dead}' then
@@ -48,6 +49,8 @@ begin
            tuskline.fingerprint(coalesce(v_class[d.at], 'error'), coalesce(v_message[d.at], '')), p_now
       from (select u.id, u.attempt, width_bucket(u.id, v_ids) as at from unnest(v_done.task_id, v_done.attempt) as u (id, attempt)) d
      where v_outcome[d.at] in ('retriable_failure', 'fatal_failure', 'dead');
+    if v_outcome && '{fatal_failure,dead}' then perform tuskline.bury(v_done.task_id); end if;
+    if exists (select from tuskline.breaker) then perform tuskline.note_failures(v_done.task_id, p_now); end if;
   end if;
   if v_outputs then
     insert into tuskline.task_output (task_id, output, finished_at)
@@ -56,12 +59,14 @@ begin
   end if;
   perform tuskline.heed_requests(v_done.task_id, p_now);
   if exists (select from tuskline.guarded) then perform tuskline.leave(v_done.task_id, p_now); end if;
+  if exists (select from tuskline.in_use) then perform tuskline.follow(v_done.task_id, p_now); end if;
   if v_due is not null then perform tuskline.wake_timer(v_due, p_now); end if;
   if cardinality(v_done.task_id) = cardinality(v_ids) then return '{}'; end if;
   -- Refused: what did not change now and does not already say what this result says.
   return array(select r.id from unnest(v_ids, v_fences, v_status) as r (id, fence, status)
     where r.id <> all (coalesce(v_done.task_id, '{}')) and not exists (select from tuskline.task t
-      where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead')));
+      where t.id = r.id and t.fence = r.fence and (t.status::text = r.status or r.status = 'retriable_failure' and t.status = 'dead'
+        or r.status = 'snoozed' and t.status = 'new' and t.fence > 0)));
 end $$;
 comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
 
@@ -82,6 +87,7 @@ begin
   with u as (
     update tuskline.task_%1$s t
        set status = p_outcome[width_bucket(t.id, p_ids)], crashes = 0,
+           attempt = t.attempt - (p_outcome[width_bucket(t.id, p_ids)] = 'new')::integer,
            finished_at = case when p_delay[width_bucket(t.id, p_ids)] is null then p_now end,
            next_trigger_at = p_now + p_delay[width_bucket(t.id, p_ids)]
      where t.id = any (p_ids) and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in ('claimed', 'processing')
@@ -132,7 +138,7 @@ begin
   if not exists (select from tuskline.cancellation) then return; end if;
   with s as (
     select t.id, t.fence, t.next_trigger_at from tuskline.cancellation c join tuskline.task t on t.id = c.task_id and t.fence = c.fence
-     where c.task_id = any (p_ids) and t.status = 'retriable_failure'
+     where c.task_id = any (p_ids) and t.status in ('retriable_failure', 'new')
   ), u as (
     update tuskline.task t set status = 'cancelled', finished_at = p_now, next_trigger_at = null from s where t.id = s.id
   ), m as (delete from tuskline.timer m using s where m.due = s.next_trigger_at and m.task_id = s.id
@@ -173,11 +179,12 @@ create or replace function tuskline.outcomes(
 language plpgsql as $$
 begin
   select array_agg(r.outcome),
-         array_agg(case when r.outcome = 'retriable_failure' then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end)
+         array_agg(case when r.outcome in ('retriable_failure', 'new') then tuskline.backoff(r.attempt, r.retry_base, r.retry_cap, r.after_ms) end)
     into outcome, delay
     from (select i.id, i.fence, t.attempt, l.retry_base, l.retry_cap, i.after_ms,
-                 case when i.status <> 'retriable_failure' then i.status::tuskline.status
+                 case when i.status not in ('retriable_failure', 'snoozed') then i.status::tuskline.status
                       when exists (select from tuskline.cancellation c where c.task_id = i.id and c.fence = i.fence) then 'cancelled'
+                      when i.status = 'snoozed' then 'new'
                       when t.attempt >= l.max_attempts then 'dead'
                       else 'retriable_failure' end as outcome
             from unnest(p_ids, p_fences, p_status, p_after_ms) as i (id, fence, status, after_ms)
@@ -189,7 +196,7 @@ comment on function tuskline.outcomes(bigint[], bigint[], text[], bigint[]) is '
 
 create or replace function tuskline.check_outcome(p_status text) returns text language plpgsql immutable as $$
 begin
-  if p_status in ('success', 'retriable_failure', 'fatal_failure', 'cancelled') then return p_status; end if;
-  perform tuskline.refuse('TK012', format('invalid_result: status must be success, retriable_failure, fatal_failure or cancelled, got %L', p_status));
+  if p_status in ('success', 'retriable_failure', 'snoozed', 'fatal_failure', 'cancelled') then return p_status; end if;
+  perform tuskline.refuse('TK012', format('invalid_result: status must be success, retriable_failure, snoozed, fatal_failure or cancelled, got %L', p_status));
 end $$;
 comment on function tuskline.check_outcome(text) is 'Refuses (TK012) results with an unknown status.';

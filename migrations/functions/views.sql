@@ -77,20 +77,23 @@ returns table (
   id bigint, lambda text, collection text, priority text, status text, attempt integer, max_attempts integer, crashes integer,
   due_at timestamptz, created_at timestamptz, started_at timestamptz, finished_at timestamptz, next_trigger_at timestamptz,
   executor_id bigint, host text, pid integer, lease_until timestamptz, cancel_requested_at timestamptz,
-  failures bigint, error_class text, error text, output json, payload json)
+  failures bigint, error_class text, error text, output json, payload json,
+  percent real, message text, checkpoint json, said_at timestamptz)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select t.id, t.lambda, t.collection, t.priority::text, t.status::text, t.attempt::int, l.max_attempts::int, t.crashes::int,
          t.due_at, t.created_at, t.started_at, t.finished_at, t.next_trigger_at,
          e.executor_id, e.host, e.pid, e.expires_at, c.requested_at,
-         (select count(*) from tuskline.task_failure f where f.task_id = t.id), f.error_class, f.message, o.output, t.payload
+         (select count(*) from tuskline.task_failure f where f.task_id = t.id), f.error_class, f.message, o.output, t.payload,
+         p.percent, p.message, p.checkpoint, p.said_at
     from tuskline.tasks t
          left join tuskline.lambda l on l.name = t.lambda
          left join tuskline.lease s on t.status in ('claimed', 'processing') and s.lease_id = t.fence
          left join tuskline.executor e on e.executor_id = s.executor_id
          left join tuskline.cancellation c on c.task_id = t.id and c.fence = t.fence
          left join tuskline.task_output o on o.task_id = t.id
+         left join tuskline.progress p on p.task_id = t.id
          left join lateral (select f.error_class, f.message from tuskline.task_failure f
                              where f.task_id = t.id order by f.failed_at desc, f.fence desc limit 1) f on true
    where t.id = p_task
 $$;
-comment on function tuskline.task_status(bigint) is 'Everything known of one task: state, attempt, worker, lease, last error, output. No row: unknown id.';
+comment on function tuskline.task_status(bigint) is 'Everything known of one task: state, attempt, worker, lease, last error, output, progress. No row: unknown id.';

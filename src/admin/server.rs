@@ -15,7 +15,7 @@ use crate::serve::{self, Options, Role};
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Roles to run; all of them by default.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["store-consumer", "janitor"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["store-consumer", "periodic", "janitor"])]
     roles: Vec<Role>,
     /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]

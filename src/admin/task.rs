@@ -12,6 +12,8 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
+pub use schedule::{instant, payload};
+
 use super::{Global, Outcome, database, output};
 
 /// `task ...`.
@@ -39,6 +41,11 @@ pub enum TaskCommand {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Let a task begin anew that ended otherwise than by success.
+    Retry {
+        /// Id of the task.
+        id: i64,
+    },
     /// Wait until a task is finished; exit code 0 if it succeeded, else 1.
     Wait(follow::WaitArgs),
 }
@@ -53,7 +60,8 @@ pub enum Priority {
 }
 
 impl Priority {
-    fn label(self) -> &'static str {
+    /// As SQL knows it.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Critical => "critical",
             Self::High => "high",
@@ -74,6 +82,7 @@ pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
         TaskCommand::Cancel { id, reason } => {
             follow::cancel(global, open.await?.client(), id, reason).await
         }
+        TaskCommand::Retry { id } => follow::retry(global, open.await?.client(), id).await,
         TaskCommand::Wait(args) => follow::wait(global, open.await?.client(), &args).await,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 /// `n` of the partition `tuskline.task_<n>`.
@@ -116,6 +116,23 @@ pub async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error>
 pub async fn purge(client: &Client, limit: i32) -> Result<i64, Error> {
     let row = client.query_typed_one("select tuskline.purge($1)", &[(&limit, Type::INT4)]).await?;
     Ok(row.get(0))
+}
+
+/// Walks over all unique keys, `limit` a call, and deletes those that nobody holds; how many.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn purge_keys(client: &Client, limit: i32) -> Result<i64, Error> {
+    let sql = "select p_lambda, p_key, gone from tuskline.purge_keys($1, $2, $3)";
+    let (mut from, mut gone) = (Some((String::new(), String::new())), 0);
+    while let Some((lambda, key)) = from {
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&lambda, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT4)];
+        let row = client.query_typed_one(sql, &parameters).await?;
+        gone += row.get::<_, i64>(2);
+        from = row.get::<_, Option<String>>(0).zip(row.get(1));
+    }
+    Ok(gone)
 }
 
 /// Segments that may hold tasks which are not terminal.

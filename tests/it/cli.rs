@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 51] = [
+const COMMANDS: [&str; 89] = [
     "",
     "migrate",
     "serve",
@@ -78,13 +78,51 @@ const COMMANDS: [&str; 51] = [
     "limit list",
     "limit blocked",
     "limit unblock",
+    "unique",
+    "unique set",
+    "unique drop",
+    "unique list",
     "task",
     "task schedule",
     "task status",
     "task explain",
     "task list",
     "task cancel",
+    "task retry",
     "task wait",
+    "dead",
+    "dead list",
+    "dead groups",
+    "dead show",
+    "dead redrive",
+    "dead redrives",
+    "dead stop",
+    "dead purge",
+    "breaker",
+    "breaker set",
+    "breaker drop",
+    "breaker list",
+    "chain",
+    "chain schedule",
+    "chain show",
+    "chain cancel",
+    "chain retry",
+    "bulk",
+    "bulk cancel",
+    "bulk retry",
+    "bulk priority",
+    "bulk collection",
+    "bulk resume",
+    "bulk stop",
+    "bulk list",
+    "periodic",
+    "periodic define",
+    "periodic list",
+    "periodic show",
+    "periodic pause",
+    "periodic resume",
+    "periodic drop",
+    "periodic preview",
     "doctor",
     "psql",
     "bench",
@@ -130,7 +168,10 @@ fn every_command_is_in_the_help_that_is_tested() {
         let named = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    for group in ["", "lambda", "gate", "limit", "task", "bench"] {
+    for group in [
+        "", "lambda", "gate", "limit", "unique", "task", "dead", "breaker", "chain", "bulk",
+        "periodic", "bench",
+    ] {
         for name in listed(&help(group)) {
             let command = format!("{group} {name}").trim().to_owned();
             let known = COMMANDS.contains(&command.as_str());
@@ -240,6 +281,199 @@ async fn gates_limits_and_orders_are_set_listed_explained_and_taken_away() {
 }
 
 #[tokio::test]
+async fn dead_letters_are_listed_previewed_redriven_and_purged() {
+    let db = Db::with_lambda("work").await;
+    // Seconds with six digits, whenever this runs: a column is as wide as its times.
+    db.run("update tuskline_test.pin set at = '2026-01-02 03:04:05.678901+00'").await;
+    let hand = db.hand("work").await;
+    db.run("select tuskline.schedule('work', '{\"n\": 1}', p_collection => 'news')").await;
+    db.schedule_many("work", 2).await;
+    for task in hand.claim(3).await {
+        let note = r#""status": "fatal_failure", "error_class": "fatal", "message": "order 17 is unknown to all the accounts of this bank""#;
+        hand.note(&task, note).await;
+    }
+    let mut screen = session(
+        &db.config,
+        &[
+            "dead list",
+            "dead list --collection none",
+            "dead groups",
+            "dead show 1",
+            "dead show 99",
+            "dead redrive",
+            "dead redrive work",
+            "dead redrive work --dry-run",
+            "dead redrive --id 1 --id 2 --dry-run --json",
+            "dead redrives",
+            "dead redrive --id 1 --payload {\"n\":2} --reason typo",
+            "dead redrive work --per-second 0 --reason fixed",
+            "dead redrive work --canary --reason fixed",
+            "dead stop 2",
+            "dead stop 2",
+            "breaker list",
+            "breaker set work --failures 5 --window 5m",
+            "breaker set work --share 2",
+            "breaker set nobody",
+            "breaker list",
+            "breaker drop work",
+            "breaker drop work",
+        ],
+    );
+    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.promote()").await;
+    let more = [
+        "dead redrives",
+        "dead list",
+        "dead purge work",
+        "dead purge work --all --before 2026-12-24T08:00:00Z",
+        "dead purge work --all",
+        "dead list",
+    ];
+    screen += &session(&db.config, &more);
+    check("dead", &screen);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_redrive_hears_how_it_ended() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    for (again, code, said) in
+        [(false, 0, "redrive 1: done, 1 let go\n"), (true, 1, "redrive 2: died_again, 1 let go, ")]
+    {
+        db.schedule("work").await;
+        hand.fail_for_good(&hand.take().await).await;
+        let waiting = on(&db.config, "dead redrive work --canary --reason fixed --wait").start();
+        db.until("select exists (select from tuskline.redrive where ended_at is null)").await;
+        db.run("select tuskline.promote()").await;
+        db.enqueue_due().await;
+        let task = hand.take().await;
+        match again {
+            true => hand.fail_for_good(&task).await,
+            false => hand.succeed(&task).await,
+        };
+        db.run("select tuskline.promote()").await;
+        let ran = waiting.end();
+        assert_eq!((ran.code, ran.err.as_str()), (code, ""));
+        assert!(ran.out.starts_with(said), "{}", ran.out);
+    }
+}
+
+#[tokio::test]
+async fn chains_unique_keys_and_many_at_once() {
+    let db = Db::with_lambda("work").await;
+    db.define("mail").await;
+    let chain = r#"[
+        {"lambda": "work", "name": "fetch"},
+        {"lambda": "work", "name": "first", "after": ["fetch"]},
+        {"lambda": "work", "name": "second", "after": ["fetch"]},
+        {"lambda": "mail", "name": "tell", "after": ["first", "second"], "on_parent_failure": "hold"},
+        {"lambda": "mail", "after": [{"task": "tell", "on": "always"}, {"task": "fetch", "on": "failure"}]}]"#;
+    let schedule = on(&db.config, "chain schedule - --json").run_with_input(chain).json();
+    assert_eq!(schedule["ids"].as_array().unwrap().len(), 5);
+    let hand = db.hand("work").await;
+    hand.succeed(&hand.take().await).await;
+    hand.fail_for_good(&hand.take().await).await;
+    let screen = session(
+        &db.config,
+        &[
+            "chain show 1",
+            "chain show 1 --dot",
+            "task retry 1",
+            "task retry 99",
+            "chain show 99",
+            "chain retry 1",
+            "chain cancel 1 --reason enough",
+            "chain cancel 1 --json",
+            "chain schedule /nonexistent",
+            "unique list",
+            "unique set work --scope period --for 10m --outcome reject",
+            "unique set work --scope period",
+            "unique list",
+            "task schedule work --unique-key a",
+            "task schedule work --unique-key a",
+            "unique drop mail",
+            "unique drop work",
+            "bulk cancel work --dry-run",
+            "bulk cancel work --reason enough",
+            "bulk retry work --status cancelled --json",
+            "bulk priority high work --status success",
+            "bulk collection news nowork",
+            "bulk resume 1",
+            "bulk stop 1",
+            "bulk list",
+        ],
+    );
+    check("together", &screen);
+    assert!(screen.lines().all(|line| line.chars().count() <= 120), "{screen}");
+}
+
+#[tokio::test]
+async fn schedules_are_defined_shown_paused_and_dropped() {
+    let db = Db::with_lambda("work").await;
+    let define = "periodic define new_year work @yearly {\"n\":1} --zone";
+    let defined = format!("{define} Europe/Berlin --overlap skip");
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(r"\w{3} \d{4}-01-01 00:00:00 CET", "[local]");
+    let _filters = settings.bind_to_scope();
+    let screen = session(
+        &db.config,
+        &[
+            "periodic list",
+            &defined,
+            &defined,
+            &format!("{define} Europe/Berln"),
+            "periodic list",
+            "periodic show new_year",
+            "periodic pause new_year --reason noise",
+            "periodic pause nobody",
+            "periodic list",
+            "periodic resume new_year",
+            "periodic show nobody",
+            "periodic preview nobody",
+            "periodic preview",
+            "periodic drop new_year",
+            "periodic list",
+        ],
+    );
+    check("periodic", &screen);
+}
+
+#[test]
+fn ticks_are_foreseen_without_a_database() {
+    let preview = |more: &[&str]| {
+        let words = [
+            "periodic",
+            "preview",
+            "--cron",
+            "30 2 * * *",
+            "--zone",
+            "Europe/Berlin",
+            "--after",
+            "2026-10-24T12:00:00Z",
+        ];
+        tuskline(&[&words, more].concat()).run()
+    };
+    let shown = preview(&[]).fine();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 11);
+    assert_eq!(lines[1], "Sun 2026-10-25 02:30:00 CEST  2026-10-25T00:30:00Z");
+    assert_eq!(lines[2], "Mon 2026-10-26 02:30:00 CET   2026-10-26T01:30:00Z");
+    let json = preview(&["--json"]).json();
+    assert_eq!(
+        (&json[0]["utc"], &json[0]["local"]),
+        (&"2026-10-25T00:30:00Z".into(), &"2026-10-25T02:30:00+02:00".into())
+    );
+    let refused = tuskline(&["periodic", "preview", "--cron", "61 * * * *"]).run();
+    assert!(
+        refused.code == 2 && refused.err.contains("cron '61 * * * *' is not understood"),
+        "{}",
+        refused.err
+    );
+    let never = tuskline(&["periodic", "preview", "--cron", "0 0 30 2 *"]).run().fine();
+    assert_eq!(never, "it has no tick ahead\n");
+}
+
+#[tokio::test]
 async fn a_task_of_the_future_has_a_long_id_that_stays_whole() {
     let db = Db::with_lambda("work").await;
     let id = on(&db.config, "task schedule work --in 1h").run().fine();
@@ -298,6 +532,11 @@ async fn json_keeps_its_keys() {
         "task status 1",
         "task list",
         "task cancel 1",
+        "periodic define nightly work @daily",
+        "periodic list",
+        "periodic show nightly",
+        "periodic preview nightly",
+        "periodic pause nightly",
         "doctor",
     ] {
         let ran = on(&db.config, line).arg("--json").run();

@@ -171,3 +171,32 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
     assert!(late <= early + 4 && late <= 2 * most(&looks[20..40]), "{looks:?}");
     assert!(most(&beats[10..]) <= 2 * most(&beats[..10]), "{beats:?}");
 }
+
+#[tokio::test]
+async fn heartbeats_under_an_old_snapshot_do_not_make_a_claim_dearer() {
+    let db = Db::with_lambda("work").await;
+    let forgotten = db.connect().await;
+    forgotten
+        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.task")
+        .await
+        .unwrap();
+    let hand = db.hand("work").await;
+    let claim = format!(
+        "select tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
+        hand.executor, hand.queues[2]
+    );
+    let least = async || {
+        let mut looks = Vec::new();
+        for _ in 0..9 {
+            looks.push(pages(&hand.client, &claim).await);
+        }
+        looks.into_iter().min().unwrap()
+    };
+    let early = least().await;
+    for _ in 0..400 {
+        assert!(hand.heartbeat().await);
+    }
+    let late = least().await;
+    // 400 versions of its row in executor are ten pages.
+    assert!(late <= early + 4, "pages of a claim that finds nothing: {early}, then {late}");
+}

@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 34] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -31,6 +31,8 @@ const VERBS: [&str; 31] = [
     "retriable",
     "retriable, asked",
     "retriable, last attempt",
+    "snoozed",
+    "snoozed, asked to stop",
     "fatal",
     "cancelled",
     "the same result again",
@@ -41,6 +43,7 @@ const VERBS: [&str; 31] = [
     "rescue, third crash",
     "rescue, asked to stop",
     "cancel",
+    "retry",
     "rebuild_queues",
 ];
 
@@ -258,12 +261,23 @@ async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
             "requested" => return Told::Asked,
             said => said == "cancelled",
         },
+        "retry" => {
+            let said: String = db.ask("select tuskline.retry($1)", &[&task.id]).await;
+            match staged.status {
+                "success" => {
+                    assert_eq!(said, "succeeded");
+                    return Told::NotDone;
+                }
+                _ => said == "retried",
+            }
+        }
         // Its own row, "the same result again".
         _ if same => return Told::NotDone,
         "success" | "success, asked to stop" => accepted(hand.succeed(task).await),
         "retriable" | "retriable, asked" | "retriable, last attempt" => {
             accepted(hand.fail(task).await)
         }
+        "snoozed" | "snoozed, asked to stop" => accepted(hand.snooze(task).await),
         "fatal" => accepted(hand.fail_for_good(task).await),
         "cancelled" => accepted(hand.stopped(task).await),
         "any result, old fence" => {

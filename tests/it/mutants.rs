@@ -18,8 +18,11 @@ const NOT_OURS: &[&str] = &[
     "scheduling::a_transaction_that_rolls_back_leaves_nothing",
     // Before version 17 the type refuses what the test gives.
     "bad_input::an_infinite_duration_is_refused_by_every_server",
+    // Runs a migration.
+    "dead_letters::who_died_before_there_was_a_list_is_on_it",
     // Compares files.
     "matrix::the_documents_show_the_table_of_the_snapshot",
+    "unique_keys::the_readme_shows_the_table_of_the_snapshot",
     "mutants::every_check_has_been_seen_red",
     "mutants::every_test_is_listed_with_a_break",
 ];
@@ -40,9 +43,11 @@ const OF_RUST: &[&str] = &[
     "lost_answers::",
     "many::",
     "no_concurrent_workers::",
+    "periodic_servers::",
     "priorities::",
     "support::",
     "wake_up::",
+    "worker_chains::",
     "worker_runs::",
 ];
 

@@ -60,6 +60,20 @@ async fn a_claim_under_way_when_its_worker_is_ended_leaves_a_lease_that_is_rescu
 }
 
 #[tokio::test]
+async fn a_worker_that_was_given_up_claims_no_more() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    hand.take().await;
+    db.advance(crate::support::LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    let claim = hand.claim_by(&hand.client, 1, 0).await.unwrap();
+    assert!(!claim.get::<_, bool>("alive"));
+    assert_eq!(db.count("enqueued").await, 2);
+}
+
+#[tokio::test]
 async fn an_ended_worker_never_comes_back() {
     let db = Db::with_lambda("work").await;
     db.pin().await;

@@ -218,3 +218,26 @@ async fn an_error_that_holds_a_nul_does_not_spoil_the_results_beside_it() {
     assert_eq!(said, "a\u{fffd}b c:\\u0000 \u{fffd} \u{fffd}! \u{fffd} \u{1f600}");
     assert_eq!(db.status(good.id).await, "success");
 }
+
+#[tokio::test]
+async fn a_snoozed_task_comes_back_in_time_and_has_used_up_no_attempt() {
+    let db = Db::new().await;
+    db.define_with("work", "p_max_attempts => 1").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    for _ in 0..3 {
+        let task = hand.take().await;
+        assert_eq!((task.id, task.attempt), (id, 1));
+        assert_eq!(hand.snooze(&task).await, Answer::Accepted);
+        assert_eq!(hand.snooze(&task).await, Answer::Accepted, "the same again");
+        assert_eq!(db.status(id).await, "new");
+        db.advance(Duration::from_secs(59)).await;
+        assert_eq!(db.enqueue_due().await, 0);
+        db.advance(Duration::from_secs(1)).await;
+        assert_eq!(db.enqueue_due().await, 1);
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_failure").await, 0);
+    hand.fail(&hand.take().await).await;
+    assert_eq!(db.status(id).await, "dead", "its one attempt");
+}

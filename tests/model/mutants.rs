@@ -46,10 +46,10 @@ const BREAKS: &[Break] = &[
     (
         "retry without a timer",
         "settle",
-        "where v_outcome[d.at] = 'retriable_failure' returning",
+        "where v_outcome[d.at] in ('retriable_failure', 'new') returning",
         "where false returning",
     ),
-    ("a due timer stays", "enqueue_due", "t.due = d.due and", "false and t.due = d.due and"),
+    ("a due timer stays", "enqueue_timed", "t.due = d.due and", "false and t.due = d.due and"),
     ("a cancelled task keeps its timer", "cancel", "due = t.next_trigger_at and", "false and"),
     ("start of what is not claimed", "start", "and t.status = 'claimed'", ""),
     ("the ended beat on", "heartbeat", "alive := found", "alive := true"),

@@ -18,7 +18,7 @@ const EMPTY: &str = "
     delete from tuskline.cancellation;
     delete from tuskline.task_failure;
     delete from tuskline.task_output;
-    delete from tuskline.executor;
+    delete from tuskline.executor; delete from tuskline.alive;
     delete from tuskline.audit;
     insert into tuskline.boot select now() where not exists (select from tuskline.boot);
     do $$ declare q integer; begin

@@ -1,17 +1,18 @@
 //! Schedule tasks and ask after them: on a pool of connections, or on the caller's own transaction,
 //! where the task is accepted with everything else that commits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
 
 use crate::connection::{Connection, Pool};
 use crate::json::JsonText;
 use crate::task::Due;
+use crate::wait::Ear;
 use crate::{Cancelled, Error, NewTask, Reason, TaskId, TaskStatus, version};
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
@@ -20,8 +21,9 @@ pub const BATCH_MAX: usize = 10_000;
 /// A client on a pool of connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pool: Pool,
-    deadline: Duration,
+    pub(crate) pool: Pool,
+    pub(crate) deadline: Duration,
+    pub(crate) ear: Arc<Ear>,
 }
 
 /// Longest wait for an answer, unless [`Client::deadline`] says otherwise. The same as a worker's.
@@ -47,7 +49,8 @@ impl Client {
         if config.get_application_name().is_none() {
             config.application_name("tuskline-client");
         }
-        let client = Self { pool: Pool::own(config)?, deadline: DEADLINE };
+        let ear = Arc::new(Ear::on(config.clone()));
+        let client = Self { pool: Pool::own(config)?, deadline: DEADLINE, ear };
         client.check_version().await?;
         Ok(client)
     }
@@ -55,7 +58,7 @@ impl Client {
     /// A client on a pool you already have. Nothing is checked, and nothing is heard of a commit whose
     /// wait for a synchronous standby was cancelled: such a pool drops the server's warnings.
     pub fn on(pool: deadpool_postgres::Pool) -> Self {
-        Self { pool: Pool::Given(pool), deadline: DEADLINE }
+        Self { pool: Pool::Given(pool), deadline: DEADLINE, ear: Arc::default() }
     }
 
     /// Sets the longest wait for the answer to one call, 15 s by default. A call that gets none gives its
@@ -74,7 +77,8 @@ impl Client {
         Within { connection }
     }
 
-    /// Schedules one task; it is accepted when this returns its id.
+    /// Schedules one task; it is accepted when this returns its id: of a unique key that another task
+    /// holds, that one's.
     ///
     /// # Errors
     /// [`Error::Invalid`] (unknown lambda, too large, due date, ...), [`Error::Unavailable`],
@@ -159,14 +163,14 @@ impl Client {
     }
 
     /// What a call that changes something came to, and whether its commit is as safe as it looks.
-    fn written<T>(&self, connection: Connection, call: Call<T>) -> Result<T, Error> {
+    pub(crate) fn written<T>(&self, connection: Connection, call: Call<T>) -> Result<T, Error> {
         let (connection, answer) = self.answered(connection, call, Error::Unknown)?;
         connection.confirm()?;
         Ok(answer)
     }
 
     /// A connection whose answer is still on its way goes with it: nobody else may get that answer.
-    fn answered<T>(
+    pub(crate) fn answered<T>(
         &self,
         connection: Connection,
         call: Call<T>,
@@ -183,12 +187,12 @@ impl Client {
 }
 
 /// The answer, if it came in time.
-type Call<T> = Result<Result<T, Error>, Elapsed>;
+pub(crate) type Call<T> = Result<Result<T, Error>, Elapsed>;
 
 /// The verbs on one connection or transaction of the caller's; see [`Client::within`].
 #[derive(Debug)]
 pub struct Within<'a, C> {
-    connection: &'a C,
+    pub(crate) connection: &'a C,
 }
 
 impl<C: GenericClient> Within<'_, C> {
@@ -199,7 +203,7 @@ impl<C: GenericClient> Within<'_, C> {
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         let (at, delay) = task.due.parts();
         let (payload, priority) = (JsonText(&task.payload), task.priority.as_str());
-        let params: [(&(dyn ToSql + Sync), Type); 9] = [
+        let params: [(&(dyn ToSql + Sync), Type); 10] = [
             (&task.lambda, Type::TEXT),
             (&payload, Type::JSON),
             (&priority, Type::TEXT),
@@ -209,6 +213,7 @@ impl<C: GenericClient> Within<'_, C> {
             (&task.keys.ordering, Type::TEXT),
             (&task.keys.limit, Type::TEXT),
             (&task.keys.fairness, Type::TEXT),
+            (&task.keys.unique, Type::TEXT),
         ];
         let (sql, params) = match task.keys.any() {
             false => {
@@ -216,7 +221,7 @@ impl<C: GenericClient> Within<'_, C> {
                 (sql, &params[..6])
             }
             true => {
-                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9)";
+                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9, $10)";
                 (sql, &params[..])
             }
         };
@@ -241,7 +246,8 @@ impl<C: GenericClient> Within<'_, C> {
         let limits = some_if(tasks, |t| t.keys.limit.is_some(), |t| t.keys.limit.as_deref());
         let fairness =
             some_if(tasks, |t| t.keys.fairness.is_some(), |t| t.keys.fairness.as_deref());
-        let params: [(&(dyn ToSql + Sync), Type); 9] = [
+        let unique = some_if(tasks, |t| t.keys.unique.is_some(), |t| t.keys.unique.as_deref());
+        let params: [(&(dyn ToSql + Sync), Type); 10] = [
             (&lambdas, Type::TEXT_ARRAY),
             (&payloads, Type::JSON_ARRAY),
             (&priorities, Type::TEXT_ARRAY),
@@ -251,13 +257,14 @@ impl<C: GenericClient> Within<'_, C> {
             (&ordering, Type::TEXT_ARRAY),
             (&limits, Type::TEXT_ARRAY),
             (&fairness, Type::TEXT_ARRAY),
+            (&unique, Type::TEXT_ARRAY),
         ];
         let rows = self
             .connection
             .query_typed(
                 "select tuskline.schedule_many($1, $2, $3, $4, $5, \
                  case when $6::float8[] is not null then \
-                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9)",
+                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9, $10)",
                 &params,
             )
             .await
@@ -312,16 +319,15 @@ impl<C: GenericClient> Within<'_, C> {
             _ => Cancelled::Unknown,
         })
     }
-}
 
-impl Due {
-    /// Instant and delay in seconds, one of them at most.
-    fn parts(self) -> (Option<DateTime<Utc>>, Option<f64>) {
-        match self {
-            Self::Now => (None, None),
-            Self::At(at) => (Some(at), None),
-            Self::In(delay) => (None, Some(delay.as_secs_f64())),
-        }
+    /// The only row of a call that changes something.
+    pub(crate) async fn one(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, Error> {
+        let rows = self.connection.query_typed(sql, params).await.map_err(Error::from_write)?;
+        rows.into_iter().next().ok_or_else(|| Error::Unknown("no answer".into()))
     }
 }
 

@@ -8,7 +8,7 @@ use tokio_postgres::Transaction;
 use tokio_util::sync::CancellationToken;
 
 use crate::work::keep;
-use crate::{Client, Error, Fence, NewTask, Outcome, TaskId, hsc};
+use crate::{Client, Error, Fence, NewTask, Outcome, ParentTask, TaskId, hsc};
 
 /// The attempt at hand. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -76,6 +76,15 @@ impl Context {
     /// As [`Client::schedule`].
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         self.inner.client.schedule(task).await
+    }
+
+    /// Whom this task waited for, and what they returned: the tasks before it in its chain. To extend the
+    /// chain, let tasks wait for [`Context::task`] and schedule them through [`Context::client`].
+    ///
+    /// # Errors
+    /// As [`Client::parents`].
+    pub async fn parents(&self) -> Result<Vec<ParentTask>, Error> {
+        self.inner.client.parents(self.inner.task).await
     }
 
     /// Goes on only while this attempt holds the task. Until `transaction` ends nobody can take the

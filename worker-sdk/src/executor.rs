@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::time::timeout;
@@ -125,24 +125,38 @@ impl Executor {
             () = work.stop.token.cancelled() => {}
             () = tokio::time::sleep(lambda.attempt_timeout) => work.stop.stop(Why::TimedOut),
         }
-        match timeout(self.controller.config.cancel_grace, &mut body).await {
-            Ok(ended) => said(ended),
+        match within_grace(self.controller.config.cancel_grace, &mut body).await {
+            Some(ended) => said(ended),
             // Dropping an async body ends it; a blocking one runs on, and only the process's end
             // keeps it from running beside its successor.
-            Err(_) if lambda.lambda.blocking => {
+            None if lambda.lambda.blocking => {
                 watchdog::end_process(&format!(
                     "task {} ignored its deadline and grace",
                     work.task
                 ));
                 Verdict::Stopped
             }
-            Err(_) => {
+            None => {
                 // Whatever it panics with while it is dropped must not end the executor.
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(body)));
                 Verdict::Stopped
             }
         }
     }
+}
+
+/// In tenths: a process that stood still meanwhile, stopped or on a machine that was, would else come back
+/// to a grace that is over, and end itself for a body that had no time to obey.
+async fn within_grace<T>(
+    grace: Duration,
+    body: &mut (impl Future<Output = T> + Unpin),
+) -> Option<T> {
+    for _ in 0..10 {
+        if let Ok(ended) = timeout(grace / 10, &mut *body).await {
+            return Some(ended);
+        }
+    }
+    None
 }
 
 fn said(ended: std::thread::Result<Outcome>) -> Verdict {
@@ -153,7 +167,7 @@ fn said(ended: std::thread::Result<Outcome>) -> Verdict {
 }
 
 /// A success stands, whatever else happened meanwhile; the rest depends on why it was stopped.
-fn conclude(work: Work, verdict: Verdict, limit: std::time::Duration) -> Ended {
+fn conclude(work: Work, verdict: Verdict, limit: Duration) -> Ended {
     let why = work.stop.why();
     let finished = match (verdict, why) {
         (Verdict::Said(outcome @ Outcome::Success(_)), _) => Finished::said(&work, outcome, None),
@@ -177,4 +191,29 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", text.as_deref().unwrap_or("(no message)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_obeys_after_a_standstill_is_in_time() {
+        let grace = Duration::from_secs(5);
+        let (obeyed, body) = tokio::sync::oneshot::channel::<()>();
+        let waiting = tokio::spawn(async move { within_grace(grace, &mut { body }).await });
+        tokio::task::yield_now().await;
+        tokio::time::advance(grace * 2).await;
+        tokio::task::yield_now().await;
+        let _ = obeyed.send(());
+        assert!(waiting.await.expect("no panic").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_obeys_has_its_grace() {
+        let began = tokio::time::Instant::now();
+        let ended = within_grace(Duration::from_secs(5), &mut std::future::pending::<()>()).await;
+        assert!(ended.is_none());
+        assert!((4.9..5.2).contains(&began.elapsed().as_secs_f64()));
+    }
 }

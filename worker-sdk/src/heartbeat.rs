@@ -29,6 +29,7 @@ impl Heartbeat {
     pub(crate) async fn run(self) {
         let mut client = None;
         let mut backoff = Backoff::default();
+        let mut overdue = None;
         loop {
             match self.beat(&mut client).await {
                 Ok(beat) => {
@@ -46,7 +47,9 @@ impl Heartbeat {
                     tokio::time::sleep(nap).await;
                 }
             }
-            if let Some(task) = self.controller.overdue(Instant::now()) {
+            // Twice in a row: this process may have stood still, and the body with it.
+            let before = std::mem::replace(&mut overdue, self.controller.overdue(Instant::now()));
+            if let Some(task) = overdue.filter(|_| before == overdue) {
                 let why = format!("task {task} ignored its deadline and grace");
                 crate::watchdog::end_process(&why);
             }
@@ -71,6 +74,7 @@ impl Heartbeat {
         tracing::trace!(beat = sent_ns, "heartbeat sent");
         match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
             Ok(Ok(beat)) => {
+                #[cfg(not(mutants))]
                 let counts_from = sent_ns;
                 #[cfg(mutants)]
                 let counts_from = if crate::twin::is("t_from_ack") { clock_ns() } else { sent_ns };

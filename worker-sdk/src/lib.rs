@@ -55,6 +55,7 @@
 //! does. Results of an attempt that was taken over are refused. Any `Err` is retried with
 //! exponential backoff; a panic too; a payload that does not decode fails that task only.
 
+mod chain;
 mod client;
 mod config;
 mod connect;
@@ -72,6 +73,7 @@ mod lambda;
 mod lane;
 mod marks;
 mod outcome;
+mod progress;
 mod shutdown;
 mod side;
 mod status;
@@ -80,11 +82,13 @@ mod threads;
 #[cfg(mutants)]
 mod twin;
 mod version;
+mod wait;
 mod wake;
 mod watchdog;
 mod work;
 mod worker;
 
+pub use chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
 pub use client::{BATCH_MAX, Client, Within};
 pub use config::WorkerConfig;
 pub use connection::Connection;
@@ -92,7 +96,7 @@ pub use context::Context;
 pub use error::Error;
 pub use lambda::Lambda;
 pub use outcome::{IntoOutcome, Outcome};
-pub use status::{Cancelled, Reason, TaskStatus};
+pub use status::{Cancelled, Reason, Retried, TaskStatus};
 pub use task::{Fence, NewTask, Priority, Status, TaskId};
 pub use version::{FUNCTION_SET, Fit};
 pub use worker::Worker;

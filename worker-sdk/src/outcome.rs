@@ -18,6 +18,8 @@ pub enum Outcome {
         /// What went wrong, at most 8 KB are kept.
         reason: String,
     },
+    /// Not now: again after so long. No attempt is used up, and it is no failure.
+    Snooze(Duration),
     /// It can never succeed: do not try again.
     Fatal {
         /// What went wrong, at most 8 KB are kept.

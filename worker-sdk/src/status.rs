@@ -21,6 +21,20 @@ pub enum Cancelled {
     Unknown,
 }
 
+/// What [`Client::retry`](crate::Client::retry) came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retried {
+    /// It begins anew.
+    Retried,
+    /// It has not ended.
+    TooEarly,
+    /// It has succeeded.
+    Succeeded,
+    /// No such task.
+    Unknown,
+}
+
 /// Everything known of one task.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
@@ -49,6 +63,10 @@ pub struct TaskStatus {
     pub error: Option<String>,
     pub output: Option<serde_json::Value>,
     pub payload: Option<serde_json::Value>,
+    pub percent: Option<f32>,
+    pub message: Option<String>,
+    pub checkpoint: Option<serde_json::Value>,
+    pub said_at: Option<DateTime<Utc>>,
 }
 
 /// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
@@ -102,6 +120,10 @@ impl TaskStatus {
             error: row.get("error"),
             output: json("output"),
             payload: json("payload"),
+            percent: row.get("percent"),
+            message: row.get("message"),
+            checkpoint: json("checkpoint"),
+            said_at: row.get("said_at"),
         })
     }
 }

@@ -122,6 +122,17 @@ pub(crate) enum Due {
     In(Duration),
 }
 
+impl Due {
+    /// Instant and delay in seconds, one of them at most.
+    pub(crate) fn parts(self) -> (Option<DateTime<Utc>>, Option<f64>) {
+        match self {
+            Self::Now => (None, None),
+            Self::At(at) => (Some(at), None),
+            Self::In(delay) => (None, Some(delay.as_secs_f64())),
+        }
+    }
+}
+
 /// A task about to be scheduled.
 #[derive(Debug, Clone)]
 pub struct NewTask {
@@ -139,11 +150,15 @@ pub(crate) struct Keys {
     pub ordering: Option<String>,
     pub limit: Option<String>,
     pub fairness: Option<String>,
+    pub unique: Option<String>,
 }
 
 impl Keys {
     pub(crate) fn any(&self) -> bool {
-        self.ordering.is_some() || self.limit.is_some() || self.fairness.is_some()
+        self.ordering.is_some()
+            || self.limit.is_some()
+            || self.fairness.is_some()
+            || self.unique.is_some()
     }
 }
 
@@ -218,6 +233,16 @@ impl NewTask {
     /// As [`NewTask::ordering_key`].
     pub fn fairness_key(mut self, key: &str) -> Result<Self, Error> {
         self.keys.fairness = Some(checked_key(key)?);
+        Ok(self)
+    }
+
+    /// Of the tasks of a lambda with one unique key the first holds it: the id of another is the id of
+    /// that one, as `tuskline.set_unique` says. A key that holds for ever makes a repeated call harmless.
+    ///
+    /// # Errors
+    /// As [`NewTask::ordering_key`].
+    pub fn unique_key(mut self, key: &str) -> Result<Self, Error> {
+        self.keys.unique = Some(checked_key(key)?);
         Ok(self)
     }
 

@@ -117,6 +117,10 @@ impl Finished {
                     ..note
                 }),
             ),
+            Outcome::Snooze(delay) => Self::new(
+                work,
+                Some(Note { status: "snoozed", after_ms: Some(in_ms(delay)), ..note }),
+            ),
             Outcome::Fatal { reason } => Self::new(
                 work,
                 Some(Note {

@@ -77,6 +77,23 @@ pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<St
     Ok(code)
 }
 
+pub async fn retry(global: &Global, client: &Client, id: i64) -> Outcome {
+    let row = client.query_typed_one("select tuskline.retry($1)", &[(&id, Type::INT8)]).await?;
+    let answer: &str = row.get(0);
+    let (said, code) = match answer {
+        "retried" => ("begins anew", ExitCode::SUCCESS),
+        "too_early" => ("has not ended", ExitCode::FAILURE),
+        "succeeded" => ("has succeeded", ExitCode::FAILURE),
+        _ => return Err(unknown(id)),
+    };
+    if global.json {
+        output::put_json(&json!({"id": id, "answer": answer}))?;
+    } else {
+        output::put(&format!("task {id} {said}"))?;
+    }
+    Ok(code)
+}
+
 /// A task as the database tells it, and its fields.
 struct Look {
     told: String,

@@ -47,9 +47,13 @@ pub struct ScheduleArgs {
     /// Whose turn it takes under a fair limit: a tenant.
     #[arg(long, value_name = "KEY")]
     fairness_key: Option<String>,
+    /// Of the tasks of one key the first holds it; prints the id of that one, see `unique`.
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
 }
 
-fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+/// An instant as a command takes it.
+pub fn instant(text: &str) -> Result<DateTime<Utc>, String> {
     let parsed = DateTime::parse_from_rfc3339(text);
     parsed
         .map(|at| at.to_utc())
@@ -57,13 +61,13 @@ fn instant(text: &str) -> Result<DateTime<Utc>, String> {
 }
 
 pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
-    let payload = args.payload.map(read).transpose()?;
+    let payload = args.payload.map(payload).transpose()?;
     let session = database::open(global).await?;
     let delay_ms = args.after.map(duration::milliseconds);
     let row = session
         .client()
         .query_typed_one(
-            "select tuskline.schedule($1, $2::json, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9)",
+            "select tuskline.schedule($1, $2::json, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10)",
             &[
                 (&args.lambda, Type::TEXT),
                 (&payload, Type::TEXT),
@@ -74,6 +78,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
                 (&args.ordering_key, Type::TEXT),
                 (&args.limit_key, Type::TEXT),
                 (&args.fairness_key, Type::TEXT),
+                (&args.unique_key, Type::TEXT),
             ],
         )
         .await?;
@@ -86,8 +91,8 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The payload's text, known to be JSON.
-fn read(argument: String) -> Result<String> {
+/// A payload's text, known to be JSON.
+pub fn payload(argument: String) -> Result<String> {
     let text = if argument == "-" {
         let mut text = String::new();
         let mut input = std::io::stdin().lock().take(LONGEST_INPUT_BYTES);

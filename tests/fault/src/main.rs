@@ -108,7 +108,8 @@ fn command(cli: Cli) -> anyhow::Result<bool> {
 
 async fn run(args: RunArgs) -> anyhow::Result<bool> {
     let timings = if args.soak { Timings::usual() } else { Timings::QUICK };
-    let controlled = args.phases.iter().any(|phase| phase == timetable::CONTROL);
+    let asked = |name| args.phases.iter().any(|phase| phase == name);
+    let (controlled, chained) = (asked(timetable::CONTROL), asked(timetable::CHAINS));
     let mut extent = Extent {
         only: args.phases,
         percent: args.percent,
@@ -121,7 +122,7 @@ async fn run(args: RunArgs) -> anyhow::Result<bool> {
     let options = Options {
         seed: args.seed,
         extent,
-        scale: Scale { controlled, ..Scale::usual(args.rate, timings) },
+        scale: Scale { controlled, chained, ..Scale::usual(args.rate, timings) },
         twin: None,
         keep: args.keep,
         quiet: args.quiet,

@@ -160,7 +160,15 @@ pub async fn export(client: &Client, dir: &Path) -> anyhow::Result<()> {
     export_rest(client, &writer).await
 }
 
+const DEPENDENCIES: &str = "
+select d.task_id, d.parent_id, d.condition, c.on_parent_failure = 'run'
+  from tuskline.dependency d join tuskline.chain_task c on c.task_id = d.task_id";
+
 async fn export_rest(client: &Client, writer: &Writer) -> anyhow::Result<()> {
+    for row in client.query(DEPENDENCIES, &[]).await? {
+        let (task, parent, condition) = (row.get(0), row.get(1), row.get(2));
+        writer.note(Event::Dependency { task, parent, condition, run: row.get(3) });
+    }
     let failures = "select task_id, fence, error_class from tuskline.task_failure";
     for row in client.query(failures, &[]).await? {
         writer.note(Event::Failure { task: row.get(0), fence: row.get(1), class: row.get(2) });

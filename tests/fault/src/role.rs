@@ -63,6 +63,8 @@ pub struct Load {
     pub long_most_ms: u64,
     /// Three in four tasks are of lambdas that keep an order, have a limit or meet gates.
     pub controlled: bool,
+    /// One call in five schedules a chain.
+    pub chained: bool,
 }
 
 impl Timings {

@@ -45,6 +45,8 @@ pub struct Scale {
     pub long_most_ms: u64,
     /// With tasks that have keys, limits and gates.
     pub controlled: bool,
+    /// With chains.
+    pub chained: bool,
 }
 
 impl Scale {
@@ -60,6 +62,7 @@ impl Scale {
             long_one_in: 250,
             long_most_ms: 4_000,
             controlled: false,
+            chained: false,
         }
     }
 }
@@ -116,6 +119,7 @@ impl Stage {
                 long_one_in: scale.long_one_in,
                 long_most_ms: scale.long_most_ms,
                 controlled: scale.controlled,
+                chained: scale.chained,
             },
             environment: twin.map(Twin::environment).unwrap_or_default(),
         };

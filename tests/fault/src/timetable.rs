@@ -137,8 +137,8 @@ const COURSE: [(&str, u64, &[Dose]); 13] = [
 ];
 
 /// Phases that are played only when they are asked for: those that catch a broken twin, and that of
-/// gates, limits and orders.
-const EXTRA: [(&str, u64, &[Dose]); 3] = [
+/// gates, limits and orders, and that of chains.
+const EXTRA: [(&str, u64, &[Dose]); 4] = [
     ("partitions", 60, &[(Partition, 60)]),
     ("late answers", 60, &[(LateThenSilent, 16)]),
     (
@@ -146,9 +146,12 @@ const EXTRA: [(&str, u64, &[Dose]); 3] = [
         60,
         &[(WorkerKill, 120), (StoreConsumerKill, 30), (Gate, 10), (TerminateBackend, 60)],
     ),
+    (CHAINS, 60, &[(WorkerKill, 120), (StoreConsumerKill, 30), (TerminateBackend, 60)]),
 ];
 /// In which tasks have keys, limits and gates.
 pub const CONTROL: &str = "control";
+/// In which tasks wait for others.
+pub const CHAINS: &str = "chains";
 
 /// How much of a course, and how long.
 #[derive(Debug, Clone, PartialEq)]

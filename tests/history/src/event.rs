@@ -136,6 +136,9 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tick: Option<String>,
     },
+    /// A task waits for a parent's `success`, `failure` or end (`always`); `run`: for its success, but a
+    /// failure will do. Both as they are at the end.
+    Dependency { task: i64, parent: i64, condition: String, run: bool },
     /// A failed attempt on record.
     Failure { task: i64, fence: i64, class: String },
     /// A number that must be zero at the end: leases, timers, queued, locks, idle transactions, ...

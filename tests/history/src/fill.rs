@@ -6,11 +6,15 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::by_task::{ByTask, Numbered};
 use crate::history::{
-    Accepted, Batch, Body, BodyEnd, Claim, Failure, Fault, History, Row, Stale, Tick, Transition,
+    Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, History, Row, Stale, Tick,
+    Transition,
 };
 use crate::process::{Fate, Process};
 use crate::span::{Span, Spans};
 use crate::{Actor, Edge, Event, Line, Role, Settings, read};
+
+/// Classes of failures that are no attempt's: of a gate, of an order, of a chain, of a unique key.
+const NO_ATTEMPT: [&str; 4] = ["diverted", "order", "parent", "duplicate"];
 
 impl History {
     /// Reads `dir`, each line once.
@@ -45,6 +49,7 @@ struct Filling {
     accepted: Vec<Accepted>,
     transitions: Vec<Transition>,
     rows: Vec<Row>,
+    dependencies: Vec<Dependency>,
     failures: Vec<Failure>,
     claims: Vec<Claim>,
     bodies: Vec<Body>,
@@ -203,9 +208,15 @@ impl Filling {
                     due_us,
                 });
             }
+            // Why a task ended that nobody tried.
+            Event::Failure { class, .. } if NO_ATTEMPT.contains(&class.as_str()) => {}
             Event::Failure { task, fence, .. } => {
                 let task = self.tasks.number(task);
                 self.failures.push(Failure { task, fence });
+            }
+            Event::Dependency { task, parent, condition, run } => {
+                let (task, parent) = (self.tasks.number(task), self.tasks.number(parent));
+                self.dependencies.push(Dependency { task, parent, condition, run });
             }
             Event::Left { what, count } => self.left.push((what, count)),
             Event::Shown { what, shown, counted } => self.shown.push((what, shown, counted)),
@@ -288,6 +299,7 @@ impl Filling {
             accepted: self.accepted,
             transitions: ByTask::new(self.transitions, tasks, |change| change.step),
             rows: ByTask::new(self.rows, tasks, |row| row.n),
+            dependencies: ByTask::new(self.dependencies, tasks, |d| d.parent),
             failures: ByTask::new(self.failures, tasks, |failure| failure.fence),
             claims: ByTask::new(self.claims, tasks, |claim| (claim.fence, claim.at)),
             bodies: ByTask::new(self.bodies, tasks, |body| body.at),

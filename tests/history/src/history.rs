@@ -41,6 +41,7 @@ pub(crate) struct History {
     pub(crate) gates: Vec<(u64, u32, Edge)>,
     pub(crate) stale: Stale,
     pub(crate) refused: u64,
+    pub(crate) dependencies: ByTask<Dependency>,
     pub(crate) left: Vec<(String, i64)>,
     pub(crate) shown: Vec<(String, i64, i64)>,
 }
@@ -110,6 +111,14 @@ pub(crate) struct Failure {
     pub(crate) fence: i64,
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct Dependency {
+    pub(crate) task: u32,
+    pub(crate) parent: u32,
+    pub(crate) condition: String,
+    pub(crate) run: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     pub(crate) task: u32,
@@ -166,7 +175,7 @@ macro_rules! of_task {
         }
     })* };
 }
-of_task!(Transition, Row, Failure, Claim, Body, BodyEnd);
+of_task!(Transition, Row, Dependency, Failure, Claim, Body, BodyEnd);
 
 impl History {
     /// A task's id, for people.
@@ -210,14 +219,14 @@ impl History {
         self.gates.iter().any(|(_, gated, _)| Some(*gated) == lambda)
     }
 
-    /// Whether an order, a limit or a gate may.
+    /// Whether an order, a limit, a gate or a parent may.
     pub(crate) fn is_held_up(&self, task: u32) -> bool {
         let limits = &self.settings.limits;
         let held = self.row(task).is_some_and(|row| {
             let lambda = self.words.key(row.lambda);
             row.ordering_key.is_some() || limits.iter().any(|(limited, _)| limited == lambda)
         });
-        held || self.is_gated(task)
+        held || self.is_gated(task) || !self.dependencies.of(task).is_empty()
     }
 
     /// The phase at a moment; the innermost when they are nested.

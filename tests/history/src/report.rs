@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::checks::{
-    acceptance, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery, repeats,
-    resumed, timeliness, transitions, wake_line,
+    acceptance, chains, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery,
+    repeats, resumed, timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
 use crate::{Bounded, Invariant, Lateness, Recovery, Tale, tell};
@@ -146,6 +146,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         order::keys_are_ordered(history),
         gated,
         limits::limits_hold(history),
+        chains::chains_are_in_order(history),
         endings::successes_happened(history),
         acceptance::ticks_are_unique(history),
         endings::attempts_are_bounded(history),

@@ -150,6 +150,22 @@ impl Db {
             "line",
             "pace",
             "tenant",
+            "chain_task",
+            "dependency",
+            "broken",
+            "in_use",
+            "dead_letter",
+            "redrive",
+            "redriven",
+            "breaker",
+            "recent_failure",
+            "awaited",
+            "bulk",
+            "progress",
+            "unique_key",
+            "unique_rule",
+            "periodic",
+            "tick",
         ] {
             self.run(&format!("delete from tuskline.{table}")).await;
         }

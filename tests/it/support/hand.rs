@@ -142,7 +142,12 @@ impl Hand {
         .await
     }
 
-    /// Reports a failure that is final.
+    /// Reports that it is to run again in a minute.
+    pub async fn snooze(&self, task: &Task) -> Answer {
+        self.note(task, r#""status": "snoozed", "after_ms": 60000"#).await
+    }
+
+    /// Reports that it can never succeed.
     pub async fn fail_for_good(&self, task: &Task) -> Answer {
         self.note(task, r#""status": "fatal_failure", "error_class": "fatal", "message": "no""#)
             .await

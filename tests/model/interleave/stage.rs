@@ -37,7 +37,7 @@ pub enum Holder {
 const EMPTY: &str = "
     delete from tuskline.task; delete from tuskline.queued; delete from tuskline.timer;
     delete from tuskline.lease; delete from tuskline.cancellation; delete from tuskline.task_failure;
-    delete from tuskline.task_output; delete from tuskline.executor;
+    delete from tuskline.task_output; delete from tuskline.executor; delete from tuskline.alive;
     insert into tuskline.boot select now() where not exists (select from tuskline.boot)";
 
 const CLAIM: &str = "(select array_agg(queue_id order by priority) from tuskline.queue), \

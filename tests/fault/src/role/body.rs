@@ -137,6 +137,7 @@ impl Drop for Running {
 fn verdict(payload: &Payload, context: &Context) -> Ended {
     match context.attempt() <= payload.fail_until {
         true => Ended::Retriable,
+        false if payload.fatal => Ended::Fatal,
         false => Ended::Success,
     }
 }

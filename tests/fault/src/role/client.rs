@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tuskline_history::{Event, Writer};
-use tuskline_sdk::{Client, Error, NewTask, Priority, TaskId};
+use tuskline_sdk::{Chain, Client, Error, NewTask, Node, On, OnParentFailure, Priority, TaskId};
 
 use super::worker::{GATED, LAMBDAS, LIMITED, ORDERED, PILL, Payload};
 use super::{Load, Order};
@@ -18,6 +18,8 @@ use super::{Load, Order};
 const ROUND: Duration = Duration::from_millis(50);
 /// Ordering keys of a client.
 const KEYS: u64 = 24;
+/// Of these are the tasks of chains, one of them for each: a long one would keep a hundred waiting.
+const CHAINED: [&str; 3] = ["quick", "flaky", "blocking"];
 /// Most calls under way; beyond, rounds are left out, as a client with a bounded queue would.
 const MOST_CALLS: usize = 24;
 
@@ -121,6 +123,8 @@ enum How {
     Many,
     /// INSERT in a transaction of the client's own, with an explicit COMMIT.
     Insert,
+    /// `Client::schedule_chain`.
+    Chain,
 }
 
 impl Calls {
@@ -128,6 +132,7 @@ impl Calls {
     fn draw(&mut self, owed: f64) -> Call {
         self.next_op += 1;
         let how = match fastrand::u32(0..10) {
+            0..2 if self.load.chained => How::Chain,
             0..6 => How::One,
             6..9 if owed >= 8.0 => How::Many,
             9 => How::Insert,
@@ -137,8 +142,10 @@ impl Calls {
             How::One => 1,
             How::Many => fastrand::u32(4..24),
             How::Insert => fastrand::u32(1..4),
+            How::Chain => fastrand::u32(2..=100),
         };
         let lambda = match self.load.pill_one_in {
+            _ if matches!(how, How::Chain) => CHAINED[fastrand::usize(0..CHAINED.len())],
             1.. if matches!(how, How::One) && fastrand::u32(0..self.load.pill_one_in) == 0 => PILL,
             // Places of the dead are held until their leases end: a limit takes no more than this.
             _ if self.load.controlled && fastrand::u32(0..4) > 0 => match fastrand::u32(0..12) {
@@ -156,7 +163,9 @@ impl Calls {
         let priority = [Priority::High, Priority::Normal, Priority::Low][fastrand::usize(0..3)];
         let delay = match fastrand::u32(0..100) {
             // When it comes due it joins its line, behind those that were accepted later.
-            0..15 if key.is_none() => Duration::from_millis(fastrand::u64(100..4_000)),
+            0..15 if key.is_none() && !matches!(how, How::Chain) => {
+                Duration::from_millis(fastrand::u64(100..4_000))
+            }
             _ => Duration::ZERO,
         };
         let (client, writer, keys) =
@@ -209,6 +218,7 @@ impl Call {
             How::One => Ok(vec![self.client.schedule(&tasks[0]).await?]),
             How::Many => self.client.schedule_many(&tasks).await,
             How::Insert => self.insert().await,
+            How::Chain => Ok(self.client.schedule_chain(&self.chain()?).await?.ids),
         }
     }
 
@@ -233,7 +243,30 @@ impl Call {
             "flaky" if fastrand::u32(0..5) == 0 => fastrand::i16(1..3),
             _ => 0,
         };
-        Payload { op: self.op, n, ms, fail_until }
+        Payload { op: self.op, n, ms, fail_until, fatal: false }
+    }
+
+    /// Tasks that wait for some of the eight before them, a few of which fail for good.
+    fn chain(&self) -> Result<Chain, Error> {
+        let (mut chain, mut nodes) = (Chain::new(), Vec::<Node>::new());
+        for n in 0..self.tasks {
+            let payload = Payload { fatal: fastrand::u32(0..12) == 0, ..self.payload(n) };
+            let node = chain.task(NewTask::new(self.lambda, &payload)?.priority(self.priority));
+            let near = nodes.len().saturating_sub(8)..nodes.len();
+            for _ in 0..fastrand::usize(0..4).min(near.len()) {
+                let on = match fastrand::u32(0..6) {
+                    0 => On::Failure,
+                    1 => On::Always,
+                    _ => On::Success,
+                };
+                chain.after_end(node, nodes[fastrand::usize(near.clone())], on);
+            }
+            if fastrand::u32(0..4) == 0 {
+                chain.on_parent_failure(node, OnParentFailure::Run);
+            }
+            nodes.push(node);
+        }
+        Ok(chain)
     }
 
     /// Nothing before the COMMIT is accepted, and a COMMIT that broke is unknown.

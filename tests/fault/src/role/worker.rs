@@ -41,6 +41,9 @@ pub struct Payload {
     /// Attempts up to this one fail.
     #[serde(default)]
     pub fail_until: i16,
+    /// It fails for good.
+    #[serde(default)]
+    pub fatal: bool,
 }
 
 pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {

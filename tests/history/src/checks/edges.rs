@@ -27,6 +27,8 @@ enum Change {
     Claim,
     /// The attempt is over: no crash in a row any more.
     Result,
+    /// The attempt never was, and it is no crash in a row any more.
+    Snooze,
     /// The attempt never was.
     GiveBack,
     /// The attempt never was, and perhaps it was a crash.
@@ -55,6 +57,8 @@ const RULES: &[Rule] = &[
     rule(Some(Processing), FatalFailure, "set_results", Change::Result),
     rule(Some(Processing), Dead, "set_results, last attempt", Change::Result),
     rule(Some(Processing), Cancelled, "set_results, asked to stop", Change::Result),
+    rule(Some(Claimed), New, "set_results, snoozed", Change::Snooze),
+    rule(Some(Processing), New, "set_results, snoozed", Change::Snooze),
     rule(Some(Claimed), Enqueued, "release, find_stalled", Change::GiveBack),
     rule(Some(Processing), Enqueued, "release, find_stalled", Change::GiveBack),
     rule(Some(Claimed), Cancelled, "release, asked to stop", Change::GiveBack),
@@ -116,6 +120,7 @@ impl Change {
             Self::Nothing => same_fence && (attempt, crashes) == (0, 0),
             Self::Claim => now.fence > old.fence && (attempt, crashes) == (1, 0),
             Self::Result => same_fence && attempt == 0 && now.crashes == 0,
+            Self::Snooze => same_fence && attempt == -1 && now.crashes == 0,
             Self::GiveBack => same_fence && (attempt, crashes) == (-1, 0),
             Self::Rescue => same_fence && attempt == -1 && (0..=1).contains(&crashes),
         }

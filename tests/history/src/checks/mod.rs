@@ -2,6 +2,7 @@
 //! and yields an [`Invariant`](crate::Invariant).
 
 pub(crate) mod acceptance;
+pub(crate) mod chains;
 pub(crate) mod edges;
 pub(crate) mod endings;
 pub(crate) mod fences;

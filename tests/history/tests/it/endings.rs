@@ -5,7 +5,7 @@ use tuskline_history::Status::{
 };
 use tuskline_history::{Ended, Event, Verb};
 
-use crate::story::{INJECTOR, OTHER, Story, WORKER, caught, green};
+use crate::story::{DATABASE, END, INJECTOR, OTHER, Story, WORKER, caught, green};
 
 #[test]
 fn a_task_that_is_not_at_its_end_is_lost() {
@@ -160,6 +160,14 @@ fn an_applied_stale_call_is_seen() {
 #[test]
 fn a_failure_on_record_that_never_was_is_seen() {
     caught(failed_once(), &["I8"], |story| story.failed(1, 6));
+}
+
+#[test]
+fn why_a_task_ended_that_nobody_tried_is_no_failure_of_an_attempt() {
+    let mut story = failed_once();
+    let class = "parent".to_owned();
+    story.note(DATABASE, END + 1000, Event::Failure { task: 1, fence: 0, class });
+    green(&story);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use tuskline_history::Status::{Claimed, Enqueued, New, Success};
 use tuskline_history::{Edge, Ended, Event};
 
-use crate::story::{INJECTOR, OTHER, Story, WORKER, caught, green, red};
+use crate::story::{DATABASE, END, INJECTOR, OTHER, Story, WORKER, caught, green, red};
 
 /// Task 1 is due at `due`, enqueued at 1 s and claimed at `claimed`.
 fn delayed(due: u64, claimed: u64) -> Story {
@@ -87,6 +87,41 @@ fn ordered(start: u64) -> Story {
         }
     });
     story
+}
+
+/// Task 2 waits for task 1, which succeeds at 190 or so, and starts at `start`.
+fn chained(start: u64, condition: &str) -> Story {
+    let mut story = ordered(start);
+    story.change(|event| {
+        if let Event::Row { ordering_key, .. } = event {
+            *ordering_key = None;
+        }
+    });
+    let condition = condition.to_owned();
+    story.note(
+        DATABASE,
+        END + 1000,
+        Event::Dependency { task: 2, parent: 1, condition, run: false },
+    );
+    story
+}
+
+#[test]
+fn a_task_of_a_chain_that_starts_before_its_parent_has_ended_is_seen() {
+    let report = green(&chained(200, "success"));
+    assert_eq!(report.invariant("I25").unwrap().checked, 1);
+    green(&chained(200, "always"));
+    red(&chained(199, "success"), &["I25"]);
+}
+
+#[test]
+fn a_task_of_a_chain_that_starts_though_its_parent_ended_otherwise_is_seen() {
+    red(&chained(200, "failure"), &["I25"]);
+    let mut lost = chained(200, "success");
+    lost.without(|event| matches!(event, Event::Dependency { .. }));
+    let (condition, run) = ("success".to_owned(), false);
+    lost.note(DATABASE, END + 1000, Event::Dependency { task: 2, parent: 7, condition, run });
+    red(&lost, &["I25"]);
 }
 
 #[test]

@@ -1,0 +1,150 @@
+-- Chains: tasks that wait for others. Touched by tasks of a chain only.
+
+create table tuskline.in_use (feature text primary key);
+comment on table  tuskline.in_use is 'Features that ask for more when a task ends. Written at their first use, so that whoever uses none pays no page for it.';
+comment on column tuskline.in_use.feature is 'chains or waits.';
+
+create table tuskline.chain_task (
+  task_id           bigint primary key,
+  chain_id          bigint not null,
+  name              text   not null,
+  depth             integer not null,
+  on_parent_failure text   not null check (on_parent_failure in ('cancel', 'hold', 'run')),
+  waits_for         bigint);
+create index chain_task_chain on tuskline.chain_task (chain_id, task_id);
+comment on table  tuskline.chain_task is 'Tasks that wait, or waited, for others, and those that they wait for. Made by schedule_chain.';
+comment on index  tuskline.chain_task_chain is 'The tasks of a chain.';
+comment on column tuskline.chain_task.task_id is 'The task.';
+comment on column tuskline.chain_task.chain_id is 'Its chain: the number of the task that began it.';
+comment on column tuskline.chain_task.name is 'Its name in the chain.';
+comment on column tuskline.chain_task.depth is 'Tasks before it on the longest way from the beginning.';
+comment on column tuskline.chain_task.on_parent_failure is 'When one of those it waits for fails for good: cancel it, hold it until that one is retried, or run it all the same.';
+comment on column tuskline.chain_task.waits_for is 'The parent whose end it is watching for: the last one that had not ended when somebody looked. Null: it waits for none.';
+
+create table tuskline.dependency (
+  task_id   bigint not null,
+  parent_id bigint not null,
+  condition text   not null check (condition in ('success', 'failure', 'always')),
+  outcome   tuskline.status,
+  primary key (task_id, parent_id));
+create index dependency_parent on tuskline.dependency (parent_id);
+comment on table  tuskline.dependency is 'Which task waits for which.';
+comment on index  tuskline.dependency_parent is 'Who waits for a task.';
+comment on column tuskline.dependency.task_id is 'Who waits.';
+comment on column tuskline.dependency.parent_id is 'For whom.';
+comment on column tuskline.dependency.condition is 'For what end: success, failure (any other), or always (either).';
+comment on column tuskline.dependency.outcome is 'How the parent ended; null: it has not, or was retried.';
+
+create table tuskline.broken (
+  task_id   bigint not null,
+  parent_id bigint not null,
+  primary key (task_id, parent_id));
+comment on table  tuskline.broken is 'Dependencies that cannot be met any more, unless the parent is retried: it ended otherwise than the task needs.';
+comment on column tuskline.broken.task_id is 'Who waits.';
+comment on column tuskline.broken.parent_id is 'Who ended.';
+
+create type tuskline.chained as (
+  no integer, name text, depth integer, id bigint, lambda text, payload json, priority tuskline.priority, collection text,
+  ordering_key text, limit_key text, fairness_key text, due timestamptz, on_parent_failure text,
+  parents integer[], parent_ids bigint[], conditions text[]);
+comment on type tuskline.chained is 'A task of a chain that is being scheduled: its place in the call, and whom it waits for, by place or by id.';
+
+-- Unique keys: asked when a task with one is scheduled, and never again.
+
+create table tuskline.unique_rule (
+  lambda  text primary key references tuskline.lambda (name),
+  scope   text not null check (scope in ('queued', 'running', 'period', 'forever')),
+  period  interval check ((scope = 'period') = (period is not null) and period > '0'),
+  outcome text not null check (outcome in ('keep', 'replace', 'postpone', 'reject')),
+  author  name not null default session_user,
+  set_at  timestamptz not null);
+comment on table  tuskline.unique_rule is 'What unique_key means to a lambda. Set with set_unique().';
+comment on column tuskline.unique_rule.lambda is 'The lambda.';
+comment on column tuskline.unique_rule.scope is 'How long a task holds its key. queued: until a worker claims it. running: until it ends. period: so long from its scheduling. forever: beyond its retention.';
+comment on column tuskline.unique_rule.period is 'Of period: how long.';
+comment on column tuskline.unique_rule.outcome is 'What becomes of another task with the key. keep: the first stays as it is. replace: it gets the new payload. postpone: it gets the new due time. These while it waits, and its id is returned. reject: the call is refused.';
+comment on column tuskline.unique_rule.author is 'Role that set it.';
+comment on column tuskline.unique_rule.set_at is 'When it was set.';
+
+create table tuskline.unique_key (
+  lambda  text not null,
+  key     text not null,
+  task_id bigint not null,
+  scope   text not null,
+  until   timestamptz,
+  primary key (lambda, key)
+) with (fillfactor = 70);
+comment on table  tuskline.unique_key is 'Who held each unique key last. Whether he still does, the state of his task says, or the clock; the janitor deletes what nobody holds.';
+comment on column tuskline.unique_key.lambda is 'The lambda.';
+comment on column tuskline.unique_key.key is 'The key.';
+comment on column tuskline.unique_key.task_id is 'The task that holds it.';
+comment on column tuskline.unique_key.scope is 'unique_rule.scope when it was scheduled.';
+comment on column tuskline.unique_key.until is 'Of period: until when.';
+
+-- Progress: what a running body tells of itself, and what its next attempt begins with; and who waits for
+-- the end of tasks.
+
+create table tuskline.progress (
+  task_id    bigint primary key,
+  fence      bigint not null,
+  percent    real check (percent between 0 and 100),
+  message    text,
+  checkpoint json,
+  said_at    timestamptz not null
+) with (fillfactor = 50);
+comment on table  tuskline.progress is 'How far long tasks have come, in their own words, one row for each that says so. Kept from one attempt to the next.';
+comment on column tuskline.progress.task_id is 'The task.';
+comment on column tuskline.progress.fence is 'The attempt that said it last.';
+comment on column tuskline.progress.percent is 'How much is done.';
+comment on column tuskline.progress.message is 'What it is at, at most 8 KB.';
+comment on column tuskline.progress.checkpoint is 'What the next attempt needs to go on from here, at most 1 MiB.';
+comment on column tuskline.progress.said_at is 'When.';
+
+create table tuskline.awaited (
+  task_id bigint primary key,
+  since   timestamptz not null);
+comment on table  tuskline.awaited is 'Tasks whose end somebody waits for: it is notified on channel tuskline_ended_<task_id>.';
+comment on column tuskline.awaited.task_id is 'The task.';
+comment on column tuskline.awaited.since is 'Since when. After a day the janitor forgets it.';
+
+-- Bulk operations: one act on all tasks that a filter names, a batch at a time.
+
+create table tuskline.bulk (
+  bulk_id      bigint generated always as identity primary key,
+  action       text not null check (action in ('cancel', 'retry', 'priority', 'collection')),
+  value        text,
+  lambda       text not null references tuskline.lambda (name),
+  collection   text,
+  priority     tuskline.priority,
+  statuses     tuskline.status[] not null,
+  created_from timestamptz,
+  created_to   timestamptz not null,
+  reason       text,
+  author       name not null default session_user,
+  begun_at     timestamptz not null,
+  mark         bigint not null default 0,
+  behind       bigint[] not null default '{}',
+  looked       bigint not null default 0,
+  changed      bigint not null default 0,
+  state        text not null default 'running' check (state in ('running', 'done', 'stopped')),
+  ended_at     timestamptz);
+comment on table  tuskline.bulk is 'Acts on many tasks, and how far each has come. Begin one with start_bulk(), go on with advance_bulk() until it is done: whoever does, and after whatever interruption.';
+comment on sequence tuskline.bulk_bulk_id_seq is 'Numbers of bulk operations.';
+comment on column tuskline.bulk.bulk_id is 'Number of the operation.';
+comment on column tuskline.bulk.action is 'cancel, retry, or a new priority or collection for tasks that wait.';
+comment on column tuskline.bulk.value is 'The new priority or collection.';
+comment on column tuskline.bulk.lambda is 'Tasks of this lambda.';
+comment on column tuskline.bulk.collection is 'Only of this collection; null: of all and of none.';
+comment on column tuskline.bulk.priority is 'Only of this priority; null: of all.';
+comment on column tuskline.bulk.statuses is 'Only in one of these.';
+comment on column tuskline.bulk.created_from is 'Only scheduled from then on; null: from the beginning.';
+comment on column tuskline.bulk.created_to is 'Only scheduled by then; not after the operation began.';
+comment on column tuskline.bulk.reason is 'Why, in its author''s words.';
+comment on column tuskline.bulk.author is 'Role that began it.';
+comment on column tuskline.bulk.begun_at is 'When.';
+comment on column tuskline.bulk.mark is 'Id up to which everything has been looked at.';
+comment on column tuskline.bulk.behind is 'Ids below it that somebody had locked: to be looked at again.';
+comment on column tuskline.bulk.looked is 'Tasks looked at so far, of any lambda.';
+comment on column tuskline.bulk.changed is 'Tasks changed so far.';
+comment on column tuskline.bulk.state is 'running, done or stopped.';
+comment on column tuskline.bulk.ended_at is 'When it was done or stopped.';

@@ -1,0 +1,161 @@
+-- advance_redrives: the store consumer's part in redrives, called by promote: lets a batch of each go. Its row
+-- is locked, so that one store consumer at a time does that. Returns when somebody should look again, if that
+-- can be foreseen: the ends of a canary's tasks cannot.
+create or replace function tuskline.advance_redrives(p_now timestamptz, p_limit integer) returns timestamptz
+language plpgsql as $$
+declare
+  r      tuskline.redrive;
+  v_next timestamptz;
+begin
+  for r in select d.* from tuskline.redrive d where d.ended_at is null order by d.redrive_id for update skip locked loop
+    begin
+      v_next := least(v_next, tuskline.advance_redrive(r, p_now, p_limit));
+    exception when lock_not_available then -- somebody's transaction holds what goes with one of them: later
+    end;
+  end loop;
+  return v_next;
+end $$;
+comment on function tuskline.advance_redrives(timestamptz, integer) is 'Lets a batch of each redrive go; says when to look again.';
+
+create or replace function tuskline.advance_redrive(r tuskline.redrive, p_now timestamptz, p_limit integer) returns timestamptz
+language plpgsql as $$
+declare
+  v_from timestamptz := greatest(r.next_at, p_now - interval '1 second'); -- a rest is worth a second's at most
+  v_pass integer;
+  v_ids  bigint[];
+  v_fps  text[];
+  v_free bigint[];
+begin
+  if r.canary then
+    r := tuskline.heed_canary(r, p_now);
+    if r.ended_at is not null or r.watched <> '{}' then return null; end if;
+  end if;
+  if r.next_at > p_now then return r.next_at; end if;
+  v_pass := least(p_limit, r.step, r.most - r.released, 1 + floor(r.per_second * extract(epoch from p_now - v_from)));
+  if v_pass > 0 then
+    select array_agg(d.task_id order by d.place), array_agg(d.fingerprint order by d.place) into v_ids, v_fps
+      from tuskline.dead_of(r, p_now, v_pass) with ordinality as d (task_id, fingerprint, place);
+    if v_ids is null and (r.mark_fingerprint, r.mark_id) > (coalesce(r.fingerprint, ''), 0) then
+      r.mark_fingerprint := coalesce(r.fingerprint, ''); r.mark_id := 0;
+      select array_agg(d.task_id order by d.place), array_agg(d.fingerprint order by d.place) into v_ids, v_fps
+        from tuskline.dead_of(r, p_now, v_pass) with ordinality as d (task_id, fingerprint, place);
+    end if;
+  end if;
+  if v_ids is null then
+    perform tuskline.end_redrive(r.redrive_id, p_now, 'done', null);
+    return null;
+  end if;
+  v_free := tuskline.release_dead(r, v_ids, v_fps, p_now);
+  update tuskline.redrive d
+     set released = d.released + cardinality(v_free), watched = case when r.step is null then '{}' else v_free end,
+         mark_fingerprint = v_fps[cardinality(v_fps)], mark_id = v_ids[cardinality(v_ids)],
+         next_at = case when r.per_second is null then d.next_at else v_from + cardinality(v_free) / r.per_second * interval '1 second' end
+   where d.redrive_id = r.redrive_id returning d.next_at into r.next_at;
+  return case when r.step is null then greatest(r.next_at, p_now) end;
+end $$;
+comment on function tuskline.advance_redrive(tuskline.redrive, timestamptz, integer) is 'Lets the next batch of a redrive go, or ends it; says when to look again.';
+
+-- heed_canary: has the present step ended well? Then the next begins: 1, 10, the rest. Who dies again in a small
+-- step stops the redrive, of whatever; in the rest, of what it had died of: that cause is still there. When
+-- all of a step were cancelled, nobody is wiser, and as many go again.
+create or replace function tuskline.heed_canary(r tuskline.redrive, p_now timestamptz) returns tuskline.redrive
+language plpgsql as $$
+declare
+  v_dead bigint;
+  v_good boolean;
+  v_open boolean;
+begin
+  select d.task_id into v_dead
+    from tuskline.dead_letter d join tuskline.redriven v on v.task_id = d.task_id
+   where d.redrive_id = r.redrive_id and (r.step is not null or d.fingerprint = v.fingerprint) order by d.task_id limit 1;
+  if found then
+    perform tuskline.end_redrive(r.redrive_id, p_now, 'died_again', (
+      select format('task %s died again: %s, %s', v_dead, f.error_class, left(f.message, 200)) from tuskline.task_failure f
+       where f.task_id = v_dead order by f.failed_at desc, f.fence desc limit 1));
+    r.ended_at := p_now;
+    return r;
+  end if;
+  if r.watched = '{}' then return r; end if;
+  select coalesce(bool_or(t.finished_at is null), false), coalesce(bool_or(t.status = 'success'), false) into v_open, v_good
+    from tuskline.tasks t where t.id = any (r.watched);
+  if v_open then return r; end if;
+  update tuskline.redrive d set watched = '{}', step = case when not v_good then d.step when d.step = 1 then 10 end
+   where d.redrive_id = r.redrive_id returning d.* into r;
+  return r;
+end $$;
+comment on function tuskline.heed_canary(tuskline.redrive, timestamptz) is 'Takes a canary to its next step when those of the present one have ended well; stops it when one died again.';
+
+-- dead_of: the dead letters that a redrive is about, above its mark, with what they died of. What it has let go
+-- itself it takes no second time, whatever a clock that steps back says of the time of death. Rides
+-- dead_letter_group, in its order.
+create or replace function tuskline.dead_of(r tuskline.redrive, p_now timestamptz, p_limit bigint)
+returns table (task_id bigint, fingerprint text) language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_since timestamptz := p_now - (select l.dead_retention from tuskline.lambda l where l.name = r.lambda);
+begin
+  if r.ids is null then
+    return query
+    select d.task_id, d.fingerprint from tuskline.dead_letter d
+     where d.lambda = r.lambda and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, v_since)
+       and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
+     order by d.fingerprint, d.task_id limit p_limit;
+  else
+    return query
+    select d.task_id, d.fingerprint from tuskline.dead_letter d join tuskline.lambda l on l.name = d.lambda
+     where d.task_id = any (r.ids) and (r.lambda is null or d.lambda = r.lambda)
+       and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - l.dead_retention)
+       and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
+     order by d.fingerprint, d.task_id limit p_limit;
+  end if;
+end $$;
+comment on function tuskline.dead_of(tuskline.redrive, timestamptz, bigint) is 'The next dead letters that a redrive is about.';
+
+create or replace function tuskline.is_meant(r tuskline.redrive, d tuskline.dead_letter, p_since timestamptz) returns boolean
+language sql immutable as $$
+  select (r.fingerprint is null or d.fingerprint = r.fingerprint) and d.died_at <= r.died_until and d.died_at > p_since
+     and d.redrive_id is distinct from r.redrive_id
+$$;
+comment on function tuskline.is_meant(tuskline.redrive, tuskline.dead_letter, timestamptz) is 'Whether a redrive is about a dead letter, but for the collection. It must have died after p_since: what is past its retention counts as gone.';
+
+-- release_dead: those of the tasks that nobody else has locked begin anew. What revive locks is locked here before,
+-- in its order and without waiting. Letters of tasks that are not dead go.
+create or replace function tuskline.release_dead(r tuskline.redrive, p_ids bigint[], p_fps text[], p_now timestamptz) returns bigint[]
+language plpgsql as $$
+declare
+  v_segments bigint[];
+  v_ids      bigint[];
+  v_all      bigint[];
+  v_locked   bigint[];
+  v_free     bigint[];
+begin
+  v_segments := array(select s.no from (select distinct tuskline.segment_of(id) as no from unnest(p_ids) as id order by 1) s
+    where pg_try_advisory_xact_lock_shared(1953854318, tuskline.segment_key(s.no)));
+  v_ids := array(select id from unnest(p_ids) as id where tuskline.segment_of(id) = any (v_segments));
+  v_all := v_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
+  select array_agg(l.id), array_agg(l.id) filter (where l.is_dead) into v_locked, v_free
+    from (select t.id, t.status in ('dead', 'fatal_failure') as is_dead from tuskline.task t
+           where t.id = any (v_all) and t.id between (select min(id) from unnest(v_all) as id) and (select max(id) from unnest(v_all) as id)
+           order by t.id for update skip locked) l;
+  v_free := array(select id from unnest(v_free) as id where id = any (v_ids) and not exists (
+      select from tuskline.dependency d join tuskline.task t on t.id = d.task_id where d.parent_id = id and d.task_id <> all (v_locked)))
+    || array(select k.id from tuskline.task_kept k where k.id = any (v_ids) and k.status in ('dead', 'fatal_failure') order by k.id for update skip locked);
+  delete from tuskline.dead_letter d where d.task_id = any (v_ids) and d.task_id <> all (v_free)
+     and not exists (select from tuskline.tasks t where t.id = d.task_id and t.status in ('dead', 'fatal_failure'));
+  if v_free = '{}' then return v_free; end if;
+  perform tuskline.revive(v_free, p_now);
+  insert into tuskline.redriven (task_id, redrive_id, fingerprint)
+  select u.id, r.redrive_id, u.fingerprint from unnest(p_ids, p_fps) as u (id, fingerprint) where u.id = any (v_free);
+  if r.payload is not null then perform tuskline.replace_payload(v_free[1], r.payload); end if;
+  return v_free;
+end $$;
+comment on function tuskline.release_dead(tuskline.redrive, bigint[], text[], timestamptz) is 'Lets dead letters begin anew, unless somebody else has locked them; returns them.';
+
+create or replace function tuskline.replace_payload(p_task bigint, p_payload json) returns void
+language plpgsql as $$
+begin
+  update tuskline.redriven v set old_payload = coalesce((select t.payload from tuskline.tasks t where t.id = p_task), 'null') where v.task_id = p_task;
+  update tuskline.task t set payload = p_payload where t.id = p_task;
+  update tuskline.task_kept t set payload = p_payload where t.id = p_task;
+end $$;
+comment on function tuskline.replace_payload(bigint, json) is 'Gives a task another payload; the redrive keeps the old one.';

@@ -1,0 +1,110 @@
+-- look_at_breakers: the store consumer's part in circuit breakers, called by promote, one store consumer at a
+-- time: each breaker once a second. One that somebody is just changing waits for the next.
+create or replace function tuskline.look_at_breakers(p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  b tuskline.breaker;
+begin
+  for b in select s.* from tuskline.breaker s where s.looked_at <= p_now - interval '1 second' or s.looked_at > p_now
+           order by s.lambda for update skip locked loop
+    begin
+      update tuskline.breaker set looked_at = p_now where lambda = b.lambda;
+      delete from tuskline.recent_failure f where f.lambda = b.lambda and f.failed_at <= p_now - b.span;
+      if b.gate_id is null then perform tuskline.trip(b, p_now); else perform tuskline.probe(b, p_now); end if;
+    exception when lock_not_available then -- the lambda's row, or a task's, is in somebody's hands: next time
+    end;
+  end loop;
+end $$;
+comment on function tuskline.look_at_breakers(timestamptz) is 'Sets the gates of breakers that trip, and lets tasks probe those that have.';
+
+create or replace function tuskline.trip(b tuskline.breaker, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_since timestamptz := greatest(b.counted_from, p_now - b.span);
+  v_ended bigint;
+  v_gate  bigint;
+  f       record;
+begin
+  select s.fingerprint, sum(s.attempts) as attempts, (array_agg(s.message order by s.failed_at desc))[1] as message into f
+    from tuskline.recent_failure s where s.lambda = b.lambda and s.failed_at >= v_since group by s.fingerprint order by 2 desc limit 1;
+  if f.attempts is null or f.attempts < b.failures then return; end if;
+  v_ended := tuskline.successes_near(b.lambda, v_since)
+    + (select sum(s.attempts) from tuskline.recent_failure s where s.lambda = b.lambda and s.failed_at >= v_since);
+  if f.attempts < b.share * v_ended then return; end if;
+  -- Somebody holds it already.
+  if exists (select from tuskline.gate g where g.lambda = b.lambda and g.opened_at is null and g.collection is null and g.priority is null) then return; end if;
+  v_gate := tuskline.gate(b.lambda, 'pause', p_reason => format('circuit breaker: %s of %s attempts failed with %s: %s', f.attempts, v_ended, f.fingerprint, f.message));
+  update tuskline.breaker
+     set gate_id = v_gate, fingerprint = f.fingerprint, tripped_at = p_now, trips = trips + 1, probe_id = null, probe_at = p_now + b.probe_after
+   where lambda = b.lambda;
+end $$;
+comment on function tuskline.trip(tuskline.breaker, timestamptz) is 'Sets the gate of a breaker if too many attempts have failed of one cause.';
+
+-- successes_near: how many tasks of a lambda have succeeded since then: counted among those whose ids are near
+-- the ones that failed, as tasks run about in the order of their ids; 5,000 around them count as near. Of more
+-- than 20,000 it reads 20 blocks of 1,000, evenly spaced, and takes the rest to be like them. An estimate, for
+-- which no success has to write anything; and asked for only when enough have failed.
+create or replace function tuskline.successes_near(p_lambda text, p_since timestamptz) returns bigint
+language plpgsql as $$
+declare
+  s       record;
+  v_first bigint;
+  v_span  bigint;
+  v_found bigint;
+  v_all   bigint := 0;
+begin
+  for s in select min(f.first_id) as first_id, max(f.last_id) as last_id from tuskline.recent_failure f
+            where f.lambda = p_lambda and f.failed_at >= p_since group by f.first_id >= 1125899906842624 loop
+    v_first := s.first_id - 5000;
+    v_span := s.last_id + 5000 - v_first + 1;
+    if v_span <= 20000 then
+      v_all := v_all + tuskline.successes_between(p_lambda, p_since, v_first, v_first + v_span - 1);
+    else
+      select sum(tuskline.successes_between(p_lambda, p_since, v_first + (v_span - 1000) * i / 19, v_first + (v_span - 1000) * i / 19 + 999))
+        into v_found from generate_series(0, 19) as i;
+      v_all := v_all + v_found * v_span / 20000;
+    end if;
+  end loop;
+  return v_all;
+end $$;
+comment on function tuskline.successes_near(text, timestamptz) is 'About how many tasks of a lambda have succeeded since then.';
+
+create or replace function tuskline.successes_between(p_lambda text, p_since timestamptz, p_first bigint, p_last bigint) returns bigint
+language sql stable as $$
+  select count(*) from tuskline.task t
+   where t.id between p_first and p_last and t.lambda = p_lambda and t.status = 'success' and t.finished_at >= p_since
+$$;
+comment on function tuskline.successes_between(text, timestamptz, bigint, bigint) is 'How many tasks of a lambda with these ids have succeeded since then.';
+
+-- probe: of a breaker that has tripped. One task that waits may pass, as through a slow gate; when it has ended
+-- its attempt well the gate opens, and what failed before counts no more. One that was taken back before it
+-- ran, by a worker's death or a gate that a worker has just heard of, says nothing: another is tried.
+create or replace function tuskline.probe(b tuskline.breaker, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_ids bigint[];
+  t     record;
+begin
+  if not exists (select from tuskline.gate g where g.gate_id = b.gate_id and g.opened_at is null) then -- by hand
+    update tuskline.breaker set gate_id = null, probe_id = null, counted_from = p_now where lambda = b.lambda;
+  elsif b.probe_id is not null then
+    select s.status, s.finished_at is not null as ended into t from tuskline.tasks s where s.id = b.probe_id;
+    if t.status = 'success' then
+      perform tuskline.open_gate(b.gate_id, p_now, format('circuit breaker: task %s succeeded', b.probe_id));
+      update tuskline.breaker set gate_id = null, probe_id = null, counted_from = p_now where lambda = b.lambda;
+    elsif coalesce(t.ended, true) or t.status in ('new', 'retriable_failure')
+          and not exists (select from tuskline.gate_pass s where s.task_id = b.probe_id) then
+      delete from tuskline.gate_pass s where s.task_id = b.probe_id;
+      update tuskline.breaker set probe_id = null, probe_at = p_now + b.probe_after where lambda = b.lambda;
+    end if;
+  elsif b.probe_at <= p_now then
+    v_ids := tuskline.parked_of(b.gate_id, b.probe_mark, 1);
+    if v_ids = '{}' then v_ids := tuskline.parked_of(b.gate_id, 0, 1); end if;
+    if v_ids = '{}' then return; end if;
+    delete from tuskline.parked k where k.task_id = any (v_ids);
+    insert into tuskline.gate_pass (task_id, gate_id) values (v_ids[1], b.gate_id) on conflict (task_id) do update set gate_id = excluded.gate_id;
+    perform tuskline.enqueue(v_ids, p_now);
+    update tuskline.breaker set probe_id = v_ids[1], probe_mark = v_ids[1] where lambda = b.lambda;
+  end if;
+end $$;
+comment on function tuskline.probe(tuskline.breaker, timestamptz) is 'Lets one task pass the gate of a breaker, and opens the gate when it has succeeded.';

@@ -1,0 +1,69 @@
+-- read_chain: what schedule_chain was given, as rows, with names made numbers; refuses what makes no sense of
+-- itself. What each task is worth as a task, refuse_row says.
+create or replace function tuskline.read_chain(p_tasks json, p_now timestamptz) returns tuskline.chained[]
+language plpgsql as $$
+declare
+  v_rows  integer := case when json_typeof(p_tasks) = 'array' then json_array_length(p_tasks) end;
+  v_tasks tuskline.chained[];
+begin
+  if coalesce(v_rows, 0) not between 1 and 10000 then
+    perform tuskline.refuse('TK007', format('invalid_batch: an array of 1 to 10000 tasks, got %s', coalesce(v_rows::text, json_typeof(p_tasks), 'null')));
+  end if;
+  if exists (select from json_array_elements(p_tasks) as e (value) where json_typeof(e.value) <> 'object') then
+    perform tuskline.refuse('TK021', 'invalid_chain: every task must be an object');
+  end if;
+  perform tuskline.refuse('TK021', format('invalid_chain: unknown field %L (task %s)', left(f.name, 80), e.no),
+            'there are name, lambda, payload, priority, collection, ordering_key, limit_key, fairness_key, scheduled_at, delay_ms, on_parent_failure and after')
+     from json_array_elements(p_tasks) with ordinality as e (value, no) cross join json_object_keys(e.value) as f (name)
+    where f.name not in ('name', 'lambda', 'payload', 'priority', 'collection', 'ordering_key', 'limit_key', 'fairness_key', 'scheduled_at', 'delay_ms', 'on_parent_failure', 'after')
+    order by e.no;
+  v_tasks := array(
+    select (n.no, coalesce(n.name, n.lambda || '_' || n.no, ''), 0, null, coalesce(n.lambda, ''), n.payload, tuskline.priority_of(n.priority, n.no, v_rows), n.collection,
+            n.ordering_key, n.limit_key, n.fairness_key,
+            tuskline.due_time(p_now, n.scheduled_at, n.delay_ms * interval '1 millisecond', n.no, v_rows), coalesce(n.on_parent_failure, 'cancel'), null, null, null)::tuskline.chained
+      from rows from (json_to_recordset(p_tasks) as (name text, lambda text, payload json, priority text, collection text, ordering_key text, limit_key text,
+                      fairness_key text, scheduled_at timestamptz, delay_ms bigint, on_parent_failure text))
+           with ordinality as n (name, lambda, payload, priority, collection, ordering_key, limit_key, fairness_key, scheduled_at, delay_ms, on_parent_failure, no)
+     order by n.no);
+  perform tuskline.check_name(format('name of task %s', c.no), c.name) from unnest(v_tasks) as c where c.name !~ '^[a-z][a-z0-9_]{0,69}$' order by c.no;
+  perform tuskline.refuse('TK021', format('invalid_chain: two tasks have the name %s', c.name)) from unnest(v_tasks) as c group by c.name having count(*) > 1 order by c.name;
+  perform tuskline.refuse('TK021', format('invalid_chain: on_parent_failure must be cancel, hold or run, got %L (task %s)', left(c.on_parent_failure, 80), c.name))
+     from unnest(v_tasks) as c where c.on_parent_failure not in ('cancel', 'hold', 'run') order by c.no;
+  return tuskline.read_arrows(p_tasks, v_tasks);
+end $$;
+comment on function tuskline.read_chain(json, timestamptz) is 'Tasks of a chain from JSON; refuses (TK007, TK021) what is no chain.';
+
+create or replace function tuskline.read_arrows(p_tasks json, p_read tuskline.chained[]) returns tuskline.chained[]
+language plpgsql as $$
+declare
+  v_parents    integer[];
+  v_parent_ids bigint[];
+  v_conditions text[];
+  v_ends       json[] := array(select e.value -> 'after' from json_array_elements(p_tasks) with ordinality as e (value, no) order by e.no);
+  a            record;
+begin
+  for v_no in 1..cardinality(p_read) loop
+    v_parents := '{}'; v_parent_ids := '{}'; v_conditions := '{}';
+    if coalesce(json_typeof(v_ends[v_no]), 'null') not in ('array', 'null') then
+      perform tuskline.refuse('TK021', format('invalid_chain: after must be an array, got %s (task %s)', left(v_ends[v_no]::text, 80), p_read[v_no].name));
+    end if;
+    for a in select distinct on (coalesce(p.no::text, r.id::text, r.said)) r.said, r.id, r.condition, p.no, exists (select from tuskline.tasks t where t.id = r.id) as known
+               from json_array_elements(case when json_typeof(v_ends[v_no]) = 'array' then v_ends[v_no] else '[]' end) as e (value)
+                    cross join lateral (select case when json_typeof(e.value) = 'object' then e.value -> 'task' else e.value end as task,
+                                               case when json_typeof(e.value) = 'object' then coalesce(e.value ->> 'on', 'success') else 'success' end as condition) o
+                    cross join lateral (select o.task #>> '{}' as said, o.condition,
+                                               case when json_typeof(o.task) = 'number' and o.task #>> '{}' ~ '^[0-9]{1,18}$' then (o.task #>> '{}')::bigint end as id) r
+                    left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said
+              order by coalesce(p.no::text, r.id::text, r.said), r.condition loop
+      if a.condition not in ('success', 'failure', 'always') then
+        perform tuskline.refuse('TK021', format('invalid_chain: on must be success, failure or always, got %L (task %s)', left(a.condition, 80), p_read[v_no].name));
+      elsif a.no is null and not a.known then
+        perform tuskline.refuse('TK021', format('invalid_chain: task %s waits for %L, which is neither a task of this call nor the number of one', p_read[v_no].name, left(a.said, 80)));
+      end if;
+      v_parents := v_parents || a.no; v_parent_ids := v_parent_ids || a.id; v_conditions := v_conditions || a.condition;
+    end loop;
+    p_read[v_no].parents := v_parents; p_read[v_no].parent_ids := v_parent_ids; p_read[v_no].conditions := v_conditions;
+  end loop;
+  return p_read;
+end $$;
+comment on function tuskline.read_arrows(json, tuskline.chained[]) is 'Who waits for whom, by number in the call or by id.';

@@ -1,0 +1,110 @@
+-- retry: a task that ended otherwise than by success begins anew, with all its attempts. Those that wait for
+-- it wait again. Returns retried, too_early (it has not ended), succeeded or unknown (or past its retention).
+create or replace function tuskline.retry(p_task bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_status tuskline.status;
+  v_ended  boolean;
+begin
+  if tuskline.revive(array[p_task], v_now) = 0 then
+    select t.status, t.finished_at is not null into v_status, v_ended from tuskline.tasks t where t.id = p_task;
+    return case when v_status = 'success' then 'succeeded' when not v_ended then 'too_early' else 'unknown' end;
+  end if;
+  insert into tuskline.audit (at, verb, subject) values (v_now, 'retry', 'task ' || p_task);
+  return 'retried';
+end $$;
+comment on function tuskline.retry(bigint) is 'Lets a task begin anew that ended otherwise than by success: retried, too_early, succeeded or unknown. Audited.';
+
+-- retry_chain: all of a chain that ended otherwise than by success. A branch that was not needed is cancelled
+-- again when it comes to it.
+create or replace function tuskline.retry_chain(p_task bigint, out chain_id bigint, out retried integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  chain_id := tuskline.chain_of(p_task);
+  retried := tuskline.revive(array(select c.task_id from tuskline.chain_task c where c.chain_id = retry_chain.chain_id), tuskline.clock());
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (tuskline.clock(), 'retry_chain', 'chain ' || chain_id, format('%s tasks, by task %s', retried, p_task));
+end $$;
+comment on function tuskline.retry_chain(bigint) is 'Lets all tasks of a chain begin anew that ended otherwise than by success; says how many. Audited.';
+
+-- revive: dead, fatal_failure, cancelled, dropped -> new, due now. Who waits for one of them is locked, too:
+-- its lock guards whom it watches. One that outlived its segment comes back with a fresh one (the janitor),
+-- which gives it its timer then: one that finds its task not back yet is kept, and a thousand of them would be
+-- all that a look at the timers ever sees. What is past its retention counts as gone: its segment may be on
+-- its way out already, and whatever begins anew in there would go with it.
+create or replace function tuskline.revive(p_ids bigint[], p_now timestamptz) returns integer
+language plpgsql as $$
+declare
+  v_all   bigint[] := p_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (p_ids));
+  v_first bigint := (select min(id) from unnest(v_all) as id);
+  v_last  bigint := (select max(id) from unnest(v_all) as id);
+  v_ids   bigint[];
+  v_kept  bigint[];
+begin
+  perform tuskline.stay_segments(p_ids);
+  perform from tuskline.task t where t.id = any (v_all) and t.id between v_first and v_last order by t.id for update;
+  with u as (
+    update tuskline.task t
+       set status = 'new', attempt = 0, crashes = 0, started_at = null, finished_at = null, next_trigger_at = p_now
+     where t.id = any (p_ids) and t.id between v_first and v_last and tuskline.may_revive(t.lambda, t.status, t.finished_at, p_now) returning t.id)
+  select array_agg(u.id order by u.id) into v_ids from u;
+  with u as (
+    update tuskline.task_kept t
+       set status = 'new', attempt = 0, crashes = 0, started_at = null, finished_at = null, next_trigger_at = p_now
+     where t.id = any (array(select k.id from tuskline.task_kept k where k.id = any (p_ids) order by k.id for update))
+       and tuskline.may_revive(t.lambda, t.status, t.finished_at, p_now) returning t.id)
+  select array_agg(u.id order by u.id) into v_kept from u;
+  insert into tuskline.segment (segment_no) select distinct tuskline.segment_of(id) from unnest(v_kept) as id order by 1 on conflict do nothing;
+  insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_ids) as id on conflict do nothing;
+  v_ids := v_ids || v_kept;
+  if v_ids is null then return 0; end if;
+  perform tuskline.unseal_segments(v_ids);
+  delete from tuskline.dead_letter d where d.task_id = any (v_ids);
+  delete from tuskline.redriven v where v.task_id = any (v_ids);
+  update tuskline.dependency d set outcome = null where d.parent_id = any (v_ids) and d.outcome is not null;
+  delete from tuskline.broken b where b.parent_id = any (v_ids);
+  update tuskline.chain_task c set waits_for = w.waits_for
+    from (select d.task_id, max(d.parent_id) as waits_for from tuskline.dependency d
+           where d.outcome is null and (d.task_id = any (v_ids) or d.task_id in (select o.task_id from tuskline.dependency o where o.parent_id = any (v_ids)))
+           group by d.task_id) w
+   where c.task_id = w.task_id;
+  perform tuskline.wake_timer(p_now, p_now);
+  return cardinality(v_ids);
+end $$;
+comment on function tuskline.revive(bigint[], timestamptz) is 'Terminal, but not success -> new, for tasks that are to begin anew; returns how many.';
+
+create or replace function tuskline.may_revive(
+  p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz) returns boolean
+language sql stable as $$
+  select p_status in ('dead', 'fatal_failure', 'cancelled', 'dropped') and p_finished_at > p_now - (
+    select case when p_status in ('dead', 'fatal_failure') then l.dead_retention else l.retention end
+      from tuskline.lambda l where l.name = p_lambda)
+$$;
+comment on function tuskline.may_revive(text, tuskline.status, timestamptz, timestamptz) is
+  'Whether a task may begin anew: it ended otherwise than by success, and its retention is not over.';
+
+-- stay_segments: until we commit, nobody finds that all in these segments has ended (segments_to_retire), nor
+-- decides what of them must outlive them (keep_leftovers, return_leftovers).
+create or replace function tuskline.stay_segments(p_ids bigint[]) returns void
+language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock_shared(1953854318, s.key)
+     from (select distinct tuskline.segment_key(tuskline.segment_of(id)) as key from unnest(p_ids) as id order by 1) s;
+end $$;
+comment on function tuskline.stay_segments(bigint[]) is 'Keeps the segments of these tasks from being sealed or retired, until the transaction ends.';
+
+create or replace function tuskline.segment_key(p_no bigint) returns integer
+language sql immutable as 'select (p_no & 2147483647)::integer';
+comment on function tuskline.segment_key(bigint) is 'Number of a segment''s advisory lock.';
+
+create or replace function tuskline.unseal_segments(p_ids bigint[]) returns void
+language plpgsql as $$
+begin
+  update tuskline.segment s set sealed_at = null
+   where s.segment_no = any (array(
+     select g.segment_no from tuskline.segment g
+      where g.segment_no in (select tuskline.segment_of(id) from unnest(p_ids) as id) and g.sealed_at is not null
+      order by g.segment_no for no key update));
+end $$;
+comment on function tuskline.unseal_segments(bigint[]) is 'Segments of tasks that begin anew are read again when the queues are rebuilt.';

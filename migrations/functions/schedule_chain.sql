@@ -1,0 +1,125 @@
+-- schedule_chain: tasks that wait for each other, and for tasks that there are already, in one call and one
+-- transaction. p_tasks: a JSON array of objects with lambda and, as you like, name, payload, priority,
+-- collection, ordering_key, limit_key, fairness_key, scheduled_at, delay_ms, on_parent_failure (cancel, hold
+-- or run) and after: an array of names, of ids, or of {"task": name or id, "on": "success", "failure" or
+-- "always"}. Ids grow along the arrows, so that a chain is locked in the order in which it runs. What waits
+-- for nobody goes the way of every other task; the rest is new, and gets no timer: its parents' ends find it.
+create or replace function tuskline.schedule_chain(p_tasks json, out chain_id bigint, out ids bigint[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now   timestamptz := tuskline.clock();
+  v_tasks tuskline.chained[] := tuskline.read_chain(p_tasks, v_now);
+  v_edges tuskline.dependency[];
+  v_old   bigint[];
+begin
+  insert into tuskline.in_use (feature) values ('chains') on conflict do nothing;
+  v_tasks := tuskline.place_chain(v_tasks, v_now);
+  select array_agg(c.id order by c.no) into ids from unnest(v_tasks) as c;
+  v_edges := array(
+    select (c.id, coalesce(p.id, e.parent_id), e.condition, null)::tuskline.dependency
+      from unnest(v_tasks) as c cross join unnest(c.parents, c.parent_ids, c.conditions) as e (parent, parent_id, condition)
+           left join unnest(v_tasks) as p on p.no = e.parent
+     order by c.id, coalesce(p.id, e.parent_id));
+  v_old := array(select distinct e.parent_id from unnest(v_tasks) as c cross join unnest(c.parent_ids) as e (parent_id) where e.parent_id is not null order by 1);
+  chain_id := coalesce((select min(coalesce(s.chain_id, o.id)) from unnest(v_old) as o (id) left join tuskline.chain_task s on s.task_id = o.id), ids[1]);
+  insert into tuskline.chain_task (task_id, chain_id, name, depth, on_parent_failure)
+  select o.id, schedule_chain.chain_id, 'task_' || o.id, 0, 'cancel' from unnest(v_old) as o (id) on conflict do nothing;
+  insert into tuskline.chain_task (task_id, chain_id, name, depth, on_parent_failure, waits_for)
+  select c.id, schedule_chain.chain_id, c.name, c.depth, c.on_parent_failure, w.waits_for
+    from unnest(v_tasks) as c left join (select e.task_id, max(e.parent_id) as waits_for from unnest(v_edges) as e group by e.task_id) w on w.task_id = c.id
+   order by c.id;
+  insert into tuskline.dependency select e.* from unnest(v_edges) as e;
+  -- Who waits for tasks that may have ended already looks for itself.
+  insert into tuskline.timer (due, task_id)
+  select distinct v_now, e.task_id from unnest(v_edges) as e where e.parent_id = any (v_old);
+  if found then perform tuskline.wake_timer(v_now, v_now); end if;
+end $$;
+comment on function tuskline.schedule_chain(json) is
+  'Schedules tasks that wait for each other or for others; returns the chain''s number and their ids in the order given. All or none.';
+
+-- place_chain: depths, ids and rows. What waits goes past the trigger, which would put it into its queue.
+create or replace function tuskline.place_chain(p_tasks tuskline.chained[], p_now timestamptz) returns tuskline.chained[]
+language plpgsql as $$
+declare
+  v_depths integer[] := tuskline.depths_of(p_tasks);
+  v_ids    bigint[];
+begin
+  p_tasks := array(select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection, c.ordering_key, c.limit_key,
+      c.fairness_key, c.due, c.on_parent_failure, c.parents, c.parent_ids, c.conditions)::tuskline.chained
+    from unnest(p_tasks) as c order by v_depths[c.no], c.no);
+  v_ids := array(select case when c.conditions = '{}' and c.due is null then nextval('tuskline.task_seq') else nextval('tuskline.future_seq') end
+    from unnest(p_tasks) with ordinality as c order by c.ordinality);
+  for v_at in 1..cardinality(p_tasks) loop
+    p_tasks[v_at].id := v_ids[v_at];
+  end loop;
+  perform tuskline.refuse_row(r.task, r.max_payload_bytes, r.is_full, p_now, r.place)
+     from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now), null, null, 'new', c.priority, 0, 0, c.lambda, c.collection, c.payload,
+                   c.ordering_key, c.limit_key, c.fairness_key, null)::tuskline.task as task, q.max_payload_bytes, q.is_full, c.no,
+                  format(' (task %s, %s of %s)', c.name, c.no, cardinality(p_tasks)) as place
+             from unnest(p_tasks) as c left join tuskline.queue q on q.lambda = c.lambda and q.priority = c.priority) r
+    order by r.no;
+  insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
+  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, case when c.due is null then 'enqueued' else 'new' end::tuskline.status,
+         coalesce(c.due, p_now + interval '10 minutes'), c.ordering_key, c.limit_key, c.fairness_key
+    from unnest(p_tasks) as c where c.conditions = '{}' order by c.id;
+  insert into tuskline.task_store (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
+  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, 'new', p_now + interval '10 minutes', c.ordering_key, c.limit_key, c.fairness_key
+    from unnest(p_tasks) as c where c.conditions <> '{}' order by c.id;
+  return p_tasks;
+end $$;
+comment on function tuskline.place_chain(tuskline.chained[], timestamptz) is 'Writes the tasks of a chain; returns them with their ids and depths, in the order of the ids.';
+
+-- depths_of: tasks before each on the longest way to it, by taking away, again and again, one that waits for
+-- nobody who is left. If somebody is left at the end, they wait for each other.
+create or replace function tuskline.depths_of(p_tasks tuskline.chained[]) returns integer[]
+language plpgsql as $$
+declare
+  v_depths  integer[];
+  v_left    integer[];
+  v_ready   integer[];
+  v_parents integer[];
+  v_child   integer[];
+  v_no      integer;
+  v_at      integer := 1;
+begin
+  select array_agg(coalesce(o.depth, 0) order by c.no), array_agg(cardinality(array_remove(c.parents, null)) order by c.no),
+         array_agg(c.no) filter (where array_remove(c.parents, null) = '{}') into v_depths, v_left, v_ready
+    from unnest(p_tasks) as c
+         left join lateral (select max(coalesce(s.depth, 0)) + 1 as depth from unnest(c.parent_ids) as e (id)
+                              left join tuskline.chain_task s on s.task_id = e.id where e.id is not null) o on true;
+  select array_agg(e.parent order by e.parent), array_agg(c.no order by e.parent) into v_parents, v_child
+    from unnest(p_tasks) as c cross join unnest(c.parents) as e (parent) where e.parent is not null;
+  while v_at <= cardinality(v_ready) and v_child is not null loop
+    for v_edge in width_bucket(v_ready[v_at] - 1, v_parents) + 1 .. width_bucket(v_ready[v_at], v_parents) loop
+      v_no := v_child[v_edge];
+      v_depths[v_no] := greatest(v_depths[v_no], v_depths[v_ready[v_at]] + 1);
+      v_left[v_no] := v_left[v_no] - 1;
+      if v_left[v_no] = 0 then v_ready := v_ready || v_no; end if;
+    end loop;
+    v_at := v_at + 1;
+  end loop;
+  if coalesce(cardinality(v_ready), 0) < cardinality(p_tasks) then
+    perform tuskline.refuse('TK021', 'invalid_chain: tasks wait for each other: ' || tuskline.circle_of(p_tasks, v_left));
+  end if;
+  if (select max(d) from unnest(v_depths) as d) > 1000 then
+    perform tuskline.refuse('TK021', format('invalid_chain: at most 1000 tasks one after the other, got %s', (select max(d) from unnest(v_depths) as d)));
+  end if;
+  return v_depths;
+end $$;
+comment on function tuskline.depths_of(tuskline.chained[]) is 'How many tasks come before each; refuses (TK021) circles and more than 1000.';
+
+-- circle_of: from one who is left to one it waits for, until one comes again.
+create or replace function tuskline.circle_of(p_tasks tuskline.chained[], p_left integer[]) returns text
+language plpgsql immutable as $$
+declare
+  v_way integer[] := '{}';
+  v_no  integer := (select min(u.no) from unnest(p_left) with ordinality as u (left_over, no) where u.left_over > 0);
+begin
+  while v_no <> all (v_way) loop
+    v_way := v_way || v_no;
+    v_no := (select min(e.parent) from unnest(p_tasks) as c cross join unnest(c.parents) as e (parent) where c.no = v_no and p_left[e.parent] > 0);
+  end loop;
+  v_way := v_way[array_position(v_way, v_no):] || v_no;
+  return (select string_agg(c.name, ' after ' order by u.place) from unnest(v_way) with ordinality as u (no, place) join unnest(p_tasks) as c on c.no = u.no);
+end $$;
+comment on function tuskline.circle_of(tuskline.chained[], integer[]) is 'Tasks that wait for each other, in words.';

@@ -1,0 +1,129 @@
+//! `chain`: schedule, show, cancel and retry tasks that wait for each other.
+
+mod drawing;
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::{Global, Outcome, database, output};
+
+/// `chain ...`.
+#[derive(Debug, Subcommand)]
+pub enum ChainCommand {
+    /// Schedule the tasks of a JSON file, all or none; prints the chain's number and their ids.
+    Schedule {
+        /// A JSON array of tasks, each with lambda and, as needed, name, payload, after; `-`: standard
+        /// input.
+        file: String,
+    },
+    /// Show the chain that a task belongs to, and how far it has come.
+    Show {
+        /// Id of any task of the chain.
+        id: i64,
+        /// Print a graph for Graphviz instead.
+        #[arg(long)]
+        dot: bool,
+    },
+    /// Cancel what has not ended of the chain that a task belongs to.
+    Cancel {
+        /// Id of any task of the chain.
+        id: i64,
+        /// Why, for the audit.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Let everything of the chain begin anew that ended otherwise than by success.
+    Retry {
+        /// Id of any task of the chain.
+        id: i64,
+    },
+}
+
+pub async fn run(global: &Global, command: ChainCommand) -> Outcome {
+    let tasks = match &command {
+        // Before there is a session: standard input may take its time.
+        ChainCommand::Schedule { file } => read(file)?,
+        _ => String::new(),
+    };
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        ChainCommand::Schedule { .. } => schedule(global, client, &tasks).await,
+        ChainCommand::Show { id, dot } => show(global, client, id, dot).await,
+        ChainCommand::Cancel { id, reason } => cancel(global, client, id, reason).await,
+        ChainCommand::Retry { id } => retry(global, client, id).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The database says what is wrong with it, if anything but its being no JSON.
+fn read(file: &str) -> Result<String> {
+    let text = if file == "-" {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
+        text
+    } else {
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?
+    };
+    let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&text);
+    match json {
+        Ok(_) => Ok(text),
+        Err(error) => Err(super::failure::WrongCall(format!("{file} is not JSON: {error}")).into()),
+    }
+}
+
+async fn schedule(global: &Global, client: &Client, tasks: &str) -> Result<()> {
+    let sql = "select chain_id, ids from tuskline.schedule_chain($1::json)";
+    let row = client.query_typed_one(sql, &[(&tasks, Type::TEXT)]).await?;
+    let (chain, ids): (i64, Vec<i64>) = (row.get(0), row.get(1));
+    if global.json {
+        return Ok(output::put_json(&json!({"chain": chain, "ids": ids}))?);
+    }
+    output::put(&format!("chain {chain}, {} tasks: tuskline chain show {chain}", ids.len()))?;
+    let lines: Vec<String> = ids.iter().map(i64::to_string).collect();
+    Ok(output::put(&lines.join("\n"))?)
+}
+
+async fn show(global: &Global, client: &Client, id: i64, dot: bool) -> Result<()> {
+    let sql = "select row_to_json(c)::text from (
+        select * from tuskline.chain_tasks where chain_id = tuskline.chain_of($1) order by depth, task_id) c";
+    let tasks = super::task::rows(client, sql, &[(&id, Type::INT8)]).await?;
+    if global.json {
+        return Ok(output::put_json(&Value::Array(tasks))?);
+    }
+    let drawing = drawing::Drawing::of(&tasks);
+    Ok(output::put(&if dot { drawing.dot() } else { drawing.tree() })?)
+}
+
+async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String>) -> Result<()> {
+    let sql = "select chain_id, cancelled, requested from tuskline.cancel_chain($1, $2)";
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&id, Type::INT8), (&reason, Type::TEXT)];
+    let row = client.query_typed_one(sql, &parameters).await?;
+    let (chain, cancelled, requested): (i64, i32, i32) = (row.get(0), row.get(1), row.get(2));
+    if global.json {
+        let answer = json!({"chain": chain, "cancelled": cancelled, "requested": requested});
+        return Ok(output::put_json(&answer)?);
+    }
+    let asked = match requested {
+        0 => String::new(),
+        many => format!(", {many} more with a worker, which is asked to stop"),
+    };
+    Ok(output::put(&format!("chain {chain}: {cancelled} tasks are cancelled{asked}"))?)
+}
+
+async fn retry(global: &Global, client: &Client, id: i64) -> Result<()> {
+    let sql = "select chain_id, retried from tuskline.retry_chain($1)";
+    let row = client.query_typed_one(sql, &[(&id, Type::INT8)]).await?;
+    let (chain, retried): (i64, i32) = (row.get(0), row.get(1));
+    if global.json {
+        return Ok(output::put_json(&json!({"chain": chain, "retried": retried}))?);
+    }
+    Ok(output::put(&format!("chain {chain}: {retried} tasks begin anew"))?)
+}

@@ -1,0 +1,197 @@
+//! The periodic role: fires the ticks of schedules, each once, as tasks.
+//!
+//! Promises: a tick becomes a task within milliseconds of its time, whatever the number of servers; a change
+//! of a schedule counts as soon as it is committed; what was missed while no server ran is made up for as the
+//! schedule says; one that cannot be read or fired stops none but itself. No server leads: all of them calculate, and the
+//! database takes each tick from one.
+//! Must never: decide by this machine's clock what is due.
+
+mod rhythm;
+#[cfg(test)]
+mod tests;
+
+use std::slice;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::config::PeriodicOptions;
+use crate::session::{Deadlines, Lost, Session, Told};
+use crate::store::periodic::{self as store, Due, Fire, Fired, PERIODIC_CHANNEL, Schedule};
+pub use rhythm::{Rhythm, Trouble};
+
+const ROLE: &str = "periodic";
+
+/// Longest wait for our own notification before the channel counts as deaf.
+const ECHO_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Fires ticks until `shutdown`, through every loss of the database.
+pub async fn run(config: Config, options: PeriodicOptions, shutdown: CancellationToken) {
+    let mut backoff = Backoff::default();
+    while !shutdown.is_cancelled() {
+        let end = shutdown.run_until_cancelled(work(&config, &options, &mut backoff)).await;
+        let Some(Err(lost)) = end else { break };
+        if backoff.is_first() {
+            tracing::warn!(error = %Told(&lost), "periodic lost the database, connecting again");
+        }
+        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+    }
+    tracing::debug!("periodic stopped");
+}
+
+async fn work(
+    config: &Config,
+    options: &PeriodicOptions,
+    backoff: &mut Backoff,
+) -> Result<std::convert::Infallible, Lost> {
+    let silent = |_| Lost::Silent(options.lap_deadline);
+    let periodic = Periodic::connect(config, options).await?;
+    timeout(options.lap_deadline, periodic.calculate_all()).await.map_err(silent)??;
+    backoff.reset();
+    loop {
+        let nap = timeout(options.lap_deadline, periodic.lap()).await.map_err(silent)??;
+        // Whether it was the time or a notification, the next lap looks at everything.
+        let _ = timeout(nap, periodic.session.notified()).await;
+    }
+}
+
+/// One session, for the verbs and to listen.
+struct Periodic<'o> {
+    options: &'o PeriodicOptions,
+    session: Session,
+    hears: bool,
+}
+
+/// What a batch came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dealt {
+    /// There was nothing to do, or nothing that we can do.
+    Nothing,
+    /// All of it is done; there may be more.
+    All,
+    /// Another server has some of it in hand.
+    Busy,
+}
+
+impl<'o> Periodic<'o> {
+    async fn connect(config: &Config, options: &'o PeriodicOptions) -> Result<Self, Lost> {
+        let session = Session::listening(config, ROLE, PERIODIC_CHANNEL).await?;
+        let other = Session::open(config, ROLE, Deadlines::USUAL).await?;
+        let hears = session.hears(&other, PERIODIC_CHANNEL, ECHO_DEADLINE).await?;
+        if !hears {
+            session.stop_listening().await?;
+            tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
+        }
+        Ok(Self { options, session, hears })
+    }
+
+    /// What the server before us has calculated may be out of date: time zones change their rules.
+    async fn calculate_all(&self) -> Result<(), Lost> {
+        let mut after = String::new();
+        loop {
+            let due = store::due_periodic(self.session.client(), self.options.batch, Some(&after));
+            let due = due.await?;
+            self.deal_with(&due).await?;
+            match due.schedules.into_iter().last() {
+                Some(last) => after = last.name,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Fires everything that is due; says how long to sleep.
+    async fn lap(&self) -> Result<Duration, Lost> {
+        loop {
+            let due = store::due_periodic(self.session.client(), self.options.batch, None).await?;
+            match self.deal_with(&due).await? {
+                Dealt::All => {}
+                Dealt::Busy => return Ok(self.busy_nap()),
+                Dealt::Nothing => return Ok(self.nap_until(due.next_due)),
+            }
+        }
+    }
+
+    async fn deal_with(&self, due: &Due) -> Result<Dealt, Lost> {
+        let mut fires = Vec::new();
+        for schedule in &due.schedules {
+            match owed(schedule, due.until, self.options.most_ticks) {
+                Ok(fire) => fires.push(fire),
+                Err(trouble) if schedule.trouble.as_ref() == Some(&trouble.to_string()) => {}
+                Err(trouble) => {
+                    self.note(&schedule.name, schedule.version, &trouble.to_string()).await?;
+                }
+            }
+        }
+        if fires.is_empty() {
+            return Ok(Dealt::Nothing);
+        }
+        let fired = self.fire(&fires).await?;
+        Ok(match fired {
+            Fired { lost: 1.., .. } => Dealt::Busy,
+            Fired { refused, .. } if refused as usize == fires.len() => Dealt::Nothing,
+            _ => Dealt::All,
+        })
+    }
+
+    /// All of a batch in one transaction; if the server will not, each by itself, so that only the culprit
+    /// stays behind.
+    async fn fire(&self, fires: &[Fire]) -> Result<Fired, Lost> {
+        let fired = store::fire_periodic(self.session.client(), fires).await;
+        match fired.as_ref().map_err(|error| error.as_db_error()) {
+            Err(Some(_)) if fires.len() > 1 => {
+                let mut all = Fired::default();
+                for fire in fires {
+                    all += Box::pin(self.fire(slice::from_ref(fire))).await?;
+                }
+                Ok(all)
+            }
+            Err(Some(said)) => {
+                for fire in fires {
+                    self.note(&fire.name, fire.version, said.message()).await?;
+                }
+                Ok(Fired { refused: 1, ..Fired::default() })
+            }
+            _ => Ok(fired?),
+        }
+    }
+
+    async fn note(&self, name: &str, version: i64, trouble: &str) -> Result<(), Lost> {
+        if store::note_trouble(self.session.client(), name, version, trouble).await? {
+            tracing::warn!(schedule = name, trouble, "a schedule is in trouble");
+        }
+        Ok(())
+    }
+
+    fn nap_until(&self, next_due: Option<Duration>) -> Duration {
+        let longest =
+            if self.hears { self.options.longest_nap } else { self.options.longest_deaf_nap };
+        match next_due {
+            Some(Duration::ZERO) => self.busy_nap(),
+            Some(due) => due.min(longest),
+            None => longest,
+        }
+    }
+
+    fn busy_nap(&self) -> Duration {
+        self.options.busy_nap.mul_f64(1.0 + fastrand::f64())
+    }
+}
+
+/// The ticks of a schedule up to `until`: those that are on time, and the latest of those that are not. At
+/// most `most_ticks`, and then no farther than the last of them.
+fn owed(schedule: &Schedule, until: DateTime<Utc>, most_ticks: usize) -> Result<Fire, Trouble> {
+    let rhythm = Rhythm::parse(&schedule.cron, &schedule.zone)?;
+    let ended = |tick: &DateTime<Utc>| schedule.ends.is_some_and(|ends| *tick >= ends);
+    let missed_until = schedule.on_time - TimeDelta::microseconds(1);
+    let mut ticks = rhythm.latest(schedule.since, missed_until, schedule.most)?;
+    ticks.extend(rhythm.between(schedule.since.max(missed_until), until)?);
+    ticks.retain(|tick| !ended(tick));
+    ticks.truncate(most_ticks);
+    let until = if ticks.len() < most_ticks { until } else { ticks[most_ticks - 1] };
+    let next = rhythm.next(until)?.filter(|tick| !ended(tick));
+    Ok(Fire { name: schedule.name.clone(), version: schedule.version, until, ticks, next })
+}

@@ -1,0 +1,177 @@
+//! The verbs of periodic tasks, for the periodic role.
+
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
+
+/// Channel on which servers hear that a schedule has changed.
+pub const PERIODIC_CHANNEL: &str = "tuskline_periodic";
+
+/// A schedule whose ticks are to be calculated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// Its name.
+    pub name: String,
+    /// As it is now; another one means that it has changed, or was fired.
+    pub version: i64,
+    /// The cron, as somebody wrote it.
+    pub cron: String,
+    /// Name of its time zone.
+    pub zone: String,
+    /// Ticks after this are owed.
+    pub since: DateTime<Utc>,
+    /// Ticks before this are missed.
+    pub on_time: DateTime<Utc>,
+    /// How many of the missed are wanted at most, the latest.
+    pub most: usize,
+    /// Ticks then or later are none.
+    pub ends: Option<DateTime<Utc>>,
+    /// What a server said why it cannot calculate them.
+    pub trouble: Option<String>,
+}
+
+/// What one `due_periodic` told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Now: ticks up to here are wanted.
+    pub until: DateTime<Utc>,
+    /// How long until a schedule is due again; none: that is not to be foreseen.
+    pub next_due: Option<Duration>,
+    /// Those that want to be looked at.
+    pub schedules: Vec<Schedule>,
+}
+
+/// Up to `limit` schedules that are due, or those after a name, due or not.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn due_periodic(client: &Client, limit: u32, after: Option<&str>) -> Result<Due, Error> {
+    let row = client
+        .query_typed_one(
+            "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, most, ends, troubles \
+             from tuskline.due_periodic($1, $2)",
+            &[(&limit.cast_signed(), Type::INT4), (&after, Type::TEXT)],
+        )
+        .await?;
+    Ok(Due { until: row.get(0), next_due: super::next_due(&row, 1), schedules: schedules(&row) })
+}
+
+fn schedules(row: &Row) -> Vec<Schedule> {
+    let versions: Vec<i64> = list(row, 3);
+    let (crons, zones): (Vec<String>, Vec<String>) = (list(row, 4), list(row, 5));
+    let (sinces, on_times): (Vec<DateTime<Utc>>, Vec<DateTime<Utc>>) = (list(row, 6), list(row, 7));
+    let most: Vec<i32> = list(row, 8);
+    let ends: Vec<Option<DateTime<Utc>>> = list(row, 9);
+    let troubles: Vec<Option<String>> = list(row, 10);
+    let schedule = |(at, name): (usize, String)| Schedule {
+        name,
+        version: versions[at],
+        cron: crons[at].clone(),
+        zone: zones[at].clone(),
+        since: sinces[at],
+        on_time: on_times[at],
+        most: usize::try_from(most[at]).unwrap_or(0),
+        ends: ends[at],
+        trouble: troubles[at].clone(),
+    };
+    list(row, 2).into_iter().enumerate().map(schedule).collect()
+}
+
+/// An array; null is an empty one.
+fn list<T>(row: &Row, column: usize) -> Vec<T>
+where
+    Vec<T>: FromSqlOwned,
+{
+    row.get::<_, Option<Vec<T>>>(column).unwrap_or_default()
+}
+
+/// What is to be fired of one schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fire {
+    /// Its name.
+    pub name: String,
+    /// The version for which this was calculated.
+    pub version: i64,
+    /// How far.
+    pub until: DateTime<Utc>,
+    /// Ticks up to there.
+    pub ticks: Vec<DateTime<Utc>>,
+    /// The first after that; none: there is none.
+    pub next: Option<DateTime<Utc>>,
+}
+
+/// What became of a batch of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// Tasks scheduled.
+    pub tasks: u32,
+    /// Schedules that have changed, or that somebody else had in hand.
+    pub lost: u32,
+    /// Schedules that the server refused.
+    pub refused: u32,
+}
+
+impl std::ops::AddAssign for Fired {
+    fn add_assign(&mut self, more: Self) {
+        self.tasks += more.tasks;
+        self.lost += more.lost;
+        self.refused += more.refused;
+    }
+}
+
+/// Fires ticks of several schedules in one transaction.
+///
+/// # Errors
+/// The connection's or the server's; then none is fired.
+pub async fn fire_periodic(client: &Client, fires: &[Fire]) -> Result<Fired, Error> {
+    let names: Vec<&str> = fires.iter().map(|fire| fire.name.as_str()).collect();
+    let versions: Vec<i64> = fires.iter().map(|fire| fire.version).collect();
+    let untils: Vec<DateTime<Utc>> = fires.iter().map(|fire| fire.until).collect();
+    let ticks: Vec<String> = fires.iter().map(|fire| array(&fire.ticks)).collect();
+    let nexts: Vec<Option<DateTime<Utc>>> = fires.iter().map(|fire| fire.next).collect();
+    let rows = client
+        .query_typed(
+            "select tuskline.fire_periodic(d.name, d.version, d.until, d.ticks::timestamptz[], d.next) \
+             from unnest($1, $2, $3, $4, $5) as d (name, version, until, ticks, next)",
+            &[
+                (&names, Type::TEXT_ARRAY),
+                (&versions, Type::INT8_ARRAY),
+                (&untils, Type::TIMESTAMPTZ_ARRAY),
+                (&ticks, Type::TEXT_ARRAY),
+                (&nexts, Type::TIMESTAMPTZ_ARRAY),
+            ],
+        )
+        .await?;
+    let mut fired = Fired::default();
+    for row in rows {
+        match row.get::<_, Option<i32>>(0) {
+            Some(tasks) => fired.tasks += tasks.unsigned_abs(),
+            None => fired.lost += 1,
+        }
+    }
+    Ok(fired)
+}
+
+/// An array as SQL writes one: there are no arrays of arrays of different lengths.
+fn array(ticks: &[DateTime<Utc>]) -> String {
+    let told = ticks.iter().map(|tick| tick.to_rfc3339_opts(SecondsFormat::AutoSi, true));
+    format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+}
+
+/// Says of a schedule why its ticks cannot be calculated, or fired; whether that is news.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn note_trouble(
+    client: &Client,
+    name: &str,
+    version: i64,
+    trouble: &str,
+) -> Result<bool, Error> {
+    let sql = "select tuskline.note_trouble($1, $2, $3)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+        &[(&name, Type::TEXT), (&version, Type::INT8), (&trouble, Type::TEXT)];
+    Ok(client.query_typed_one(sql, parameters).await?.get(0))
+}

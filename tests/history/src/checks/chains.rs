@@ -1,0 +1,37 @@
+//! Chains: about when a task that waits for others may start.
+
+use crate::history::{Dependency, History};
+use crate::{Invariant, Status};
+
+/// I25.
+pub(crate) fn chains_are_in_order(history: &History) -> Invariant {
+    let statement = "a task starts after all that it waits for have ended as it needs";
+    let mut check = Invariant::new("I25", "chains are in order", statement);
+    for dependency in history.dependencies.all() {
+        let wrong = out_of_order(history, dependency);
+        check.expect(wrong.is_none(), history.id(dependency.task), || wrong.unwrap_or_default());
+    }
+    check.done()
+}
+
+fn out_of_order(history: &History, dependency: &Dependency) -> Option<String> {
+    let started = history.bodies.of(dependency.task).iter().map(|body| body.at).min()?;
+    let id = history.tasks.key(dependency.parent);
+    let Some(parent) = history.row(dependency.parent) else {
+        return Some(format!("started, and {id}, for which it waited, is no task"));
+    };
+    let met = parent.status.is_terminal()
+        && match dependency.condition.as_str() {
+            "always" => true,
+            "failure" => parent.status != Status::Success,
+            _ => parent.status == Status::Success || dependency.run,
+        };
+    if !met {
+        let (condition, status) = (&dependency.condition, parent.status);
+        return Some(format!("started for {condition} of {id}, which is {status:?}"));
+    }
+    let ends = history.ends.of(dependency.parent).iter();
+    let last = ends.filter(|end| end.fence == parent.fence).map(|end| end.at).min();
+    let early = parent.status == Status::Success && last.is_none_or(|ended| ended > started);
+    early.then(|| format!("started before {id}, for which it waited, had ended"))
+}

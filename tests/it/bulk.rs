@@ -1,0 +1,200 @@
+//! One act on all tasks that a filter names: a batch at a time, past what others have locked, to its end.
+
+use crate::support::{Db, Hand};
+
+async fn worked() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+async fn start(db: &Db, what: &str) -> i64 {
+    db.one(&format!("select tuskline.start_bulk({what})")).await
+}
+
+/// A batch of three; state, looked and changed.
+async fn advance(db: &Db, bulk: i64) -> (String, i64, i64) {
+    let row = db.client.query_one("select * from tuskline.advance_bulk($1, 3)", &[&bulk]).await;
+    let row = row.unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// To its end; how many tasks it changed.
+async fn finish(db: &Db, bulk: i64) -> i64 {
+    loop {
+        match advance(db, bulk).await {
+            (state, _, changed) if state != "running" => return changed,
+            _ => {}
+        }
+    }
+}
+
+async fn counts(db: &Db) -> Vec<String> {
+    db.lines("select status, count(*) from tuskline.tasks group by 1 order by 1").await
+}
+
+#[tokio::test]
+async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
+    let (db, hand) = worked().await;
+    db.define("other").await;
+    db.schedule_many("work", 5).await;
+    db.schedule_in("work", std::time::Duration::from_secs(60)).await;
+    db.schedule("other").await;
+    let held = hand.claim(2).await;
+    hand.succeed(&held[0]).await;
+    let bulk = start(&db, "'cancel', 'work', p_reason => 'enough'").await;
+    let preview = db.lines(&format!("select * from tuskline.preview_bulk({bulk})")).await;
+    assert_eq!(preview, ["new | 1", "enqueued | 3", "claimed | 1"]);
+    db.advance(std::time::Duration::from_secs(1)).await;
+    db.schedule("work").await;
+    assert_eq!(finish(&db, bulk).await, 5);
+    assert_eq!(counts(&db).await, ["enqueued | 2", "claimed | 1", "success | 1", "cancelled | 4"]);
+    hand.stopped(&held[1]).await;
+    let shown = db.lines("select state, changed, behind from tuskline.bulk").await;
+    assert_eq!(shown, ["done | 5 | []"]);
+    let audit = db.lines("select count(*) from tuskline.audit where verb = 'start_bulk'").await;
+    assert_eq!(audit, ["1"]);
+}
+
+#[tokio::test]
+async fn it_goes_on_where_it_stood_and_stops_where_it_is_told() {
+    let (db, _hand) = worked().await;
+    db.schedule_many("work", 8).await;
+    let bulk = start(&db, "'cancel', 'work'").await;
+    assert_eq!(advance(&db, bulk).await, ("running".into(), 3, 3));
+    // Whoever did that is gone.
+    assert_eq!(advance(&db, bulk).await, ("running".into(), 6, 6));
+    assert!(db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
+    assert!(!db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
+    assert_eq!(advance(&db, bulk).await, ("stopped".into(), 6, 6));
+    assert_eq!(counts(&db).await, ["enqueued | 2", "cancelled | 6"]);
+}
+
+#[tokio::test]
+async fn what_somebody_has_locked_is_come_back_to() {
+    let (db, _hand) = worked().await;
+    let ids = db.schedule_many("work", 4).await;
+    let other = db.connect().await;
+    other
+        .batch_execute(&format!(
+            "begin; select from tuskline.task where id = {} for update",
+            ids[1]
+        ))
+        .await
+        .unwrap();
+    let bulk = start(&db, "'cancel', 'work'").await;
+    for _ in 0..5 {
+        assert_eq!(advance(&db, bulk).await.0, "running");
+    }
+    assert_eq!(counts(&db).await, ["enqueued | 1", "cancelled | 3"]);
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(finish(&db, bulk).await, 4);
+}
+
+#[tokio::test]
+async fn failed_tasks_begin_anew_with_all_their_attempts() {
+    let (db, hand) = worked().await;
+    db.schedule_many("work", 4).await;
+    for task in hand.claim(3).await {
+        hand.fail_for_good(&task).await;
+    }
+    let bulk = start(&db, "'retry', 'work'").await;
+    assert_eq!(finish(&db, bulk).await, 3);
+    db.enqueue_due().await;
+    let again = hand.claim(10).await;
+    assert_eq!(again.len(), 4);
+    assert!(again.iter().all(|task| task.attempt == 1));
+}
+
+#[tokio::test]
+async fn tasks_that_wait_get_another_priority_and_leave_their_queue_for_that() {
+    let (db, hand) = worked().await;
+    db.schedule_many("work", 4).await;
+    let later = db.schedule_in("work", std::time::Duration::from_secs(60)).await;
+    let held = hand.take().await;
+    let bulk =
+        start(&db, "'priority', 'work', 'low', p_statuses => array['enqueued', 'new']").await;
+    assert_eq!(finish(&db, bulk).await, 4);
+    db.enqueue_due().await;
+    let queued = db
+        .lines("select q.priority, count(*) from tuskline.queued join tuskline.queue q using (queue_id) group by 1")
+        .await;
+    assert_eq!(queued, ["low | 3"]);
+    assert_eq!(db.status(held.id).await, "claimed");
+    assert_eq!(hand.claim(10).await.len(), 3);
+    db.advance(std::time::Duration::from_secs(60)).await;
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, later);
+    let low: i64 = db.one("select count(*) from tuskline.task where priority = 'low'").await;
+    assert_eq!(low, 4);
+}
+
+#[tokio::test]
+async fn tasks_that_move_to_another_collection_meet_its_gates_and_limits() {
+    let (db, hand) = worked().await;
+    db.run(
+        "select tuskline.set_limit('work', 1, p_collection => 'news');
+         select tuskline.gate('work', 'pause', 'old', p_unseen => true, p_reason => 'x');
+         insert into tuskline.task (lambda, collection) select 'work', 'old' from generate_series(1, 3)",
+    )
+    .await;
+    db.enqueue_due().await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 3);
+    let bulk = start(&db, "'collection', 'work', 'news', p_collection => 'old'").await;
+    assert_eq!(finish(&db, bulk).await, 3);
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 0);
+    for _ in 0..3 {
+        let held = hand.claim(10).await;
+        assert_eq!(held.len(), 1, "one at a time");
+        hand.succeed(&held[0]).await;
+        while db.enqueue_due().await > 0 {}
+    }
+}
+
+#[tokio::test]
+async fn only_what_the_filter_names_is_changed() {
+    let (db, _hand) = worked().await;
+    db.run("select tuskline.schedule('work', p_priority => 'high', p_collection => 'news')").await;
+    db.run("select tuskline.schedule('work', p_priority => 'high')").await;
+    db.run("select tuskline.schedule('work', p_collection => 'news')").await;
+    db.advance(std::time::Duration::from_secs(60)).await;
+    db.run("select tuskline.schedule('work', p_priority => 'high', p_collection => 'news')").await;
+    let bulk = start(
+        &db,
+        "'cancel', 'work', p_collection => 'news', p_priority => 'high', p_created_to => tuskline.clock() - interval '30 seconds'",
+    )
+    .await;
+    assert_eq!(finish(&db, bulk).await, 1);
+    let bulk =
+        start(&db, "'cancel', 'work', p_created_from => tuskline.clock() - interval '30 seconds'")
+            .await;
+    assert_eq!(finish(&db, bulk).await, 1);
+}
+
+#[tokio::test]
+async fn what_makes_no_bulk_operation_is_refused() {
+    let (db, _hand) = worked().await;
+    for (call, expected) in [
+        (
+            "'drop', 'work'",
+            "TK029 invalid_bulk: action must be cancel, retry, priority or collection, got 'drop'",
+        ),
+        ("'cancel', 'nowork'", "TK001 unknown_lambda"),
+        ("'priority', 'work'", "needs a value, got priority with NULL"),
+        ("'cancel', 'work', 'high'", "needs a value, got cancel with 'high'"),
+        (
+            "'retry', 'work', p_statuses => array['new']",
+            "retry is for tasks that are dead, fatal_failure, cancelled, dropped, got {new}",
+        ),
+        ("'cancel', 'work', p_statuses => array[]::text[]", "got {}"),
+        ("'priority', 'work', 'urgent'", "TK006 invalid_priority"),
+        ("'collection', 'work', 'No'", "TK002 invalid_name"),
+    ] {
+        let said = db.refused(&format!("select tuskline.start_bulk({call})")).await;
+        assert!(said.contains(expected), "{said} is not {expected}");
+    }
+    let said = db.refused("select tuskline.advance_bulk(7)").await;
+    assert!(said.contains("TK029 invalid_bulk: there is no bulk operation 7"), "{said}");
+}

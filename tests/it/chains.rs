@@ -1,0 +1,465 @@
+//! Tasks that wait for others run when these have ended as they need, once, and not before.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Db, Hand};
+
+async fn chained() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+/// A task of `work` with a name that waits for others.
+fn task(name: &str, after: &Value) -> Value {
+    json!({ "lambda": "work", "name": name, "after": after })
+}
+
+/// Schedules a chain; ids by name.
+async fn schedule(db: &Db, tasks: &[Value]) -> HashMap<String, i64> {
+    let text = Value::from(tasks.to_vec()).to_string();
+    let ids: Vec<i64> =
+        db.ask("select ids from tuskline.schedule_chain($1::text::json)", &[&text]).await;
+    tasks.iter().map(|task| task["name"].as_str().unwrap().to_owned()).zip(ids).collect()
+}
+
+/// What a worker gets once the store consumer has done its part.
+async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+    db.enqueue_due().await;
+    hand.claim(100).await.iter().map(|task| task.id).collect()
+}
+
+async fn refused(db: &Db, tasks: &Value) -> String {
+    db.refused(&format!("select tuskline.schedule_chain('{tasks}')")).await
+}
+
+#[tokio::test]
+async fn a_task_runs_when_the_one_before_it_has_succeeded_in_the_same_transaction() {
+    let (db, hand) = chained().await;
+    let ids = schedule(&db, &[task("b", &json!(["a"])), task("a", &json!([]))]).await;
+    assert_eq!(db.status(ids["b"]).await, "new");
+    db.enqueue_due().await;
+    let held = hand.claim(100).await;
+    assert_eq!(held.iter().map(|task| task.id).collect::<Vec<_>>(), [ids["a"]]);
+    hand.succeed(&held[0]).await;
+    // No store consumer ran in between.
+    assert_eq!(hand.take().await.id, ids["b"]);
+    assert_eq!(db.timers().await, 0);
+}
+
+#[tokio::test]
+async fn ids_grow_along_the_arrows_and_come_back_in_the_order_given() {
+    let (db, _hand) = chained().await;
+    let ids =
+        schedule(&db, &[task("c", &json!(["b"])), task("a", &json!([])), task("b", &json!(["a"]))])
+            .await;
+    assert!(ids["a"] < ids["b"] && ids["b"] < ids["c"], "{ids:?}");
+    let shown = db
+        .lines("select name, depth, cardinality(parents) from tuskline.chain_tasks order by depth")
+        .await;
+    assert_eq!(shown, ["a | 0 | 0", "b | 1 | 1", "c | 2 | 1"]);
+}
+
+#[tokio::test]
+async fn who_waits_for_many_runs_after_the_last_of_them_whatever_their_order() {
+    let (db, hand) = chained().await;
+    let names: Vec<String> = (0..6).map(|n| format!("p{n}")).collect();
+    let mut tasks: Vec<Value> = names.iter().map(|name| task(name, &json!([]))).collect();
+    tasks.push(task("last", &json!(names)));
+    let ids = schedule(&db, &tasks).await;
+    let mut held = hand.claim(100).await;
+    for at in [5, 0, 3, 2, 1, 0] {
+        assert_eq!(db.status(ids["last"]).await, "new");
+        let one = held.remove(at.min(held.len() - 1));
+        hand.succeed(&one).await;
+    }
+    assert_eq!(hand.take().await.id, ids["last"]);
+}
+
+#[tokio::test]
+async fn a_fan_in_looks_at_its_parents_a_few_times_and_not_once_for_each() {
+    let (db, hand) = chained().await;
+    let names: Vec<String> = (0..200).map(|n| format!("p{n}")).collect();
+    let mut tasks: Vec<Value> = names.iter().map(|name| task(name, &json!([]))).collect();
+    tasks.push(task("last", &json!(names)));
+    let ids = schedule(&db, &tasks).await;
+    hand.client.batch_execute("set track_functions = 'pl'").await.unwrap();
+    for one in hand.claim(1000).await {
+        hand.succeed(&one).await;
+    }
+    assert_eq!(hand.take().await.id, ids["last"]);
+    hand.client.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
+    let looks =
+        "select sum(calls)::bigint from pg_stat_user_functions where funcname = 'look_at_parents'";
+    let looks: i64 = db.one(looks).await;
+    assert!(looks <= 2, "{looks}");
+}
+
+#[tokio::test]
+async fn a_failure_cancels_those_that_needed_its_success_and_runs_those_that_needed_that() {
+    let (db, hand) = chained().await;
+    let on = |end: &str| json!([{ "task": "a", "on": end }]);
+    let ids = schedule(
+        &db,
+        &[
+            task("a", &json!([])),
+            task("then", &on("success")),
+            task("else", &on("failure")),
+            task("finally", &on("always")),
+            task("after_then", &json!(["then"])),
+            task("after_both", &json!([{ "task": "then", "on": "always" }, "else"])),
+        ],
+    )
+    .await;
+    hand.fail_for_good(&hand.take().await).await;
+    let held = next(&db, &hand).await;
+    assert_eq!(held, [ids["else"], ids["finally"]]);
+    db.enqueue_due().await;
+    assert_eq!(db.status(ids["then"]).await, "cancelled");
+    assert_eq!(db.status(ids["after_then"]).await, "cancelled");
+    assert_eq!(db.status(ids["after_both"]).await, "new");
+    let why = db
+        .lines(&format!(
+            "select error_class, message from tuskline.task_failure where task_id = {}",
+            ids["then"]
+        ))
+        .await;
+    let a = ids["a"];
+    assert_eq!(
+        why,
+        [format!("parent | task {a}, for whose success it waited, ended as fatal_failure")]
+    );
+}
+
+#[tokio::test]
+async fn a_branch_for_a_failure_is_cancelled_when_there_is_none() {
+    let (db, hand) = chained().await;
+    let mut other = task("else", &json!([{ "task": "a", "on": "failure" }]));
+    other["on_parent_failure"] = json!("hold");
+    let ids = schedule(&db, &[task("a", &json!([])), other]).await;
+    hand.succeed(&hand.take().await).await;
+    assert!(next(&db, &hand).await.is_empty());
+    assert_eq!(db.status(ids["else"]).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_retry_that_fails_and_succeeds_later_is_one_end() {
+    let (db, hand) = chained().await;
+    let ids = schedule(&db, &[task("a", &json!([])), task("b", &json!(["a"]))]).await;
+    hand.fail(&hand.take().await).await;
+    assert!(next(&db, &hand).await.is_empty(), "it will be tried again");
+    db.advance(Duration::from_secs(60)).await;
+    db.enqueue_due().await;
+    hand.succeed(&hand.take().await).await;
+    assert_eq!(hand.take().await.id, ids["b"]);
+}
+
+#[tokio::test]
+async fn a_task_that_is_to_run_all_the_same_waits_for_all_of_them() {
+    let (db, hand) = chained().await;
+    let mut last = task("last", &json!(["a", "b"]));
+    last["on_parent_failure"] = json!("run");
+    let ids = schedule(&db, &[task("a", &json!([])), task("b", &json!([])), last]).await;
+    let held = hand.claim(100).await;
+    hand.fail_for_good(&held[1]).await;
+    assert!(next(&db, &hand).await.is_empty());
+    hand.fail_for_good(&held[0]).await;
+    assert_eq!(next(&db, &hand).await, [ids["last"]]);
+}
+
+#[tokio::test]
+async fn a_task_is_cancelled_at_once_though_others_it_waits_for_still_run() {
+    let (db, hand) = chained().await;
+    let ids = schedule(
+        &db,
+        &[task("a", &json!([])), task("b", &json!([])), task("c", &json!(["a", "b"]))],
+    )
+    .await;
+    let held = hand.claim(2).await;
+    assert_eq!(held[0].id, ids["a"], "c watches the other one");
+    hand.fail_for_good(&held[0]).await;
+    assert_eq!(db.status(ids["c"]).await, "cancelled");
+    hand.succeed(&held[1]).await;
+    assert!(next(&db, &hand).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_held_task_goes_on_when_its_parent_was_retried() {
+    let (db, hand) = chained().await;
+    let mut held = task("b", &json!(["a", "other"]));
+    held["on_parent_failure"] = json!("hold");
+    let ids = schedule(&db, &[task("a", &json!([])), task("other", &json!([])), held]).await;
+    let both = hand.claim(100).await;
+    hand.fail_for_good(both.iter().find(|task| task.id == ids["a"]).unwrap()).await;
+    hand.succeed(both.iter().find(|task| task.id == ids["other"]).unwrap()).await;
+    assert!(next(&db, &hand).await.is_empty());
+    let said = db
+        .lines(&format!("select reason, detail, remedy from tuskline.explain({})", ids["b"]))
+        .await;
+    let (a, b) = (ids["a"], ids["b"]);
+    assert_eq!(
+        said,
+        [format!(
+            "held_by_parent | task {a} (a), for whose success it waits, ended as fatal_failure | \
+             select tuskline.retry({a}), or tuskline.cancel({b})"
+        )]
+    );
+    let retried: String = db.ask("select tuskline.retry($1)", &[&a]).await;
+    assert_eq!(retried, "retried");
+    db.enqueue_due().await;
+    let said = db.lines(&format!("select reason, detail from tuskline.explain({b})")).await;
+    assert_eq!(said, [format!("parents | waits for task {a} (a), which is enqueued")]);
+    hand.succeed(&hand.take().await).await;
+    assert_eq!(hand.take().await.id, b);
+}
+
+#[tokio::test]
+async fn a_chain_is_cancelled_from_any_of_its_tasks_and_retried_from_any() {
+    let (db, hand) = chained().await;
+    let tasks: Vec<Value> = (0..5)
+        .map(|n| {
+            let after = if n == 0 { json!([]) } else { json!([format!("t{}", n - 1)]) };
+            task(&format!("t{n}"), &after)
+        })
+        .collect();
+    let ids = schedule(&db, &tasks).await;
+    hand.succeed(&hand.take().await).await;
+    let held = hand.take().await;
+    let said = db
+        .lines(&format!(
+            "select cancelled, requested from tuskline.cancel_chain({}, 'no more')",
+            ids["t4"]
+        ))
+        .await;
+    assert_eq!(said, ["3 | 1"]);
+    hand.stopped(&held).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!((db.count("cancelled").await, db.count("success").await), (4, 1));
+    let retried: i32 = db.ask("select retried from tuskline.retry_chain($1)", &[&ids["t0"]]).await;
+    assert_eq!(retried, 4);
+    for n in 1..5 {
+        assert_eq!(next(&db, &hand).await, [ids[&format!("t{n}")]], "one after the other");
+        let held: i64 =
+            db.one("select max(fence) from tuskline.task where status = 'claimed'").await;
+        let task = crate::support::Task { id: ids[&format!("t{n}")], fence: held, ..again() };
+        hand.succeed(&task).await;
+    }
+    assert_eq!(db.count("success").await, 5);
+    let shown = db.lines("select tasks, ended, failed, cancelled from tuskline.chains").await;
+    assert_eq!(shown, ["5 | 5 | 0 | 0"]);
+}
+
+fn again() -> crate::support::Task {
+    crate::support::Task { id: 0, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 }
+}
+
+#[tokio::test]
+async fn a_task_may_wait_for_one_that_was_scheduled_before_wherever_that_stands() {
+    let (db, hand) = chained().await;
+    let ended = db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    let failed = db.schedule("work").await;
+    hand.fail_for_good(&hand.take().await).await;
+    let running = db.schedule("work").await;
+    let held = hand.take().await;
+    let ids = schedule(
+        &db,
+        &[
+            task("a", &json!([ended])),
+            task("b", &json!([ended, running])),
+            task("c", &json!([failed])),
+            task("d", &json!([{ "task": failed, "on": "always" }])),
+        ],
+    )
+    .await;
+    assert_eq!(next(&db, &hand).await, [ids["a"], ids["d"]]);
+    assert_eq!(db.status(ids["c"]).await, "cancelled");
+    hand.succeed(&held).await;
+    assert_eq!(next(&db, &hand).await, [ids["b"]]);
+}
+
+#[tokio::test]
+async fn a_parent_whose_end_is_not_committed_yet_is_waited_for() {
+    let (db, hand) = chained().await;
+    db.schedule("work").await;
+    let parent = hand.take().await;
+    let other = db.connect().await;
+    other.batch_execute("begin").await.unwrap();
+    let sql = "select tuskline.set_results($1, array[$2::bigint], array[$3::bigint])";
+    other.query(sql, &[&hand.executor, &parent.id, &parent.fence]).await.unwrap();
+    let ids = schedule(&db, &[task("a", &json!([parent.id]))]).await;
+    assert!(next(&db, &hand).await.is_empty(), "nobody knows yet");
+    other.batch_execute("commit").await.unwrap();
+    assert!(next(&db, &hand).await.is_empty(), "it looks again after 20 ms");
+    db.advance(Duration::from_millis(20)).await;
+    assert_eq!(next(&db, &hand).await, [ids["a"]]);
+}
+
+#[tokio::test]
+async fn a_child_that_has_just_chosen_whom_to_watch_hears_of_that_end() {
+    let (db, hand) = chained().await;
+    db.schedule("work").await;
+    let parent = hand.take().await;
+    let ids = schedule(&db, &[task("a", &json!([parent.id]))]).await;
+    // The look holds the parent's row; its end waits for the look and sees who watches.
+    let store_consumer = db.connect().await;
+    store_consumer.batch_execute("begin; select tuskline.enqueue_due()").await.unwrap();
+    let worker = db.connect().await;
+    let pid: i32 = worker.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let sql = "select tuskline.set_results($1, array[$2::bigint], array[$3::bigint])";
+    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        [&hand.executor, &parent.id, &parent.fence];
+    let ends = worker.query(sql, &params);
+    let commits = async {
+        db.until_blocked(pid).await;
+        store_consumer.batch_execute("commit").await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(ends, commits);
+    ended.unwrap();
+    assert_eq!(hand.take().await.id, ids["a"]);
+}
+
+#[tokio::test]
+async fn what_a_parent_returned_is_there_for_its_child() {
+    let (db, hand) = chained().await;
+    let ids = schedule(&db, &[task("a", &json!([])), task("b", &json!(["a"]))]).await;
+    hand.succeed_with(&hand.take().await, r#"{"rows": 3}"#).await;
+    let shown = db
+        .lines(&format!(
+            "select id, name, lambda, status, condition, output from tuskline.parents({})",
+            ids["b"]
+        ))
+        .await;
+    assert_eq!(shown, [format!(r#"{} | a | work | success | success | {{"rows": 3}}"#, ids["a"])]);
+}
+
+#[tokio::test]
+async fn a_task_due_later_waits_for_its_time_and_for_its_parents() {
+    let (db, hand) = chained().await;
+    let mut later = task("b", &json!(["a"]));
+    later["delay_ms"] = json!(60_000);
+    let mut late_root = task("c", &json!([]));
+    late_root["delay_ms"] = json!(30_000);
+    let ids = schedule(&db, &[task("a", &json!([])), later, late_root]).await;
+    hand.succeed(&hand.take().await).await;
+    assert!(next(&db, &hand).await.is_empty());
+    db.advance(Duration::from_secs(30)).await;
+    assert_eq!(next(&db, &hand).await, [ids["c"]]);
+    db.advance(Duration::from_secs(30)).await;
+    assert_eq!(next(&db, &hand).await, [ids["b"]]);
+}
+
+#[tokio::test]
+async fn a_lambda_extends_its_own_chain() {
+    let (db, hand) = chained().await;
+    let ids = schedule(&db, &[task("a", &json!([])), task("b", &json!(["a"]))]).await;
+    let held = hand.take().await;
+    let more = schedule(&db, &[task("more", &json!([held.id]))]).await;
+    let chain: i64 = db
+        .ask("select chain_id from tuskline.chain_task where task_id = $1", &[&more["more"]])
+        .await;
+    assert_eq!(chain, ids["a"]);
+    db.enqueue_due().await;
+    hand.succeed(&held).await;
+    assert_eq!(next(&db, &hand).await, [ids["b"], more["more"]]);
+}
+
+#[tokio::test]
+async fn a_task_without_parents_pays_no_statement_for_chains() {
+    let (db, hand) = chained().await;
+    schedule(&db, &[task("a", &json!([]))]).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.dependency").await, 0);
+    hand.succeed(&hand.take().await).await;
+    assert_eq!(db.count("success").await, 1);
+}
+
+#[tokio::test]
+async fn tasks_that_wait_for_each_other_are_refused_by_name() {
+    let (db, _hand) = chained().await;
+    let tasks = json!([
+        task("a", &json!(["c"])),
+        task("b", &json!(["a"])),
+        task("c", &json!(["b"])),
+        task("d", &json!(["c"])),
+    ]);
+    let said = refused(&db, &tasks).await;
+    assert_eq!(
+        said,
+        "TK021: TK021 invalid_chain: tasks wait for each other: a after c after b after a"
+    );
+    let said = refused(&db, &json!([task("a", &json!(["a"]))])).await;
+    assert_eq!(said, "TK021: TK021 invalid_chain: tasks wait for each other: a after a");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
+}
+
+#[tokio::test]
+async fn what_makes_no_chain_is_refused() {
+    let (db, _hand) = chained().await;
+    let many = Value::from(vec![json!({ "lambda": "work" }); 10_001]);
+    let mut odd = task("a", &json!([]));
+    odd["on_parent_failure"] = json!("panic");
+    let long: Vec<Value> = (0..1002)
+        .map(|n| {
+            let after = if n == 0 { json!([]) } else { json!([format!("t{}", n - 1)]) };
+            task(&format!("t{n}"), &after)
+        })
+        .collect();
+    for (tasks, expected) in [
+        (json!([]), "TK007 invalid_batch: an array of 1 to 10000 tasks, got 0"),
+        (json!({ "a": 1 }), "TK007 invalid_batch: an array of 1 to 10000 tasks, got object"),
+        (many, "TK007 invalid_batch: an array of 1 to 10000 tasks, got 10001"),
+        (json!([1]), "TK021 invalid_chain: every task must be an object"),
+        (
+            json!([{ "lambda": "work", "afer": [] }]),
+            "TK021 invalid_chain: unknown field 'afer' (task 1)",
+        ),
+        (
+            json!([task("a", &json!("b"))]),
+            r#"TK021 invalid_chain: after must be an array, got "b" (task a)"#,
+        ),
+        (
+            json!([task("a", &json!(["b"]))]),
+            "TK021 invalid_chain: task a waits for 'b', which is neither a task of this call nor the number of one",
+        ),
+        (
+            json!([task("a", &json!([4711]))]),
+            "TK021 invalid_chain: task a waits for '4711', which is neither a task of this call nor the number of one",
+        ),
+        (
+            json!([task("a", &json!([])), task("a", &json!([]))]),
+            "TK021 invalid_chain: two tasks have the name a",
+        ),
+        (
+            json!([task("a", &json!([])), task("b", &json!([{ "task": "a", "on": "monday" }]))]),
+            "TK021 invalid_chain: on must be success, failure or always, got 'monday' (task b)",
+        ),
+        (
+            json!([odd]),
+            "TK021 invalid_chain: on_parent_failure must be cancel, hold or run, got 'panic' (task a)",
+        ),
+        (
+            json!([task("A b", &json!([]))]),
+            "TK002 invalid_name: name of task 1 must match [a-z][a-z0-9_]{0,62}, got 'A b'",
+        ),
+        (
+            json!([task("a", &json!([])), { "lambda": "nowork", "name": "b", "after": ["a"] }]),
+            "TK001 unknown_lambda: 'nowork' is not defined (task b, 2 of 2)",
+        ),
+        (
+            Value::from(long),
+            "TK021 invalid_chain: at most 1000 tasks one after the other, got 1001",
+        ),
+    ] {
+        let said = refused(&db, &tasks).await;
+        assert!(said.contains(expected), "{said} is not {expected}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
+    db.schedule("work").await;
+    let alone: i64 = db.one("select max(id) from tuskline.task").await;
+    let said = db.refused(&format!("select tuskline.cancel_chain({alone})")).await;
+    assert!(said.contains("TK022 not_in_chain"), "{said}");
+}

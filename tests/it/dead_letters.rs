@@ -1,0 +1,407 @@
+//! Whoever fails for good is listed, with what it died of, until it begins anew or is purged.
+
+use std::time::Duration;
+
+use crate::support::{Db, Hand, LEASE};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn with_hand() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+/// A task that fails for good, with a message.
+async fn die(db: &Db, hand: &Hand, message: &str) -> i64 {
+    let id = db.schedule("work").await;
+    let task = hand.take().await;
+    assert_eq!(task.id, id);
+    let note =
+        format!(r#""status": "fatal_failure", "error_class": "fatal", "message": "{message}""#);
+    hand.note(&task, &note).await;
+    id
+}
+
+async fn listed(db: &Db) -> Vec<String> {
+    db.lines("select id, status, error_class, message from tuskline.dead_letters order by id").await
+}
+
+async fn letters(db: &Db) -> i64 {
+    db.one("select count(*) from tuskline.dead_letter").await
+}
+
+#[tokio::test]
+async fn a_result_that_is_final_is_listed() {
+    let (db, hand) = with_hand().await;
+    let fatal = die(&db, &hand, "no such address").await;
+    db.run("select tuskline.alter_lambda('work', p_max_attempts => 1)").await;
+    let dead = db.schedule("work").await;
+    hand.fail(&hand.take().await).await;
+    assert_eq!(
+        listed(&db).await,
+        [
+            format!("{fatal} | fatal_failure | fatal | no such address"),
+            format!("{dead} | dead | error | boom 1")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn who_died_before_there_was_a_list_is_on_it() {
+    let (db, hand, kept) = kept().await;
+    let id = die(&db, &hand, "no money").await;
+    db.schedule("work").await;
+    let before = db.lines("select * from tuskline.dead_letter order by task_id").await;
+    assert_eq!((before.len(), kept < id), (2, true));
+    let migration = include_str!("../../migrations/V5__dead_letters.sql");
+    let fill = &migration[migration.rfind("insert into tuskline.dead_letter").unwrap()..];
+    db.run(&format!("delete from tuskline.dead_letter; {fill}")).await;
+    let after = db.lines("select * from tuskline.dead_letter order by task_id").await;
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn a_task_that_took_its_workers_along_is_listed() {
+    let (db, _idle) = with_hand().await;
+    let id = db.schedule("work").await;
+    for _ in 0..3 {
+        let hand = db.hand("work").await;
+        hand.start(&hand.take().await).await;
+        db.advance(LEASE).await;
+        db.rescue().await;
+    }
+    let seen =
+        db.lines("select id, status, error_class, failures from tuskline.dead_letters").await;
+    assert_eq!(seen, [format!("{id} | dead | crash | 3")]);
+}
+
+#[tokio::test]
+async fn what_a_gate_diverts_is_listed_and_says_so_even_after_a_failure() {
+    let (db, hand) = with_hand().await;
+    let failed = db.schedule("work").await;
+    hand.fail(&hand.take().await).await;
+    let queued = db.schedule("work").await;
+    db.run("select tuskline.gate('work', 'divert', p_reason => 'too late')").await;
+    db.advance(SECOND * 2).await;
+    db.enqueue_due().await;
+    assert!(hand.claim(10).await.is_empty());
+    assert_eq!(
+        listed(&db).await,
+        [failed, queued].map(|id| format!("{id} | dead | diverted | gate 1: too late"))
+    );
+}
+
+#[tokio::test]
+async fn who_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_order('work', 'dead')").await;
+    let of_key =
+        async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
+    let (first, second) = (of_key().await, of_key().await);
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert_eq!(
+        listed(&db).await,
+        [
+            format!("{first} | fatal_failure | fatal | no"),
+            format!(
+                "{second} | dead | order | task {first} before it, of the same ordering key, has failed"
+            )
+        ]
+    );
+}
+
+#[tokio::test]
+async fn who_succeeds_is_cancelled_or_dropped_or_will_be_tried_again_is_no_dead_letter() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 4).await;
+    let [good, again, stopped, _] = hand.claim(4).await.try_into().unwrap();
+    hand.succeed(&good).await;
+    hand.fail(&again).await;
+    hand.stopped(&stopped).await;
+    db.run("select tuskline.gate('work', 'drop', p_reason => 'x')").await;
+    db.schedule("work").await;
+    db.enqueue_due().await;
+    assert_eq!((letters(&db).await, db.count("dropped").await), (0, 1));
+}
+
+#[tokio::test]
+async fn dead_letters_of_one_cause_are_one_group() {
+    let (db, hand) = with_hand().await;
+    let mut ids = Vec::new();
+    for message in ["order 17 is unknown", "order 4 is unknown", "no money"] {
+        ids.push(die(&db, &hand, message).await);
+        db.advance(SECOND).await;
+    }
+    let groups = db
+        .lines("select lambda, tasks, error_class, message, oldest_id, latest_id, last_died_at - first_died_at as span from tuskline.dead_groups order by tasks desc")
+        .await;
+    assert_eq!(
+        groups,
+        [
+            format!("work | 2 | fatal | order 4 is unknown | {} | {} | 00:00:01", ids[0], ids[1]),
+            format!("work | 1 | fatal | no money | {} | {} | 00:00:00", ids[2], ids[2])
+        ]
+    );
+    let seen: Vec<String> = db
+        .all(&format!(
+            "select distinct fingerprint from tuskline.dead_letters where id in ({}, {})",
+            ids[0], ids[1]
+        ))
+        .await;
+    assert_eq!(seen.len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_letter_tells_when_it_failed_and_until_when_it_can_return() {
+    let (db, hand) = with_hand().await;
+    db.run(
+        "select tuskline.alter_lambda('work', p_max_attempts => 2, p_dead_retention => '30 days')",
+    )
+    .await;
+    db.one::<i64>("select tuskline.schedule('work', '{\"n\": 1}', p_collection => 'news')").await;
+    hand.fail(&hand.take().await).await;
+    db.advance(SECOND * 2).await;
+    db.enqueue_due().await;
+    hand.fail(&hand.take().await).await;
+    let seen = db
+        .lines("select lambda, collection, priority, attempt, failures, last_failed_at - first_failed_at as took, finished_at = last_failed_at as at, expires_at - finished_at as stays, payload from tuskline.dead_letters")
+        .await;
+    assert_eq!(seen, [r#"work | news | normal | 2 | 2 | 00:00:02 | true | 30 days | {"n": 1}"#]);
+    db.advance(DAY * 30).await;
+    assert!(listed(&db).await.is_empty(), "its retention is over");
+}
+
+#[tokio::test]
+async fn a_task_that_begins_anew_is_no_dead_letter_until_it_dies_again() {
+    let (db, hand) = with_hand().await;
+    let id = die(&db, &hand, "no").await;
+    assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
+    assert_eq!(letters(&db).await, 0);
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
+}
+
+/// A dead letter whose segment was retired a month later; the id.
+async fn kept() -> (Db, Hand, i64) {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.alter_lambda('work', p_retention => '1 day', p_dead_retention => '30 days'); select tuskline.roll_segments()").await;
+    let id = die(&db, &hand, "no").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+    db.run("select tuskline.purge_history(0); select tuskline.return_leftovers(0)").await;
+    (db, hand, id)
+}
+
+#[tokio::test]
+async fn a_dead_letter_outlives_its_segment_and_goes_with_all_its_history_when_its_time_is_over() {
+    let (db, _hand, id) = kept().await;
+    assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
+    db.advance(DAY * 29).await;
+    db.run("select tuskline.purge()").await;
+    for table in ["task_kept", "dead_letter", "task_failure"] {
+        assert_eq!(
+            db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await,
+            0,
+            "{table}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_goes_with_its_segment_leaves_no_row_behind() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.roll_segments()").await;
+    let id = die(&db, &hand, "no").await;
+    db.run(&format!("insert into tuskline.redriven values ({id}, 1, 'f')")).await;
+    db.advance(DAY * 40).await;
+    db.run("select tuskline.roll_segments()").await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+    while db.one::<i64>("select tuskline.purge_history(0)").await > 0 {}
+    for table in ["dead_letter", "redriven", "task_failure"] {
+        assert_eq!(
+            db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await,
+            0,
+            "{table}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_purged_by_cause_and_time_a_batch_at_a_time() {
+    let (db, hand) = with_hand().await;
+    for n in 0..5 {
+        die(&db, &hand, &format!("order {n} is unknown")).await;
+    }
+    let other = die(&db, &hand, "no money").await;
+    let cause: String =
+        db.one("select fingerprint from tuskline.dead_groups where tasks = 5").await;
+    let purge = format!("select tuskline.purge_dead('work', '{cause}', p_limit => 3)");
+    for expected in [3, 2, 0] {
+        assert_eq!(db.one::<i64>(&purge).await, expected);
+    }
+    assert_eq!(listed(&db).await, [format!("{other} | fatal_failure | fatal | no money")]);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.tasks").await, 1);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_failure").await, 1);
+    db.advance(SECOND).await;
+    let later = die(&db, &hand, "no money").await;
+    let before =
+        "select tuskline.purge_dead('work', p_before => tuskline.clock() - interval '1 second')";
+    assert_eq!(db.one::<i64>(before).await, 1);
+    assert_eq!(listed(&db).await, [format!("{later} | fatal_failure | fatal | no money")]);
+    let audited: i64 =
+        db.one("select count(*) from tuskline.audit where verb = 'purge_dead'").await;
+    assert_eq!(audited, 3);
+}
+
+#[tokio::test]
+async fn a_kept_dead_letter_is_purged_as_well() {
+    let (db, _hand, _id) = kept().await;
+    assert_eq!(db.one::<i64>("select tuskline.purge_dead('work')").await, 1);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
+}
+
+#[tokio::test]
+async fn a_purge_lets_the_keys_go_on_that_its_tasks_blocked() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_order('work', 'block')").await;
+    let of_key =
+        async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
+    let (_first, second) = (of_key().await, of_key().await);
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    assert!(hand.claim(10).await.is_empty());
+    assert_eq!(db.one::<i64>("select tuskline.purge_dead('work')").await, 1);
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, second);
+}
+
+#[tokio::test]
+async fn a_purge_steps_around_what_somebody_lets_begin_anew() {
+    let (db, hand) = with_hand().await;
+    let id = die(&db, &hand, "no").await;
+    let other = db.connect().await;
+    other.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
+    assert_eq!(db.one::<i64>("select tuskline.purge_dead('work')").await, 0);
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(db.one::<i64>("select tuskline.purge_dead('work')").await, 0);
+    assert_eq!(db.status(id).await, "new");
+}
+
+#[tokio::test]
+async fn a_task_that_begins_anew_in_a_sealed_segment_is_found_when_the_queues_are_rebuilt() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.roll_segments()").await;
+    let id = die(&db, &hand, "no").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.segments_to_retire()").await;
+    let sealed = "select count(*) from tuskline.segment where sealed_at is not null";
+    assert_eq!(db.one::<i64>(sealed).await, 1);
+    db.run(&format!("select tuskline.retry({id})")).await;
+    db.enqueue_due().await;
+    assert_eq!((db.one::<i64>(sealed).await, db.status(id).await.as_str()), (0, "enqueued"));
+    db.run("truncate tuskline.queued, tuskline.boot").await;
+    assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
+}
+
+#[tokio::test]
+async fn a_segment_in_which_a_task_begins_anew_is_not_sealed_by_a_look_that_began_before() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.roll_segments()").await;
+    let id = die(&db, &hand, "no").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    let sealed = "select count(*) from tuskline.segment where sealed_at is not null";
+    let (operator, janitor) = (db.connect().await, db.connect().await);
+    // An open retry: the look leaves the segment out.
+    operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
+    db.run("select tuskline.segments_to_retire()").await;
+    operator.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.one::<i64>(sealed).await, 0);
+    // An open look: the retry waits, and sees what it has noted.
+    janitor.batch_execute("begin; select tuskline.segments_to_retire()").await.unwrap();
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let retry = format!("select tuskline.retry({id})");
+    let retries = operator.query_one(&retry, &[]);
+    let commits = async {
+        db.until_blocked(pid).await;
+        assert_eq!(db.one::<i64>(sealed).await, 0);
+        janitor.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(retries, commits);
+    assert_eq!((said.unwrap().get::<_, &str>(0), db.one::<i64>(sealed).await), ("retried", 0));
+}
+
+#[tokio::test]
+async fn what_begins_anew_while_its_segment_is_retired_is_not_lost() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.roll_segments()").await;
+    let id = die(&db, &hand, "no").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    let operator = db.connect().await;
+    operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
+    db.advance(DAY * 30).await;
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let keeps = janitor.query_one("select tuskline.keep_leftovers(0)", &[]);
+    let commits = async {
+        db.until_blocked(pid).await;
+        operator.batch_execute("commit").await.unwrap();
+    };
+    let (kept, ()) = tokio::join!(keeps, commits);
+    assert_eq!(kept.unwrap().get::<_, i64>(0), 1, "it waited, and saw a task that waits");
+}
+
+#[tokio::test]
+async fn what_is_past_its_retention_does_not_begin_anew() {
+    let (db, hand) = with_hand().await;
+    let id = die(&db, &hand, "no").await;
+    let stopped = db.schedule("work").await;
+    db.cancel(stopped).await;
+    db.advance(DAY * 8).await;
+    let retry = async |id: i64| db.ask::<String>("select tuskline.retry($1)", &[&id]).await;
+    assert_eq!(retry(stopped).await, "unknown", "that was 7 days");
+    db.advance(DAY * 22).await;
+    assert_eq!(retry(id).await, "unknown", "that was 30");
+    assert_eq!(db.status(id).await, "fatal_failure");
+}
+
+#[tokio::test]
+async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
+    let (db, hand, id) = kept().await;
+    assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
+    assert_eq!(db.timers().await, 0, "nobody can find it yet");
+    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
+    db.advance(SECOND).await;
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    let due: bool = db.one("select due = tuskline.clock() from tuskline.timer").await;
+    assert!(due, "no mark has passed it");
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, id);
+}
+
+#[tokio::test]
+async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_not_stranded() {
+    let (db, _hand, id) = kept().await;
+    db.run("insert into tuskline.segment (segment_no) values (0)").await;
+    let operator = db.connect().await;
+    operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let returns = janitor.query_one("select tuskline.return_leftovers(0)", &[]);
+    let commits = async {
+        db.until_blocked(pid).await;
+        operator.batch_execute("commit").await.unwrap();
+    };
+    let (returned, ()) = tokio::join!(returns, commits);
+    assert_eq!(returned.unwrap().get::<_, i64>(0), 1);
+}

@@ -1,0 +1,562 @@
+//! Dead letters return as they were asked to: all of those that were meant and no others, at their pace, and
+//! not when they die again.
+
+use std::time::Duration;
+
+use crate::support::{Db, Gate, Hand, Running, Task, calm};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn with_hand() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+async fn fail(hand: &Hand, task: &Task, message: &str) {
+    let note =
+        format!(r#""status": "fatal_failure", "error_class": "fatal", "message": "{message}""#);
+    hand.note(task, &note).await;
+}
+
+/// So many tasks that fail for good, with a message; their ids.
+async fn die(db: &Db, hand: &Hand, count: i32, message: &str) -> Vec<i64> {
+    let ids = db.schedule_many("work", count).await;
+    for task in hand.claim(count).await {
+        fail(hand, &task, message).await;
+    }
+    ids
+}
+
+/// Sets a redrive with a reason; its number.
+async fn redrive(db: &Db, arguments: &str) -> i64 {
+    db.one(&format!("select tuskline.redrive({arguments}, p_reason => 'the bug is fixed')")).await
+}
+
+/// The store consumer's part, once.
+async fn consume(db: &Db) {
+    db.run("select tuskline.promote()").await;
+    db.enqueue_due().await;
+}
+
+/// What a worker gets once the store consumer has done its part.
+async fn next(db: &Db, hand: &Hand) -> Vec<Task> {
+    consume(db).await;
+    hand.claim(1000).await
+}
+
+fn ids(tasks: &[Task]) -> Vec<i64> {
+    tasks.iter().map(|task| task.id).collect()
+}
+
+async fn state(db: &Db) -> Vec<String> {
+    db.lines("select state, released, died_again, note from tuskline.redrives order by redrive_id")
+        .await
+}
+
+async fn letters(db: &Db) -> Vec<i64> {
+    db.all("select task_id from tuskline.dead_letter order by task_id").await
+}
+
+#[tokio::test]
+async fn the_dead_of_a_lambda_return_and_the_redrive_is_done() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 3, "no").await;
+    let number = redrive(&db, "'work'").await;
+    assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
+    let tasks = next(&db, &hand).await;
+    assert_eq!(ids(&tasks), all);
+    assert!(tasks.iter().all(|task| task.attempt == 1), "with all their attempts");
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["done | 3 | 0 | -"]);
+    assert!(letters(&db).await.is_empty());
+    let audited = db.lines("select verb, subject, detail from tuskline.audit where verb like '%redrive' order by at, verb desc").await;
+    assert_eq!(
+        audited,
+        [
+            format!("redrive | work | redrive {number} the bug is fixed"),
+            format!("end_redrive | redrive {number} | done 3 let go")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
+    let (db, hand) = with_hand().await;
+    db.define("other").await;
+    let unknown = die(&db, &hand, 3, "order 1 is unknown").await;
+    let money = die(&db, &hand, 2, "no money").await;
+    let of_news: i64 = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
+    fail(&hand, &hand.take().await, "no money").await;
+    db.advance(SECOND).await;
+    let late = die(&db, &hand, 1, "no money").await;
+    let hand_of_other = db.hand("other").await;
+    let others = db.schedule("other").await;
+    fail(&hand_of_other, &hand_of_other.take().await, "no money").await;
+    let cause: String = db
+        .ask("select fingerprint from tuskline.dead_letter where task_id = $1", &[&money[0]])
+        .await;
+    for (arguments, meant) in [
+        (
+            format!(
+                "'work', '{cause}', p_before => tuskline.clock() - interval '1 second', p_collection => 'news'"
+            ),
+            vec![of_news],
+        ),
+        (format!("'work', '{cause}', p_limit => 1"), vec![money[0]]),
+        (
+            format!("'work', '{cause}', p_before => tuskline.clock() - interval '1 second'"),
+            vec![money[1]],
+        ),
+        (
+            format!("p_ids => array[{}, {}, {}, 4711]", unknown[1], others, unknown[0]),
+            vec![unknown[0], unknown[1], others],
+        ),
+        (format!("'work', p_ids => array[{}, {}]", late[0], others), vec![late[0]]),
+        ("'other'".to_owned(), vec![]),
+        ("'work'".to_owned(), vec![unknown[2]]),
+    ] {
+        let before = letters(&db).await;
+        let shown: i64 =
+            db.one(&format!("select tasks from tuskline.preview_redrive({arguments})")).await;
+        let mut first: Vec<i64> = db
+            .one(&format!(
+                "select coalesce(first_ids, '{{}}') from tuskline.preview_redrive({arguments})"
+            ))
+            .await;
+        first.sort_unstable();
+        redrive(&db, &arguments).await;
+        consume(&db).await;
+        consume(&db).await;
+        let after = letters(&db).await;
+        let gone: Vec<i64> = before.into_iter().filter(|id| !after.contains(id)).collect();
+        assert_eq!((&gone, &first), (&meant, &meant), "{arguments}");
+        assert_eq!(usize::try_from(shown).unwrap(), meant.len(), "{arguments}");
+    }
+    let ended: i64 = db.one("select count(*) from tuskline.redrives where state = 'done'").await;
+    assert_eq!(ended, 7);
+}
+
+#[tokio::test]
+async fn a_redrive_goes_batch_by_batch_and_asks_to_be_called_again_at_once() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 25, "order 1 is unknown").await;
+    die(&db, &hand, 5, "no money").await;
+    redrive(&db, "'work'").await;
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        let again: Option<i64> = db.one("select next_due_ms from tuskline.promote(10)").await;
+        left.push((letters(&db).await.len(), again));
+    }
+    assert_eq!(left, [(20, Some(0)), (10, Some(0)), (0, Some(0)), (0, None)]);
+    let gates: bool = db.one("select gates from tuskline.enqueue_due()").await;
+    assert!(!gates, "nobody asks for it any more");
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_a_second_return() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 20, "no").await;
+    redrive(&db, "'work', p_per_second => 4").await;
+    let again: Option<i64> = db.one("select next_due_ms from tuskline.promote()").await;
+    assert_eq!((again, letters(&db).await.len()), (Some(250), 19));
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        consume(&db).await;
+        db.advance(SECOND / 4).await;
+        consume(&db).await;
+        left.push(letters(&db).await.len());
+    }
+    assert_eq!(left, [18, 17, 16, 15]);
+    db.advance(SECOND * 60).await;
+    consume(&db).await;
+    assert_eq!(letters(&db).await.len(), 10, "a minute of rest is worth a second's, and the next");
+}
+
+#[tokio::test]
+async fn a_canary_lets_one_go_then_ten_then_the_rest() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 40, "no").await;
+    redrive(&db, "'work', p_canary => true").await;
+    let mut went = Vec::new();
+    for _ in 0..4 {
+        let tasks = next(&db, &hand).await;
+        went.push(tasks.len());
+        assert!(next(&db, &hand).await.is_empty() || went.len() > 2, "it waits for their ends");
+        assert!(hand.succeed_all(&tasks).await.is_empty());
+    }
+    assert_eq!(went, [1, 10, 29, 0]);
+    assert_eq!(state(&db).await, ["done | 40 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn a_canary_that_dies_again_stops_the_redrive() {
+    for (good, message) in [(0, "no"), (1, "no"), (1, "something else")] {
+        let (db, hand) = with_hand().await;
+        die(&db, &hand, 40, "no").await;
+        redrive(&db, "'work', p_canary => true").await;
+        if good > 0 {
+            hand.succeed_all(&next(&db, &hand).await).await;
+        }
+        let tasks = next(&db, &hand).await;
+        fail(&hand, &tasks[0], message).await;
+        assert!(next(&db, &hand).await.is_empty());
+        let released = if good > 0 { 11 } else { 1 };
+        let id = tasks[0].id;
+        assert_eq!(
+            state(&db).await,
+            [format!("died_again | {released} | 1 | task {id} died again: fatal, {message}")]
+        );
+        assert_eq!(letters(&db).await.len(), 40 - released + 1);
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_a_canary_stops_for_the_same_cause_only() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 40, "no").await;
+    redrive(&db, "'work', p_canary => true, p_per_second => 20").await;
+    hand.succeed_all(&next(&db, &hand).await).await;
+    db.advance(SECOND).await;
+    hand.succeed_all(&next(&db, &hand).await).await;
+    db.advance(SECOND / 2).await;
+    let tasks = next(&db, &hand).await;
+    assert!(!tasks.is_empty());
+    fail(&hand, &tasks[0], "something else").await;
+    db.advance(SECOND / 10).await;
+    let more = next(&db, &hand).await;
+    assert!(!more.is_empty(), "that is another matter");
+    fail(&hand, &more[0], "no").await;
+    db.advance(SECOND).await;
+    assert!(next(&db, &hand).await.is_empty());
+    assert!(state(&db).await[0].starts_with("died_again | "));
+}
+
+#[tokio::test]
+async fn a_canary_whose_tasks_were_cancelled_has_said_nothing() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 5, "no").await;
+    redrive(&db, "'work', p_canary => true").await;
+    let tasks = next(&db, &hand).await;
+    hand.stopped(&tasks[0]).await;
+    assert_eq!(next(&db, &hand).await.len(), 1, "one more");
+}
+
+#[tokio::test]
+async fn a_task_returns_with_another_payload_and_the_old_one_is_kept() {
+    let (db, hand) = with_hand().await;
+    let id = db.schedule_with("work", r#"{"to": "adda"}"#).await;
+    fail(&hand, &hand.take().await, "no such address").await;
+    redrive(&db, &format!(r#"p_ids => array[{id}], p_payload => '{{"to": "ada"}}'"#)).await;
+    assert_eq!(ids(&next(&db, &hand).await), [id]);
+    let seen = db
+        .lines("select t.payload, v.old_payload from tuskline.tasks t join tuskline.redriven v on v.task_id = t.id")
+        .await;
+    assert_eq!(seen, [r#"{"to": "ada"} | {"to": "adda"}"#]);
+}
+
+#[tokio::test]
+async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.alter_lambda('work', p_retention => '1 day'); select tuskline.roll_segments()").await;
+    let all = die(&db, &hand, 3, "no").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+    db.run("select tuskline.purge_history(0); select tuskline.return_leftovers(0)").await;
+    redrive(&db, &format!("p_ids => array[{}], p_payload => '7'", all[1])).await;
+    consume(&db).await;
+    assert_eq!((letters(&db).await, db.timers().await), (vec![all[0], all[2]], 0));
+    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    let tasks = next(&db, &hand).await;
+    assert_eq!(ids(&tasks), [all[1]]);
+    let payload: String =
+        db.ask("select payload::text from tuskline.tasks where id = $1", &[&all[1]]).await;
+    assert_eq!(payload, "7");
+}
+
+#[tokio::test]
+async fn a_task_that_two_redrives_want_returns_once() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 4, "no").await;
+    redrive(&db, "'work'").await;
+    redrive(&db, "'work'").await;
+    // Another store consumer has just let two go for the first.
+    let other = db.connect().await;
+    let first = "begin; select tuskline.advance_redrive(r, tuskline.clock(), 2) from tuskline.redrive r where redrive_id = 1";
+    other.batch_execute(first).await.unwrap();
+    consume(&db).await;
+    assert_eq!(letters(&db).await, all[..2], "the others go, for the second");
+    other.batch_execute("commit").await.unwrap();
+    consume(&db).await;
+    consume(&db).await;
+    assert_eq!(ids(&hand.claim(100).await), all);
+    let went: i64 = db.one("select sum(released)::bigint from tuskline.redrive").await;
+    assert_eq!(went, 4);
+}
+
+#[tokio::test]
+async fn a_task_that_somebody_retries_meanwhile_returns_once() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 2, "no").await;
+    redrive(&db, "'work'").await;
+    let operator = db.connect().await;
+    operator.batch_execute(&format!("begin; select tuskline.retry({})", all[0])).await.unwrap();
+    assert_eq!(ids(&next(&db, &hand).await), [all[1]], "the other does not wait");
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["running | 1 | 0 | -"], "it may come to nothing");
+    operator.batch_execute("commit").await.unwrap();
+    assert_eq!(ids(&next(&db, &hand).await), [all[0]]);
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn a_retry_waits_for_the_redrive_and_finds_it_done() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 1, "no").await;
+    redrive(&db, "'work'").await;
+    let consumer = db.connect().await;
+    consumer.batch_execute("begin; select tuskline.promote()").await.unwrap();
+    let operator = db.connect().await;
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let retry = format!("select tuskline.retry({})", all[0]);
+    let retries = operator.query_one(&retry, &[]);
+    let commits = async {
+        db.until_blocked(pid).await;
+        consumer.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(retries, commits);
+    assert_eq!(said.unwrap().get::<_, &str>(0), "too_early");
+    assert_eq!(ids(&next(&db, &hand).await), all);
+}
+
+#[tokio::test]
+async fn a_redrive_that_is_stopped_lets_no_more_go() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 10, "no").await;
+    let number = redrive(&db, "'work'").await;
+    let consumer = db.connect().await;
+    consumer.batch_execute("begin; select tuskline.promote(3)").await.unwrap();
+    let operator = db.connect().await;
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let stop = format!("select tuskline.stop_redrive({number})");
+    let stops = operator.query_one(&stop, &[]);
+    let commits = async {
+        db.until_blocked(pid).await;
+        consumer.batch_execute("commit").await.unwrap();
+    };
+    let (stopped, ()) = tokio::join!(stops, commits);
+    assert!(stopped.unwrap().get::<_, bool>(0));
+    assert_eq!(next(&db, &hand).await.len(), 3, "what went, goes on");
+    assert_eq!(letters(&db).await.len(), 7);
+    assert!(state(&db).await[0].starts_with("stopped | 3 | 0 | by "));
+    assert!(!db.ask::<bool>("select tuskline.stop_redrive($1)", &[&number]).await);
+}
+
+#[tokio::test]
+async fn who_dies_again_is_not_taken_a_second_time_by_the_same_redrive() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 3, "no").await;
+    redrive(&db, "'work'").await;
+    db.run("select tuskline.promote(2)").await;
+    db.enqueue_due().await;
+    // At the very time at which the redrive was set.
+    for task in hand.claim(2).await {
+        fail(&hand, &task, "no").await;
+    }
+    for _ in 0..3 {
+        consume(&db).await;
+    }
+    assert_eq!(state(&db).await, ["done | 3 | 2 | -"]);
+    assert_eq!(letters(&db).await, all[..2]);
+    redrive(&db, "'work'").await;
+    hand.claim(1).await;
+    assert_eq!(ids(&next(&db, &hand).await), all[..2], "another may");
+}
+
+#[tokio::test]
+async fn a_death_after_a_retry_by_hand_is_not_laid_at_the_redrives_door() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 1, "no").await;
+    redrive(&db, "'work'").await;
+    fail(&hand, &next(&db, &hand).await[0], "no").await;
+    assert_eq!(state(&db).await, ["running | 1 | 1 | -"]);
+    db.run(&format!("select tuskline.retry({})", all[0])).await;
+    db.enqueue_due().await;
+    fail(&hand, &hand.take().await, "no").await;
+    assert_eq!(state(&db).await, ["running | 1 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_redriven_task_goes_on_after_it() {
+    let (db, hand) = with_hand().await;
+    let tasks = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"], "on_parent_failure": "hold"}]"#;
+    let chain: Vec<i64> =
+        db.ask("select ids from tuskline.schedule_chain($1::text::json)", &[&tasks]).await;
+    fail(&hand, &hand.take().await, "no").await;
+    redrive(&db, "'work'").await;
+    let child = db.connect().await;
+    let lock = format!("begin; select from tuskline.task where id = {} for update", chain[1]);
+    child.batch_execute(&lock).await.unwrap();
+    assert!(next(&db, &hand).await.is_empty(), "its child is in somebody's hands");
+    child.batch_execute("commit").await.unwrap();
+    let tasks = next(&db, &hand).await;
+    assert_eq!(ids(&tasks), [chain[0]]);
+    hand.succeed(&tasks[0]).await;
+    assert_eq!(ids(&next(&db, &hand).await), [chain[1]]);
+}
+
+#[tokio::test]
+async fn a_letter_whose_task_is_not_dead_goes_and_holds_nothing_up() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 2, "no").await;
+    db.run(&format!("update tuskline.task set status = 'success' where id = {}", all[0])).await;
+    redrive(&db, "'work'").await;
+    assert_eq!(ids(&next(&db, &hand).await), [all[1]]);
+    consume(&db).await;
+    assert_eq!(
+        (state(&db).await, letters(&db).await),
+        (vec!["done | 1 | 0 | -".to_owned()], vec![])
+    );
+}
+
+#[tokio::test]
+async fn what_is_past_its_retention_does_not_return() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 1, "no").await;
+    db.advance(DAY * 30).await;
+    assert_eq!(db.one::<i64>("select tasks from tuskline.preview_redrive('work')").await, 0);
+    redrive(&db, "'work'").await;
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["done | 0 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn old_redrives_are_forgotten() {
+    let (db, _hand) = with_hand().await;
+    redrive(&db, "'work'").await;
+    consume(&db).await;
+    db.advance(DAY * 31).await;
+    redrive(&db, "'work'").await;
+    db.run("select tuskline.purge()").await;
+    assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 300, "order 1 is unknown").await;
+    let spoiled = die(&db, &hand, 100, "no money").await;
+    let cause: String = db
+        .ask("select fingerprint from tuskline.dead_letter where task_id = $1", &[&spoiled[0]])
+        .await;
+    redrive(&db, "'work'").await;
+    redrive(&db, "'work', p_per_second => 1000").await;
+    let count = async |sql: String, times: usize| {
+        let session = db.connect().await;
+        let mut done = 0;
+        for _ in 0..times {
+            done += session.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0);
+        }
+        done
+    };
+    let retries = async {
+        let session = db.connect().await;
+        let mut done = 0;
+        for id in all.iter().rev().step_by(3) {
+            let row = session.query_one("select tuskline.retry($1)", &[id]).await.unwrap();
+            done += i64::from(row.get::<_, &str>(0) == "retried");
+        }
+        done
+    };
+    let promote = || count("select moved::bigint from tuskline.promote(17)".to_owned(), 40);
+    let purge = format!("select tuskline.purge_dead('work', '{cause}', p_limit => 7)");
+    let due = "select moved::bigint from tuskline.enqueue_due(null, 23)".to_owned();
+    let (retried, purged, ..) =
+        tokio::join!(retries, count(purge, 20), promote(), promote(), count(due, 60));
+    while !state(&db).await.iter().all(|line| line.starts_with("done")) {
+        db.advance(SECOND).await;
+        consume(&db).await;
+    }
+    let released: i64 = db.one("select sum(released)::bigint from tuskline.redrive").await;
+    assert_eq!((released + retried + purged, letters(&db).await.len()), (400, 0));
+    let left: i64 = db.one("select count(*) from tuskline.tasks").await;
+    assert_eq!(left + purged, 400);
+    while db.enqueue_due().await > 0 {}
+    let begun = hand.claim(1000).await;
+    assert_eq!(i64::try_from(begun.len()).unwrap(), left);
+    assert!(begun.iter().all(|task| task.attempt == 1));
+}
+
+#[tokio::test]
+async fn a_store_consumer_and_a_worker_carry_a_redrive_out() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    die(&db, &hand, 60, "no").await;
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    let _consumer = db.store_consumer();
+    let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
+    redrive(&db, "'work', p_canary => true").await;
+    db.until_count("success", 60).await;
+    db.until("select bool_and(state = 'done') from tuskline.redrives").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_redrive_is_refused() {
+    let db = Db::with_lambda("work").await;
+    for (call, said) in [
+        ("redrive('nobody', p_reason => 'x')", "TK001 unknown_lambda: 'nobody' is not defined"),
+        ("redrive(p_reason => 'x')", "TK025 invalid_redrive: give a lambda or ids"),
+        ("redrive('work')", "TK025 invalid_redrive: reason must have 1 to 500 characters"),
+        (
+            "redrive('work', p_reason => ' ')",
+            "TK025 invalid_redrive: reason must have 1 to 500 characters",
+        ),
+        ("redrive(p_ids => '{}', p_reason => 'x')", "TK025 invalid_redrive: give a lambda or ids"),
+        (
+            "redrive('work', p_limit => 0, p_reason => 'x')",
+            "TK025 invalid_redrive: limit must be at least 1, got 0",
+        ),
+        (
+            "redrive('work', p_per_second => 0, p_reason => 'x')",
+            "TK025 invalid_redrive: per_second must be 0.001 to 1000000, got 0",
+        ),
+        (
+            "redrive('work', p_canary => null, p_reason => 'x')",
+            "TK025 invalid_redrive: canary must be true or false, got null",
+        ),
+        (
+            "redrive('work', p_payload => '1', p_reason => 'x')",
+            "TK025 invalid_redrive: a payload is for one task: give its id, and no other",
+        ),
+        ("preview_redrive()", "TK025 invalid_redrive: give a lambda or ids"),
+        (
+            "preview_redrive(p_ids => array(select generate_series(1, 10001)))",
+            "TK025 invalid_redrive: ids must be 1 to 10000, got 10001",
+        ),
+        ("purge_dead(null)", "TK025 invalid_redrive: give a lambda"),
+        ("purge_dead('nobody')", "TK001 unknown_lambda: 'nobody' is not defined"),
+    ] {
+        let told = db.refused(&format!("select tuskline.{call}")).await;
+        assert!(told.split_once(": ").unwrap().1.starts_with(said), "{call}\n{told}");
+    }
+    db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 5)").await;
+    let id = db.schedule("work").await;
+    let payload = |json: &str| {
+        format!(
+            "select tuskline.redrive(p_ids => array[{id}], p_payload => '{json}', p_reason => 'x')"
+        )
+    };
+    let told = db.refused(&payload("123456")).await;
+    assert!(told.contains("TK004 payload_too_large: at most 5 bytes, got 6"), "{told}");
+    db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 50)").await;
+    let told = db.refused(&payload(r#""\u0000""#)).await;
+    assert!(told.contains("TK003 invalid_payload"), "{told}");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.redrive").await, 0);
+}

@@ -1,0 +1,74 @@
+//! How far a long task has come, in its own words, and what its next attempt goes on from.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::context::Inner;
+use crate::json::JsonText;
+use crate::{Client, Context, Error, Fence, TaskId};
+
+impl Context {
+    /// Says how far this attempt has come: shown with the task's status, and kept for the next attempt.
+    /// Each call is a commit: once a second is plenty.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]: the attempt is over. [`Error::Invalid`]: not 0 to 100 percent. Else as
+    /// [`Client::schedule`].
+    pub async fn progress(&self, percent: f32, message: &str) -> Result<(), Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        self.inner.client.set_progress(task, fence, Some((percent, message)), None).await
+    }
+
+    /// Keeps what the next attempt needs to go on from here, should this one fail or its worker die.
+    ///
+    /// # Errors
+    /// As [`Context::progress`]; [`Error::Invalid`]: larger than 1 MiB.
+    pub async fn save(&self, checkpoint: &impl Serialize) -> Result<(), Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        let text = serde_json::to_string(checkpoint)
+            .map_err(|error| Error::invalid("TK028", format!("invalid_progress: {error}")))?;
+        self.inner.client.set_progress(task, fence, None, Some(&text)).await
+    }
+
+    /// What an earlier attempt, or this one, has kept with [`Context::save`].
+    ///
+    /// # Errors
+    /// As [`Client::status`]; [`Error::Invalid`]: it is no `T`.
+    pub async fn checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        let status = self.inner.client.status(self.inner.task).await?;
+        let Some(checkpoint) = status.and_then(|status| status.checkpoint) else { return Ok(None) };
+        let read = serde_json::from_value(checkpoint).map(Some);
+        read.map_err(|error| Error::invalid("TK028", format!("invalid_progress: {error}")))
+    }
+}
+
+impl Client {
+    /// What [`Context::progress`](crate::Context::progress) and [`Context::save`](crate::Context::save) say.
+    async fn set_progress(
+        &self,
+        task: TaskId,
+        fence: Fence,
+        done: Option<(f32, &str)>,
+        checkpoint: Option<&str>,
+    ) -> Result<(), Error> {
+        let connection = self.pool.get().await?;
+        let (percent, message) = done.unzip();
+        let checkpoint = checkpoint.map(JsonText);
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&task.0, Type::INT8),
+            (&fence.0, Type::INT8),
+            (&percent, Type::FLOAT4),
+            (&message, Type::TEXT),
+            (&checkpoint, Type::JSON),
+        ];
+        let sql = "select tuskline.set_progress($1, $2, $3, $4, $5)";
+        let call = async { Client::within(&**connection).one(sql, &params).await };
+        let call = timeout(self.deadline, call).await;
+        match self.written(connection, call)?.get(0) {
+            true => Ok(()),
+            false => Err(Error::Fenced(format!("TK014 not_current: task {task} is held no more"))),
+        }
+    }
+}

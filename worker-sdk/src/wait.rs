@@ -1,0 +1,191 @@
+//! Waiting for the end of tasks. One connection of a client listens for all who wait; because any
+//! notification may be lost, whoever waits looks for himself now and then, too.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_postgres::Config;
+use tokio_postgres::types::Type;
+
+use crate::connect::{Backoff, Channels, Session, connect};
+use crate::{Client, Error, TaskId, TaskStatus};
+
+/// Longest time between two looks at a task, when notifications can be heard.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+/// The first rest; doubled each time. Many tasks end before a notification could be asked for.
+const FIRST_REST: Duration = Duration::from_millis(5);
+/// Longest wait for any answer on the listening connection.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+
+impl Client {
+    /// Waits until a task has ended, for `limit` at most, and answers with what is known of it then: see
+    /// [`Status::is_terminal`](crate::Status::is_terminal). `None`: no such id, or past its retention.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub async fn wait(&self, task: TaskId, limit: Duration) -> Result<Option<TaskStatus>, Error> {
+        let until = Instant::now() + limit;
+        let mut rest = FIRST_REST;
+        let mut waiting = None;
+        loop {
+            let Some(status) = self.status(task).await? else { return Ok(None) };
+            if status.status.is_terminal() || Instant::now() >= until {
+                return Ok(Some(status));
+            }
+            let ended = async {
+                match &mut waiting {
+                    Some(Waiting { told, .. }) => drop(told.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = timeout_at(until.min(Instant::now() + rest), ended).await;
+            rest = (rest * 2).min(LONGEST_REST);
+            // The short ones are over by now: for the others it pays to ask for a notification.
+            if waiting.is_none() && rest > FIRST_REST * 2 {
+                waiting = self.ear.listen(task);
+                self.await_end(task).await?;
+            }
+        }
+    }
+
+    async fn await_end(&self, task: TaskId) -> Result<(), Error> {
+        let connection = self.pool.get().await?;
+        let sql = "select tuskline.await_end($1)";
+        let call = async {
+            let asked = connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
+            asked.map(drop).map_err(Error::from_write)
+        };
+        let call = timeout(self.deadline, call).await;
+        self.written(connection, call)
+    }
+}
+
+/// What a client hears with. Its connection is made when somebody waits for the first time.
+#[derive(Debug, Default)]
+pub(crate) struct Ear {
+    /// None: a pool that was given to us, whose notifications we cannot hear.
+    config: Option<Config>,
+    asks: OnceLock<mpsc::UnboundedSender<Ask>>,
+    waits: Arc<Mutex<Waits>>,
+}
+
+/// Who is told of which task's end, and how many wait for it.
+type Waits = HashMap<i64, (watch::Sender<()>, usize)>;
+
+#[derive(Debug)]
+enum Ask {
+    Listen(i64),
+    Forget(i64),
+}
+
+/// Somebody waits for a task for as long as this lives.
+#[derive(Debug)]
+struct Waiting {
+    told: watch::Receiver<()>,
+    task: i64,
+    waits: Arc<Mutex<Waits>>,
+    asks: mpsc::UnboundedSender<Ask>,
+}
+
+impl Ear {
+    pub(crate) fn on(config: Config) -> Self {
+        Self { config: Some(config), ..Self::default() }
+    }
+
+    fn listen(&self, TaskId(task): TaskId) -> Option<Waiting> {
+        let config = self.config.as_ref()?;
+        let asks = self.asks.get_or_init(|| {
+            let (asks, asked) = mpsc::unbounded_channel();
+            tokio::spawn(hear(config.clone(), asked, Arc::clone(&self.waits)));
+            asks
+        });
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tell, waiting) = waits.entry(task).or_insert_with(|| (watch::Sender::new(()), 0));
+        *waiting += 1;
+        let told = tell.subscribe();
+        let _ = asks.send(Ask::Listen(task));
+        Some(Waiting { told, task, waits: Arc::clone(&self.waits), asks: asks.clone() })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, waiting)) = waits.get_mut(&self.task) else { return };
+        *waiting -= 1;
+        if *waiting == 0 {
+            waits.remove(&self.task);
+            let _ = self.asks.send(Ask::Forget(self.task));
+        }
+    }
+}
+
+/// Listens until nobody is left who could wait.
+async fn hear(config: Config, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Arc<Mutex<Waits>>) {
+    let mut backoff = Backoff::default();
+    loop {
+        match timeout(ANSWER_LIMIT, connect(&config, ANSWER_LIMIT)).await {
+            Ok(Ok((session, channels))) => {
+                backoff.reset();
+                if serve(&session, channels, &mut asked, &waits).await {
+                    return;
+                }
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "nobody hears of ends; looking instead"),
+            Err(_) => tracing::debug!("nobody hears of ends: no answer; looking instead"),
+        }
+        sleep(backoff.next()).await;
+        if asked.is_closed() && asked.is_empty() {
+            return;
+        }
+    }
+}
+
+/// True when nobody is left. False: the connection is lost.
+async fn serve(
+    session: &Session,
+    mut channels: Channels,
+    asked: &mut mpsc::UnboundedReceiver<Ask>,
+    waits: &Mutex<Waits>,
+) -> bool {
+    let before: Vec<i64> = {
+        let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whatever ended while nobody listened is found by a look.
+        waits.values().for_each(|(tell, _)| tell.send_replace(()));
+        waits.keys().copied().collect()
+    };
+    let listen: String =
+        before.iter().map(|task| format!("listen tuskline_ended_{task};")).collect();
+    if !answered(session, &listen).await {
+        return false;
+    }
+    loop {
+        tokio::select! {
+            channel = channels.recv() => {
+                let Some(channel) = channel else { return false };
+                let task = channel.strip_prefix("tuskline_ended_").and_then(|id| id.parse().ok());
+                let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((tell, _)) = task.and_then(|task: i64| waits.get(&task)) {
+                    tell.send_replace(());
+                }
+            }
+            ask = asked.recv() => {
+                let sql = match ask {
+                    Some(Ask::Listen(task)) => format!("listen tuskline_ended_{task}"),
+                    Some(Ask::Forget(task)) => format!("unlisten tuskline_ended_{task}"),
+                    None => return true,
+                };
+                if !answered(session, &sql).await {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+async fn answered(session: &Session, sql: &str) -> bool {
+    matches!(timeout(ANSWER_LIMIT, session.batch_execute(sql)).await, Ok(Ok(())))
+}
