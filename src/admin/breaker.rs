@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -69,13 +69,12 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
         (&probe_ms, Type::INT8),
     ];
     client.query_typed(sql, parameters).await?;
-    if global.json {
-        return Ok(output::put_json(&json!({"lambda": args.lambda, "set": true}))?);
-    }
     let lambda = &args.lambda;
-    Ok(output::put(&format!(
-        "the breaker of {lambda} is set; to take it away: tuskline breaker drop {lambda}"
-    ))?)
+    output::answer(
+        global,
+        &json!({"lambda": args.lambda, "set": true}),
+        &format!("the breaker of {lambda} is set; to take it away: tuskline breaker drop {lambda}"),
+    )
 }
 
 async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<()> {
@@ -84,10 +83,11 @@ async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<
     if !dropped {
         return Err(failed(format!("lambda {lambda} has no breaker: tuskline breaker list")));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"lambda": lambda, "dropped": true}))?);
-    }
-    Ok(output::put(&format!("the breaker of {lambda} is gone"))?)
+    output::answer(
+        global,
+        &json!({"lambda": lambda, "dropped": true}),
+        &format!("the breaker of {lambda} is gone"),
+    )
 }
 
 /// Durations as milliseconds: JSON has no interval.
@@ -99,10 +99,9 @@ const BREAKERS: &str = "select row_to_json(b)::text from (
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let breakers = super::task::rows(client, BREAKERS, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(breakers))?);
-    }
-    let rows = breakers.iter().map(|breaker| {
+    let heading =
+        ["lambda", "state", "trips at", "probes", "gate", "parked", "trips", "fingerprint"];
+    output::put_list(global, breakers, &heading, "no breaker is set", |breaker| {
         let field = |name: &str| output::field(breaker, name);
         let span = |name: &str| breaker[name].as_i64().map_or_else(String::new, duration::show);
         vec![
@@ -115,8 +114,5 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             field("trips"),
             field("fingerprint"),
         ]
-    });
-    let heading =
-        ["lambda", "state", "trips at", "probes", "gate", "parked", "trips", "fingerprint"];
-    Ok(output::put_table(&heading, rows.collect(), "no breaker is set")?)
+    })
 }

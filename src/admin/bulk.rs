@@ -177,10 +177,11 @@ async fn stop(global: &Global, client: &Client, bulk: i64) -> Result<()> {
     if !stopped {
         return Err(failed(format!("bulk {bulk} is not running: tuskline bulk list")));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"bulk": bulk, "stopped": true}))?);
-    }
-    Ok(output::put(&format!("bulk {bulk} is stopped"))?)
+    output::answer(
+        global,
+        &json!({"bulk": bulk, "stopped": true}),
+        &format!("bulk {bulk} is stopped"),
+    )
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
@@ -188,14 +189,10 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         select bulk_id, action, value, lambda, collection, priority, statuses::text[], state, looked, changed,
                author, begun_at, ended_at, reason from tuskline.bulk order by bulk_id desc limit 50) b";
     let bulks = super::task::rows(client, sql, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(bulks))?);
-    }
-    let rows = bulks.iter().map(|bulk| {
+    let heading = ["bulk", "action", "to", "lambda", "state", "changed", "by", "reason"];
+    output::put_list(global, bulks, &heading, "there was no bulk operation", |bulk| {
         let names =
             ["bulk_id", "action", "value", "lambda", "state", "changed", "author", "reason"];
         names.iter().map(|name| output::field(bulk, name)).collect()
-    });
-    let heading = ["bulk", "action", "to", "lambda", "state", "changed", "by", "reason"];
-    Ok(output::put_table(&heading, rows.collect(), "there was no bulk operation")?)
+    })
 }

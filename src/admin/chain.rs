@@ -107,23 +107,19 @@ async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String
         [(&id, Type::INT8), (&reason, Type::TEXT)];
     let row = client.query_typed_one(sql, &parameters).await?;
     let (chain, cancelled, requested): (i64, i32, i32) = (row.get(0), row.get(1), row.get(2));
-    if global.json {
-        let answer = json!({"chain": chain, "cancelled": cancelled, "requested": requested});
-        return Ok(output::put_json(&answer)?);
-    }
+    let answer = json!({"chain": chain, "cancelled": cancelled, "requested": requested});
     let asked = match requested {
         0 => String::new(),
         many => format!(", {many} more with a worker, which is asked to stop"),
     };
-    Ok(output::put(&format!("chain {chain}: {cancelled} tasks are cancelled{asked}"))?)
+    let said = format!("chain {chain}: {cancelled} tasks are cancelled{asked}");
+    output::answer(global, &answer, &said)
 }
 
 async fn retry(global: &Global, client: &Client, id: i64) -> Result<()> {
     let sql = "select chain_id, retried from tuskline.retry_chain($1)";
     let row = client.query_typed_one(sql, &[(&id, Type::INT8)]).await?;
     let (chain, retried): (i64, i32) = (row.get(0), row.get(1));
-    if global.json {
-        return Ok(output::put_json(&json!({"chain": chain, "retried": retried}))?);
-    }
-    Ok(output::put(&format!("chain {chain}: {retried} tasks begin anew"))?)
+    let answer = json!({"chain": chain, "retried": retried});
+    output::answer(global, &answer, &format!("chain {chain}: {retried} tasks begin anew"))
 }

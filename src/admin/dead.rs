@@ -83,10 +83,11 @@ async fn stop(global: &Global, client: &Client, redrive: i64) -> Result<()> {
             "there is no redrive {redrive} under way: tuskline dead redrives"
         )));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"redrive": redrive, "stopped": true}))?);
-    }
-    Ok(output::put(&format!("redrive {redrive} is stopped"))?)
+    output::answer(
+        global,
+        &json!({"redrive": redrive, "stopped": true}),
+        &format!("redrive {redrive} is stopped"),
+    )
 }
 
 async fn purge(global: &Global, client: &Client, args: &PurgeArgs) -> Result<()> {
@@ -108,8 +109,9 @@ async fn purge(global: &Global, client: &Client, args: &PurgeArgs) -> Result<()>
             more => purged += more,
         }
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"lambda": args.lambda, "purged": purged}))?);
-    }
-    Ok(output::put(&format!("{purged} dead letters of {} are gone", args.lambda))?)
+    output::answer(
+        global,
+        &json!({"lambda": args.lambda, "purged": purged}),
+        &format!("{purged} dead letters of {} are gone", args.lambda),
+    )
 }

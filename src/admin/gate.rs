@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -103,10 +103,11 @@ async fn set(
         (&scope.unseen, Type::BOOL),
     ];
     let gate: i64 = client.query_typed_one(SET, parameters).await?.get(0);
-    if global.json {
-        return Ok(output::put_json(&json!({"gate": gate, "action": action}))?);
-    }
-    Ok(output::put(&format!("gate {gate} is set; to open it: tuskline gate open {gate}"))?)
+    output::answer(
+        global,
+        &json!({"gate": gate, "action": action}),
+        &format!("gate {gate} is set; to open it: tuskline gate open {gate}"),
+    )
 }
 
 async fn open(global: &Global, client: &Client, gate: i64) -> Result<()> {
@@ -115,10 +116,7 @@ async fn open(global: &Global, client: &Client, gate: i64) -> Result<()> {
     if !opened {
         return Err(failed(format!("there is no gate {gate}: tuskline gate list")));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"gate": gate, "opened": true}))?);
-    }
-    Ok(output::put(&format!("gate {gate} is open"))?)
+    output::answer(global, &json!({"gate": gate, "opened": true}), &format!("gate {gate} is open"))
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
@@ -127,10 +125,9 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
                opened_at, reason, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
           from tuskline.gates order by gate_id) g";
     let gates = super::task::rows(client, sql, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(gates))?);
-    }
-    let rows = gates.iter().map(|gate| {
+    let heading =
+        ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
+    output::put_list(global, gates, &heading, "no gate is set", |gate| {
         let field = |name: &str| output::field(gate, name);
         let action = match (gate["opened_at"].is_null(), gate["per_second"].as_f64()) {
             (false, _) => "opened".to_owned(),
@@ -149,8 +146,5 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             field("author"),
             field("reason"),
         ]
-    });
-    let heading =
-        ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
-    Ok(output::put_table(&heading, rows.collect(), "no gate is set")?)
+    })
 }

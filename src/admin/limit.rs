@@ -90,14 +90,18 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
             let sql = "select tuskline.set_order($1, $2)";
             let rule =
                 rule(client, sql, &[(&lambda, Type::TEXT), (&on_failure, Type::TEXT)]).await?;
-            done(global, &json!({"rule": rule}), &format!("order {rule} is set"))
+            output::answer(global, &json!({"rule": rule}), &format!("order {rule} is set"))
         }
         LimitCommand::Weight { rule, key, weight } => {
             let sql = "select tuskline.set_weight($1, $2, $3)";
             let parameters: &[(&(dyn ToSql + Sync), Type)] =
                 &[(&rule, Type::INT8), (&key, Type::TEXT), (&weight, Type::FLOAT8)];
             client.query_typed(sql, parameters).await?;
-            done(global, &json!({"rule": rule, "key": key}), &format!("{key} has weight {weight}"))
+            output::answer(
+                global,
+                &json!({"rule": rule, "key": key}),
+                &format!("{key} has weight {weight}"),
+            )
         }
         LimitCommand::Drop { rule } => {
             let sql = "select tuskline.drop_rule($1)";
@@ -105,7 +109,11 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
             if !dropped {
                 return Err(failed(format!("there is no limit {rule}: tuskline limit list")));
             }
-            done(global, &json!({"rule": rule, "dropped": true}), &format!("limit {rule} is gone"))
+            output::answer(
+                global,
+                &json!({"rule": rule, "dropped": true}),
+                &format!("limit {rule} is gone"),
+            )
         }
         LimitCommand::List => list(global, client).await,
         LimitCommand::Blocked => blocked(global, client).await,
@@ -119,18 +127,14 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
                     "key {key} of {lambda} is not blocked: tuskline limit blocked"
                 )));
             }
-            done(global, &json!({"key": key, "unblocked": true}), &format!("{key} goes on"))
+            output::answer(
+                global,
+                &json!({"key": key, "unblocked": true}),
+                &format!("{key} goes on"),
+            )
         }
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn done(global: &Global, value: &Value, text: &str) -> Result<()> {
-    match global.json {
-        true => output::put_json(value)?,
-        false => output::put(text)?,
-    }
-    Ok(())
 }
 
 async fn rule(
@@ -155,7 +159,7 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     ];
     let rule = rule(client, sql, parameters).await?;
     let said = format!("limit {rule} is set; to take it away: tuskline limit drop {rule}");
-    done(global, &json!({"rule": rule}), &said)
+    output::answer(global, &json!({"rule": rule}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
@@ -163,10 +167,8 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         select rule_id, lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, held, waiting,
                author, set_at from tuskline.rules order by rule_id) r";
     let rules = super::task::rows(client, sql, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(rules))?);
-    }
-    let rows = rules.iter().map(|rule| {
+    let heading = ["limit", "lambda", "collection", "priority", "what", "held", "waiting"];
+    output::put_list(global, rules, &heading, "no limit is set", |rule| {
         let field = |name: &str| output::field(rule, name);
         let is = |name: &str| rule.get(name).and_then(Value::as_bool).unwrap_or_default();
         let what = match field("kind").as_str() {
@@ -188,9 +190,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             field("held"),
             field("waiting"),
         ]
-    });
-    let heading = ["limit", "lambda", "collection", "priority", "what", "held", "waiting"];
-    Ok(output::put_table(&heading, rows.collect(), "no limit is set")?)
+    })
 }
 
 async fn blocked(global: &Global, client: &Client) -> Result<()> {
@@ -198,11 +198,9 @@ async fn blocked(global: &Global, client: &Client) -> Result<()> {
         select lambda, ordering_key, task_id, status, blocked_since, waiting
           from tuskline.blocked_keys order by blocked_since) b";
     let keys = super::task::rows(client, sql, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(keys))?);
-    }
     let columns = ["lambda", "ordering_key", "task_id", "status", "blocked_since", "waiting"];
-    let rows = keys.iter().map(|key| columns.map(|name| output::field(key, name)).into());
     let heading = ["lambda", "key", "by task", "status", "since", "waiting"];
-    Ok(output::put_table(&heading, rows.collect(), "no key is blocked")?)
+    output::put_list(global, keys, &heading, "no key is blocked", |key| {
+        columns.map(|name| output::field(key, name)).into()
+    })
 }

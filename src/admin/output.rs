@@ -8,6 +8,8 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, presets};
 use serde_json::Value;
 
+use super::Global;
+
 /// Columns when the width of the output is unknown.
 const USUAL_WIDTH: u16 = 80;
 
@@ -56,6 +58,34 @@ pub fn escaped(json: &str) -> String {
 /// Marks that turn the direction of the text round.
 fn turns(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Writes what was done: a value for programs, or a sentence.
+///
+/// # Errors
+/// Standard output takes no more, and not because its reader has closed it.
+pub fn answer(global: &Global, value: &Value, text: &str) -> anyhow::Result<()> {
+    match global.json {
+        true => Ok(put_json(value)?),
+        false => Ok(put(text)?),
+    }
+}
+
+/// Writes a list: an array for programs, or a table of what `cells` makes of each.
+///
+/// # Errors
+/// As [`answer`].
+pub fn put_list(
+    global: &Global,
+    list: Vec<Value>,
+    heading: &[&str],
+    none: &str,
+    cells: impl FnMut(&Value) -> Vec<String>,
+) -> anyhow::Result<()> {
+    match global.json {
+        true => Ok(put_json(&Value::Array(list))?),
+        false => Ok(put_table(heading, list.iter().map(cells).collect(), none)?),
+    }
 }
 
 /// Writes rows under a heading. An empty list says so.

@@ -106,10 +106,7 @@ async fn set(global: &Global, client: &Client, sql: &str, which: &Which, done: &
     if !known {
         return Err(unknown(name));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"name": name, "said": done}))?);
-    }
-    Ok(output::put(&format!("{name} is {done}"))?)
+    output::answer(global, &json!({"name": name, "said": done}), &format!("{name} is {done}"))
 }
 
 fn unknown(name: &str) -> anyhow::Error {
@@ -126,10 +123,8 @@ const SCHEDULES: &str = "select row_to_json(p)::text from (
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let schedules = task::rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(schedules))?);
-    }
-    let rows = schedules.iter().map(|schedule| {
+    let heading = ["name", "lambda", "cron", "zone", "next", "last", "task", "status", "trouble"];
+    output::put_list(global, schedules, &heading, "no schedule is defined", |schedule| {
         let field = |name: &str| output::field(schedule, name);
         vec![
             field("name"),
@@ -142,9 +137,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             field("last_status"),
             field("trouble"),
         ]
-    });
-    let heading = ["name", "lambda", "cron", "zone", "next", "last", "task", "status", "trouble"];
-    Ok(output::put_table(&heading, rows.collect(), "no schedule is defined")?)
+    })
 }
 
 fn next(schedule: &Value) -> String {

@@ -25,11 +25,7 @@ pub struct ServeArgs {
 pub async fn migrate(global: &Global) -> Outcome {
     let config = database::find_given(global)?;
     let report = migrate::migrate(&config).await?;
-    if global.json {
-        output::put_json(&json!(report))?;
-    } else {
-        output::put(&told(&report))?;
-    }
+    output::answer(global, &json!(report), &told(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -94,11 +94,11 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
         (&period, Type::INT8),
     ];
     client.query_typed(sql, parameters).await?;
-    if global.json {
-        let set = json!({"lambda": args.lambda, "scope": scope, "outcome": outcome});
-        return Ok(output::put_json(&set)?);
-    }
-    Ok(output::put(&format!("unique keys of {}: {scope}, {outcome}", args.lambda))?)
+    output::answer(
+        global,
+        &json!({"lambda": args.lambda, "scope": scope, "outcome": outcome}),
+        &format!("unique keys of {}: {scope}, {outcome}", args.lambda),
+    )
 }
 
 async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()> {
@@ -107,10 +107,11 @@ async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()>
     if !dropped {
         return Err(failed(format!("{lambda} has no unique keys: tuskline unique list")));
     }
-    if global.json {
-        return Ok(output::put_json(&json!({"lambda": lambda, "dropped": true}))?);
-    }
-    Ok(output::put(&format!("{lambda} has no unique keys any more"))?)
+    output::answer(
+        global,
+        &json!({"lambda": lambda, "dropped": true}),
+        &format!("{lambda} has no unique keys any more"),
+    )
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
@@ -118,15 +119,11 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         select lambda, scope, (1000 * extract(epoch from period))::bigint as period_ms, outcome, keys, author, set_at
           from tuskline.uniques order by lambda) u";
     let rules = super::task::rows(client, sql, &[]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(rules))?);
-    }
-    let rows = rules.iter().map(|rule| {
+    let heading = ["lambda", "held", "another", "keys", "by"];
+    output::put_list(global, rules, &heading, "no lambda has unique keys", |rule| {
         let field = |name: &str| output::field(rule, name);
         let period = rule["period_ms"].as_i64().map(duration::show);
         let scope = period.map_or_else(|| field("scope"), |period| format!("for {period}"));
         vec![field("lambda"), scope, field("outcome"), field("keys"), field("author")]
-    });
-    let heading = ["lambda", "held", "another", "keys", "by"];
-    Ok(output::put_table(&heading, rows.collect(), "no lambda has unique keys")?)
+    })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -60,7 +60,22 @@ pub struct RedriveArgs {
     wait: bool,
 }
 
+/// Parameters of a statement.
+type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
+
 impl RedriveArgs {
+    /// Which dead letters: the first parameters of `redrive` and of `preview_redrive`.
+    fn choice<'a>(&'a self, ids: &'a Option<&'a [i64]>) -> Parameters<'a> {
+        vec![
+            (&self.lambda, Type::TEXT),
+            (&self.fingerprint, Type::TEXT),
+            (ids, Type::INT8_ARRAY),
+            (&self.collection, Type::TEXT),
+            (&self.before, Type::TIMESTAMPTZ),
+            (&self.limit, Type::INT8),
+        ]
+    }
+
     fn ids(&self) -> Option<&[i64]> {
         Some(self.ids.as_slice()).filter(|ids| !ids.is_empty())
     }
@@ -73,44 +88,31 @@ pub async fn run(global: &Global, client: &Client, args: &RedriveArgs) -> Outcom
     }
     let sql = "select tuskline.redrive($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10)";
     let ids = args.ids();
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.lambda, Type::TEXT),
-        (&args.fingerprint, Type::TEXT),
-        (&ids, Type::INT8_ARRAY),
-        (&args.collection, Type::TEXT),
-        (&args.before, Type::TIMESTAMPTZ),
-        (&args.limit, Type::INT8),
+    let mut parameters = args.choice(&ids);
+    parameters.extend::<Parameters>(vec![
         (&args.per_second, Type::FLOAT8),
         (&args.canary, Type::BOOL),
         (&args.payload, Type::TEXT),
         (&args.reason, Type::TEXT),
-    ];
-    let redrive: i64 = client.query_typed_one(sql, parameters).await?.get(0);
+    ]);
+    let redrive: i64 = client.query_typed_one(sql, &parameters).await?.get(0);
     if args.wait {
         return wait(global, client, redrive).await;
     }
-    if global.json {
-        output::put_json(&json!({"redrive": redrive}))?;
-    } else {
-        output::put(&format!(
+    output::answer(
+        global,
+        &json!({"redrive": redrive}),
+        &format!(
             "redrive {redrive} is under way: tuskline dead redrives; to stop it: tuskline dead stop {redrive}"
-        ))?;
-    }
+        ),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn preview(global: &Global, client: &Client, args: &RedriveArgs) -> Result<()> {
     let sql = "select p.tasks, coalesce(p.first_ids, '{}') from tuskline.preview_redrive($1, $2, $3, $4, $5, $6) p";
     let ids = args.ids();
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.lambda, Type::TEXT),
-        (&args.fingerprint, Type::TEXT),
-        (&ids, Type::INT8_ARRAY),
-        (&args.collection, Type::TEXT),
-        (&args.before, Type::TIMESTAMPTZ),
-        (&args.limit, Type::INT8),
-    ];
-    let row = client.query_typed_one(sql, parameters).await?;
+    let row = client.query_typed_one(sql, &args.choice(&ids)).await?;
     let (tasks, first): (i64, Vec<i64>) = (row.get(0), row.get(1));
     let sql = "select row_to_json(d)::text from (
         select id, lambda, collection, fingerprint, error_class, left(message, 200) as message, finished_at
@@ -169,9 +171,6 @@ async fn wait(global: &Global, client: &Client, redrive: i64) -> Outcome {
 
 pub async fn list(global: &Global, client: &Client) -> Result<()> {
     let redrives = task::rows(client, REDRIVES, &[(&None::<i64>, Type::INT8)]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(redrives))?);
-    }
     let columns = [
         "redrive_id",
         "state",
@@ -183,7 +182,6 @@ pub async fn list(global: &Global, client: &Client) -> Result<()> {
         "reason",
         "note",
     ];
-    let rows = redrives.iter().map(|row| columns.map(|name| output::field(row, name)).into());
     let heading = [
         "redrive",
         "state",
@@ -195,5 +193,7 @@ pub async fn list(global: &Global, client: &Client) -> Result<()> {
         "reason",
         "note",
     ];
-    Ok(output::put_table(&heading, rows.collect(), "nothing was redriven")?)
+    output::put_list(global, redrives, &heading, "nothing was redriven", |row| {
+        columns.map(|name| output::field(row, name)).into()
+    })
 }

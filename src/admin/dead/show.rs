@@ -51,10 +51,8 @@ pub async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<(
         ],
     )
     .await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(letters))?);
-    }
-    let rows = letters.iter().map(|letter| {
+    let heading = ["id", "lambda", "status", "attempt", "died", "fingerprint", "error"];
+    output::put_list(global, letters, &heading, "no task has failed for good", |letter| {
         let field = |name: &str| output::field(letter, name);
         vec![
             field("id"),
@@ -65,9 +63,7 @@ pub async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<(
             field("fingerprint"),
             said(letter),
         ]
-    });
-    let heading = ["id", "lambda", "status", "attempt", "died", "fingerprint", "error"];
-    Ok(output::put_table(&heading, rows.collect(), "no task has failed for good")?)
+    })
 }
 
 pub async fn groups(global: &Global, client: &Client, lambda: Option<String>) -> Result<()> {
@@ -78,10 +74,8 @@ pub async fn groups(global: &Global, client: &Client, lambda: Option<String>) ->
           from tuskline.dead_groups where lambda = coalesce($1, lambda)
          order by tasks desc, lambda, fingerprint) g";
     let groups = task::rows(client, sql, &[(&lambda, Type::TEXT)]).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(groups))?);
-    }
-    let rows = groups.iter().map(|group| {
+    let heading = ["lambda", "fingerprint", "tasks", "first", "last", "error"];
+    output::put_list(global, groups, &heading, "no task has failed for good", |group| {
         let field = |name: &str| output::field(group, name);
         vec![
             field("lambda"),
@@ -91,9 +85,7 @@ pub async fn groups(global: &Global, client: &Client, lambda: Option<String>) ->
             ago(group, "last_ms_ago"),
             said(group),
         ]
-    });
-    let heading = ["lambda", "fingerprint", "tasks", "first", "last", "error"];
-    Ok(output::put_table(&heading, rows.collect(), "no task has failed for good")?)
+    })
 }
 
 /// The payload stays the text it is: no parser's limits on depth or on numbers apply.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::admin::failure::failed;
 use crate::admin::{Global, Outcome, duration, output};
@@ -56,42 +56,36 @@ pub async fn wait(global: &Global, client: &Client, args: &WaitArgs) -> Outcome 
 }
 
 pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String>) -> Outcome {
-    let answer = client
-        .query_typed_one(
-            "select tuskline.cancel($1, $2)",
-            &[(&id, Type::INT8), (&reason, Type::TEXT)],
-        )
-        .await?;
-    let answer: &str = answer.get(0);
-    let (said, code) = match answer {
-        "cancelled" => ("is cancelled", ExitCode::SUCCESS),
-        "requested" => ("is with a worker, which is asked to stop", ExitCode::SUCCESS),
-        "too_late" => ("is finished already", ExitCode::FAILURE),
+    let sql = "select tuskline.cancel($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&id, Type::INT8), (&reason, Type::TEXT)];
+    let row = client.query_typed_one(sql, parameters).await?;
+    let answer: &str = row.get(0);
+    let said = match answer {
+        "cancelled" => Ok("is cancelled"),
+        "requested" => Ok("is with a worker, which is asked to stop"),
+        "too_late" => Err("is finished already"),
         _ => return Err(unknown(id)),
     };
-    if global.json {
-        output::put_json(&json!({"id": id, "answer": answer}))?;
-    } else {
-        output::put(&format!("task {id} {said}"))?;
-    }
-    Ok(code)
+    tell(global, id, answer, said)
 }
 
 pub async fn retry(global: &Global, client: &Client, id: i64) -> Outcome {
     let row = client.query_typed_one("select tuskline.retry($1)", &[(&id, Type::INT8)]).await?;
     let answer: &str = row.get(0);
-    let (said, code) = match answer {
-        "retried" => ("begins anew", ExitCode::SUCCESS),
-        "too_early" => ("has not ended", ExitCode::FAILURE),
-        "succeeded" => ("has succeeded", ExitCode::FAILURE),
+    let said = match answer {
+        "retried" => Ok("begins anew"),
+        "too_early" => Err("has not ended"),
+        "succeeded" => Err("has succeeded"),
         _ => return Err(unknown(id)),
     };
-    if global.json {
-        output::put_json(&json!({"id": id, "answer": answer}))?;
-    } else {
-        output::put(&format!("task {id} {said}"))?;
-    }
-    Ok(code)
+    tell(global, id, answer, said)
+}
+
+/// The database's word about a task, and for people what it means: done, or not.
+fn tell(global: &Global, id: i64, answer: &str, said: Result<&str, &str>) -> Outcome {
+    let (Ok(text) | Err(text)) = said;
+    output::answer(global, &json!({"id": id, "answer": answer}), &format!("task {id} {text}"))?;
+    Ok(if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A task as the database tells it, and its fields.

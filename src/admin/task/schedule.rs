@@ -83,11 +83,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
         )
         .await?;
     let id: i64 = row.get(0);
-    if global.json {
-        output::put_json(&json!({ "id": id }))?;
-    } else {
-        output::put(&id.to_string())?;
-    }
+    output::answer(global, &json!({ "id": id }), &id.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
