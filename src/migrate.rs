@@ -46,7 +46,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "set_breaker", "advance_redrives", "look_at_breakers", "promote",
     "register_executor", "pop", "look", "take", "claim", "start", "heartbeat", "settle", "set_results",
     "assert_current", "set_progress", "hold_back", "exchange",
-    "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "cancel_chain",
+    "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
     "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
     "views", "chains", "periodics", "dead_letters", "bulk", "retention",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",

@@ -5,6 +5,7 @@
 
 mod connection;
 mod horizon;
+mod periodic;
 mod schema;
 mod settings;
 mod workers;

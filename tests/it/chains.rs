@@ -463,3 +463,24 @@ async fn what_makes_no_chain_is_refused() {
     let said = db.refused(&format!("select tuskline.cancel_chain({alone})")).await;
     assert!(said.contains("TK022 not_in_chain"), "{said}");
 }
+
+#[tokio::test]
+async fn a_task_after_others_is_scheduled_with_them_in_one_statement() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let last: i64 = db
+        .one("select tuskline.schedule_then(tuskline.schedule_many(array['work', 'work']), 'work', '[1,  2]')")
+        .await;
+    let parents =
+        db.lines(&format!("select condition, status from tuskline.parents({last})")).await;
+    assert_eq!(parents, ["always | enqueued", "always | enqueued"]);
+    let payload: String =
+        db.ask("select payload::text from tuskline.task where id = $1", &[&last]).await;
+    assert_eq!(payload, "[1,  2]", "as it was written");
+    db.enqueue_due().await;
+    for task in hand.claim(10).await {
+        assert_ne!(task.id, last);
+        hand.fail_for_good(&task).await;
+    }
+    assert_eq!(hand.take().await.id, last);
+}

@@ -608,6 +608,25 @@ async fn the_doctor_finds_dead_workers_whom_nobody_ends() {
 }
 
 #[tokio::test]
+async fn the_doctor_finds_schedules_that_nobody_fires() {
+    let db = Db::with_lambda("work").await;
+    let line = || {
+        let ran = on(&db.config, "doctor").run();
+        ran.out.lines().find(|line| line.contains("schedules ")).unwrap().to_owned()
+    };
+    db.run("select tuskline.define_periodic('nightly', 'work', '30 2 * * *')").await;
+    db.run("select tuskline.define_periodic('weekly', 'work', '@weekly')").await;
+    db.run("select tuskline.pause_periodic('weekly')").await;
+    let said = line();
+    assert!(
+        said.starts_with("warn") && said.contains("1 of 2 in trouble: nightly: no server"),
+        "{said}"
+    );
+    db.run("select tuskline.pause_periodic('nightly')").await;
+    assert!(line().starts_with("ok") && line().ends_with("2 defined"), "{}", line());
+}
+
+#[tokio::test]
 async fn what_came_from_outside_does_not_reach_the_terminal_raw() {
     let db = Db::with_lambda("work").await;
     // `Ran` looks for control characters in everything that is printed.

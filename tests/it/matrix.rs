@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 34] = [
+const VERBS: [&str; 35] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -44,6 +44,7 @@ const VERBS: [&str; 34] = [
     "rescue, asked to stop",
     "cancel",
     "retry",
+    "redrive",
     "rebuild_queues",
 ];
 
@@ -227,6 +228,7 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
             assert_eq!((tasks, db.queued().await), (1, 1), "only what is enqueued");
         }
         "rescue" => _ = db.rescue().await,
+        "redrive" => return redrive(db, staged).await,
         _ => {
             let mut told = Vec::new();
             for one in staged {
@@ -236,6 +238,25 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
         }
     }
     vec![Told::Nothing; staged.len()]
+}
+
+/// All are asked for by their ids; only who has failed for good is meant.
+async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Told> {
+    let ids: Vec<i64> = staged.iter().map(|one| one.task.id).collect();
+    let sql = "select tuskline.redrive(p_ids => $1, p_reason => 'x')";
+    let _: i64 = db.ask(sql, &[&ids]).await;
+    db.run("select tuskline.advance_redrives(tuskline.clock(), 1000)").await;
+    let mut told = Vec::new();
+    for one in staged {
+        told.push(match one.status {
+            "success" | "cancelled" | "dropped" => {
+                assert_eq!(db.status(one.task.id).await, one.status);
+                Told::NotDone
+            }
+            _ => Told::Nothing,
+        });
+    }
+    told
 }
 
 async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {

@@ -171,6 +171,16 @@ impl Chain {
         self
     }
 
+    /// One task after all of these.
+    fn after_all(ids: &[TaskId], on: On, then: &NewTask) -> Self {
+        let mut chain = Self::new();
+        let node = chain.task(then.clone());
+        for id in ids {
+            chain.after_end(node, *id, on);
+        }
+        chain
+    }
+
     /// As `tuskline.schedule_chain` reads it.
     pub(crate) fn to_json(&self) -> Result<String, Error> {
         let tasks: Result<Vec<_>, Error> =

@@ -43,6 +43,14 @@ impl<'a> FromSql<'a> for JsonOwned {
 
 type BoxError = Box<dyn std::error::Error + Sync + Send>;
 
+/// A value as the JSON text of a payload.
+pub(crate) fn payload_of(value: &impl serde::Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Error::invalid("TK003", format!("invalid_payload: {error}")))?;
+    check_payload(&text)?;
+    Ok(text)
+}
+
 /// Refuses what no worker could read: too large, too deep, a NUL character.
 pub(crate) fn check_payload(text: &str) -> Result<(), Error> {
     if text.len() > PAYLOAD_MAX_BYTES {

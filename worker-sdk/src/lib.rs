@@ -71,6 +71,7 @@ mod hsc;
 mod json;
 mod lambda;
 mod lane;
+mod manage;
 mod marks;
 mod outcome;
 mod progress;
@@ -95,6 +96,9 @@ pub use connection::Connection;
 pub use context::Context;
 pub use error::Error;
 pub use lambda::Lambda;
+pub use manage::{
+    Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Redrive, RedriveProgress,
+};
 pub use outcome::{IntoOutcome, Outcome};
 pub use status::{Cancelled, Reason, Retried, TaskStatus};
 pub use task::{Fence, NewTask, Priority, Status, TaskId};

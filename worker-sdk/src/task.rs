@@ -169,9 +169,8 @@ impl NewTask {
     /// [`Error::Invalid`]: the name, or a payload that is no JSON, nests deeper than 64, contains a
     /// NUL character or is larger than 1 MiB (each lambda has its own, lower limit in the database).
     pub fn new(lambda: &str, payload: &impl Serialize) -> Result<Self, Error> {
-        let payload = serde_json::to_string(payload)
-            .map_err(|error| Error::invalid("TK003", format!("invalid_payload: {error}")))?;
-        Self::from_json(lambda, payload)
+        check_name("lambda", lambda)?;
+        Ok(Self::checked(lambda, json::payload_of(payload)?))
     }
 
     /// The same from JSON text.
@@ -181,14 +180,18 @@ impl NewTask {
     pub fn from_json(lambda: &str, payload: String) -> Result<Self, Error> {
         check_name("lambda", lambda)?;
         json::check_payload(&payload)?;
-        Ok(Self {
+        Ok(Self::checked(lambda, payload))
+    }
+
+    fn checked(lambda: &str, payload: String) -> Self {
+        Self {
             lambda: lambda.into(),
             payload,
             priority: Priority::Normal,
             collection: None,
             due: Due::Now,
             keys: Keys::default(),
-        })
+        }
     }
 
     /// Sets the priority.

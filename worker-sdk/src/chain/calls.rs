@@ -4,10 +4,10 @@ use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-use super::{Chain, ParentTask, Scheduled};
+use super::{Chain, On, ParentTask, Scheduled};
 use crate::client::Within;
 use crate::json::{JsonOwned, JsonText};
-use crate::{Client, Error, Retried, TaskId};
+use crate::{Client, Error, NewTask, Retried, TaskId};
 
 impl Client {
     /// Schedules the tasks of a chain in one commit, all or none.
@@ -19,6 +19,29 @@ impl Client {
         let connection = self.pool.get().await?;
         let within = Client::within(&**connection);
         let call = timeout(self.deadline, within.schedule_chain(chain)).await;
+        self.written(connection, call)
+    }
+
+    /// Schedules tasks, and one that runs when all of them have ended, in one commit. What they came to it
+    /// finds with [`Context::parents`](crate::Context::parents).
+    ///
+    /// # Errors
+    /// As [`Client::schedule_many`] and [`Client::schedule_chain`].
+    pub async fn schedule_many_then(
+        &self,
+        tasks: &[NewTask],
+        then: &NewTask,
+    ) -> Result<(Vec<TaskId>, TaskId), Error> {
+        let mut connection = self.pool.get().await?;
+        let call = async {
+            let transaction = connection.transaction().await.map_err(Error::from_read)?;
+            let within = Client::within(&*transaction);
+            let ids = within.schedule_many(tasks).await?;
+            let then = within.schedule_then(&ids, On::Always, then).await?;
+            transaction.commit().await.map_err(Error::from_write)?;
+            Ok((ids, then))
+        };
+        let call = timeout(self.deadline, call).await;
         self.written(connection, call)
     }
 
@@ -80,6 +103,20 @@ impl<C: GenericClient> Within<'_, C> {
         let row = self.one(sql, &[(&JsonText(&tasks), Type::JSON)]).await?;
         let ids = row.get::<_, Vec<i64>>(1).into_iter().map(TaskId).collect();
         Ok(Scheduled { chain: TaskId(row.get(0)), ids })
+    }
+
+    /// Schedules a task that runs when these have ended; accepted when your transaction commits.
+    ///
+    /// # Errors
+    /// As [`Client::schedule_chain`].
+    pub async fn schedule_then(
+        &self,
+        after: &[TaskId],
+        on: On,
+        then: &NewTask,
+    ) -> Result<TaskId, Error> {
+        let scheduled = self.schedule_chain(&Chain::after_all(after, on, then)).await?;
+        scheduled.ids.first().copied().ok_or_else(|| Error::Unknown("no answer".into()))
     }
 
     /// Cancels what has not ended of a chain, when your transaction commits.

@@ -1,0 +1,171 @@
+//! What owners of lambdas do through the SDK: batches with a task after them, schedules, dead letters that
+//! return, acts on many. The verbs behind them have tests of their own.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tuskline_sdk::{
+    Act, Bulk, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Outcome, Overlap,
+    Periodic, Priority, Redrive, Status, TaskId,
+};
+
+use crate::support::{Db, Running, calm};
+
+async fn client(db: &Db) -> Client {
+    Client::with_config(db.config.clone()).await.unwrap()
+}
+
+fn tasks(count: i64) -> Vec<NewTask> {
+    (0..count).map(|n| NewTask::new("work", &n).unwrap()).collect()
+}
+
+fn code(refused: &Error) -> &str {
+    let Error::Invalid { code, .. } = refused else { panic!("{refused}") };
+    code
+}
+
+#[tokio::test]
+async fn the_task_after_a_batch_runs_once_all_of_it_has_ended_and_knows_what_it_came_to() {
+    let db = Db::with_lambda("work").await;
+    db.define("report").await;
+    let _consumer = db.store_consumer();
+    let body = |n: i64, _: Context| async move {
+        match n {
+            3 => Outcome::fatal("as it was told"),
+            _ => Outcome::Success(Some(json!(n))),
+        }
+    };
+    let report = |(): (), context: Context| async move {
+        let parents = context.parents().await?;
+        let ended = parents.iter().all(|one| one.status.is_some_and(Status::is_terminal));
+        let sum: i64 = parents.iter().filter_map(|one| one.output.as_ref()?.as_i64()).sum();
+        Ok::<_, Error>(json!([ended, parents.len(), sum]))
+    };
+    let lambdas = vec![Lambda::new("work", body), Lambda::new("report", report)];
+    let worker = Running::start(&db, calm(), lambdas);
+    let client = client(&db).await;
+    let then = NewTask::new("report", &()).unwrap();
+    let (ids, last) = client.schedule_many_then(&tasks(50), &then).await.unwrap();
+    assert_eq!(ids.len(), 50);
+    let status = client.wait(last, Duration::from_secs(60)).await.unwrap().unwrap();
+    assert_eq!(status.output, Some(json!([true, 50, (0..50).sum::<i64>() - 3])));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_whose_last_task_is_refused_is_not_scheduled() {
+    let db = Db::with_lambda("work").await;
+    let then = NewTask::new("unheard_of", &()).unwrap();
+    let refused = client(&db).await.schedule_many_then(&tasks(3), &then).await.unwrap_err();
+    assert_eq!(code(&refused), "TK001");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
+}
+
+#[tokio::test]
+async fn a_task_after_tasks_that_have_ended_is_due() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let first = db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    let within = Client::within(&db.client);
+    let [task] = &tasks(1)[..] else { panic!() };
+    let next = within.schedule_then(&[TaskId(first); 2], On::Success, task).await.unwrap();
+    assert_eq!(db.status(next.0).await, "new");
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, next.0);
+}
+
+#[tokio::test]
+async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
+    let db = Db::with_lambda("work").await;
+    let client = client(&db).await;
+    let nightly = |cron| {
+        Periodic::new("nightly", "work", cron)
+            .zone("Europe/Berlin")
+            .payload(&json!({"kind": "daily"}))
+            .unwrap()
+            .collection("reports")
+            .priority(Priority::High)
+            .missed(Missed::All { most: 7 })
+            .grace(Duration::from_secs(90))
+            .overlap(Overlap::Queue)
+            .ends_at("2036-01-01T00:00:00Z".parse().unwrap())
+    };
+    assert_eq!(client.define_periodic(&nightly("30 2 * * *")).await.unwrap(), Defined::Defined);
+    assert_eq!(client.define_periodic(&nightly("30 2 * * *")).await.unwrap(), Defined::Unchanged);
+    assert_eq!(client.define_periodic(&nightly("30 3 * * *")).await.unwrap(), Defined::Changed);
+    let row = db
+        .lines(
+            "select lambda, cron, zone, payload::text, collection, priority, missed, missed_most, grace, overlap, starts_at, \
+             ends_at at time zone 'UTC' from tuskline.periodic",
+        )
+        .await;
+    assert_eq!(
+        row,
+        [
+            "work | 30 3 * * * | Europe/Berlin | {\"kind\":\"daily\"} | reports | high | all | 7 | 00:01:30 | queue | - | 2036-01-01T00:00:00"
+        ]
+    );
+    assert!(client.pause_periodic("nightly", Some("quarter end")).await.unwrap());
+    assert!(!db.one::<bool>("select enabled from tuskline.periodic").await);
+    assert!(client.resume_periodic("nightly", None).await.unwrap());
+    assert!(client.drop_periodic("nightly", None).await.unwrap());
+    assert!(!client.drop_periodic("nightly", None).await.unwrap());
+    let bad = Periodic::new("nightly", "work", "every night");
+    assert_eq!(code(&client.define_periodic(&bad).await.unwrap_err()), "TK023");
+    let bad = Periodic::new("nightly", "unheard_of", "@daily");
+    assert_eq!(code(&client.define_periodic(&bad).await.unwrap_err()), "TK001");
+}
+
+#[tokio::test]
+async fn dead_letters_are_looked_at_and_let_go_again() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let client = client(&db).await;
+    let ids = client.schedule_many(&tasks(3)).await.unwrap();
+    for task in hand.claim(3).await {
+        hand.fail_for_good(&task).await;
+    }
+    let all = Redrive::of("work").limit(2).per_second(1_000.0);
+    assert_eq!(client.preview_redrive(&all).await.unwrap(), (2, ids[..2].to_vec()));
+    let one = Redrive::tasks(&ids[2..]).payload(&json!({"to": "ada"})).unwrap();
+    let number = client.redrive(&one, "a typo").await.unwrap();
+    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.promote()").await;
+    let progress = client.redrive_progress(number).await.unwrap().unwrap();
+    assert_eq!((progress.state.as_str(), progress.released), ("done", 1));
+    let status = client.status(ids[2]).await.unwrap().unwrap();
+    assert_eq!((status.status, status.payload), (Status::New, Some(json!({"to": "ada"}))));
+    let number = client.redrive(&all.canary(), "mended").await.unwrap();
+    assert!(client.stop_redrive(number).await.unwrap());
+    assert!(!client.stop_redrive(number).await.unwrap());
+    assert!(client.redrive_progress(4711).await.unwrap().is_none());
+    let refused = client.redrive(&Redrive::default(), "of nobody").await.unwrap_err();
+    assert_eq!(code(&refused), "TK025");
+}
+
+#[tokio::test]
+async fn an_act_on_many_goes_batch_by_batch_until_it_is_done() {
+    let db = Db::with_lambda("work").await;
+    let client = client(&db).await;
+    client.schedule_many(&tasks(1_500)).await.unwrap();
+    let spared = NewTask::new("work", &0).unwrap().priority(Priority::High);
+    let spared = client.schedule(&spared).await.unwrap();
+    let bulk = Bulk::new(Act::Priority(Priority::Low), "work")
+        .priority(Priority::Normal)
+        .statuses(&[Status::Enqueued]);
+    let number = client.start_bulk(&bulk, Some("they can wait")).await.unwrap();
+    let first = client.advance_bulk(number).await.unwrap();
+    assert_eq!((first.running, first.changed), (true, 1_000));
+    let mut last = first;
+    while last.running {
+        last = client.advance_bulk(number).await.unwrap();
+    }
+    assert_eq!((last.looked, last.changed), (1_501, 1_500));
+    assert_eq!(client.status(spared).await.unwrap().unwrap().priority, "high");
+    let number = client.start_bulk(&Bulk::new(Act::Cancel, "work"), None).await.unwrap();
+    assert!(client.stop_bulk(number).await.unwrap());
+    assert!(!client.advance_bulk(number).await.unwrap().running);
+    let bad = Bulk::new(Act::Retry, "work").statuses(&[Status::New]);
+    assert_eq!(code(&client.start_bulk(&bad, None).await.unwrap_err()), "TK029");
+}
