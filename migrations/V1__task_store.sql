@@ -35,6 +35,10 @@ create table tuskline.lambda (
   retry_cap         interval not null,
   retention         interval not null,
   dead_retention    interval not null,
+  cancelled_retention interval,
+  dropped_retention interval,
+  fatal_retention   interval,
+  archive           text     not null default 'none' check (archive in ('none', 'table', 'file')),
   direct            boolean  not null,
   max_payload_bytes integer  not null check (max_payload_bytes between 1 and 1048576),
   max_backlog       integer  not null default 0 check (max_backlog >= 0),
@@ -48,8 +52,12 @@ comment on column tuskline.lambda.max_attempts is 'Attempts that may end in a re
 comment on column tuskline.lambda.max_crashes is 'Worker deaths in a row that a task may be part of before it is dead.';
 comment on column tuskline.lambda.retry_base is 'Delay before the second attempt; doubles each time, with 25 % jitter both ways.';
 comment on column tuskline.lambda.retry_cap is 'Longest delay between two attempts, before jitter.';
-comment on column tuskline.lambda.retention is 'How long a finished task stays: success, cancelled, dropped.';
-comment on column tuskline.lambda.dead_retention is 'How long a failed task stays: fatal_failure, dead.';
+comment on column tuskline.lambda.retention is 'How long a finished task stays: success, and cancelled and dropped if these have none of their own.';
+comment on column tuskline.lambda.dead_retention is 'How long a failed task stays: dead, and fatal_failure if it has none of its own.';
+comment on column tuskline.lambda.cancelled_retention is 'How long a cancelled task stays; null: as retention says.';
+comment on column tuskline.lambda.dropped_retention is 'How long a dropped task stays; null: as retention says.';
+comment on column tuskline.lambda.fatal_retention is 'How long a task stays that is fatal_failure; null: as dead_retention says.';
+comment on column tuskline.lambda.archive is 'Where its tasks go before they are deleted. none: nowhere. table: task_archive. file: JSON lines in the directory of tuskline serve --archive-dir; without one they are not deleted.';
 comment on column tuskline.lambda.direct is 'True: a task that is due goes into its queue in the transaction that schedules it. False: the store consumer moves it.';
 comment on column tuskline.lambda.max_payload_bytes is 'Largest payload accepted, in bytes of JSON text.';
 comment on column tuskline.lambda.max_backlog is 'Tasks that may wait before more are refused, checked each second; 0: any number.';
@@ -153,17 +161,22 @@ create type tuskline.exchanged as (
   collection text[], payload json[]);
 comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
 
+create type tuskline.ended as (task_id bigint[], attempt smallint[], started_at timestamptz[]);
+comment on type tuskline.ended is 'Tasks whose attempt a result has just ended: which attempt, and when it began.';
+
 create table tuskline.segment (
   segment_no  bigint primary key,
   created_at  timestamptz not null default tuskline.clock(),
   opened_at   timestamptz,
   sealed_at   timestamptz,
-  ripe_at     timestamptz);
+  ripe_at     timestamptz,
+  unarchived_since timestamptz);
 comment on table  tuskline.segment is 'Partitions of tuskline.task, made ahead of need and dropped whole after their retention.';
 comment on column tuskline.segment.segment_no is 'n of tuskline.task_<n>.';
 comment on column tuskline.segment.created_at is 'When the partition was made.';
 comment on column tuskline.segment.opened_at is 'When ids of it were first seen in use.';
 comment on column tuskline.segment.ripe_at is 'When it is worth reading again to see whether its retention is over; null: now.';
+comment on column tuskline.segment.unarchived_since is 'Since when it could be dropped, if a server had a directory for the tasks that are to be archived to files.';
 comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';
 
 create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));
@@ -252,6 +265,8 @@ create table tuskline.task_failure (
   message     text not null,
   fingerprint text not null,
   failed_at   timestamptz not null,
+  outcome     tuskline.status,
+  started_at  timestamptz,
   primary key (task_id, fence));
 comment on table  tuskline.task_failure is 'One row per failed attempt.';
 comment on column tuskline.task_failure.task_id is 'The task.';
@@ -262,6 +277,8 @@ comment on column tuskline.task_failure.error_class is 'error, fatal, panic, dec
 comment on column tuskline.task_failure.message is 'What the lambda said, at most 8 KB.';
 comment on column tuskline.task_failure.fingerprint is 'Hash of class and message with the digits masked: equal for failures of one cause.';
 comment on column tuskline.task_failure.failed_at is 'When.';
+comment on column tuskline.task_failure.outcome is 'What the attempt came to: retriable_failure, fatal_failure or dead; null: its worker died, or there was no attempt (a gate, an order, a key).';
+comment on column tuskline.task_failure.started_at is 'When the attempt was handed to a worker; null: there was none.';
 
 create table tuskline.task_output (
   task_id     bigint primary key,

@@ -3,6 +3,7 @@
 create table tuskline.dead_letter (
   task_id     bigint primary key,
   lambda      text not null,
+  status      tuskline.status not null,
   fingerprint text not null,
   died_at     timestamptz not null,
   redrive_id  bigint);
@@ -13,6 +14,7 @@ comment on index  tuskline.dead_letter_group is 'The dead of a lambda, those of 
 comment on index  tuskline.dead_letter_redrive is 'Which of those that a redrive let go have died again.';
 comment on column tuskline.dead_letter.task_id is 'The task.';
 comment on column tuskline.dead_letter.lambda is 'Its lambda.';
+comment on column tuskline.dead_letter.status is 'dead or fatal_failure: each may have a retention of its own.';
 comment on column tuskline.dead_letter.fingerprint is 'Of its last failure.';
 comment on column tuskline.dead_letter.died_at is 'When it ended.';
 comment on column tuskline.dead_letter.redrive_id is 'The redrive that had let it go before it died again, if any.';
@@ -135,8 +137,8 @@ comment on column tuskline.recent_failure.message is 'What one of them said, sho
 comment on column tuskline.task_failure.fence is 'Its fence in that attempt; of an end without one (a gate, an order) a number of its own.';
 
 -- Whoever died before there was this list.
-insert into tuskline.dead_letter (task_id, lambda, fingerprint, died_at)
-select t.id, t.lambda, coalesce(f.fingerprint, ''), t.finished_at
+insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at)
+select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at
   from (select id, lambda, status, finished_at from tuskline.task union all select id, lambda, status, finished_at from tuskline.task_kept) t
        left join lateral (select h.fingerprint from tuskline.task_failure h
                            where h.task_id = t.id order by h.failed_at desc, h.fence desc limit 1) f on true

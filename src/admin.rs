@@ -21,6 +21,7 @@ mod limit;
 mod output;
 mod periodic;
 mod psql;
+mod purge;
 mod server;
 mod task;
 mod unique;
@@ -106,6 +107,8 @@ enum Command {
     /// Cancel, retry, reprioritise or move all tasks that a filter names.
     #[command(subcommand)]
     Bulk(bulk::BulkCommand),
+    /// Delete tasks that have ended before their retention is over.
+    Purge(purge::PurgeArgs),
     /// Define schedules of tasks that come again and again, show, pause and foresee them.
     #[command(subcommand)]
     Periodic(periodic::PeriodicCommand),
@@ -157,6 +160,7 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Unique(command) => unique::run(global, command).await,
         Command::Task(command) => task::run(global, command).await,
         Command::Bulk(command) => bulk::run(global, command).await,
+        Command::Purge(args) => purge::run(global, args, end_of_process()?).await,
         Command::Chain(command) => chain::run(global, command).await,
         Command::Dead(command) => dead::run(global, command).await,
         Command::Breaker(command) => breaker::run(global, command).await,

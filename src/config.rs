@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::archive::Directory;
+
 /// Bounds of the store consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConsumerOptions {
@@ -109,6 +111,8 @@ pub struct JanitorOptions {
     pub detach_patience: Duration,
     /// Longest wait for the lock to drop a detached segment. 1 s.
     pub drop_patience: Duration,
+    /// Where tasks go that are archived to files. None: they are not deleted.
+    pub archive: Option<Directory>,
 }
 
 impl Default for JanitorOptions {
@@ -122,6 +126,7 @@ impl Default for JanitorOptions {
             audit_every: Duration::from_secs(600),
             detach_patience: Duration::from_secs(60),
             drop_patience: Duration::from_secs(1),
+            archive: None,
         }
     }
 }

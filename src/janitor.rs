@@ -4,8 +4,10 @@
 //! Promises: no insert ever waits for a partition; a task that nothing points to is found again; what must outlive its segment does; an
 //! interrupted retirement is finished by whoever comes next. Any number of janitors may run: one
 //! at a time retires segments.
+//! What is to be archived is deleted only when it is safe.
 //! Must never: take a lock that makes scheduling or claiming wait behind somebody's long reader.
 
+mod archive;
 mod retirement;
 #[cfg(test)]
 mod tests;
@@ -24,8 +26,10 @@ use crate::store::retention;
 /// Works until `shutdown`, through every loss of the database.
 pub async fn run(config: Config, options: JanitorOptions, shutdown: CancellationToken) {
     let mut backoff = Backoff::default();
+    let mut warned = options.archive.is_some();
     while !shutdown.is_cancelled() {
-        let end = shutdown.run_until_cancelled(work(&config, &options, &mut backoff)).await;
+        let end =
+            shutdown.run_until_cancelled(work(&config, &options, &mut backoff, &mut warned)).await;
         let Some(Err(lost)) = end else { break };
         if backoff.is_first() {
             tracing::warn!(error = %Told(&lost), "janitor lost the database, connecting again");
@@ -39,6 +43,7 @@ async fn work(
     config: &Config,
     options: &JanitorOptions,
     backoff: &mut Backoff,
+    warned: &mut bool,
 ) -> Result<std::convert::Infallible, Error> {
     let mut audit_at = Instant::now();
     loop {
@@ -46,6 +51,9 @@ async fn work(
         // memory of many partitions goes with it.
         let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
         round(&session, options).await?;
+        if !*warned {
+            *warned = archive::warn_without(session.client()).await?;
+        }
         if Instant::now() >= audit_at {
             audit(&session, options).await?;
             audit_at = Instant::now() + options.audit_every;
@@ -79,6 +87,9 @@ async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error>
         if gone == 0 {
             break;
         }
+    }
+    if let Some(directory) = &options.archive {
+        purged += archive::purge(session.client(), options, directory).await?;
     }
     if purged > 0 {
         tracing::info!(rows = purged, "purge");

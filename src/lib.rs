@@ -1,6 +1,7 @@
 //! Tuskline's server: store consumer, periodic tasks, janitor, migrations, command line, embedded PostgreSQL.
 
 pub mod admin;
+pub mod archive;
 pub mod backoff;
 pub mod bench;
 pub mod config;

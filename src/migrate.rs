@@ -39,7 +39,7 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
-    "clock", "refuse", "version", "add_segments", "define_lambda", "note_backlogs", "alter_lambda",
+    "clock", "refuse", "version", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
     "wake", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "enter", "admit", "bury", "leave", "await_end", "follow", "heed_parents", "hold_gated", "enqueue_due",
@@ -48,7 +48,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "assert_current", "set_progress", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
     "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
-    "views", "chains", "periodics", "dead_letters", "bulk", "retention",
+    "views", "chains", "periodics", "dead_letters", "bulk", "retention", "archive", "start_purge", "advance_purge",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));

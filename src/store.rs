@@ -5,6 +5,7 @@
 //!
 //! Statements are sent unnamed, in one round trip, so that they survive a pooler and a migration.
 
+pub mod archive;
 pub mod periodic;
 mod rescue;
 pub mod retention;

@@ -92,19 +92,20 @@ create or replace function tuskline.dead_of(r tuskline.redrive, p_now timestampt
 returns table (task_id bigint, fingerprint text) language plpgsql as $$
 #variable_conflict use_column
 declare
-  v_since timestamptz := p_now - (select l.dead_retention from tuskline.lambda l where l.name = r.lambda);
+  v_lambda tuskline.lambda;
 begin
+  select * into v_lambda from tuskline.lambda l where l.name = r.lambda;
   if r.ids is null then
     return query
     select d.task_id, d.fingerprint from tuskline.dead_letter d
-     where d.lambda = r.lambda and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, v_since)
+     where d.lambda = r.lambda and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - tuskline.kept_for(v_lambda, d.status))
        and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
      order by d.fingerprint, d.task_id limit p_limit;
   else
     return query
     select d.task_id, d.fingerprint from tuskline.dead_letter d join tuskline.lambda l on l.name = d.lambda
      where d.task_id = any (r.ids) and (r.lambda is null or d.lambda = r.lambda)
-       and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - l.dead_retention)
+       and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - tuskline.kept_for(l, d.status))
        and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
      order by d.fingerprint, d.task_id limit p_limit;
   end if;

@@ -7,8 +7,8 @@ declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
 begin
-  insert into tuskline.dead_letter (task_id, lambda, fingerprint, died_at, redrive_id)
-  select t.id, t.lambda, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
+  insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at, redrive_id)
+  select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
     from tuskline.task t
          left join lateral (select h.fingerprint from tuskline.task_failure h
                              where h.task_id = t.id order by h.failed_at desc, h.fence desc limit 1) f on true

@@ -2,7 +2,7 @@
 create or replace view tuskline.dead_letters as
 select d.task_id as id, d.lambda, t.collection, t.priority, t.status, t.attempt, t.crashes,
        f.error_class, f.message, d.fingerprint, s.failures, s.first_failed_at, s.last_failed_at,
-       d.died_at as finished_at, d.died_at + l.dead_retention as expires_at, d.redrive_id, t.payload
+       d.died_at as finished_at, d.died_at + tuskline.kept_for(l, d.status) as expires_at, d.redrive_id, t.payload
   from tuskline.dead_letter d
        join tuskline.tasks t on t.id = d.task_id
        join tuskline.lambda l on l.name = d.lambda
@@ -10,7 +10,7 @@ select d.task_id as id, d.lambda, t.collection, t.priority, t.status, t.attempt,
                            where h.task_id = d.task_id order by h.failed_at desc, h.fence desc limit 1) f on true
        left join lateral (select count(*) as failures, min(h.failed_at) as first_failed_at, max(h.failed_at) as last_failed_at
                             from tuskline.task_failure h where h.task_id = d.task_id) s on true
- where d.died_at > tuskline.clock() - l.dead_retention;
+ where d.died_at > tuskline.clock() - tuskline.kept_for(l, d.status);
 comment on view tuskline.dead_letters is 'Tasks that are dead or fatal_failure: what they died of, when, their payload, and until when they can return. Give an id, or a lambda and a fingerprint, and a limit.';
 
 create or replace view tuskline.dead_groups as
@@ -18,7 +18,7 @@ select g.lambda, g.fingerprint, g.tasks, f.error_class, f.message, g.first_died_
   from (select d.lambda, d.fingerprint, count(*) as tasks, min(d.died_at) as first_died_at, max(d.died_at) as last_died_at,
                min(d.task_id) as oldest_id, max(d.task_id) as latest_id
           from tuskline.dead_letter d join tuskline.lambda l on l.name = d.lambda
-         where d.died_at > tuskline.clock() - l.dead_retention group by d.lambda, d.fingerprint) g
+         where d.died_at > tuskline.clock() - tuskline.kept_for(l, d.status) group by d.lambda, d.fingerprint) g
        left join lateral (select h.error_class, h.message from tuskline.task_failure h
                            where h.task_id = g.latest_id order by h.failed_at desc, h.fence desc limit 1) f on true;
 comment on view tuskline.dead_groups is 'Dead letters by lambda and cause: how many, what one of them said, the first and the last death (counted).';

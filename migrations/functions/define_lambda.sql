@@ -12,7 +12,11 @@ create or replace function tuskline.define_lambda(
   p_direct            boolean  default true,
   p_max_payload_bytes integer  default 262144,
   p_max_crashes       integer  default 3,
-  p_max_backlog       integer  default 0)
+  p_max_backlog       integer  default 0,
+  p_cancelled_retention interval default null,
+  p_dropped_retention interval default null,
+  p_fatal_retention   interval default null,
+  p_archive           text     default 'none')
 returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now      timestamptz := tuskline.clock();
@@ -21,11 +25,14 @@ begin
   perform tuskline.check_name('lambda', p_name);
   perform tuskline.check_settings(p_attempt_timeout, p_max_attempts, p_retry_base, p_retry_cap,
     p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_crashes, p_max_backlog);
+  perform tuskline.check_keeping(p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive);
   perform pg_advisory_xact_lock(1953854315, -2);
   insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes, retry_base, retry_cap,
-                               retention, dead_retention, direct, max_payload_bytes, max_backlog, created_at, altered_at)
+                               retention, dead_retention, cancelled_retention, dropped_retention, fatal_retention, archive,
+                               direct, max_payload_bytes, max_backlog, created_at, altered_at)
   values (p_name, p_attempt_timeout, p_max_attempts, p_max_crashes, p_retry_base, p_retry_cap,
-          p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_backlog, v_now, v_now)
+          p_retention, p_dead_retention, p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive,
+          p_direct, p_max_payload_bytes, p_max_backlog, v_now, v_now)
   on conflict do nothing;
   if not found then return false; end if;
   foreach v_priority in array enum_range(null::tuskline.priority) loop
@@ -34,7 +41,7 @@ begin
   insert into tuskline.audit (at, verb, subject) values (v_now, 'define_lambda', p_name);
   return true;
 end $$;
-comment on function tuskline.define_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer) is
+comment on function tuskline.define_lambda(text, interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer, interval, interval, interval, text) is
   'Makes a lambda known and creates its queues. True if it is new; an existing one is left as it is.';
 
 create or replace function tuskline.add_queue(
@@ -85,3 +92,20 @@ begin
 end $$;
 comment on function tuskline.check_settings(interval, integer, interval, interval, interval, interval, boolean, integer, integer, integer) is
   'Refuses (TK009) settings of a lambda that are out of range.';
+
+create or replace function tuskline.check_keeping(
+  p_cancelled_retention interval, p_dropped_retention interval, p_fatal_retention interval, p_archive text)
+returns void language plpgsql immutable as $$
+declare
+  v_wrong text := (
+    select format('%s_retention must be 0 to 3650 days, got %s', o.status, o.retention)
+      from (values ('cancelled', p_cancelled_retention), ('dropped', p_dropped_retention), ('fatal', p_fatal_retention)) as o (status, retention)
+     where o.retention not between '0' and '3650 days' limit 1);
+begin
+  if p_archive is null or p_archive not in ('none', 'table', 'file') then
+    v_wrong := format('archive must be none, table or file, got %s', coalesce(quote_literal(left(p_archive, 80)), 'null'));
+  end if;
+  if v_wrong is not null then perform tuskline.refuse('TK009', 'invalid_setting: ' || v_wrong); end if;
+end $$;
+comment on function tuskline.check_keeping(interval, interval, interval, text) is
+  'Refuses (TK009) what says wrongly how long tasks are kept, or where they are archived.';

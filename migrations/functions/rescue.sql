@@ -104,15 +104,15 @@ begin
                    left join tuskline.cancellation c on c.task_id = s.id and c.fence = s.fence
              order by s.id) d
      where t.id = d.id and t.fence = d.fence and t.status in ('claimed', 'processing')
-    returning t.id, t.lambda, t.priority, t.status, t.fence, t.attempt, d.charge
+    returning t.id, t.lambda, t.priority, t.status, t.fence, t.attempt, t.started_at, d.charge
   ), i as (
     insert into tuskline.queued (queue_id, task_id)
     select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
      where u.status = 'enqueued' order by u.id returning task_id
   ), f as (
-    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
+    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at, started_at)
     select u.id, u.fence, u.attempt + 1, e.executor_id, 'crash', format('worker %s on %s (pid %s) ended while it held the task', e.executor_id, e.host, e.pid),
-           tuskline.fingerprint('crash', u.lambda), p_now
+           tuskline.fingerprint('crash', u.lambda), p_now, u.started_at
       from u join tuskline.lease s on s.lease_id = u.fence join tuskline.executor e on e.executor_id = s.executor_id
      where u.charge = 1
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)

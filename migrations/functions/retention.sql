@@ -25,15 +25,19 @@ begin
 end $$;
 comment on function tuskline.roll_segments(interval) is 'Starts a new segment in each id range whose current one has been in use for p_span.';
 
--- segments_to_retire: used-up segments in which nothing runs or is queued and every success,
--- cancelled and dropped task is past its lambda's retention. Also seals those that are all terminal.
--- Reads a whole segment, so it notes when that is worth doing again (ripe_at): when the last task
--- will be past its retention, or, while some are not terminal, after a hundred times the reading took.
-create or replace function tuskline.segments_to_retire() returns setof bigint
+-- segments_to_retire: used-up segments in which nothing runs or is queued and the retention of what holds them
+-- is over: success, cancelled and dropped, but for a fiftieth of all. What must stay longer, and is no more
+-- than that, outlives its segment like the dead and those that wait, and so a few tasks that are kept for
+-- years do not keep millions. Also seals those that are all terminal.
+-- p_files: the caller can archive tasks to files; else it leaves segments with tasks that want that.
+-- Reads a whole segment, so it notes when that is worth doing again (ripe_at): when enough will be past
+-- their retention, or, while some are not terminal, after a hundred times the reading took.
+create or replace function tuskline.segments_to_retire(p_files boolean default false) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
   v_began timestamptz;
+  v_ripe  boolean;
   v_open  bigint[] := array(select tuskline.segment_of(last_value) from tuskline.task_seq
                             union all select tuskline.segment_of(last_value) from tuskline.future_seq);
   s       record;
@@ -42,26 +46,43 @@ begin
   for s in select g.segment_no from tuskline.segment g
             where g.opened_at is not null and g.segment_no <> all (v_open) and (g.ripe_at is null or g.ripe_at <= v_now)
             order by g.segment_no loop
-    if to_regclass('tuskline.task_' || s.segment_no) is null then continue; end if;
+    continue when to_regclass('tuskline.task_' || s.segment_no) is null or to_regclass('tuskline.gone_' || s.segment_no) is not null;
     -- Somebody lets a task of it begin anew (revive), or waits for us and will see what we note.
     continue when not pg_try_advisory_xact_lock(1953854318, tuskline.segment_key(s.segment_no));
     v_began := clock_timestamp();
-    execute format('select coalesce(bool_or(t.status in (''enqueued'', ''claimed'', ''processing'')), false) as busy,'
-      ' coalesce(bool_or(t.status in (''new'', ''retriable_failure'')), false) as waiting,'
-      ' max(t.finished_at + l.retention) filter (where t.status in (''success'', ''cancelled'', ''dropped'')) as ripe_at,'
-      ' count(*) filter (where t.status in (''new'', ''retriable_failure'') or t.status in (''dead'', ''fatal_failure'')'
-      '   and t.finished_at > $1 - l.dead_retention) as kept, count(*) as rows'
-      ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda', s.segment_no) into r using v_now;
+    select * into r from tuskline.look_at_segment(s.segment_no, v_now);
     -- A segment of nothing but waiting tasks is what a retired one leaves behind: leave it.
-    if not r.busy and coalesce(r.ripe_at <= v_now, true) and (r.rows = 0 or r.kept < r.rows) then return next s.segment_no; end if;
+    v_ripe := not r.busy and coalesce(r.ripe_at <= v_now, true) and (r.tasks = 0 or r.kept < r.tasks);
+    if v_ripe and (p_files or not r.files) then return next s.segment_no; end if;
     update tuskline.segment g
        set sealed_at = case when r.busy or r.waiting then g.sealed_at else coalesce(g.sealed_at, v_now) end,
            ripe_at = case when not r.busy and r.ripe_at > v_now then r.ripe_at
-                          else v_now + greatest('1 second', 100 * (clock_timestamp() - v_began)) end
+                          else v_now + greatest('1 second', 100 * (clock_timestamp() - v_began)) end,
+           unarchived_since = case when v_ripe and r.files and not p_files then coalesce(g.unarchived_since, v_now) end
      where g.segment_no = s.segment_no;
   end loop;
 end $$;
-comment on function tuskline.segments_to_retire() is 'Segments whose retention is over; seals the used-up ones on the way.';
+comment on function tuskline.segments_to_retire(boolean) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
+
+-- look_at_segment: of each lambda and status the task that ended last stands for all of them.
+create or replace function tuskline.look_at_segment(
+  p_no bigint, p_now timestamptz,
+  out busy boolean, out waiting boolean, out files boolean, out ripe_at timestamptz, out kept bigint, out tasks bigint)
+language plpgsql as $$
+begin
+  execute format('with g as materialized ('
+    'select t.status, l.archive, count(*) as tasks, max(t.finished_at) + tuskline.kept_for(l, t.status) as ripe_at,'
+    ' count(*) filter (where t.finished_at > $1 - tuskline.kept_for(l, t.status)) as fresh'
+    ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'
+    '), h as (select g.ripe_at, sum(g.tasks) over (order by g.ripe_at desc) as longer from g where g.status in (''success'', ''cancelled'', ''dropped''))'
+    ' select coalesce(bool_or(g.status in (''enqueued'', ''claimed'', ''processing'')), false),'
+    ' coalesce(bool_or(g.status in (''new'', ''retriable_failure'')), false), coalesce(bool_or(g.archive = ''file''), false),'
+    ' (select max(h.ripe_at) from h where 50 * h.longer > (select sum(o.tasks) from g o)),'
+    ' coalesce(sum(case when g.status in (''new'', ''retriable_failure'') then g.tasks when g.status in (''dead'', ''fatal_failure'') then g.fresh end), 0)::bigint,'
+    ' coalesce(sum(g.tasks), 0)::bigint from g', p_no) into busy, waiting, files, ripe_at, kept, tasks using p_now;
+end $$;
+comment on function tuskline.look_at_segment(bigint, timestamptz) is
+  'Whether something in a segment runs or waits, or is archived to files; when it can go; how many tasks it would leave, of how many.';
 
 -- segments_to_finish: what a janitor that died half-way left behind, and how far it had come. pending:
 -- its DETACH CONCURRENTLY was interrupted and wants FINALIZE. detached: the table is to be dropped.
@@ -78,21 +99,74 @@ language sql volatile security definer set search_path = pg_catalog, pg_temp set
 $$;
 comment on function tuskline.segments_to_finish() is 'Segments whose retirement was interrupted, and its stage: pending, detached or dropped.';
 
+-- keep_leftovers: what waits, what is not past its retention, and what others still need (wanted_in). One that came
+-- due since somebody looked is in its queue by now, and would go with the segment: then nothing is done.
 create or replace function tuskline.keep_leftovers(p_no bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_kept bigint;
+  v_busy boolean;
 begin
   perform pg_advisory_xact_lock(1953854318, tuskline.segment_key(p_no)); -- whoever lets a task of it begin anew (revive) has committed
-  execute format('with m as (delete from tuskline.task_%s t using tuskline.lambda l where l.name = t.lambda and'
-    ' (t.status in (''new'', ''retriable_failure'')'
-    '  or t.status in (''dead'', ''fatal_failure'') and t.finished_at > $1 - l.dead_retention) returning t.*)'
-    ' insert into tuskline.task_kept select * from m', p_no) using v_now;
-  get diagnostics v_kept = row_count;
+  begin
+    execute format('with m as (delete from tuskline.task_%s t using tuskline.lambda l where l.name = t.lambda and'
+      ' (t.status in (''new'', ''retriable_failure'') or t.finished_at > $1 - tuskline.kept_for(l, t.status)'
+      '  or t.id in (select w.id from tuskline.wanted_in($2, $3) as w (id))) returning t.*)'
+      ' insert into tuskline.task_kept select * from m', p_no) using v_now, p_no << 24, ((p_no + 1) << 24) - 1;
+    get diagnostics v_kept = row_count;
+    execute format('select exists (select from tuskline.task_%s t where t.status in (''enqueued'', ''claimed'', ''processing''))', p_no) into v_busy;
+    if v_busy then raise exception using errcode = 'TK034', message = 'TK034 segment_busy'; end if;
+  exception when sqlstate 'TK034' then
+    return null;
+  end;
   return v_kept;
 end $$;
-comment on function tuskline.keep_leftovers(bigint) is 'Moves what must outlive a segment to task_kept.';
+comment on function tuskline.keep_leftovers(bigint) is 'Moves what must outlive a segment to task_kept; null, and nothing was done: something in it runs or is queued.';
+
+-- wanted_in: tasks that have ended and are needed all the same, of those with these ids: a task of a chain waits,
+-- and will ask how they ended and what they returned; or their failure blocks an ordering key. Each child is
+-- looked up by itself: a join might read every segment.
+create or replace function tuskline.wanted_in(p_first bigint, p_last bigint) returns setof bigint
+language sql stable as $$
+  select d.parent_id from tuskline.dependency d
+   where d.parent_id between p_first and p_last and (select c.finished_at is null from tuskline.tasks c where c.id = d.task_id)
+  union all
+  select s.task_id from tuskline.slot s
+   where s.task_id between p_first and p_last and (select r.kind = 'order' from tuskline.rule r where r.rule_id = s.rule_id)
+$$;
+comment on function tuskline.wanted_in(bigint, bigint) is 'Tasks with ids from p_first to p_last for which a task of a chain waits, or which block an ordering key.';
+
+-- is_wanted: two look-ups, for a few tasks.
+create or replace function tuskline.is_wanted(p_task bigint) returns boolean
+language sql stable as $$
+  select exists (select from tuskline.wanted_in(p_task, p_task))
+$$;
+comment on function tuskline.is_wanted(bigint) is 'Whether a task of a chain waits for this one, or it blocks an ordering key.';
+
+-- keep_late: of a segment that was detached, what a transaction committed into it that had taken its ids long
+-- before: nobody saw it, and detaching waited for its end. It is kept, as new, and returns with the others.
+-- False: a worker has claimed one of these meanwhile (a segment's own functions find it); wait for the result.
+create or replace function tuskline.keep_late(p_no bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_held boolean;
+  v_late boolean;
+begin
+  execute format('select coalesce(bool_or(t.status in (''claimed'', ''processing'') and exists (select from tuskline.lease s where s.lease_id = t.fence)), false),'
+    ' coalesce(bool_or(true), false) from tuskline.task_%s t where t.finished_at is null', p_no) into v_held, v_late;
+  if v_held then return false; end if;
+  if v_late then
+    execute format('update tuskline.task_%s t set status = ''new'', next_trigger_at = $1,'
+      ' attempt = t.attempt - (t.status in (''claimed'', ''processing''))::integer'
+      ' where t.status in (''enqueued'', ''claimed'', ''processing'')', p_no) using v_now;
+    execute format('with m as (delete from tuskline.task_%s t where t.finished_at is null returning t.*)'
+      ' insert into tuskline.task_kept select * from m', p_no);
+  end if;
+  return true;
+end $$;
+comment on function tuskline.keep_late(bigint) is 'Moves to task_kept what was committed into a segment while it was detached; false: a worker holds some of it.';
 
 create or replace function tuskline.return_leftovers(p_no bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -133,23 +207,15 @@ begin
 end $$;
 comment on function tuskline.time_returned(bigint) is 'Gives the tasks of a segment that came back a timer, unless something else will find them.';
 
--- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
+-- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0. Kept tasks that are
+-- archived to files are left for whoever writes these (kept_to_file).
 create or replace function tuskline.purge(p_limit integer default 5000) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
-  v_ids  bigint[];
   v_rows bigint;
-  v_gone bigint;
+  v_gone bigint := tuskline.delete_tasks(tuskline.kept_past(p_limit, v_now, false), v_now);
 begin
-  v_ids := array(
-    select k.id from tuskline.task_kept k join tuskline.lambda l on l.name = k.lambda
-     where k.status not in ('new', 'retriable_failure') and k.finished_at
-           <= v_now - case when k.status in ('dead', 'fatal_failure') then l.dead_retention else l.retention end
-     order by k.id limit p_limit for update of k skip locked);
-  delete from tuskline.task_kept where id = any (v_ids);
-  get diagnostics v_gone = row_count;
-  perform tuskline.forget(v_ids);
   delete from tuskline.redrive d where d.ended_at < v_now - interval '30 days';
   delete from tuskline.executor e where e.executor_id = any (array(
     select e.executor_id from tuskline.executor e where e.ended_at < v_now - interval '1 day'
@@ -163,12 +229,31 @@ begin
 end $$;
 comment on function tuskline.purge(integer) is 'Deletes a batch of kept tasks, with their history, of ended workers of forgotten waits and of ticks that are past retention. Call until 0.';
 
+-- kept_past: `case`, or is_wanted would be asked about every kept task.
+create or replace function tuskline.kept_past(p_limit integer, p_now timestamptz, p_files boolean) returns bigint[]
+language sql volatile as $$
+  select array(
+    select k.id from tuskline.task_kept k join tuskline.lambda l on l.name = k.lambda
+     where case when k.finished_at <= p_now - tuskline.kept_for(l, k.status) and (l.archive = 'file') = p_files
+                then not tuskline.is_wanted(k.id) end
+     order by k.id limit p_limit for update of k skip locked)
+$$;
+comment on function tuskline.kept_past(integer, timestamptz, boolean) is 'Locks a batch of kept tasks that are past retention: of lambdas that archive to files, or of the others.';
+
+create or replace function tuskline.kept_to_file(p_limit integer default 5000) returns bigint[]
+language sql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select tuskline.kept_past(p_limit, tuskline.clock(), true)
+$$;
+comment on function tuskline.kept_to_file(integer) is 'Locks a batch of kept tasks that are past retention and go to a file. In the same transaction: write archive_lines() of them, then delete_written().';
+
+-- purge_history: not while a segment of this number is set aside: its archive wants the history.
 create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_rows bigint;
   v_gone bigint := 0;
 begin
+  if to_regclass('tuskline.gone_' || p_no) is not null then return 0; end if;
   delete from tuskline.task_failure f where (f.task_id, f.fence) in (
     select h.task_id, h.fence from tuskline.task_failure h
      where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1

@@ -78,8 +78,7 @@ create or replace function tuskline.may_revive(
   p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz) returns boolean
 language sql stable as $$
   select p_status in ('dead', 'fatal_failure', 'cancelled', 'dropped') and p_finished_at > p_now - (
-    select case when p_status in ('dead', 'fatal_failure') then l.dead_retention else l.retention end
-      from tuskline.lambda l where l.name = p_lambda)
+    select tuskline.kept_for(l, p_status) from tuskline.lambda l where l.name = p_lambda)
 $$;
 comment on function tuskline.may_revive(text, tuskline.status, timestamptz, timestamptz) is
   'Whether a task may begin anew: it ended otherwise than by success, and its retention is not over.';

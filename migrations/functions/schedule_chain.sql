@@ -16,7 +16,8 @@ begin
   v_tasks := tuskline.place_chain(v_tasks, v_now);
   select array_agg(c.id order by c.no) into ids from unnest(v_tasks) as c;
   v_edges := array(
-    select (c.id, coalesce(p.id, e.parent_id), e.condition, null)::tuskline.dependency
+    select (c.id, coalesce(p.id, e.parent_id), e.condition, case when e.parent_id is not null and exists (
+             select from tuskline.tasks t where t.id = e.parent_id and t.status = 'success') then 'success' end::tuskline.status)::tuskline.dependency
       from unnest(v_tasks) as c cross join unnest(c.parents, c.parent_ids, c.conditions) as e (parent, parent_id, condition)
            left join unnest(v_tasks) as p on p.no = e.parent
      order by c.id, coalesce(p.id, e.parent_id));
@@ -29,6 +30,11 @@ begin
     from unnest(v_tasks) as c left join (select e.task_id, max(e.parent_id) as waits_for from unnest(v_edges) as e group by e.task_id) w on w.task_id = c.id
    order by c.id;
   insert into tuskline.dependency select e.* from unnest(v_edges) as e;
+  -- A success is for good. It is noted now: its retention may be over before the child looks.
+  if v_old <> '{}' then
+    insert into tuskline.broken (task_id, parent_id)
+    select e.task_id, e.parent_id from unnest(v_edges) as e where e.outcome = 'success' and e.condition = 'failure';
+  end if;
   -- Who waits for tasks that may have ended already looks for itself.
   insert into tuskline.timer (due, task_id)
   select distinct v_now, e.task_id from unnest(v_edges) as e where e.parent_id = any (v_old);

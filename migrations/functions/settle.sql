@@ -17,7 +17,7 @@ declare
   v_outputs boolean;
   v_outcome tuskline.status[];
   v_delay   interval[];
-  v_done    tuskline.exchanged;
+  v_done    tuskline.ended;
   v_due     timestamptz;
 begin
   select array_agg(r.id), array_agg(r.fence), array_agg(r.status),
@@ -44,10 +44,11 @@ begin
     select min(w.due) into v_due from w;
   end if;
   if v_outcome && '{retriable_failure,fatal_failure,dead}' then
-    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
+    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at, outcome, started_at)
     select d.id, v_fences[d.at], d.attempt, p_executor, coalesce(left(v_class[d.at], 80), 'error'), coalesce(left(v_message[d.at], 8192), ''),
-           tuskline.fingerprint(coalesce(v_class[d.at], 'error'), coalesce(v_message[d.at], '')), p_now
-      from (select u.id, u.attempt, width_bucket(u.id, v_ids) as at from unnest(v_done.task_id, v_done.attempt) as u (id, attempt)) d
+           tuskline.fingerprint(coalesce(v_class[d.at], 'error'), coalesce(v_message[d.at], '')), p_now, v_outcome[d.at], d.started_at
+      from (select u.id, u.attempt, u.started_at, width_bucket(u.id, v_ids) as at
+              from unnest(v_done.task_id, v_done.attempt, v_done.started_at) as u (id, attempt, started_at)) d
      where v_outcome[d.at] in ('retriable_failure', 'fatal_failure', 'dead');
     if v_outcome && '{fatal_failure,dead}' then perform tuskline.bury(v_done.task_id); end if;
     if exists (select from tuskline.breaker) then perform tuskline.note_failures(v_done.task_id, p_now); end if;
@@ -71,7 +72,8 @@ end $$;
 comment on function tuskline.settle(bigint, bigint[], bigint[], json, timestamptz) is 'set_results for batches with failures or outputs.';
 
 -- end_attempts: what each result makes of its task, segment by segment like take; the ids are sorted, the
--- other arrays beside them. Returns the tasks that it changed, and which attempt that was.
+-- other arrays beside them. Returns the tasks that it changed, which attempt that was and
+-- when it began.
 create or replace function tuskline.make_settle(p_segment bigint) returns void
 language plpgsql as $make$
 declare
@@ -79,10 +81,10 @@ declare
 begin
   execute format($text$
 create or replace function tuskline.settle_%1$s(
-  p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[], p_now timestamptz) returns tuskline.exchanged
+  p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[], p_now timestamptz) returns tuskline.ended
 language plpgsql as $$
 declare
-  v tuskline.exchanged;
+  v tuskline.ended;
 begin
   with u as (
     update tuskline.task_%1$s t
@@ -91,8 +93,8 @@ begin
            finished_at = case when p_delay[width_bucket(t.id, p_ids)] is null then p_now end,
            next_trigger_at = p_now + p_delay[width_bucket(t.id, p_ids)]
      where t.id = any (p_ids) and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in ('claimed', 'processing')
-    returning t.id, t.attempt)
-  select array_agg(u.id), array_agg(u.attempt) into v.task_id, v.attempt from u;
+    returning t.id, t.attempt, t.started_at)
+  select array_agg(u.id), array_agg(u.attempt), array_agg(u.started_at) into v.task_id, v.attempt, v.started_at from u;
   return v;
 end $$ $text$, p_segment);
   execute format('comment on function %s is %L', v_name, format('claimed or processing -> what the lambda said, for tasks of segment %s.', p_segment));
@@ -102,10 +104,10 @@ comment on function tuskline.make_settle(bigint) is 'Makes settle_<segment_no>, 
 
 create or replace function tuskline.end_attempts(
   p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[], p_now timestamptz)
-returns tuskline.exchanged language plpgsql as $$
+returns tuskline.ended language plpgsql as $$
 declare
-  v         tuskline.exchanged;
-  s         tuskline.exchanged;
+  v         tuskline.ended;
+  s         tuskline.ended;
   r         record;
   v_from    integer := 1;
   v_to      integer;
@@ -120,6 +122,7 @@ begin
       s := r.ended;
       v.task_id := v.task_id || s.task_id;
       v.attempt := v.attempt || s.attempt;
+      v.started_at := v.started_at || s.started_at;
     end if;
     v_from := v_to + 1;
   end loop;

@@ -19,7 +19,8 @@ comment on view tuskline.queues is 'Every queue: tasks in it now (counted), live
 
 create or replace view tuskline.lambdas as
 select l.name, l.owner, l.max_attempts, l.attempt_timeout, l.retry_base, l.retry_cap, l.max_crashes, l.direct,
-       l.max_payload_bytes, l.max_backlog, l.retention, l.dead_retention, sum(q.depth) as depth, max(q.live_workers) as live_workers,
+       l.max_payload_bytes, l.max_backlog, l.retention, l.dead_retention, l.cancelled_retention, l.dropped_retention, l.fatal_retention,
+       l.archive, sum(q.depth) as depth, max(q.live_workers) as live_workers,
        l.created_at, l.altered_at
   from tuskline.lambda l left join tuskline.queues q on q.lambda = l.name
  group by l.name;
@@ -33,6 +34,18 @@ select e.executor_id, e.host, e.pid, e.lambdas, e.sdk_version, e.role,
        (select count(*) from tuskline.lease l where l.executor_id = e.executor_id) as leases
   from tuskline.executor e;
 comment on view tuskline.executors is 'Worker processes: alive, draining, silent (no heartbeat for a lease, by the database''s clock), stopped or expired (ended after a silence), and how many leases they hold.';
+
+create or replace view tuskline.attempts as
+select f.task_id, f.attempt, f.fence, f.executor_id, coalesce(f.outcome::text, 'crashed') as outcome,
+       f.started_at, f.failed_at as ended_at, f.error_class, f.message, f.fingerprint
+  from tuskline.task_failure f where f.executor_id <> 0
+union all
+select t.id, t.attempt, t.fence, s.executor_id, case when t.status in ('claimed', 'processing') then 'running' else t.status::text end,
+       t.started_at, t.finished_at, null, null, null
+  from tuskline.tasks t left join tuskline.lease s on s.lease_id = t.fence and t.status in ('claimed', 'processing')
+ where t.attempt > 0 and t.status in ('claimed', 'processing', 'success', 'cancelled')
+   and not exists (select from tuskline.task_failure f where f.task_id = t.id and f.fence = t.fence);
+comment on view tuskline.attempts is 'Attempts of tasks: each that failed, and the latest if it runs, succeeded or was cancelled. crashed: its worker died. Give a task_id, order by fence.';
 
 create or replace view tuskline.waiting as
 select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskline.clock() as due_in,

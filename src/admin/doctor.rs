@@ -3,6 +3,7 @@
 //! Promises: one line for each thing examined: ok, warn or fail, with what to do; exit code 1 when
 //! one fails. Must never: change anything. (It sends one notification, to itself.)
 
+mod archive;
 mod connection;
 mod horizon;
 mod periodic;

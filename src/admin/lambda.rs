@@ -1,5 +1,7 @@
 //! `lambda`: define, alter, list and show lambdas.
 
+mod keeping;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +13,10 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::{WrongCall, failed};
 use super::{Global, Outcome, database, duration, output};
+
+/// The verbs that take settings.
+const DEFINE: &str = "define_lambda";
+const ALTER: &str = "alter_lambda";
 
 /// `lambda ...`.
 #[derive(Debug, Subcommand)]
@@ -56,12 +62,14 @@ pub struct Settings {
     /// Longest delay between two attempts.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     retry_cap: Option<Duration>,
-    /// How long a finished task stays.
+    /// How long a finished task stays: success, cancelled, dropped.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     retention: Option<Duration>,
-    /// How long a failed task stays.
+    /// How long a failed task stays: dead, fatal_failure.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     dead_retention: Option<Duration>,
+    #[command(flatten)]
+    keeping: keeping::Keeping,
     /// A due task goes into its queue in the transaction that schedules it (the default).
     #[arg(long, conflicts_with = "no_direct")]
     direct: bool,
@@ -78,7 +86,13 @@ pub struct Settings {
 
 impl Settings {
     /// Named arguments of the verb, from `$2` on, and their values.
-    fn arguments(&self) -> (String, Vec<i64>) {
+    fn arguments(&self, verb: &str) -> (String, Vec<i64>) {
+        let (mut text, mut values) = self.numbers();
+        self.keeping.add_to(&mut text, &mut values, verb);
+        (text, values)
+    }
+
+    fn numbers(&self) -> (String, Vec<i64>) {
         let span = |duration: Option<Duration>| duration.map(duration::milliseconds);
         let direct = (self.direct || self.no_direct).then_some(i64::from(self.direct));
         const INTERVAL: &str = "* interval '1 millisecond'";
@@ -118,24 +132,24 @@ pub async fn run(global: &Global, command: LambdaCommand) -> Outcome {
 }
 
 async fn define(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
-    let row = call(client, "define_lambda", name, settings).await?;
+    let row = call(client, DEFINE, name, settings).await?;
     let new: bool = row.get(0);
     if global.json {
         return Ok(output::put_json(&json!({"lambda": name, "defined": new}))?);
     }
     let said = if new { "is defined" } else { "was defined before and is left as it is" };
     output::put(&format!("lambda {name} {said}"))?;
-    if !new && !settings.arguments().1.is_empty() {
+    if !new && !settings.arguments(ALTER).0.is_empty() {
         output::put(&format!("to change its settings: tuskline lambda alter {name} ..."))?;
     }
     Ok(())
 }
 
 async fn alter(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
-    if settings.arguments().1.is_empty() {
+    if settings.arguments(ALTER).0.is_empty() {
         return Err(WrongCall("nothing to alter: give at least one setting".to_owned()).into());
     }
-    call(client, "alter_lambda", name, settings).await?;
+    call(client, ALTER, name, settings).await?;
     if global.json {
         return Ok(output::put_json(&json!({"lambda": name, "altered": true}))?);
     }
@@ -148,7 +162,7 @@ async fn call(
     name: &str,
     settings: &Settings,
 ) -> Result<tokio_postgres::Row> {
-    let (arguments, values) = settings.arguments();
+    let (arguments, values) = settings.arguments(verb);
     let statement = format!("select tuskline.{verb}(p_name => $1{arguments})");
     let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&name, Type::TEXT)];
     parameters.extend(values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::INT8)));
@@ -163,6 +177,9 @@ const LAMBDAS: &str = "select row_to_json(l)::text from (
            (1000 * extract(epoch from retry_cap))::bigint as retry_cap_ms,
            (1000 * extract(epoch from retention))::bigint as retention_ms,
            (1000 * extract(epoch from dead_retention))::bigint as dead_retention_ms,
+           (1000 * extract(epoch from cancelled_retention))::bigint as cancelled_retention_ms,
+           (1000 * extract(epoch from dropped_retention))::bigint as dropped_retention_ms,
+           (1000 * extract(epoch from fatal_retention))::bigint as fatal_retention_ms, archive,
            direct, max_payload_bytes, max_backlog, depth::bigint, live_workers, created_at, altered_at
       from tuskline.lambdas where name = coalesce($1, name) order by name) l";
 
@@ -218,6 +235,8 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
 fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
     let text = |name: &str| Some(output::field(lambda, name));
     let time = |name: &str| Some(span(lambda, name));
+    // As the others of its kind, unless it says so.
+    let own = |name: &str| time(name).filter(|shown| !shown.is_empty());
     vec![
         ("name", text("name")),
         ("owner", text("owner")),
@@ -228,6 +247,10 @@ fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
         ("retry cap", time("retry_cap_ms")),
         ("retention", time("retention_ms")),
         ("dead retention", time("dead_retention_ms")),
+        ("  of cancelled", own("cancelled_retention_ms")),
+        ("  of dropped", own("dropped_retention_ms")),
+        ("  of fatal", own("fatal_retention_ms")),
+        ("archive", text("archive")),
         ("direct", text("direct")),
         ("max payload", Some(format!("{} bytes", output::field(lambda, "max_payload_bytes")))),
         ("max backlog", text("max_backlog")),

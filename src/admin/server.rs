@@ -1,6 +1,7 @@
 //! `migrate` and `serve`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,6 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Global, Outcome, database, output};
+use crate::archive::Directory;
+use crate::config::JanitorOptions;
 use crate::migrate::{self, Functions};
 use crate::serve::{self, Options, Role};
 
@@ -20,6 +23,9 @@ pub struct ServeArgs {
     /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
+    /// Write tasks here, as JSON lines, before they are deleted, of lambdas with --archive file.
+    #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
+    archive_dir: Option<PathBuf>,
 }
 
 pub async fn migrate(global: &Global) -> Outcome {
@@ -45,7 +51,9 @@ fn told(report: &migrate::Report) -> String {
 pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Outcome {
     let config = database::find_given(global)?;
     tracing::info!("{}", database::shown(&config));
-    let options = Options { roles: args.roles, listen: args.listen, ..Options::default() };
+    let archive = args.archive_dir.map(Directory::open).transpose()?;
+    let janitor = JanitorOptions { archive, ..JanitorOptions::default() };
+    let options = Options { roles: args.roles, listen: args.listen, janitor, ..Options::default() };
     serve::run(config, options, end).await?;
     Ok(ExitCode::SUCCESS)
 }

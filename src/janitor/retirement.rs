@@ -1,5 +1,6 @@
 //! How a segment ends: what must outlive it moves to `task_kept`, it is detached and dropped, its
-//! history is purged, and what still waits comes back into a fresh segment of the same range.
+//! history is purged, and what still waits comes back into a fresh segment of the same range. One that
+//! is to be archived is set aside instead, and dropped with its history when it is.
 //!
 //! Promises: each step is done again harmlessly, and each leaves a trace by which the next janitor
 //! goes on; an id resolves throughout. Must never: wait for a reader longer than its patience.
@@ -7,7 +8,9 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
+use super::archive;
 use crate::config::JanitorOptions;
+use crate::store::archive as store;
 use crate::store::retention::{self, SegmentNo, Stage};
 
 /// Finishes what others left, then retires what is ripe, unless another janitor is at it.
@@ -15,7 +18,10 @@ pub async fn retire(client: &Client, options: &JanitorOptions) -> Result<(), Err
     if !retention::try_lock(client).await? {
         return Ok(());
     }
-    let done = retire_all(client, options).await;
+    let done = match retire_all(client, options).await {
+        Ok(()) => archive_all(client, options).await,
+        failed => failed,
+    };
     if !client.is_closed() {
         retention::unlock(client).await?;
     }
@@ -27,8 +33,11 @@ async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Err
         tracing::info!(segment = no, ?stage, "finishing an interrupted retirement");
         finish(client, options, no, stage).await?;
     }
-    for no in retention::segments_to_retire(client).await? {
-        let kept = retention::keep_leftovers(client, no).await?;
+    for no in retention::segments_to_retire(client, options.archive.is_some()).await? {
+        let Some(kept) = retention::keep_leftovers(client, no).await? else {
+            tracing::info!(segment = no, "something in it came due, trying again later");
+            continue;
+        };
         tracing::info!(segment = no, kept, "keep_leftovers");
         let detached = retention::detach(client, no, options.detach_patience).await;
         if !done_in_time(detached, no, "detach")? {
@@ -54,20 +63,47 @@ async fn finish(
         }
     }
     if stage != Stage::Dropped {
-        let dropped = retention::drop_segment(client, no, options.drop_patience).await;
-        if !done_in_time(dropped, no, "drop")? {
+        if !retention::keep_late(client, no).await? {
+            tracing::info!(segment = no, "a worker holds something of it, trying again later");
+            return Ok(());
+        }
+        let gone = if store::wants_archive(client, no).await? {
+            retention::set_aside(client, no, options.drop_patience).await
+        } else {
+            retention::drop_segment(client, no, options.drop_patience).await
+        };
+        if !done_in_time(gone, no, "drop")? {
             return Ok(());
         }
     }
+    let purged = purge_history(client, no).await?;
+    let returned = retention::return_leftovers(client, no).await?;
+    tracing::info!(segment = no, purged, returned, "segment retired");
+    Ok(())
+}
+
+async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error> {
     let mut purged = 0;
     loop {
         match retention::purge_history(client, no).await? {
-            0 => break,
+            0 => return Ok(purged),
             rows => purged += rows,
         }
     }
-    let returned = retention::return_leftovers(client, no).await?;
-    tracing::info!(segment = no, purged, returned, "segment retired");
+}
+
+/// Archives and drops what was set aside.
+async fn archive_all(client: &Client, options: &JanitorOptions) -> Result<(), Error> {
+    for no in store::segments_set_aside(client).await? {
+        if !archive::segment(client, options, no).await? {
+            continue;
+        }
+        let dropped = retention::drop_set_aside(client, no, options.drop_patience).await;
+        if done_in_time(dropped, no, "drop")? {
+            let purged = purge_history(client, no).await?;
+            tracing::info!(segment = no, purged, "archived segment dropped");
+        }
+    }
     Ok(())
 }
 

@@ -61,12 +61,13 @@ pub async fn unlock(client: &Client) -> Result<(), Error> {
     client.query_typed("select pg_advisory_unlock(1953854315, -4)", &[]).await.map(drop)
 }
 
-/// Segments whose retention is over.
+/// Segments whose retention is over; with `files` also those with tasks that are archived to files.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn segments_to_retire(client: &Client) -> Result<Vec<SegmentNo>, Error> {
-    let rows = client.query_typed("select tuskline.segments_to_retire()", &[]).await?;
+pub async fn segments_to_retire(client: &Client, files: bool) -> Result<Vec<SegmentNo>, Error> {
+    let sql = "select tuskline.segments_to_retire($1)";
+    let rows = client.query_typed(sql, &[(&files, Type::BOOL)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -85,12 +86,24 @@ pub async fn segments_to_finish(client: &Client) -> Result<Vec<(SegmentNo, Stage
     Ok(rows.iter().map(|row| (row.get(0), stage(row.get(1)))).collect())
 }
 
-/// Moves what must outlive a segment to `task_kept`; how many tasks.
+/// Moves what must outlive a segment to `task_kept`; how many tasks. None: something in it runs or is
+/// queued, and nothing was moved.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn keep_leftovers(client: &Client, no: SegmentNo) -> Result<i64, Error> {
-    of_segment(client, "select tuskline.keep_leftovers($1)", no).await
+pub async fn keep_leftovers(client: &Client, no: SegmentNo) -> Result<Option<i64>, Error> {
+    let verb = "select tuskline.keep_leftovers($1)";
+    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+}
+
+/// Moves to `task_kept` what was committed into a segment while it was detached. False: a worker holds
+/// some of it.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn keep_late(client: &Client, no: SegmentNo) -> Result<bool, Error> {
+    let verb = "select tuskline.keep_late($1)";
+    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
 }
 
 /// Brings a dropped segment's waiting tasks back; how many.
@@ -184,6 +197,28 @@ pub async fn finalize(client: &Client, no: SegmentNo, patience: Duration) -> Res
 /// The connection's or the server's; 55P03 when patience ran out.
 pub async fn drop_segment(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
     let statement = format!("drop table if exists tuskline.task_{no}");
+    bounded(client, "lock_timeout", patience, &statement).await
+}
+
+/// Gives a detached segment another name under the same terms, so that what it leaves behind can return.
+///
+/// # Errors
+/// As [`drop_segment`].
+pub async fn set_aside(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
+    let statement = format!("alter table tuskline.task_{no} rename to gone_{no}");
+    bounded(client, "lock_timeout", patience, &statement).await
+}
+
+/// Drops a segment that was set aside, under the same terms.
+///
+/// # Errors
+/// As [`drop_segment`].
+pub async fn drop_set_aside(
+    client: &Client,
+    no: SegmentNo,
+    patience: Duration,
+) -> Result<(), Error> {
+    let statement = format!("drop table if exists tuskline.gone_{no}");
     bounded(client, "lock_timeout", patience, &statement).await
 }
 

@@ -52,7 +52,7 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 89] = [
+const COMMANDS: [&str; 90] = [
     "",
     "migrate",
     "serve",
@@ -115,6 +115,7 @@ const COMMANDS: [&str; 89] = [
     "bulk resume",
     "bulk stop",
     "bulk list",
+    "purge",
     "periodic",
     "periodic define",
     "periodic list",
@@ -408,6 +409,49 @@ async fn chains_unique_keys_and_many_at_once() {
 }
 
 #[tokio::test]
+async fn what_is_kept_for_how_long_is_set_shown_and_purged() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 5).await;
+    let tasks = hand.claim(5).await;
+    hand.succeed_all(&tasks[..3]).await;
+    hand.fail(&tasks[3]).await;
+    hand.stopped(&tasks[4]).await;
+    db.advance(std::time::Duration::from_secs(90)).await;
+    let retry = tasks[3].id;
+    db.enqueue_due().await;
+    hand.note(&hand.take().await, r#""status": "fatal_failure", "error_class": "fatal", "message": "the account of this order is closed, and has been for years""#).await;
+    let screen = session(
+        &db.config,
+        &[
+            "lambda alter work --cancelled-retention 1h --fatal-retention 90d --archive table",
+            "lambda show work",
+            "lambda alter work --cancelled-retention same",
+            "lambda alter work --cancelled-retention soon",
+            "lambda alter work --archive tape",
+            "lambda define mail --dropped-retention same --archive table",
+            &format!("task status {retry}"),
+            "purge",
+            "purge --status new",
+            "purge --lambda nobody",
+            "purge --lambda work --archive-dir /nonexistent",
+            "purge --lambda work --preview",
+            "purge --lambda work --preview --json",
+            "purge --status success --status cancelled --older-than 2m --preview",
+            "purge --status success,cancelled --limit 2 --reason enough",
+            "purge --lambda work --older-than 1m --json",
+            "purge --lambda work --older-than 0s",
+            "task list",
+        ],
+    );
+    check("keeping", &screen);
+    let audited: i64 =
+        db.one("select count(*) from tuskline.audit where verb = 'start_purge'").await;
+    assert_eq!(audited, 3, "once a run, and none for a preview");
+}
+
+#[tokio::test]
 async fn schedules_are_defined_shown_paused_and_dropped() {
     let db = Db::with_lambda("work").await;
     let define = "periodic define new_year work @yearly {\"n\":1} --zone";
@@ -532,6 +576,7 @@ async fn json_keeps_its_keys() {
         "task status 1",
         "task list",
         "task cancel 1",
+        "purge --lambda work --older-than 0s",
         "periodic define nightly work @daily",
         "periodic list",
         "periodic show nightly",
@@ -730,6 +775,7 @@ async fn a_wrong_call_exits_with_two_and_says_what_is_wrong() {
             "lambda define",
             "serve --roles cook",
             "serve --listen nowhere",
+            "serve --archive-dir",
             "dev --port 70000",
             "demo --limit many",
             "completions cobol",

@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod archive;
 mod at_least_once;
+mod attempts;
 mod bad_input;
 mod bench;
 mod breaker;
@@ -51,9 +53,12 @@ mod plans;
 mod priorities;
 mod progress;
 mod readme;
+mod purge;
 mod rebuild;
 mod redrive;
 mod retention;
+mod retention_by_status;
+mod retention_needs;
 mod retries;
 mod scheduling;
 mod silent_executors;

@@ -19,6 +19,9 @@ use crate::admin::{Global, Outcome, duration, output};
 const FIRST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
+/// Longest error message in the table of attempts, in characters; --json has all of it.
+const LISTED_CHARS: usize = 60;
+
 /// Arguments of `task wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
@@ -88,6 +91,15 @@ fn tell(global: &Global, id: i64, answer: &str, said: Result<&str, &str>) -> Out
     Ok(if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// One row, with what became of each attempt.
+const LOOK: &str = "select row_to_json(s)::text from (
+    select t.*, array(select row_to_json(o) from (
+             select a.attempt, a.outcome, a.started_at, a.ended_at, a.executor_id, a.fence, a.error_class, a.message, a.fingerprint,
+                    (1000 * extract(epoch from tuskline.clock() - a.started_at))::bigint as started_ms_ago,
+                    (1000 * extract(epoch from coalesce(a.ended_at, tuskline.clock()) - a.started_at))::bigint as took_ms
+               from tuskline.attempts a where a.task_id = t.id order by a.fence) o) as attempts
+      from tuskline.task_status($1) t) s";
+
 /// A task as the database tells it, and its fields.
 struct Look {
     told: String,
@@ -96,8 +108,7 @@ struct Look {
 
 /// Payload and output stay the text they are: no parser's limits on depth or on numbers apply.
 async fn look(client: &Client, id: i64) -> Result<Look> {
-    let question = "select row_to_json(s)::text from tuskline.task_status($1) s";
-    let row = client.query_typed_opt(question, &[(&id, Type::INT8)]).await?;
+    let row = client.query_typed_opt(LOOK, &[(&id, Type::INT8)]).await?;
     let told: String = row.ok_or_else(|| unknown(id))?.get(0);
     let raw: HashMap<&str, &RawValue> = serde_json::from_str(&told)?;
     let mut fields = serde_json::Map::new();
@@ -145,5 +156,37 @@ fn put(global: &Global, look: &Look) -> std::io::Result<()> {
         ("last error", error),
         ("output", text("output")),
         ("payload", text("payload")),
-    ])
+    ])?;
+    put_attempts(task["attempts"].as_array().map_or(&[][..], Vec::as_slice))
+}
+
+/// The beginning of an error.
+fn listed(error: &str) -> String {
+    match error.char_indices().nth(LISTED_CHARS) {
+        Some((at, _)) => format!("{}…", &error[..at]),
+        None => error.to_owned(),
+    }
+}
+
+/// Nothing for a task that was never tried.
+fn put_attempts(attempts: &[Value]) -> std::io::Result<()> {
+    if attempts.is_empty() {
+        return Ok(());
+    }
+    let span = |attempt: &Value, name: &str| attempt[name].as_i64().map(duration::show);
+    let rows = attempts.iter().map(|attempt| {
+        let field = |name: &str| output::field(attempt, name);
+        let error = [field("error_class"), field("message")];
+        vec![
+            field("attempt"),
+            field("outcome"),
+            span(attempt, "started_ms_ago").map_or_else(String::new, |ago| format!("{ago} ago")),
+            span(attempt, "took_ms").unwrap_or_default(),
+            field("executor_id"),
+            listed(error.join(": ").trim_matches([':', ' '])),
+        ]
+    });
+    output::put("")?;
+    let heading = ["attempt", "outcome", "started", "took", "worker", "error"];
+    output::put_table(&heading, rows.collect(), "")
 }

@@ -166,6 +166,8 @@ impl Db {
             "unique_rule",
             "periodic",
             "tick",
+            "task_archive",
+            "purge_run",
         ] {
             self.run(&format!("delete from tuskline.{table}")).await;
         }

@@ -1,0 +1,22 @@
+//! Archives to files: whether somebody writes them.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::Finding;
+use crate::store::archive;
+
+/// Counts what is past its retention and waits for a directory.
+pub async fn examine(client: &Client) -> Result<Finding> {
+    let (segments, tasks) = archive::unarchived(client).await?;
+    Ok(match segments + tasks {
+        0 => Finding::ok("archive", "nothing waits for a file"),
+        _ => Finding::warn(
+            "archive",
+            format!(
+                "{segments} segments and {tasks} kept tasks are past their retention and wait for a file: run \
+                 `tuskline serve --archive-dir DIR`"
+            ),
+        ),
+    })
+}

@@ -1,0 +1,210 @@
+//! What somebody still needs outlives its retention, and what nobody could see is not lost.
+
+use std::time::Duration;
+
+use crate::retention_by_status::retire;
+use crate::support::{Answer, Db, Hand};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn with_hand() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    let hand = db.hand("work").await;
+    (db, hand)
+}
+
+/// Its segment is used up, and the retention of all but the dead is over.
+async fn a_week_later(db: &Db) {
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    db.advance(DAY * 7).await;
+    assert_eq!(db.all::<i64>("select * from tuskline.segments_to_retire()").await, [0]);
+}
+
+async fn chain(db: &Db, tasks: &str) -> Vec<i64> {
+    db.one(&format!("select ids from tuskline.schedule_chain('{tasks}')")).await
+}
+
+/// One that succeeded with an output, and a task that waits for it and for another that does not end.
+async fn child_of(db: &Db, hand: &Hand) -> (i64, i64) {
+    let parent = db.schedule("work").await;
+    let child = chain(
+        db,
+        &format!(
+            r#"[{{"lambda": "work", "name": "child", "after": [{parent}, "long"]}},
+            {{"lambda": "work", "name": "long", "delay_ms": 6048000000}}]"#
+        ),
+    )
+    .await[0];
+    hand.succeed_with(&hand.take().await, "[1]").await;
+    (parent, child)
+}
+
+#[tokio::test]
+async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
+    let (db, hand) = with_hand().await;
+    let (parent, child) = child_of(&db, &hand).await;
+    a_week_later(&db).await;
+    assert_eq!(retire(&db).await, 1);
+    db.run("select tuskline.purge()").await;
+    let told = db
+        .lines(&format!("select status, output from tuskline.parents({child}) order by id limit 1"))
+        .await;
+    assert_eq!(told, ["success | [1]"]);
+    db.advance(DAY * 63).await;
+    db.enqueue_due().await;
+    hand.succeed(&hand.take().await).await;
+    let task = hand.take().await;
+    assert_eq!(task.id, child, "it was not taken for one whose parent had failed");
+    db.run("select tuskline.purge()").await;
+    assert_eq!(db.status(parent).await, "success", "the child has not ended");
+    hand.succeed(&task).await;
+    db.run("select tuskline.purge()").await;
+    let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&parent]).await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_success_is_noted_when_a_chain_is_scheduled_behind_it() {
+    let (db, hand) = with_hand().await;
+    let parent = db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    let ids = chain(
+        &db,
+        &format!(r#"[{{"lambda": "work", "name": "then", "after": [{parent}]}},
+            {{"lambda": "work", "name": "else", "after": [{{"task": {parent}, "on": "failure"}}]}}]"#),
+    )
+    .await;
+    // Somebody deletes it before the store consumer looks.
+    db.run(&format!("delete from tuskline.task where id = {parent}")).await;
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, ids[0]);
+    assert_eq!(db.status(ids[1]).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_order('work', 'block')").await;
+    let of_key =
+        async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
+    let (first, second) = (of_key().await, of_key().await);
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    db.advance(DAY * 30).await;
+    a_week_later(&db).await;
+    assert_eq!(retire(&db).await, 2);
+    db.run("select tuskline.purge()").await;
+    let blocked =
+        db.lines("select ordering_key, task_id, waiting from tuskline.blocked_keys").await;
+    assert_eq!(blocked, [format!("a | {first} | 1")]);
+    assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, second);
+    db.run("select tuskline.purge()").await;
+    let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&first]).await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_key_for_ever_outlives_the_segment_of_its_holder() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_unique('work', 'forever')").await;
+    let charge = "select tuskline.schedule('work', p_unique_key => 'order 9')";
+    let first: i64 = db.one(charge).await;
+    hand.succeed(&hand.take().await).await;
+    a_week_later(&db).await;
+    assert_eq!(retire(&db).await, 0);
+    db.run("select tuskline.purge_keys('', '')").await;
+    assert_eq!(db.one::<i64>(charge).await, first);
+    assert!(hand.claim(10).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_task_that_comes_due_before_its_segment_is_kept_is_not_lost() {
+    let (db, hand) = with_hand().await;
+    let ids = db.schedule_many("work", 2).await;
+    let tasks = hand.claim(2).await;
+    hand.succeed(&tasks[0]).await;
+    hand.note(&tasks[1], r#""status": "retriable_failure", "after_ms": 864000000"#).await;
+    a_week_later(&db).await;
+    db.advance(DAY * 2).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    let keep = "select tuskline.keep_leftovers(0)";
+    assert_eq!(db.one::<Option<i64>>(keep).await, None, "it is in its queue");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
+    let task = hand.take().await;
+    assert_eq!((task.id, hand.succeed(&task).await), (ids[1], Answer::Accepted));
+    assert_eq!(db.one::<Option<i64>>(keep).await, Some(1), "it has just succeeded");
+}
+
+#[tokio::test]
+async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
+    let (db, hand) = with_hand().await;
+    db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    let late = db.connect().await;
+    late.batch_execute("begin; insert into tuskline.task (lambda) values ('work'), ('work')")
+        .await
+        .unwrap();
+    a_week_later(&db).await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let detaches = janitor.batch_execute(
+        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
+    );
+    let commits = async {
+        db.until_blocked(pid).await;
+        late.batch_execute("commit").await.unwrap();
+    };
+    let (detached, ()) = tokio::join!(detaches, commits);
+    detached.unwrap();
+    let keep_late = "select tuskline.keep_late(0)";
+    let [held] = hand.claim(1).await.try_into().expect("it is in its queue");
+    assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
+    assert_eq!(hand.succeed(&held).await, Answer::Accepted);
+    assert!(db.one::<bool>(keep_late).await);
+    db.run("drop table tuskline.task_0").await;
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    db.enqueue_due().await;
+    let task = hand.take().await;
+    assert_eq!((task.attempt, task.id > held.id), (1, true));
+}
+
+#[tokio::test]
+async fn a_retirement_that_waits_for_a_reader_holds_nobody_up() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 3).await;
+    hand.succeed(&hand.take().await).await;
+    let waits = hand.take().await;
+    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 8640000000"#).await;
+    hand.succeed(&hand.take().await).await;
+    let reader = db.connect().await;
+    reader.batch_execute("begin; select count(*) from tuskline.task").await.unwrap();
+    a_week_later(&db).await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let detaches = janitor.batch_execute(
+        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
+    );
+    let hand = db.hand("work").await;
+    let works = async {
+        db.until_blocked(pid).await;
+        for _ in 0..3 {
+            let id = db.schedule("work").await;
+            let task = hand.take().await;
+            assert_eq!((task.id, hand.succeed(&task).await), (id, Answer::Accepted));
+            assert_eq!(db.cancel(db.schedule_in("work", DAY).await).await, "cancelled");
+            db.enqueue_due().await;
+            db.rescue().await;
+            db.run("select tuskline.add_segments()").await;
+        }
+        reader.batch_execute("commit").await.unwrap();
+    };
+    let (detached, ()) = tokio::join!(detaches, works);
+    detached.unwrap();
+}
