@@ -1,6 +1,8 @@
 //! Everything that stands while faults are done: a server, the proxy in front of it, the processes,
 //! the directories, the history.
 
+mod scenery;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +12,16 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, RwLock};
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
-use tuskline::migrate;
-use tuskline_history::{Actor, Edge, Event, Role, Settings, Writer};
+use tuskline_history::{Actor, Edge, Event, Role, Writer};
 
 use crate::crew::{Crew, Faults, Plan};
-use crate::record;
 use crate::role::{Load, Timings};
 use crate::twins::Twin;
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
-use tuskline_fault::server::{Clock, Disk, OURS, Server, Site, Volume};
+use tuskline_fault::server::{OURS, Server, Site};
 
 /// Database under test.
 pub const DATABASE: &str = "fault";
-/// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
-const DATA_BYTES: u64 = 4 << 30;
-const WAL_BYTES: u64 = 1 << 30;
 /// Tasks of the limited lambda at a time.
 pub const MOST: u32 = 8;
 /// How long a process may be gone before the next takes its post, at most.
@@ -100,12 +97,12 @@ impl Stage {
         let locks = directory_of_locks(dir)?;
         let writer = Writer::open(&history, Actor::Injector)?;
         let site = Site::new()?;
-        let server = make_server(&site).await?;
-        writer.note(Event::Settings(settings(&scale, seed, &server)));
+        let server = scenery::make_server(&site).await?;
+        writer.note(Event::Settings(scenery::settings(&scale, seed, &server)));
         let user = server.config("postgres").get_user().unwrap_or("postgres").to_owned();
         let proxy = Proxy::new(Upstream::Unix(server.socket_file()));
         let own_door = proxy.open_door("injector").await?;
-        prepare_database(&server, &scale, twin).await?;
+        scenery::prepare_database(&server, &scale, twin).await?;
         let plan = Plan {
             history: history.clone(),
             locks: locks.path().to_path_buf(),
@@ -276,90 +273,9 @@ pub fn shifted(library: &Path, offset: &str) -> Vec<(String, String)> {
     ]
 }
 
-/// On small disks, where the system lets us make them.
 /// Each body makes a file and removes it. A disk's file system looks long for a place that was not given up
 /// in the last seconds (an eighth of all the CPU of a run); memory does not.
 fn directory_of_locks(dir: &Path) -> anyhow::Result<TempDir> {
     let named = |place: &Path| tempfile::Builder::new().prefix("tuskline-locks-").tempdir_in(place);
     named(Path::new("/dev/shm")).or_else(|_| named(dir)).context("no place for the lock files")
-}
-
-async fn make_server(site: &Site) -> anyhow::Result<Server> {
-    for missing in site.skipped() {
-        eprintln!("fault: {missing}");
-    }
-    let disk = match Volume::try_mount_all(site, [DATA_BYTES, WAL_BYTES]).await? {
-        Ok([data, wal]) => Disk::Both { data, wal },
-        Err(skipped) => {
-            eprintln!("fault: {skipped}");
-            Disk::Plain
-        }
-    };
-    Server::create_on(site, "one", &server_settings(), disk, Clock::Machine).await
-}
-
-fn server_settings() -> Vec<(&'static str, &'static str)> {
-    vec![
-        ("max_connections", "300"),
-        ("shared_buffers", "256MB"),
-        ("max_wal_size", "512MB"),
-        ("deadlock_timeout", "200ms"),
-        ("log_min_messages", "warning"),
-    ]
-}
-
-/// The schema, the record, the lambdas; and, of a broken twin, its flaw.
-async fn prepare_database(
-    server: &Server,
-    scale: &Scale,
-    twin: Option<&Twin>,
-) -> anyhow::Result<()> {
-    let (client, connection) = server.config("postgres").connect(NoTls).await?;
-    tokio::spawn(connection);
-    client.batch_execute(&format!("create database {DATABASE}")).await?;
-    let config = server.config(DATABASE);
-    migrate::migrate(&config).await?;
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
-    record::install(&client).await?;
-    // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
-    // of the default.
-    for name in crate::role::LAMBDAS.into_iter().chain(crate::role::CONTROLLED) {
-        let crashes = if name == crate::role::PILL { 3 } else { 100 };
-        client
-            .execute(
-                &format!(
-                    "select tuskline.define_lambda($1, p_max_attempts => 10, p_max_crashes => {crashes}, \
-                     p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{} ms')",
-                    scale.timings.lease_ms * 5
-                ),
-                &[&name],
-            )
-            .await?;
-    }
-    let sql = "select tuskline.set_order($1, 'skip'), tuskline.set_limit($2, $3)";
-    let (ordered, limited) = (crate::role::ORDERED, crate::role::LIMITED);
-    client.execute(sql, &[&ordered, &limited, &MOST.cast_signed()]).await?;
-    if let Some(twin) = twin {
-        twin.break_database(&client).await?;
-    }
-    Ok(())
-}
-
-fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
-    let timings = scale.timings;
-    Settings {
-        seed,
-        heartbeat_ms: timings.heartbeat_ms,
-        self_termination_ms: timings.self_termination_ms,
-        margin_ms: timings.margin_ms,
-        lease_ms: timings.lease_ms,
-        poll_ms: 1_000,
-        limits: vec![(crate::role::LIMITED.into(), MOST)],
-        versions: vec![
-            format!("PostgreSQL {}", server.version()),
-            crate::report::version(),
-            crate::report::machine(),
-        ],
-    }
 }

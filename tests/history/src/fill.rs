@@ -1,16 +1,19 @@
 //! Fills a [`History`] from the files of a directory.
 
+mod database;
+mod done;
+
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::by_task::{ByTask, Numbered};
+use crate::by_task::Numbered;
 use crate::history::{
     Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, History, Row, Stale, Tick,
     Transition,
 };
 use crate::process::{Fate, Process};
-use crate::span::{Span, Spans};
+use crate::span::Span;
 use crate::{Actor, Edge, Event, Line, Role, Settings, read};
 
 /// Classes of failures that are no attempt's: of a gate, of an order, of a chain, of a unique key.
@@ -181,85 +184,6 @@ impl Filling {
         }
     }
 
-    fn database(&mut self, event: Event) {
-        match event {
-            Event::Transition {
-                task,
-                step,
-                from,
-                to,
-                fence,
-                attempt,
-                crashes,
-                db_us,
-                due_us,
-                ..
-            } => {
-                let task = self.tasks.number(task);
-                self.transitions.push(Transition {
-                    task,
-                    from,
-                    to,
-                    attempt,
-                    crashes,
-                    step,
-                    fence,
-                    db_us,
-                    due_us,
-                });
-            }
-            // Why a task ended that nobody tried.
-            Event::Failure { class, .. } if NO_ATTEMPT.contains(&class.as_str()) => {}
-            Event::Failure { task, fence, .. } => {
-                let task = self.tasks.number(task);
-                self.failures.push(Failure { task, fence });
-            }
-            Event::Dependency { task, parent, condition, run } => {
-                let (task, parent) = (self.tasks.number(task), self.tasks.number(parent));
-                self.dependencies.push(Dependency { task, parent, condition, run });
-            }
-            Event::Left { what, count } => self.left.push((what, count)),
-            Event::Shown { what, shown, counted } => self.shown.push((what, shown, counted)),
-            row @ Event::Row { .. } => self.row(row),
-            _ => {}
-        }
-    }
-
-    fn row(&mut self, event: Event) {
-        let Event::Row {
-            task,
-            op,
-            n,
-            lambda,
-            status,
-            fence,
-            attempt,
-            max_attempts,
-            crashes,
-            max_crashes,
-            ordering_key,
-            tick,
-        } = event
-        else {
-            return;
-        };
-        let row = Row {
-            task: self.tasks.number(task),
-            op: self.number_op(op),
-            n,
-            lambda: self.words.number(lambda),
-            ordering_key: ordering_key.map(|key| self.words.number(key)),
-            tick: tick.map(|tick| self.words.number(tick)),
-            fence,
-            status,
-            attempt,
-            max_attempts,
-            crashes,
-            max_crashes,
-        };
-        self.rows.push(row);
-    }
-
     fn number_op(&mut self, op: u64) -> u32 {
         let number = self.ops.number(op);
         if self.batches.len() <= number as usize {
@@ -271,102 +195,5 @@ impl Filling {
     fn batch(&mut self, op: u64) -> &mut Batch {
         let number = self.number_op(op);
         &mut self.batches[number as usize]
-    }
-
-    fn done(mut self) -> Result<History> {
-        let scheduled = self.batches.iter().any(|batch| batch.tries > 0);
-        ensure!(scheduled, "nothing was recorded: nobody scheduled anything");
-        let settings = self.settings.take().context("nobody wrote the settings down")?;
-        self.meet_fates();
-        let (faults, phases) = (self.faults(), self.phases());
-        let steps = faults.iter().filter(|fault| fault.kind == "clock_step");
-        let clock_steps = steps.map(|fault| fault.span.from).collect();
-        self.claimed_at.sort_unstable();
-        self.gates.sort_by_key(|(at, ..)| *at);
-        let tasks = self.tasks.len();
-        Ok(History {
-            settings,
-            events: self.events,
-            cut_lines: self.cut_lines,
-            begin: self.begin.unwrap_or(self.end),
-            end: self.end,
-            words: self.words,
-            tasks: self.tasks,
-            ops: self.ops,
-            processes: self.processes,
-            store_consumers: self.store_consumers,
-            batches: self.batches,
-            accepted: self.accepted,
-            transitions: ByTask::new(self.transitions, tasks, |change| change.step),
-            rows: ByTask::new(self.rows, tasks, |row| row.n),
-            dependencies: ByTask::new(self.dependencies, tasks, |d| d.parent),
-            failures: ByTask::new(self.failures, tasks, |failure| failure.fence),
-            claims: ByTask::new(self.claims, tasks, |claim| (claim.fence, claim.at)),
-            bodies: ByTask::new(self.bodies, tasks, |body| body.at),
-            ends: ByTask::new(self.ends, tasks, |end| end.at),
-            ticks: self.ticks,
-            claimed_at: self.claimed_at,
-            database_down: Spans::pair(self.database, self.end),
-            clock_steps,
-            phases,
-            faults,
-            gates: self.gates,
-            stale: self.stale,
-            refused: self.refused,
-            left: self.left,
-            shown: self.shown,
-        })
-    }
-
-    /// Hands each fate to the process that had the number at that moment: the kernel gives the
-    /// numbers of ended processes to new ones.
-    fn meet_fates(&mut self) {
-        self.fates.sort_by_key(|(at, ..)| *at);
-        for (at, pid, fate) in std::mem::take(&mut self.fates) {
-            meet(&mut self.store_consumers, |_| true, (at, pid, fate));
-            for actor in [Actor::Client, Actor::Executor] {
-                meet(&mut self.processes, |process| process.actor == actor, (at, pid, fate));
-            }
-        }
-        for process in self.processes.iter_mut().chain(&mut self.store_consumers) {
-            process.settle(self.end);
-        }
-    }
-
-    fn faults(&mut self) -> Vec<Fault> {
-        let ends: std::collections::HashMap<u64, u64> = self.fault_ends.drain(..).collect();
-        let end = self.end;
-        let close = |(id, mut fault): (u64, Fault)| {
-            fault.ended = ends.contains_key(&id);
-            fault.span.to = ends.get(&id).copied().unwrap_or(end);
-            fault
-        };
-        self.faults.drain(..).map(close).collect()
-    }
-
-    fn phases(&mut self) -> Vec<(String, Span)> {
-        self.phases.sort_by_key(|(_, at, _)| *at);
-        let mut phases: Vec<(String, Span)> = Vec::new();
-        for (name, at, edge) in self.phases.drain(..) {
-            let open = |(known, span): &&mut (String, Span)| *known == name && span.to == u64::MAX;
-            match edge {
-                Edge::Begin => phases.push((name, Span { from: at, to: u64::MAX })),
-                Edge::End => {
-                    if let Some((_, span)) = phases.iter_mut().find(open) {
-                        span.to = at;
-                    }
-                }
-            }
-        }
-        phases
-    }
-}
-
-/// Hands a fate to the last of them who has that number.
-fn meet(some: &mut [Process], of: impl Fn(&Process) -> bool, (at, pid, fate): (u64, u32, Fate)) {
-    let bearers =
-        some.iter_mut().filter(|process| process.pid == pid && process.opened <= at && of(process));
-    if let Some(process) = bearers.max_by_key(|process| process.opened) {
-        process.meets(fate, at);
     }
 }

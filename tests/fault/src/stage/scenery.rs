@@ -1,0 +1,96 @@
+//! What stands before anybody acts: a server, the schema with its record, the lambdas and their rules.
+
+use tokio_postgres::NoTls;
+use tuskline::migrate;
+use tuskline_fault::server::{Clock, Disk, Server, Site, Volume};
+use tuskline_history::Settings;
+
+use super::{DATABASE, MOST, Scale};
+use crate::record;
+use crate::twins::Twin;
+
+/// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
+const DATA_BYTES: u64 = 4 << 30;
+const WAL_BYTES: u64 = 1 << 30;
+
+/// On small disks, where the system lets us make them.
+pub(super) async fn make_server(site: &Site) -> anyhow::Result<Server> {
+    for missing in site.skipped() {
+        eprintln!("fault: {missing}");
+    }
+    let disk = match Volume::try_mount_all(site, [DATA_BYTES, WAL_BYTES]).await? {
+        Ok([data, wal]) => Disk::Both { data, wal },
+        Err(skipped) => {
+            eprintln!("fault: {skipped}");
+            Disk::Plain
+        }
+    };
+    Server::create_on(site, "one", &server_settings(), disk, Clock::Machine).await
+}
+
+fn server_settings() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("max_connections", "300"),
+        ("shared_buffers", "256MB"),
+        ("max_wal_size", "512MB"),
+        ("deadlock_timeout", "200ms"),
+        ("log_min_messages", "warning"),
+    ]
+}
+
+/// The schema, the record, the lambdas; and, of a broken twin, its flaw.
+pub(super) async fn prepare_database(
+    server: &Server,
+    scale: &Scale,
+    twin: Option<&Twin>,
+) -> anyhow::Result<()> {
+    let (client, connection) = server.config("postgres").connect(NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(&format!("create database {DATABASE}")).await?;
+    let config = server.config(DATABASE);
+    migrate::migrate(&config).await?;
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    record::install(&client).await?;
+    // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
+    // of the default.
+    for name in crate::role::LAMBDAS.into_iter().chain(crate::role::CONTROLLED) {
+        let crashes = if name == crate::role::PILL { 3 } else { 100 };
+        client
+            .execute(
+                &format!(
+                    "select tuskline.define_lambda($1, p_max_attempts => 10, p_max_crashes => {crashes}, \
+                     p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{} ms')",
+                    scale.timings.lease_ms * 5
+                ),
+                &[&name],
+            )
+            .await?;
+    }
+    let sql = "select tuskline.set_order($1, 'skip'), tuskline.set_limit($2, $3)";
+    let (ordered, limited) = (crate::role::ORDERED, crate::role::LIMITED);
+    client.execute(sql, &[&ordered, &limited, &MOST.cast_signed()]).await?;
+    if let Some(twin) = twin {
+        twin.break_database(&client).await?;
+    }
+    Ok(())
+}
+
+/// What the history says of the run.
+pub(super) fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
+    let timings = scale.timings;
+    Settings {
+        seed,
+        heartbeat_ms: timings.heartbeat_ms,
+        self_termination_ms: timings.self_termination_ms,
+        margin_ms: timings.margin_ms,
+        lease_ms: timings.lease_ms,
+        poll_ms: 1_000,
+        limits: vec![(crate::role::LIMITED.into(), MOST)],
+        versions: vec![
+            format!("PostgreSQL {}", server.version()),
+            crate::report::version(),
+            crate::report::machine(),
+        ],
+    }
+}

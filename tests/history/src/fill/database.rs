@@ -1,0 +1,86 @@
+//! What the database's export says, taken in.
+
+use super::{Filling, NO_ATTEMPT};
+use crate::Event;
+use crate::history::{Dependency, Failure, Row, Transition};
+
+impl Filling {
+    pub(super) fn database(&mut self, event: Event) {
+        match event {
+            Event::Transition {
+                task,
+                step,
+                from,
+                to,
+                fence,
+                attempt,
+                crashes,
+                db_us,
+                due_us,
+                ..
+            } => {
+                let task = self.tasks.number(task);
+                self.transitions.push(Transition {
+                    task,
+                    from,
+                    to,
+                    attempt,
+                    crashes,
+                    step,
+                    fence,
+                    db_us,
+                    due_us,
+                });
+            }
+            // Why a task ended that nobody tried.
+            Event::Failure { class, .. } if NO_ATTEMPT.contains(&class.as_str()) => {}
+            Event::Failure { task, fence, .. } => {
+                let task = self.tasks.number(task);
+                self.failures.push(Failure { task, fence });
+            }
+            Event::Dependency { task, parent, condition, run } => {
+                let (task, parent) = (self.tasks.number(task), self.tasks.number(parent));
+                self.dependencies.push(Dependency { task, parent, condition, run });
+            }
+            Event::Left { what, count } => self.left.push((what, count)),
+            Event::Shown { what, shown, counted } => self.shown.push((what, shown, counted)),
+            row @ Event::Row { .. } => self.row(row),
+            _ => {}
+        }
+    }
+
+    fn row(&mut self, event: Event) {
+        let Event::Row {
+            task,
+            op,
+            n,
+            lambda,
+            status,
+            fence,
+            attempt,
+            max_attempts,
+            crashes,
+            max_crashes,
+            ordering_key,
+            tick,
+        } = event
+        else {
+            return;
+        };
+        let row = Row {
+            task: self.tasks.number(task),
+            op: self.number_op(op),
+            n,
+            lambda: self.words.number(lambda),
+            ordering_key: ordering_key.map(|key| self.words.number(key)),
+            tick: tick.map(|tick| self.words.number(tick)),
+            fence,
+            status,
+            attempt,
+            max_attempts,
+            crashes,
+            max_crashes,
+        };
+        self.rows.push(row);
+    }
+}
