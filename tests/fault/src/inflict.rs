@@ -7,6 +7,8 @@ mod gates;
 mod network;
 mod pooler;
 mod processes;
+mod redrives;
+mod schedules;
 mod servers;
 
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tuskline_history::{Edge, Event};
 
+use crate::crew::Ongoing;
 use crate::stage::Stage;
 use crate::timetable::{Kind, Phase, Planned};
 
@@ -120,7 +123,17 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         NotifyOff => contention::silence_notify(stage, fault).await,
         Pooler => pooler::stand_between(stage, fault).await,
         Gate => gates::pause(stage, fault).await,
+        Schedules => schedules::tick(stage, fault).await,
+        Parts => redrives::break_parts(stage, fault).await,
+        Redrive => redrives::set(stage, fault).await,
+        LockedDead => redrives::lock_dead(stage, fault).await,
     }
+}
+
+/// What the injector does as an owner or a neighbour would, and that no process under test suffers from: it
+/// is in the history, and excuses nothing there.
+fn of_our_own(stage: &Stage, fault: Planned) -> Ongoing {
+    stage.faults.begin(&word(fault.kind), Some(std::process::id()), format!("{} ms", fault.span_ms))
 }
 
 /// Name of a kind in the history and the report.

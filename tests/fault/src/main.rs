@@ -61,7 +61,8 @@ struct RunArgs {
     /// The report as JSON.
     #[arg(long)]
     json: bool,
-    /// Only these phases, separated by commas; see `fault timetable`.
+    /// Only these phases, separated by commas; see `fault timetable`. No part of the course, and played
+    /// only so: control, chains, ticks, redrives.
     #[arg(long, value_delimiter = ',')]
     phases: Vec<String>,
     /// How much of each phase's time and doses, in per cent.
@@ -108,8 +109,7 @@ fn command(cli: Cli) -> anyhow::Result<bool> {
 
 async fn run(args: RunArgs) -> anyhow::Result<bool> {
     let timings = if args.soak { Timings::usual() } else { Timings::QUICK };
-    let asked = |name| args.phases.iter().any(|phase| phase == name);
-    let (controlled, chained) = (asked(timetable::CONTROL), asked(timetable::CHAINS));
+    let scale = Scale::usual(args.rate, timings).playing(&args.phases);
     let mut extent = Extent {
         only: args.phases,
         percent: args.percent,
@@ -119,14 +119,8 @@ async fn run(args: RunArgs) -> anyhow::Result<bool> {
     if let Some(minutes) = args.minutes {
         extent = extent.lasting(60 * minutes);
     }
-    let options = Options {
-        seed: args.seed,
-        extent,
-        scale: Scale { controlled, chained, ..Scale::usual(args.rate, timings) },
-        twin: None,
-        keep: args.keep,
-        quiet: args.quiet,
-    };
+    let options =
+        Options { seed: args.seed, extent, scale, twin: None, keep: args.keep, quiet: args.quiet };
     let report = run::run(&options).await?;
     show(&report, args.json)?;
     Ok(report.ok)

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -13,6 +14,9 @@ use crate::twins::{TWINS, Twin};
 /// Most runs for one twin. Some flaws show only when a moment meets another: a run is a sample, and
 /// one of three has to show it. Tuskline itself gets no second run.
 const MOST_RUNS: u64 = 3;
+
+/// Longest wait for the last task: with some flaws it never comes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Tasks a second: enough to meet the flaw, few enough to leave time for it.
 const RATE: u32 = 250;
@@ -123,7 +127,9 @@ async fn violations(
     seed: u64,
     keep: Option<&Path>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut scale = Scale::usual(RATE, twin.timings);
+    let only: Vec<_> = twin.phases.iter().map(|&name| name.to_owned()).collect();
+    let mut scale = Scale::usual(RATE, twin.timings).playing(&only);
+    scale.patience = PATIENCE;
     scale.long_one_in = twin.long_one_in;
     scale.workers = twin.workers;
     scale.long_most_ms = 2 * twin.timings.lease_ms + 2_000;
@@ -131,7 +137,7 @@ async fn violations(
     let options = Options {
         seed,
         extent: Extent {
-            only: twin.phases.iter().map(|&name| name.to_owned()).collect(),
+            only,
             percent: twin.percent,
             stretch_percent: 100,
             lease_ms: twin.timings.lease_ms,

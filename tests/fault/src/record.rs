@@ -5,14 +5,14 @@ use std::path::Path;
 
 use futures_util::{TryStreamExt as _, pin_mut};
 use tokio_postgres::Client;
-use tuskline_history::{Actor, Event, Status, Writer};
+use tuskline_history::{Actor, Event, Redrive, Status, Writer};
 
 /// Makes the record. Its schema is its own: a renewal of Tuskline's functions sweeps what is foreign
 /// in schema `tuskline`. The number is drawn while the task's row is locked, so it grows along the
 /// changes of one task. A row that a plain INSERT wants for later is noted as what the trigger `route`
 /// makes of it within the statement; nobody ever sees it enqueued. Verbs update segments and insert past
 /// `task`, where its triggers for statements are not: a trigger for rows is every partition's, and
-/// `task_store` has its own.
+/// `task_store` has its own. Of a task that several redrives let go Tuskline keeps the last only: here is each.
 const RECORD: &str = "
 create schema fault;
 create sequence fault.step cache 1;
@@ -40,6 +40,16 @@ begin
   end if;
   return null;
 end $$;
+create table fault.redriven (
+  step bigint not null, task_id bigint not null, redrive_id bigint not null, xid bigint not null);
+create function fault.note_redriven() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  insert into fault.redriven values (nextval('fault.step'), new.task_id, new.redrive_id, txid_current());
+  return null;
+end $$;
+create trigger z_note_redriven after insert on tuskline.redriven
+  for each row execute function fault.note_redriven();
 create trigger z_note_insert after insert on tuskline.task
   referencing new table as fresh for each statement execute function fault.note_insert();
 create trigger z_note_insert after insert on tuskline.task_store
@@ -55,9 +65,10 @@ select task_id, step, old_status, new_status, fence, attempt, crashes,
 
 const ROWS: &str = "
 select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t.status::text, t.fence,
-       t.attempt, l.max_attempts, t.crashes, l.max_crashes, t.ordering_key
-  from (select id, payload, lambda, status, fence, attempt, crashes, ordering_key from tuskline.task
-        union all select id, payload, lambda, status, fence, attempt, crashes, ordering_key from tuskline.task_kept) t
+       t.attempt, l.max_attempts, t.crashes, l.max_crashes, t.ordering_key,
+       t.payload->>'schedule', (extract(epoch from t.scheduled_at) * 1000000)::bigint
+  from (select id, payload, lambda, status, fence, attempt, crashes, ordering_key, scheduled_at from tuskline.task
+        union all select id, payload, lambda, status, fence, attempt, crashes, ordering_key, scheduled_at from tuskline.task_kept) t
        join tuskline.lambda l on l.name = t.lambda";
 
 /// What must be nothing when everything has ended.
@@ -96,7 +107,7 @@ const LEFT: [(&str, &str); 11] = [
 ];
 
 /// What users are shown, and the same counted from the rows.
-const SHOWN: [(&str, &str, &str); 3] = [
+const SHOWN: [(&str, &str, &str); 4] = [
     (
         "queues: depth",
         "select coalesce(sum(depth), 0)::bigint from tuskline.queues",
@@ -111,6 +122,11 @@ const SHOWN: [(&str, &str, &str); 3] = [
         "tasks: dead",
         "select count(*) from tuskline.tasks where status = 'dead'",
         "select count(*) from tuskline.task where status = 'dead'",
+    ),
+    (
+        "dead_letters: rows",
+        "select count(*) from tuskline.dead_letters",
+        "select count(*) from tuskline.task where status in ('dead', 'fatal_failure')",
     ),
 ];
 
@@ -154,7 +170,7 @@ pub async fn export(client: &Client, dir: &Path) -> anyhow::Result<()> {
             crashes: row.get(8),
             max_crashes: row.get(9),
             ordering_key: row.get(10),
-            tick: None,
+            tick: row.get::<_, Option<String>>(11).zip(row.get(12)),
         });
     }
     export_rest(client, &writer).await
@@ -169,10 +185,13 @@ async fn export_rest(client: &Client, writer: &Writer) -> anyhow::Result<()> {
         let (task, parent, condition) = (row.get(0), row.get(1), row.get(2));
         writer.note(Event::Dependency { task, parent, condition, run: row.get(3) });
     }
-    let failures = "select task_id, fence, error_class from tuskline.task_failure";
+    let failures = "select task_id, fence, error_class, fingerprint from tuskline.task_failure";
     for row in client.query(failures, &[]).await? {
-        writer.note(Event::Failure { task: row.get(0), fence: row.get(1), class: row.get(2) });
+        let (task, fence, class, fingerprint) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        writer.note(Event::Failure { task, fence, class, fingerprint });
     }
+    export_ticks(client, writer).await?;
+    export_redrives(client, writer).await?;
     for (what, sql) in LEFT {
         let count = client.query_one(sql, &[]).await?.get(0);
         writer.note(Event::Left { what: what.into(), count });
@@ -181,6 +200,58 @@ async fn export_rest(client: &Client, writer: &Writer) -> anyhow::Result<()> {
         let shown = client.query_one(shown, &[]).await?.get(0);
         let counted = client.query_one(counted, &[]).await?.get(0);
         writer.note(Event::Shown { what: what.into(), shown, counted });
+    }
+    Ok(())
+}
+
+const TICKS: &str = "
+select name, (extract(epoch from tick) * 1000000)::bigint, task_id, reason, (extract(epoch from fired_at) * 1000000)::bigint
+  from tuskline.tick";
+
+async fn export_ticks(client: &Client, writer: &Writer) -> anyhow::Result<()> {
+    for row in client.query(TICKS, &[]).await? {
+        let (name, tick_us, task) = (row.get(0), row.get(1), row.get(2));
+        let (reason, fired_us) = (row.get(3), row.get(4));
+        writer.note(Event::Tick { name, tick_us, task, reason, fired_us });
+    }
+    Ok(())
+}
+
+const DEAD_LETTERS: &str = "
+select d.task_id, v.id is not null
+  from tuskline.dead_letter d left join tuskline.dead_letters v on v.id = d.task_id";
+
+const REDRIVES: &str = "
+select r.redrive_id, r.lambda, r.fingerprint, r.ids, r.most, r.per_second, r.canary,
+       (extract(epoch from r.set_at) * 1000000)::bigint, (extract(epoch from r.ended_at) * 1000000)::bigint,
+       r.outcome, v.released, v.died_again
+  from tuskline.redrive r join tuskline.redrives v using (redrive_id)";
+
+async fn export_redrives(client: &Client, writer: &Writer) -> anyhow::Result<()> {
+    for row in client.query(DEAD_LETTERS, &[]).await? {
+        writer.note(Event::DeadLetter { task: row.get(0), shown: row.get(1) });
+    }
+    let redriven = "select task_id, redrive_id, step, xid from fault.redriven";
+    for row in client.query(redriven, &[]).await? {
+        let (task, redrive, step) = (row.get(0), row.get(1), row.get(2));
+        let xid = row.get::<_, i64>(3).unsigned_abs();
+        writer.note(Event::Redriven { task, redrive, step, xid });
+    }
+    for row in client.query(REDRIVES, &[]).await? {
+        writer.note(Event::Redrive(Redrive {
+            redrive: row.get(0),
+            lambda: row.get(1),
+            fingerprint: row.get(2),
+            ids: row.get(3),
+            most: row.get(4),
+            per_second: row.get(5),
+            canary: row.get(6),
+            set_us: row.get(7),
+            ended_us: row.get(8),
+            outcome: row.get(9),
+            released: row.get(10),
+            died_again: row.get(11),
+        }));
     }
     Ok(())
 }

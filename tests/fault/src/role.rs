@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tuskline_history::{Actor, Role, Writer};
 use tuskline_sdk::WorkerConfig;
 
-pub use worker::{CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PILL};
+pub use worker::{BRITTLE, CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, broken};
 
 /// Environment variable with the order of a child.
 pub const ORDER: &str = "TUSKLINE_FAULT_ORDER";
@@ -65,6 +65,8 @@ pub struct Load {
     pub controlled: bool,
     /// One call in five schedules a chain.
     pub chained: bool,
+    /// Every other call schedules tasks that need a part, which may be broken.
+    pub brittle: bool,
 }
 
 impl Timings {

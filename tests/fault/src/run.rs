@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::report::{Report, machine};
 use crate::stage::{Scale, Stage};
@@ -21,15 +21,6 @@ pub struct Options {
     /// Where to leave the history; none: nowhere.
     pub keep: Option<PathBuf>,
     pub quiet: bool,
-}
-
-/// Longest wait for the last task after the last fault: a poison pill takes three leases, a task with
-/// bad luck more.
-fn quiet_limit(options: &Options) -> Duration {
-    match options.twin {
-        Some(_) => Duration::from_secs(20),
-        None => Duration::from_secs(60) + Duration::from_millis(options.scale.timings.lease_ms) * 8,
-    }
 }
 
 /// Runs, and says what the history proves.
@@ -88,7 +79,7 @@ async fn play(
     }
     stale.abort();
     say("waiting for the last tasks");
-    let quiet = stage.quiet(quiet_limit(options)).await?;
+    let quiet = stage.quiet().await?;
     say("reading the record");
     record::export(&stage.session().await?, &stage.history).await?;
     say("checking the history");

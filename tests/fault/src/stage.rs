@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tuskline_history::{Actor, Edge, Event, Role, Writer};
 
 use crate::crew::{Crew, Faults, Plan};
-use crate::role::{Load, Timings};
+use crate::role::{Load, Timings, broken};
+use crate::timetable::{CHAINS, CONTROL, REDRIVES, TICKS};
 use crate::twins::Twin;
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
 use tuskline_fault::server::{OURS, Server, Site};
@@ -44,6 +45,10 @@ pub struct Scale {
     pub controlled: bool,
     /// With chains.
     pub chained: bool,
+    /// With tasks whose parts may be broken.
+    pub brittle: bool,
+    /// Longest wait, after the last fault, for whatever is to come to its end.
+    pub patience: Duration,
 }
 
 impl Scale {
@@ -60,7 +65,24 @@ impl Scale {
             long_most_ms: 4_000,
             controlled: false,
             chained: false,
+            brittle: false,
+            // A poison pill takes three leases, a task with bad luck more.
+            patience: Duration::from_secs(60) + Duration::from_millis(timings.lease_ms) * 8,
         }
+    }
+
+    /// With what phases ask for that are none of the course.
+    #[must_use]
+    pub fn playing(mut self, phases: &[String]) -> Self {
+        let asked = |name| phases.iter().any(|phase| phase == name);
+        self.controlled = asked(CONTROL);
+        self.chained = asked(CHAINS);
+        self.brittle = asked(REDRIVES);
+        // One is killed each second.
+        if asked(TICKS) || asked(REDRIVES) {
+            self.store_consumers = 3;
+        }
+        self
     }
 }
 
@@ -75,7 +97,7 @@ pub struct Stage {
     pub faults: Faults,
     pub scale: Scale,
     pub history: PathBuf,
-    _locks: TempDir,
+    locks: TempDir,
     keeper: CancellationToken,
 }
 
@@ -117,6 +139,7 @@ impl Stage {
                 long_most_ms: scale.long_most_ms,
                 controlled: scale.controlled,
                 chained: scale.chained,
+                brittle: scale.brittle,
             },
             environment: twin.map(Twin::environment).unwrap_or_default(),
         };
@@ -128,18 +151,8 @@ impl Stage {
         let faults = Faults::new(writer);
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();
-        let stage = Self {
-            site,
-            server,
-            proxy,
-            own_door,
-            crew,
-            faults,
-            scale,
-            history,
-            _locks: locks,
-            keeper,
-        };
+        let stage =
+            Self { site, server, proxy, own_door, crew, faults, scale, history, locks, keeper };
         stage.raise(&shift).await?;
         Ok(stage)
     }
@@ -223,11 +236,25 @@ impl Stage {
         done
     }
 
+    /// Breaks a part that tasks need, or mends it.
+    ///
+    /// # Errors
+    /// The file that stands for it cannot be made or removed.
+    pub fn set_part(&self, part: &str, is_broken: bool) -> std::io::Result<()> {
+        let file = broken(self.locks.path(), part);
+        match is_broken {
+            true => std::fs::write(file, ""),
+            false if file.exists() => std::fs::remove_file(file),
+            false => Ok(()),
+        }
+    }
+
     /// Stops the load, waits until every task has ended, and ends all processes in order.
     ///
     /// # Errors
     /// The database does not answer.
-    pub async fn quiet(&self, limit: Duration) -> anyhow::Result<bool> {
+    pub async fn quiet(&self) -> anyhow::Result<bool> {
+        let limit = self.scale.patience;
         let writer = self.faults.writer();
         writer.note(Event::Phase { name: "quiet".into(), edge: Edge::Begin });
         self.crew.lock().await.end(Role::Client, Duration::from_secs(30)).await;

@@ -2,9 +2,13 @@
 //! runs. The same seed gives the same faults at the same moments; how the processes under test
 //! interleave with them nobody repeats.
 
+mod phases;
+
 use serde::Serialize;
 
 use Kind::*;
+pub use phases::{CHAINS, CONTROL, REDRIVES, TICKS};
+use phases::{COURSE, Dose, EXTRA};
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -76,6 +80,14 @@ pub enum Kind {
     Pooler,
     /// A lambda is paused.
     Gate,
+    /// A hundred schedules tick; some are paused now and then.
+    Schedules,
+    /// What tasks need breaks and is mended, again and again.
+    Parts,
+    /// A redrive is set.
+    Redrive,
+    /// A session sits idle on the row locks of dead tasks.
+    LockedDead,
 }
 
 /// One fault of the plan.
@@ -97,61 +109,6 @@ pub struct Phase {
     pub seconds: u64,
     pub faults: Vec<Planned>,
 }
-
-/// How many of a kind a phase holds.
-type Dose = (Kind, u32);
-
-/// Phases of the ten minutes, with the doses of the acceptance figures. Disks and clocks come before
-/// the failover: the standby that takes over has the machine's.
-const COURSE: [(&str, u64, &[Dose]); 13] = [
-    ("baseline", 15, &[]),
-    ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
-    ("drains", 40, &[(WorkerDrain, 200), (Upgrade, 3)]),
-    ("freezes", 45, &[(WorkerFreeze, 52), (StoreConsumerFreeze, 8)]),
-    ("sessions", 30, &[(TerminateBackend, 300), (CancelBackend, 300)]),
-    ("crashes", 60, &[(ImmediateStop, 10), (PostmasterKill, 5), (BackendKill, 5)]),
-    (
-        "network",
-        65,
-        &[
-            (Partition, 60),
-            (OneWayPartition, 25),
-            (HalfOpen, 15),
-            (Delay, 20),
-            (Reset, 60),
-            (CutBefore, 150),
-            (CutAfter, 350),
-            (DeafLine, 20),
-        ],
-    ),
-    ("clocks", 30, &[(ClockStep, 4), (WorkerClock, 1)]),
-    ("disks", 25, &[(DataDiskFull, 1), (WalDiskFull, 1)]),
-    ("failover", 30, &[(Failover, 2)]),
-    (
-        "contention",
-        30,
-        &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1), (NoAutovacuum, 1)],
-    ),
-    ("no notify", 12, &[(NotifyOff, 1)]),
-    ("pooler", 12, &[(Pooler, 1)]),
-];
-
-/// Phases that are played only when they are asked for: those that catch a broken twin, and that of
-/// gates, limits and orders, and that of chains.
-const EXTRA: [(&str, u64, &[Dose]); 4] = [
-    ("partitions", 60, &[(Partition, 60)]),
-    ("late answers", 60, &[(LateThenSilent, 16)]),
-    (
-        CONTROL,
-        60,
-        &[(WorkerKill, 120), (StoreConsumerKill, 30), (Gate, 10), (TerminateBackend, 60)],
-    ),
-    (CHAINS, 60, &[(WorkerKill, 120), (StoreConsumerKill, 30), (TerminateBackend, 60)]),
-];
-/// In which tasks have keys, limits and gates.
-pub const CONTROL: &str = "control";
-/// In which tasks wait for others.
-pub const CHAINS: &str = "chains";
 
 /// How much of a course, and how long.
 #[derive(Debug, Clone, PartialEq)]
@@ -230,7 +187,7 @@ fn plan(
     let share = (phase_ms / count).max(1);
     let at_ms = match kind {
         // These last as long as their phase.
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum => 0,
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => 0,
         _ => n * share + rng.u64(0..share),
     };
     let lease_ms = extent.lease_ms;
@@ -244,11 +201,13 @@ fn plan(
         Partition | OneWayPartition | HalfOpen => rng.u64(lease_ms / 10..partition_most),
         Delay => rng.u64(500..3_000),
         LateThenSilent => 2 * lease_ms,
-        LockContention => rng.u64(1_000..4_000),
+        LockContention | LockedDead => rng.u64(1_000..4_000),
         Gate => rng.u64(1_500..4_000),
         PoolExhaustion => rng.u64(1_000..3_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum => phase_ms,
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => {
+            phase_ms
+        }
         _ => 0,
     };
     Planned { at_ms, kind, choice: rng.u64(..), span_ms }
@@ -296,6 +255,20 @@ mod tests {
         assert_eq!(doses[&ImmediateStop] + doses[&PostmasterKill] + doses[&BackendKill], 20);
         assert_eq!(doses[&DeafLine], 20);
         assert_eq!((doses[&Failover], doses[&OutOfMemoryKill]), (2, 5));
+    }
+
+    #[test]
+    fn what_lasts_as_long_as_its_phase_is_there_once_in_a_short_one_too() {
+        for (name, kind) in [(TICKS, Schedules), (REDRIVES, Parts)] {
+            for percent in [5, 100] {
+                let phases = course(1, &Extent { percent, ..only(name) });
+                let lasting: Vec<_> =
+                    phases[0].faults.iter().filter(|fault| fault.kind == kind).collect();
+                let span_ms = phases[0].seconds * 1_000;
+                assert_eq!(lasting.len(), 1);
+                assert_eq!((lasting[0].at_ms, lasting[0].span_ms), (0, span_ms));
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Broken twins: twelve flaws that Tuskline does not have, each with the phase and the invariant that
+//! Broken twins: sixteen flaws that Tuskline does not have, each with the phase and the invariant that
 //! must catch it. A checker that was never seen red proves nothing.
 //!
 //! A flaw is a break of an SQL function, made in the database of its run, or a piece of the SDK or
@@ -7,6 +7,7 @@
 use tokio_postgres::Client;
 
 use crate::role::Timings;
+use crate::timetable::{REDRIVES, TICKS};
 
 /// A flaw, and how it is caught.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +62,7 @@ const TIGHT: Timings = Timings {
 };
 
 /// Every twin.
-pub const TWINS: [Twin; 12] = [
+pub const TWINS: [Twin; 16] = [
     Twin {
         name: "no_fence_in_results",
         flaw: "results are recorded whatever their fence",
@@ -190,6 +191,74 @@ pub const TWINS: [Twin; 12] = [
         ..PLAIN
     },
     Twin {
+        name: "tick_without_key",
+        flaw: "whoever has calculated a tick fires it, whoever has before",
+        breaks: &[
+            (
+                "fire_periodic",
+                "and version = p_version and enabled for update skip locked",
+                "and enabled",
+            ),
+            (
+                "fire_periodic",
+                "where not exists (select from tuskline.tick k where k.name = p_name and k.tick = u.tick)",
+                "",
+            ),
+            (
+                "fire_periodic",
+                "v_task, v_reason, v_now);",
+                "v_task, v_reason, v_now) on conflict do nothing;",
+            ),
+        ],
+        phases: &[TICKS],
+        percent: 8,
+        long_one_in: 1_000,
+        caught_by: &["I26"],
+        ..PLAIN
+    },
+    Twin {
+        name: "ticks_from_start",
+        flaw: "a server that starts counts ticks from then on, not from the last that was fired",
+        breaks: &[(
+            "due_periodic",
+            "greatest(least(s.done_until, v_now), s.starts_at - interval '1 microsecond')",
+            "case when p_after is null then greatest(least(s.done_until, v_now), s.starts_at - interval '1 microsecond') else v_now end",
+        )],
+        phases: &[TICKS],
+        percent: 12,
+        long_one_in: 1_000,
+        caught_by: &["I26"],
+        ..PLAIN
+    },
+    Twin {
+        name: "redrive_in_circles",
+        flaw: "a redrive is also about those that die while it goes on, its own, too",
+        breaks: &[(
+            "dead_of",
+            "and tuskline.is_meant(r, d, v_since)",
+            "and (r.fingerprint is null or d.fingerprint = r.fingerprint)",
+        )],
+        phases: &[REDRIVES],
+        percent: 15,
+        long_one_in: 1_000,
+        caught_by: &["I27"],
+        ..PLAIN
+    },
+    Twin {
+        name: "redrive_counts_first",
+        flaw: "a redrive counts a task before it knows whether it can let it go",
+        breaks: &[(
+            "advance_redrive",
+            "d.released + cardinality(v_free)",
+            "d.released + cardinality(v_ids)",
+        )],
+        phases: &[REDRIVES],
+        percent: 15,
+        long_one_in: 1_000,
+        caught_by: &["I27"],
+        ..PLAIN
+    },
+    Twin {
         name: "unordered_batch",
         flaw: "a batch locks its tasks in the order it was given",
         caught_by: &["40P01"],
@@ -232,9 +301,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twelve_flaws_with_names_of_their_own() {
+    fn sixteen_flaws_with_names_of_their_own() {
         let names: std::collections::HashSet<_> = TWINS.iter().map(|twin| twin.name).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 16);
     }
 
     /// A break whose text has gone from the functions would end a run of the twins, some commits later.
@@ -248,6 +317,9 @@ mod tests {
         for twin in TWINS {
             for (function, from, _) in twin.breaks {
                 assert!(texts.contains(from), "{}: {function} has no {from:?}", twin.name);
+                // Of two with one name nobody knows which is meant.
+                let made = texts.matches(&format!("replace function tuskline.{function}(")).count();
+                assert_eq!(made, 1, "{}: {function}", twin.name);
             }
         }
     }

@@ -63,7 +63,10 @@ fn client(page: &mut Page, tasks: i64) -> Result<()> {
         let (op, at) = (op(ids[0]).0, born_ms(ids[0]));
         let (lambda, tasks) = ("mail".to_owned(), u32::try_from(ids.len())?);
         let (key, ordering_key) = (None, None);
-        page.note(at, Event::Schedule { op, lambda, tasks, delay_ms: 0, key, ordering_key })?;
+        page.note(
+            at,
+            Event::Schedule { op, lambda, tasks, delay_ms: 0, key, ordering_key, chain: false },
+        )?;
         page.note(at + 1, Event::ScheduleOk { op, ids: ids.to_vec() })?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Settings;
+use crate::{Periodic, Redrive, Settings};
 
 /// One line of a history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub enum Event {
         /// Ordering key, once Tuskline has them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ordering_key: Option<String>,
+        /// Its tasks are those of one graph.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        chain: bool,
     },
     /// It was accepted. A try that is answered by none of these three is unknown.
     ScheduleOk { op: u64, ids: Vec<i64> },
@@ -100,6 +103,8 @@ pub enum Event {
     Stale { verb: Verb, tried: u64, refused: u64, applied: u64 },
     /// A gate was closed (the call returned) or is about to be opened, once Tuskline has gates.
     Gate { lambda: String, edge: Edge },
+    /// A schedule ticked, and ticks no more; written when it is over.
+    Periodic(Periodic),
 
     // --- the database, exported after the end -----------------------------------------------------
     /// A task changed, written by a trigger in the same transaction. `step` grows along the changes
@@ -134,15 +139,30 @@ pub enum Event {
         max_crashes: i16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ordering_key: Option<String>,
-        /// Schedule and tick, once Tuskline has periodic tasks.
+        /// Of a task that a schedule made, which its payload names: that schedule, and when the task was due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        tick: Option<String>,
+        tick: Option<(String, i64)>,
     },
     /// A task waits for a parent's `success`, `failure` or end (`always`); `run`: for its success, but a
     /// failure will do. Both as they are at the end.
     Dependency { task: i64, parent: i64, condition: String, run: bool },
     /// A failed attempt on record.
-    Failure { task: i64, fence: i64, class: String },
+    Failure {
+        task: i64,
+        fence: i64,
+        class: String,
+        /// Equal for failures of one cause.
+        #[serde(default)]
+        fingerprint: String,
+    },
+    /// What became of a tick of a schedule: its task, or why it has none; and when that was.
+    Tick { name: String, tick_us: i64, task: Option<i64>, reason: Option<String>, fired_us: i64 },
+    /// A redrive let a task go, in this transaction; `step` as that of transitions.
+    Redriven { task: i64, redrive: i64, step: i64, xid: u64 },
+    /// A redrive.
+    Redrive(Redrive),
+    /// A task that is listed as dead; `shown`: to users, too.
+    DeadLetter { task: i64, shown: bool },
     /// A number that must be zero at the end: leases, timers, queued, locks, idle transactions, ...
     Left { what: String, count: i64 },
     /// A number that is shown to users, and the same counted from the rows.
@@ -256,7 +276,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// No verb leaves it.
+    /// It has ended. A redrive lets it begin anew, unless it was a success.
     pub fn is_terminal(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What is written down in one piece: the settings of a run.
+//! What is written down in one piece: the settings of a run, schedules, redrives.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,4 +22,51 @@ pub struct Settings {
     pub limits: Vec<(String, u32)>,
     /// Versions of server, kernel and binaries, for the report.
     pub versions: Vec<String>,
+}
+
+/// A schedule of tasks, and which of its ticks are owed one. Spans are of the database's clock, in microseconds
+/// since 1970; the first moment belongs to each, the last does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Periodic {
+    /// Its name.
+    pub name: String,
+    /// Lambda of its tasks.
+    pub lambda: String,
+    /// Seconds first, then the five fields of a cron.
+    pub cron: String,
+    /// Name of the time zone it is read by.
+    pub zone: String,
+    /// Each tick in these has one task, whatever happens.
+    pub owed: Vec<(i64, i64)>,
+    /// Each tick in these may have one: the call that let it tick was under way. All others have none.
+    pub open: Vec<(i64, i64)>,
+}
+
+/// A redrive, as it is at the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Redrive {
+    /// Its number.
+    pub redrive: i64,
+    /// Only the dead of this lambda.
+    pub lambda: Option<String>,
+    /// Only those whose last failure has this fingerprint.
+    pub fingerprint: Option<String>,
+    /// Only these tasks.
+    pub ids: Option<Vec<i64>>,
+    /// How many to let go at most.
+    pub most: Option<i64>,
+    /// How many a second.
+    pub per_second: Option<f64>,
+    /// It lets 1 go, then 10, then the rest, and stops when they die again.
+    pub canary: bool,
+    /// When it was set, on the database's clock.
+    pub set_us: i64,
+    /// When it ended; none: it did not.
+    pub ended_us: Option<i64>,
+    /// `done`, `died_again`, or `stopped` by hand.
+    pub outcome: Option<String>,
+    /// How many it says that it has let go.
+    pub released: i64,
+    /// How many of these it says are dead again.
+    pub died_again: i64,
 }

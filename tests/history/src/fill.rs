@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::by_task::Numbered;
 use crate::history::{
-    Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, History, Row, Stale, Tick,
-    Transition,
+    Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, Fired, History, Letter,
+    Redriven, Row, Schedule, Stale, Tick, Transition,
 };
 use crate::process::{Fate, Process};
 use crate::span::Span;
-use crate::{Actor, Edge, Event, Line, Role, Settings, read};
+use crate::{Actor, Edge, Event, Line, Redrive, Role, Settings, read};
 
 /// Classes of failures that are no attempt's: of a gate, of an order, of a chain, of a unique key.
 const NO_ATTEMPT: [&str; 4] = ["diverted", "order", "parent", "duplicate"];
@@ -53,6 +53,11 @@ struct Filling {
     transitions: Vec<Transition>,
     rows: Vec<Row>,
     dependencies: Vec<Dependency>,
+    schedules: Vec<Schedule>,
+    fired: Vec<Fired>,
+    redrives: Vec<Redrive>,
+    redriven: Vec<Redriven>,
+    letters: Vec<Letter>,
     failures: Vec<Failure>,
     claims: Vec<Claim>,
     bodies: Vec<Body>,
@@ -95,10 +100,11 @@ impl Filling {
 
     fn client(&mut self, at: u64, event: Event) {
         match event {
-            Event::Schedule { op, lambda, tasks, key, .. } => {
+            Event::Schedule { op, lambda, tasks, key, chain, .. } => {
                 let (lambda, key) = (self.words.number(lambda), key.map(|k| self.words.number(k)));
                 let batch = self.batch(op);
-                *batch = Batch { tasks, lambda, key, tries: batch.tries + 1, ..batch.clone() };
+                let tries = batch.tries + 1;
+                *batch = Batch { tasks, lambda, key, chain, tries, ..batch.clone() };
             }
             Event::ScheduleOk { op, ids } => {
                 self.batch(op).accepted += 1;
@@ -179,6 +185,11 @@ impl Filling {
             Event::Gate { lambda, edge } => {
                 let lambda = self.words.number(lambda);
                 self.gates.push((at, lambda, edge));
+            }
+            Event::Periodic(periodic) => {
+                let name = self.words.number(periodic.name.clone());
+                let lambda = self.words.number(periodic.lambda.clone());
+                self.schedules.push(Schedule { name, lambda, periodic });
             }
             other => self.database(other),
         }

@@ -5,7 +5,7 @@
 use crate::by_task::{ByTask, Numbered, OfTask};
 use crate::process::Process;
 use crate::span::{Span, Spans};
-use crate::{Edge, Ended, LockAnswer, Settings, Status};
+use crate::{Edge, Ended, LockAnswer, Periodic, Redrive, Settings, Status};
 
 /// What was written down.
 #[derive(Debug)]
@@ -42,6 +42,11 @@ pub(crate) struct History {
     pub(crate) stale: Stale,
     pub(crate) refused: u64,
     pub(crate) dependencies: ByTask<Dependency>,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) fired: Vec<Fired>,
+    pub(crate) redrives: Vec<Redrive>,
+    pub(crate) redriven: ByTask<Redriven>,
+    pub(crate) letters: ByTask<Letter>,
     pub(crate) left: Vec<(String, i64)>,
     pub(crate) shown: Vec<(String, i64, i64)>,
 }
@@ -52,6 +57,7 @@ pub(crate) struct Batch {
     pub(crate) tasks: u32,
     pub(crate) lambda: u32,
     pub(crate) key: Option<u32>,
+    pub(crate) chain: bool,
     /// How often it was sent, refused and accepted. A try without an answer was unknown.
     pub(crate) tries: u32,
     pub(crate) refused: u32,
@@ -87,6 +93,19 @@ pub(crate) struct Transition {
     pub(crate) fence: i64,
     pub(crate) db_us: i64,
     pub(crate) due_us: Option<i64>,
+    pub(crate) xid: u64,
+}
+
+impl Transition {
+    /// Whether a task that had ended begins anew.
+    pub(crate) fn revives(&self) -> bool {
+        self.to == Status::New && self.from.is_some_and(Status::is_terminal)
+    }
+
+    /// Whether the task became a dead letter.
+    pub(crate) fn kills(&self) -> bool {
+        matches!(self.to, Status::Dead | Status::FatalFailure)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +115,8 @@ pub(crate) struct Row {
     pub(crate) n: u32,
     pub(crate) lambda: u32,
     pub(crate) ordering_key: Option<u32>,
-    pub(crate) tick: Option<u32>,
+    /// Its schedule, and when the task was due.
+    pub(crate) tick: Option<(u32, i64)>,
     pub(crate) fence: i64,
     pub(crate) status: Status,
     pub(crate) attempt: i16,
@@ -109,6 +129,38 @@ pub(crate) struct Row {
 pub(crate) struct Failure {
     pub(crate) task: u32,
     pub(crate) fence: i64,
+    pub(crate) fingerprint: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Schedule {
+    pub(crate) name: u32,
+    pub(crate) lambda: u32,
+    pub(crate) periodic: Periodic,
+}
+
+/// What became of a tick.
+#[derive(Debug, Clone)]
+pub(crate) struct Fired {
+    pub(crate) name: u32,
+    pub(crate) tick_us: i64,
+    pub(crate) task: Option<u32>,
+    pub(crate) reason: Option<String>,
+    pub(crate) fired_us: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Redriven {
+    pub(crate) task: u32,
+    pub(crate) redrive: i64,
+    pub(crate) step: i64,
+    pub(crate) xid: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Letter {
+    pub(crate) task: u32,
+    pub(crate) shown: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -175,7 +227,7 @@ macro_rules! of_task {
         }
     })* };
 }
-of_task!(Transition, Row, Dependency, Failure, Claim, Body, BodyEnd);
+of_task!(Transition, Row, Dependency, Failure, Redriven, Letter, Claim, Body, BodyEnd);
 
 impl History {
     /// A task's id, for people.

@@ -25,10 +25,13 @@ mod tale;
 mod writer;
 
 pub use check::{Invariant, Violation};
+pub use checks::chains::Chains;
 pub use checks::recovery::{Bounded, Recovery};
+pub use checks::redrives::Redrives;
+pub use checks::ticks::Ticks;
 pub use checks::timeliness::Lateness;
 pub use event::{Actor, Edge, Ended, Event, Line, LockAnswer, Role, Status, Verb};
-pub use facts::Settings;
+pub use facts::{Periodic, Redrive, Settings};
 pub use percentiles::Percentiles;
 pub use report::{Report, check, check_phases};
 pub use tale::{Tale, tell};

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::{Bounded, Invariant, Lateness, Report};
+use crate::{Bounded, Chains, Invariant, Lateness, Redrives, Report, Ticks};
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -15,6 +15,7 @@ impl Display for Report {
         self.invariants.iter().try_for_each(|invariant| row(f, invariant))?;
         self.overlaps(f)?;
         self.counts(f)?;
+        self.features(f)?;
         self.durations(f)?;
         self.lateness(f)?;
         self.violations(f)
@@ -56,6 +57,42 @@ impl Report {
         self.repeats.iter().try_for_each(|(cause, n)| writeln!(f, "  {cause:<28} {n:>10}"))?;
         writeln!(f, "\nfaults")?;
         self.faults.iter().try_for_each(|(kind, n)| writeln!(f, "  {kind:<28} {n:>10}"))
+    }
+
+    /// What of Tuskline's features was at play.
+    fn features(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Chains { graphs, tasks, smallest, largest, dependencies } = self.chains;
+        if graphs > 0 {
+            writeln!(
+                f,
+                "\nchains: graphs {graphs}, of {smallest} to {largest} tasks, {tasks} in all"
+            )?;
+            writeln!(f, "  {dependencies} dependencies")?;
+        }
+        let Ticks { schedules, owed, doubled, missing, late } = &self.ticks;
+        if *schedules > 0 {
+            writeln!(
+                f,
+                "\nticks: counted {owed} of {schedules} schedules, {doubled} doubled, {missing} missing"
+            )?;
+            let (p50, p99, max) = (late.p50_ms, late.p99_ms, late.max_ms);
+            writeln!(
+                f,
+                "  dealt with after {p50:.0} ms (P50), {p99:.0} ms (P99), {max:.0} ms (max)"
+            )?;
+        }
+        let Redrives { set, done, died_again, let_go, astray, dead, lost } = self.redrives;
+        if set > 0 {
+            writeln!(
+                f,
+                "\nredrives: {set} set, {done} done, {died_again} stopped by their canary"
+            )?;
+            writeln!(
+                f,
+                "  {let_go} returns, {astray} astray; {dead} dead at the end, {lost} lost"
+            )?;
+        }
+        Ok(())
     }
 
     fn durations(&self, f: &mut Formatter<'_>) -> fmt::Result {

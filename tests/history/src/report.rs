@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::checks::{
     acceptance, chains, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery,
-    repeats, resumed, timeliness, transitions, wake_line,
+    redrives, repeats, resumed, ticks, timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
-use crate::{Bounded, Invariant, Lateness, Recovery, Tale, tell};
+use crate::{Bounded, Chains, Invariant, Lateness, Recovery, Redrives, Tale, Ticks, tell};
 
 /// Tasks whose whole story is told when an invariant did not hold.
 const TALES: usize = 3;
@@ -67,11 +67,17 @@ pub struct Report {
     pub wake_lines: Bounded,
     /// I14: from the answer of the call that closed a gate to the last start behind it.
     pub gates: Bounded,
+    /// I25: the graphs that were judged.
+    pub chains: Chains,
+    /// I26: the ticks.
+    pub ticks: Ticks,
+    /// I27: redrives, and who returned.
+    pub redrives: Redrives,
     /// By phase.
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
     pub upper95: BTreeMap<&'static str, f64>,
-    /// I1 to I23, then the guarantees with figures of their own.
+    /// I1 to I27, then the guarantees with figures of their own.
     pub invariants: Vec<Invariant>,
     /// The stories of the first tasks that violate something.
     pub tales: Vec<Tale>,
@@ -130,36 +136,11 @@ fn judge(history: &History, phases: &[String]) -> Report {
     let (noticed, wake_lines) = wake_line::a_dead_line_is_noticed(history);
     let (recovered, recovery) = recovery::recovery_is_bounded(history);
     let (gated, gates) = order::gates_hold(history);
-    let invariants = vec![
-        acceptance::accepted_tasks_exist(history),
-        acceptance::rows_were_asked_for(history),
-        acceptance::batches_are_whole(history),
-        acceptance::keys_are_unique(history),
-        endings::each_ends_once(history),
-        transitions::changes_are_legal(history),
-        fences::fences_rise(history),
-        fences::old_fences_change_nothing(history),
-        overlap,
-        timeliness::never_early(history),
-        late,
-        repeat,
-        order::keys_are_ordered(history),
-        gated,
-        limits::limits_hold(history),
-        chains::chains_are_in_order(history),
-        endings::successes_happened(history),
-        acceptance::ticks_are_unique(history),
-        endings::attempts_are_bounded(history),
-        endings::crashes_are_bounded(history),
-        endings::the_dead_had_their_chances(history),
-        leftovers::shown_numbers_are_true(history),
-        heartbeats::beats_keep_the_lease(history),
-        leftovers::nothing_is_left(history),
-        heartbeats::nobody_who_beats_is_given_up(history),
-        resumed_end,
-        recovered,
-        noticed,
-    ];
+    let (ticked, ticks) = ticks::each_tick_has_one_task(history);
+    let (returned, redrives) = redrives::dead_letters_return(history);
+    let with_figures =
+        [overlap, late, repeat, gated, ticked, returned, resumed_end, recovered, noticed];
+    let invariants = invariants(history, with_figures);
     let upper = |invariant: &Invariant| invariant.upper95.map(|upper| (invariant.id, upper));
     Report {
         ok: invariants.iter().all(|invariant| invariant.violations == 0),
@@ -186,6 +167,9 @@ fn judge(history: &History, phases: &[String]) -> Report {
         resumed,
         wake_lines,
         gates,
+        chains: chains::graphs(history),
+        ticks,
+        redrives,
         lateness,
         upper95: invariants.iter().filter_map(upper).collect(),
         invariants,
@@ -193,6 +177,44 @@ fn judge(history: &History, phases: &[String]) -> Report {
         seed: history.settings.seed,
         versions: history.settings.versions.clone(),
     }
+}
+
+/// All of them; those that come with figures of their own are judged already.
+fn invariants(history: &History, with_figures: [Invariant; 9]) -> Vec<Invariant> {
+    let [overlap, late, repeat, gated, ticked, returned, resumed_end, recovered, noticed] =
+        with_figures;
+    vec![
+        acceptance::accepted_tasks_exist(history),
+        acceptance::rows_were_asked_for(history),
+        acceptance::batches_are_whole(history),
+        acceptance::keys_are_unique(history),
+        endings::each_ends_once(history),
+        transitions::changes_are_legal(history),
+        fences::fences_rise(history),
+        fences::old_fences_change_nothing(history),
+        overlap,
+        timeliness::never_early(history),
+        late,
+        repeat,
+        order::keys_are_ordered(history),
+        gated,
+        limits::limits_hold(history),
+        chains::chains_are_in_order(history),
+        ticked,
+        returned,
+        endings::successes_happened(history),
+        acceptance::ticks_are_unique(history),
+        endings::attempts_are_bounded(history),
+        endings::crashes_are_bounded(history),
+        endings::the_dead_had_their_chances(history),
+        leftovers::shown_numbers_are_true(history),
+        heartbeats::beats_keep_the_lease(history),
+        leftovers::nothing_is_left(history),
+        heartbeats::nobody_who_beats_is_given_up(history),
+        resumed_end,
+        recovered,
+        noticed,
+    ]
 }
 
 fn violations(invariants: &[Invariant], id: &str) -> u64 {

@@ -146,7 +146,10 @@ impl Cast {
             | Event::BodyEnd { task, .. }
             | Event::Transition { task, .. }
             | Event::Row { task, .. }
-            | Event::Failure { task, .. } => *task == self.task,
+            | Event::Failure { task, .. }
+            | Event::Tick { task: Some(task), .. }
+            | Event::Redriven { task, .. }
+            | Event::DeadLetter { task, .. } => *task == self.task,
             Event::ScheduleOk { ids: tasks, .. }
             | Event::Claimed { tasks, .. }
             | Event::ResultRefused { tasks } => tasks.contains(&self.task),

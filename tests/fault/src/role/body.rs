@@ -12,10 +12,14 @@ use rustix::fs::{FlockOperation, flock};
 use tuskline_history::{Ended, Event, LockAnswer, Writer};
 use tuskline_sdk::{Context, Outcome};
 
-use super::worker::Payload;
+use super::worker::{PARTS, Payload, broken};
 
 /// Time between two lines of a body that goes on.
 const TICK: Duration = Duration::from_millis(50);
+/// Why bodies fail that are to fail.
+const TOLD: &str = "as it was told";
+/// Why they end before their time.
+const STOPPED: &str = "told to stop";
 /// Lock files are spread over so many directories.
 const DIRECTORIES: i64 = 256;
 
@@ -112,13 +116,12 @@ impl Running {
         self.writer.note(Event::BodyTick { task: self.task, fence: self.fence });
     }
 
-    fn end(mut self, ended: Ended) -> Outcome {
+    fn end(mut self, ended: Ended, why: &str) -> Outcome {
         self.ended = ended;
         match ended {
             Ended::Success => Outcome::Success(None),
-            Ended::Fatal => Outcome::fatal("as it was told"),
-            Ended::Retriable => Outcome::retriable("as it was told"),
-            Ended::Stopped => Outcome::retriable("told to stop"),
+            Ended::Fatal => Outcome::fatal(why),
+            Ended::Retriable | Ended::Stopped => Outcome::retriable(why),
         }
     }
 }
@@ -134,12 +137,19 @@ impl Drop for Running {
     }
 }
 
-fn verdict(payload: &Payload, context: &Context) -> Ended {
-    match context.attempt() <= payload.fail_until {
+/// How it ends, and why.
+fn verdict(bodies: &Bodies, payload: &Payload, context: &Context) -> (Ended, String) {
+    if let Some(part) = payload.part.as_ref().filter(|part| broken(&bodies.locks, part).exists()) {
+        let may_pass = PARTS.last().is_some_and(|last| part == last);
+        let ended = if may_pass { Ended::Retriable } else { Ended::Fatal };
+        return (ended, format!("the {part} is broken"));
+    }
+    let ended = match context.attempt() <= payload.fail_until {
         true => Ended::Retriable,
         false if payload.fatal => Ended::Fatal,
         false => Ended::Success,
-    }
+    };
+    (ended, TOLD.to_owned())
 }
 
 /// A body that waits without holding a thread.
@@ -149,11 +159,12 @@ pub async fn waiting(bodies: &Bodies, payload: &Payload, context: &Context) -> O
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return running.end(verdict(payload, context));
+            let (ended, why) = verdict(bodies, payload, context);
+            return running.end(ended, &why);
         }
         tokio::select! {
             () = tokio::time::sleep(left.min(TICK)) => {}
-            () = context.cancelled() => return running.end(Ended::Stopped),
+            () = context.cancelled() => return running.end(Ended::Stopped, STOPPED),
         }
         running.tick();
     }
@@ -166,11 +177,12 @@ pub fn blocking(bodies: &Bodies, payload: &Payload, context: &Context) -> Outcom
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return running.end(verdict(payload, context));
+            let (ended, why) = verdict(bodies, payload, context);
+            return running.end(ended, &why);
         }
         std::thread::sleep(left.min(TICK));
         if context.is_cancelled() {
-            return running.end(Ended::Stopped);
+            return running.end(Ended::Stopped, STOPPED);
         }
         running.tick();
     }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline_history::{Event, Writer};
 use tuskline_sdk::{Chain, Client, Error, NewTask, Node, On, OnParentFailure, Priority, TaskId};
 
-use super::worker::{GATED, LAMBDAS, LIMITED, ORDERED, PILL, Payload};
+use super::worker::{BRITTLE, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, Payload};
 use super::{Load, Order};
 
 /// Time between two rounds of calls.
@@ -153,6 +153,7 @@ impl Calls {
                 1..5 => GATED,
                 _ => ORDERED,
             },
+            _ if self.load.brittle && fastrand::bool() => BRITTLE,
             _ => LAMBDAS[fastrand::usize(0..4)],
         };
         let key = match lambda {
@@ -185,6 +186,7 @@ impl Call {
             delay_ms,
             key: None,
             ordering_key: self.key.clone(),
+            chain: matches!(self.how, How::Chain),
         });
         let op = self.op;
         let sent = self.send().await;
@@ -243,7 +245,9 @@ impl Call {
             "flaky" if fastrand::u32(0..5) == 0 => fastrand::i16(1..3),
             _ => 0,
         };
-        Payload { op: self.op, n, ms, fail_until, fatal: false }
+        let part = PARTS[fastrand::usize(0..PARTS.len())];
+        let part = (self.lambda == BRITTLE).then(|| part.to_owned());
+        Payload { op: self.op, n, ms, fail_until, fatal: false, part, schedule: None }
     }
 
     /// Tasks that wait for some of the eight before them, a few of which fail for good.

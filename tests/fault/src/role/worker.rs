@@ -1,5 +1,6 @@
 //! A worker process: the SDK as users link it, with bodies that write down what they do.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,16 @@ pub const LIMITED: &str = "limited";
 /// Paused now and then.
 pub const GATED: &str = "gated";
 
+/// The lambda whose tasks each need a part, and fail for good while it is broken.
+pub const BRITTLE: &str = "brittle";
+/// The parts. Who needs the last fails in a way that might pass, and dies of too many attempts.
+pub const PARTS: [&str; 3] = ["pump", "valve", "fan"];
+
+/// The file that stands, below the directory of the locks, for as long as a part is broken.
+pub fn broken(locks: &Path, part: &str) -> PathBuf {
+    locks.join(format!("broken-{part}"))
+}
+
 /// What a task is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
@@ -44,6 +55,12 @@ pub struct Payload {
     /// It fails for good.
     #[serde(default)]
     pub fatal: bool,
+    /// It needs this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The schedule that made it; for those who read the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
 }
 
 pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
@@ -57,7 +74,7 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
     });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
     let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
-    for name in LAMBDAS.into_iter().chain(CONTROLLED) {
+    for name in LAMBDAS.into_iter().chain(CONTROLLED).chain([BRITTLE]) {
         worker = worker.lambda(lambda(name, &bodies).slots(8));
     }
     worker.run().await?;

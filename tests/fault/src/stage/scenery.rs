@@ -7,6 +7,7 @@ use tuskline_history::Settings;
 
 use super::{DATABASE, MOST, Scale};
 use crate::record;
+use crate::role::{BRITTLE, CONTROLLED, LAMBDAS, LIMITED, ORDERED, PILL};
 use crate::twins::Twin;
 
 /// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
@@ -54,12 +55,13 @@ pub(super) async fn prepare_database(
     record::install(&client).await?;
     // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
     // of the default.
-    for name in crate::role::LAMBDAS.into_iter().chain(crate::role::CONTROLLED) {
-        let crashes = if name == crate::role::PILL { 3 } else { 100 };
+    for name in LAMBDAS.into_iter().chain(CONTROLLED).chain([BRITTLE]) {
+        let crashes = if name == PILL { 3 } else { 100 };
+        let attempts = if name == BRITTLE { 2 } else { 10 };
         client
             .execute(
                 &format!(
-                    "select tuskline.define_lambda($1, p_max_attempts => 10, p_max_crashes => {crashes}, \
+                    "select tuskline.define_lambda($1, p_max_attempts => {attempts}, p_max_crashes => {crashes}, \
                      p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{} ms')",
                     scale.timings.lease_ms * 5
                 ),
@@ -68,8 +70,7 @@ pub(super) async fn prepare_database(
             .await?;
     }
     let sql = "select tuskline.set_order($1, 'skip'), tuskline.set_limit($2, $3)";
-    let (ordered, limited) = (crate::role::ORDERED, crate::role::LIMITED);
-    client.execute(sql, &[&ordered, &limited, &MOST.cast_signed()]).await?;
+    client.execute(sql, &[&ORDERED, &LIMITED, &MOST.cast_signed()]).await?;
     if let Some(twin) = twin {
         twin.break_database(&client).await?;
     }
@@ -86,7 +87,7 @@ pub(super) fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
         margin_ms: timings.margin_ms,
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,
-        limits: vec![(crate::role::LIMITED.into(), MOST)],
+        limits: vec![(LIMITED.into(), MOST)],
         versions: vec![
             format!("PostgreSQL {}", server.version()),
             crate::report::version(),

@@ -1,6 +1,6 @@
 //! What was accepted exists, what exists was asked for, and each of it once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::Invariant;
 use crate::history::{Accepted, Batch, History};
@@ -44,7 +44,8 @@ pub(crate) fn rows_were_asked_for(history: &History) -> Invariant {
     let statement = "a row's op was invoked and not refused, and has each of its tasks once";
     let mut check = Invariant::new("I2", "rows were asked for", statement);
     let mut seen = HashSet::new();
-    for row in history.rows.all() {
+    // Of the tasks of schedules I26 speaks.
+    for row in history.rows.all().iter().filter(|row| row.tick.is_none()) {
         let (batch, op) = (batch(history, row.op), history.ops.key(row.op));
         let wrong = if batch.tries == 0 {
             Some("never invoked")
@@ -105,15 +106,22 @@ pub(crate) fn keys_are_unique(history: &History) -> Invariant {
 pub(crate) fn ticks_are_unique(history: &History) -> Invariant {
     let statement = "one tick of a schedule made one task";
     let mut check = Invariant::new("I16", "one task per tick", statement);
-    let mut tasks: HashMap<u32, Vec<u32>> = HashMap::new();
-    for row in history.rows.all() {
-        tasks.entry(row.tick.unwrap_or(u32::MAX)).or_default().push(row.task);
-    }
-    tasks.remove(&u32::MAX);
-    for (tick, tasks) in tasks {
+    for ((name, tick_us), tasks) in tasks_of_ticks(history) {
         check.expect(tasks.len() == 1, history.id(tasks[0]), || {
-            format!("tick {} made {} tasks", history.words.key(tick), tasks.len())
+            let (name, tasks) = (history.words.key(name), tasks.len());
+            format!("the tick of {name} at {tick_us} us made {tasks} tasks")
         });
     }
     check.done()
+}
+
+/// By schedule and tick, what was made of it.
+pub(super) fn tasks_of_ticks(history: &History) -> BTreeMap<(u32, i64), Vec<u32>> {
+    let mut tasks: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for row in history.rows.all() {
+        if let Some(tick) = row.tick {
+            tasks.entry(tick).or_default().push(row.task);
+        }
+    }
+    tasks
 }

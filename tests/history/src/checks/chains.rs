@@ -1,6 +1,8 @@
 //! Chains: about when a task that waits for others may start.
 
-use crate::history::{Dependency, History};
+use serde::Serialize;
+
+use crate::history::{Batch, Dependency, History};
 use crate::{Invariant, Status};
 
 /// I25.
@@ -34,4 +36,32 @@ fn out_of_order(history: &History, dependency: &Dependency) -> Option<String> {
     let last = ends.filter(|end| end.fence == parent.fence).map(|end| end.at).min();
     let early = parent.status == Status::Success && last.is_none_or(|ended| ended > started);
     early.then(|| format!("started before {id}, for which it waited, had ended"))
+}
+
+/// The graphs of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Chains {
+    /// How many were accepted.
+    pub graphs: u64,
+    /// Tasks in all of them.
+    pub tasks: u64,
+    /// Tasks of the smallest.
+    pub smallest: u32,
+    /// Tasks of the largest.
+    pub largest: u32,
+    /// Who waits for whom, in these and in those of which nobody knows whether they were accepted.
+    pub dependencies: u64,
+}
+
+/// Counts them.
+pub(crate) fn graphs(history: &History) -> Chains {
+    let accepted = |batch: &&Batch| batch.chain && batch.accepted > 0;
+    let sizes = history.batches.iter().filter(accepted).map(|batch| batch.tasks);
+    Chains {
+        graphs: sizes.clone().count() as u64,
+        tasks: sizes.clone().map(u64::from).sum(),
+        smallest: sizes.clone().min().unwrap_or(0),
+        largest: sizes.max().unwrap_or(0),
+        dependencies: history.dependencies.all().len() as u64,
+    }
 }

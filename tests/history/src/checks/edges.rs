@@ -33,13 +33,15 @@ enum Change {
     GiveBack,
     /// The attempt never was, and perhaps it was a crash.
     Rescue,
+    /// As if it had never been tried.
+    Revive,
 }
 
 const fn rule(from: Option<Status>, to: Status, verb: &'static str, change: Change) -> Rule {
     Rule { from, to, verb, change }
 }
 
-/// Every edge there is. Terminal states have none.
+/// Every edge there is. Success has none.
 const RULES: &[Rule] = &[
     rule(None, New, "schedule", Change::Made),
     rule(None, Enqueued, "schedule", Change::Made),
@@ -79,6 +81,10 @@ const RULES: &[Rule] = &[
     rule(Some(New), Dead, "gated, or behind a failure in an order", Change::Nothing),
     rule(Some(Enqueued), Dead, "claim or promote, gated", Change::Nothing),
     rule(Some(RetriableFailure), Dead, "gated, or behind a failure in an order", Change::Nothing),
+    rule(Some(FatalFailure), New, "retry, redrive", Change::Revive),
+    rule(Some(Dead), New, "retry, redrive", Change::Revive),
+    rule(Some(Cancelled), New, "retry, redrive", Change::Revive),
+    rule(Some(Dropped), New, "retry, redrive", Change::Revive),
 ];
 
 /// Why no verb makes this change; none: one does. `before` is the change before it.
@@ -123,6 +129,7 @@ impl Change {
             Self::Snooze => same_fence && attempt == -1 && now.crashes == 0,
             Self::GiveBack => same_fence && (attempt, crashes) == (-1, 0),
             Self::Rescue => same_fence && attempt == -1 && (0..=1).contains(&crashes),
+            Self::Revive => same_fence && (now.attempt, now.crashes) == (0, 0),
         }
     }
 }
@@ -132,14 +139,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminal_states_have_no_edge_and_others_have_one() {
-        for rule in RULES {
-            assert!(!rule.from.is_some_and(Status::is_terminal), "{rule:?}");
+    fn from_where_a_task_has_ended_it_can_only_begin_anew_and_from_success_not_even_that() {
+        for rule in RULES.iter().filter(|rule| rule.from.is_some_and(Status::is_terminal)) {
+            assert_eq!((rule.to, rule.change), (New, Change::Revive), "{rule:?}");
         }
-        for status in [New, Enqueued, Claimed, Processing, RetriableFailure] {
-            assert!(RULES.iter().any(|rule| rule.from == Some(status)), "{status:?}");
+        for status in [New, Enqueued, Claimed, Processing, RetriableFailure].iter().chain(&FAILED) {
+            assert!(RULES.iter().any(|rule| rule.from == Some(*status)), "{status:?}");
         }
+        assert!(!RULES.iter().any(|rule| rule.from == Some(Success)));
     }
+
+    /// What the matrix calls terminal, for verbs that do not refuse all of it.
+    const FAILED: [Status; 4] = [FatalFailure, Dead, Cancelled, Dropped];
 
     #[test]
     fn the_edges_are_those_of_the_matrix_in_the_architecture() {
@@ -149,7 +160,8 @@ mod tests {
         let mut found = std::collections::BTreeSet::new();
         for line in matrix.lines().filter(|line| line.starts_with("| ")).skip(1) {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
-            for (from, cell) in columns.iter().zip(&cells[2..]) {
+            let terminal = FAILED.iter().map(|from| (from, &cells[2 + columns.len()]));
+            for (from, cell) in columns.iter().zip(&cells[2..]).chain(terminal) {
                 found.extend(status(cell).map(|to| format!("{from:?} to {to:?}")));
             }
         }

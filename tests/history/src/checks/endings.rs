@@ -5,7 +5,8 @@ use crate::{Ended, Invariant, Status};
 
 /// I5.
 pub(crate) fn each_ends_once(history: &History) -> Invariant {
-    let statement = "each task has exactly one terminal transition, its last, and its row agrees";
+    let statement =
+        "each life of a task has one terminal transition, the last is one, and its row agrees";
     let mut check = Invariant::new("I5", "one terminal state each", statement);
     for task in history.tasks.all() {
         let (row, steps) = (history.row(task), history.transitions.of(task));
@@ -13,12 +14,13 @@ pub(crate) fn each_ends_once(history: &History) -> Invariant {
             continue; // I1 speaks of it
         }
         let ends = steps.iter().filter(|step| step.to.is_terminal()).count();
+        let lives = 1 + steps.iter().filter(|step| step.revives()).count();
         let last = steps.last().map(|step| (step.to, step.fence, step.attempt, step.crashes));
         let says = row.map(|row| (row.status, row.fence, row.attempt, row.crashes));
         let ended = last.is_some_and(|(status, ..)| status.is_terminal());
-        check.expect(ends == 1 && ended && last == says, history.id(task), || {
+        check.expect(ends == lives && ended && last == says, history.id(task), || {
             format!(
-                "{ends} terminal transitions, the last leads to {last:?}, its row says {says:?}"
+                "{ends} ends of {lives} lives, the last change leads to {last:?}, its row says {says:?}"
             )
         });
     }

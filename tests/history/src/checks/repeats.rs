@@ -42,6 +42,8 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
         None // no verb lets an attempt begin twice
     } else if left(|step, _| step.to == Status::RetriableFailure) {
         Some("retriable failure")
+    } else if left(|step, _| step.revives()) {
+        Some("redrive")
     } else if process.stopped.within(from, to) > 0 {
         Some("stop")
     } else if process.died_between(from, to) {

@@ -146,7 +146,7 @@ fn by_phase(history: &History) -> BTreeMap<String, Delays> {
 
 /// The wait that a change begins, if it does.
 fn begin(step: &Transition) -> Option<Wait> {
-    let again = matches!(step.from, Some(Status::Claimed | Status::Processing));
+    let again = matches!(step.from, Some(Status::Claimed | Status::Processing)) || step.revives();
     let waits = matches!(step.to, Status::New | Status::Enqueued | Status::RetriableFailure);
     let back = again && step.to == Status::Enqueued;
     let due_us = step.due_us.filter(|_| !back).unwrap_or(step.db_us).max(step.db_us);

@@ -2,7 +2,7 @@
 
 use super::{Filling, NO_ATTEMPT};
 use crate::Event;
-use crate::history::{Dependency, Failure, Row, Transition};
+use crate::history::{Dependency, Failure, Fired, Letter, Redriven, Row, Transition};
 
 impl Filling {
     pub(super) fn database(&mut self, event: Event) {
@@ -17,7 +17,7 @@ impl Filling {
                 crashes,
                 db_us,
                 due_us,
-                ..
+                xid,
             } => {
                 let task = self.tasks.number(task);
                 self.transitions.push(Transition {
@@ -30,13 +30,15 @@ impl Filling {
                     fence,
                     db_us,
                     due_us,
+                    xid,
                 });
             }
             // Why a task ended that nobody tried.
             Event::Failure { class, .. } if NO_ATTEMPT.contains(&class.as_str()) => {}
-            Event::Failure { task, fence, .. } => {
+            Event::Failure { task, fence, fingerprint, .. } => {
                 let task = self.tasks.number(task);
-                self.failures.push(Failure { task, fence });
+                let fingerprint = self.words.number(fingerprint);
+                self.failures.push(Failure { task, fence, fingerprint });
             }
             Event::Dependency { task, parent, condition, run } => {
                 let (task, parent) = (self.tasks.number(task), self.tasks.number(parent));
@@ -45,6 +47,26 @@ impl Filling {
             Event::Left { what, count } => self.left.push((what, count)),
             Event::Shown { what, shown, counted } => self.shown.push((what, shown, counted)),
             row @ Event::Row { .. } => self.row(row),
+            other => self.schedules_and_redrives(other),
+        }
+    }
+
+    fn schedules_and_redrives(&mut self, event: Event) {
+        match event {
+            Event::Tick { name, tick_us, task, reason, fired_us } => {
+                let (name, task) =
+                    (self.words.number(name), task.map(|task| self.tasks.number(task)));
+                self.fired.push(Fired { name, tick_us, task, reason, fired_us });
+            }
+            Event::Redriven { task, redrive, step, xid } => {
+                let task = self.tasks.number(task);
+                self.redriven.push(Redriven { task, redrive, step, xid });
+            }
+            Event::Redrive(redrive) => self.redrives.push(redrive),
+            Event::DeadLetter { task, shown } => {
+                let task = self.tasks.number(task);
+                self.letters.push(Letter { task, shown });
+            }
             _ => {}
         }
     }
@@ -73,7 +95,7 @@ impl Filling {
             n,
             lambda: self.words.number(lambda),
             ordering_key: ordering_key.map(|key| self.words.number(key)),
-            tick: tick.map(|tick| self.words.number(tick)),
+            tick: tick.map(|(name, due_us)| (self.words.number(name), due_us)),
             fence,
             status,
             attempt,

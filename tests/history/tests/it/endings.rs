@@ -166,7 +166,11 @@ fn a_failure_on_record_that_never_was_is_seen() {
 fn why_a_task_ended_that_nobody_tried_is_no_failure_of_an_attempt() {
     let mut story = failed_once();
     let class = "parent".to_owned();
-    story.note(DATABASE, END + 1000, Event::Failure { task: 1, fence: 0, class });
+    story.note(
+        DATABASE,
+        END + 1000,
+        Event::Failure { task: 1, fence: 0, class, fingerprint: String::new() },
+    );
     green(&story);
 }
 

@@ -101,8 +101,8 @@ fn what_the_writer_writes_can_be_read() {
     let writer = Writer::open(dir.path(), Actor::Client).unwrap();
     let key = Some("a".to_owned());
     let lambda = "mail".to_owned();
-    let schedule =
-        Event::Schedule { op: 8, lambda, tasks: 2, delay_ms: 0, key, ordering_key: None };
+    let (tasks, delay_ms, ordering_key, chain) = (2, 0, None, false);
+    let schedule = Event::Schedule { op: 8, lambda, tasks, delay_ms, key, ordering_key, chain };
     writer.note(schedule);
     writer.note(Event::ScheduleFail { op: 8, why: "refused".to_owned() });
     let before = Story::one_task().report().events;

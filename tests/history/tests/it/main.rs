@@ -9,5 +9,7 @@ mod endings;
 mod executions;
 mod files;
 mod healthy;
+mod redrives;
 mod starts;
 mod story;
+mod ticks;

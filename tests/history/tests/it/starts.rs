@@ -115,6 +115,28 @@ fn a_task_of_a_chain_that_starts_before_its_parent_has_ended_is_seen() {
 }
 
 #[test]
+fn the_graphs_that_were_accepted_are_counted() {
+    let mut story = chained(200, "success");
+    assert_eq!(green(&story).chains.graphs, 0, "nobody said that these were graphs");
+    story.change(|event| {
+        if let Event::Schedule { chain, .. } = event {
+            *chain = true;
+        }
+    });
+    let chains = green(&story).chains;
+    assert_eq!((chains.graphs, chains.tasks, chains.dependencies), (2, 2, 1));
+    story.change(|event| {
+        if let Event::Schedule { op: 2, tasks, .. } = event {
+            *tasks = 90;
+        }
+    });
+    let chains = green(&story).chains;
+    assert_eq!((chains.graphs, chains.smallest, chains.largest), (2, 1, 90));
+    story.without(|event| matches!(event, Event::ScheduleOk { op: 2, .. }));
+    assert_eq!(story.report().chains.graphs, 1, "of the other nobody knows");
+}
+
+#[test]
 fn a_task_of_a_chain_that_starts_though_its_parent_ended_otherwise_is_seen() {
     red(&chained(200, "failure"), &["I25"]);
     let mut lost = chained(200, "success");

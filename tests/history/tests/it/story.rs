@@ -70,8 +70,8 @@ impl Story {
     pub fn scheduled(&mut self, task: i64, at: u64) {
         let op = task.unsigned_abs();
         let lambda = "mail".to_owned();
-        let event =
-            Event::Schedule { op, lambda, tasks: 1, delay_ms: 0, key: None, ordering_key: None };
+        let (tasks, delay_ms, key, ordering_key, chain) = (1, 0, None, None, false);
+        let event = Event::Schedule { op, lambda, tasks, delay_ms, key, ordering_key, chain };
         self.note(CLIENT, at, event);
         self.note(CLIENT, at + 5, Event::ScheduleOk { op, ids: vec![task] });
         self.becomes(task, None, Enqueued, (0, 0, 0), at + 2);
@@ -139,11 +139,23 @@ impl Story {
             tick: None,
         };
         self.note(DATABASE, END + 1000, row);
+        if matches!(status, Status::Dead | Status::FatalFailure) {
+            self.note(DATABASE, END + 1000, Event::DeadLetter { task, shown: true });
+        }
     }
 
     pub fn failed(&mut self, task: i64, fence: i64) {
-        let class = "crash".to_owned();
-        self.note(DATABASE, END + 1000, Event::Failure { task, fence, class });
+        self.failed_of(task, fence, "crash");
+    }
+
+    pub fn failed_of(&mut self, task: i64, fence: i64, cause: &str) {
+        let (class, fingerprint) = ("crash".to_owned(), cause.to_owned());
+        self.note(DATABASE, END + 1000, Event::Failure { task, fence, class, fingerprint });
+    }
+
+    /// The number of the last change, and of its transaction.
+    pub fn last_step(&self) -> i64 {
+        self.steps
     }
 
     pub fn opens(&mut self, pid: u32, actor: Actor, at: u64) {
@@ -207,6 +219,13 @@ impl Story {
         self.pages.values_mut().for_each(|page| page.retain(|line| !gone(&line.event)));
     }
 
+    /// Adds all that is in another story.
+    pub fn adds(&mut self, other: &Self) {
+        for (pid, page) in &other.pages {
+            self.pages.entry(*pid).or_default().extend(page.iter().cloned());
+        }
+    }
+
     /// Changes events.
     pub fn change(&mut self, change: impl Fn(&mut Event)) {
         self.pages.values_mut().flatten().for_each(|line| change(&mut line.event));
@@ -232,7 +251,8 @@ pub fn ns(ms: u64) -> u64 {
     (EPOCH_MS + ms) * 1_000_000
 }
 
-fn db_us(ms: u64) -> i64 {
+/// A moment on the database's clock.
+pub fn db_us(ms: u64) -> i64 {
     DB_EPOCH_US + i64::try_from(ms * 1000).unwrap()
 }
 

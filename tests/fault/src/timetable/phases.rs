@@ -1,0 +1,85 @@
+//! The phases of a run, and what is done in each.
+
+use super::Kind::{self, *};
+
+/// How many of a kind a phase holds.
+pub(super) type Dose = (Kind, u32);
+
+/// Phases of the ten minutes, with the doses of the acceptance figures. Disks and clocks come before
+/// the failover: the standby that takes over has the machine's.
+pub(super) const COURSE: [(&str, u64, &[Dose]); 13] = [
+    ("baseline", 15, &[]),
+    ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
+    ("drains", 40, &[(WorkerDrain, 200), (Upgrade, 3)]),
+    ("freezes", 45, &[(WorkerFreeze, 52), (StoreConsumerFreeze, 8)]),
+    ("sessions", 30, &[(TerminateBackend, 300), (CancelBackend, 300)]),
+    ("crashes", 60, &[(ImmediateStop, 10), (PostmasterKill, 5), (BackendKill, 5)]),
+    (
+        "network",
+        65,
+        &[
+            (Partition, 60),
+            (OneWayPartition, 25),
+            (HalfOpen, 15),
+            (Delay, 20),
+            (Reset, 60),
+            (CutBefore, 150),
+            (CutAfter, 350),
+            (DeafLine, 20),
+        ],
+    ),
+    ("clocks", 30, &[(ClockStep, 4), (WorkerClock, 1)]),
+    ("disks", 25, &[(DataDiskFull, 1), (WalDiskFull, 1)]),
+    ("failover", 30, &[(Failover, 2)]),
+    (
+        "contention",
+        30,
+        &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1), (NoAutovacuum, 1)],
+    ),
+    ("no notify", 12, &[(NotifyOff, 1)]),
+    ("pooler", 12, &[(Pooler, 1)]),
+];
+
+/// Phases that are played only when they are asked for: those that catch a broken twin, and those of what
+/// only some tasks use.
+pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
+    ("partitions", 60, &[(Partition, 60)]),
+    ("late answers", 60, &[(LateThenSilent, 16)]),
+    (
+        CONTROL,
+        60,
+        &[(WorkerKill, 120), (StoreConsumerKill, 30), (Gate, 10), (TerminateBackend, 60)],
+    ),
+    (CHAINS, 60, &[(WorkerKill, 120), (StoreConsumerKill, 30), (TerminateBackend, 60)]),
+    (
+        TICKS,
+        110,
+        &[
+            (Schedules, 1),
+            (StoreConsumerKill, 100),
+            (StoreConsumerFreeze, 4),
+            (WorkerKill, 60),
+            (TerminateBackend, 60),
+        ],
+    ),
+    (
+        REDRIVES,
+        60,
+        &[
+            (Parts, 1),
+            (Redrive, 60),
+            (LockedDead, 12),
+            (StoreConsumerKill, 60),
+            (WorkerKill, 120),
+            (TerminateBackend, 60),
+        ],
+    ),
+];
+/// In which tasks have keys, limits and gates.
+pub const CONTROL: &str = "control";
+/// In which tasks wait for others.
+pub const CHAINS: &str = "chains";
+/// In which schedules make tasks.
+pub const TICKS: &str = "ticks";
+/// In which dead letters return.
+pub const REDRIVES: &str = "redrives";
