@@ -59,7 +59,14 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
     assert!(applied[0].is_empty(), "one migrates");
     assert_eq!(
         applied[1],
-        ["V1__task_store", "V2__control", "V3__together", "V4__periodic", "V5__dead_letters"]
+        [
+            "V1__task_store",
+            "V2__control",
+            "V3__together",
+            "V4__periodic",
+            "V5__dead_letters",
+            "V6__retention"
+        ]
     );
     assert_eq!(migrate(&config).await.unwrap().functions, Functions::Unchanged);
     assert_eq!(ask(&config, "select tuskline.version()::text").await, "1");
