@@ -40,19 +40,19 @@ begin
 end $$;
 comment on function tuskline.check_bulk(text, text, text, text[]) is 'Refuses (TK029) what makes no bulk operation; returns the statuses it is for.';
 
-create or replace function tuskline.is_meant(
+create or replace function tuskline.is_in_bulk(
   b tuskline.bulk, p_lambda text, p_collection text, p_priority tuskline.priority, p_status tuskline.status, p_created_at timestamptz)
 returns boolean language sql immutable as $$
   select p_lambda = b.lambda and p_collection is not distinct from coalesce(b.collection, p_collection) and p_priority = coalesce(b.priority, p_priority)
      and p_status = any (b.statuses) and p_created_at <= b.created_to and p_created_at >= coalesce(b.created_from, p_created_at)
      and case b.action when 'priority' then p_priority::text <> b.value when 'collection' then p_collection is distinct from b.value else true end
 $$;
-comment on function tuskline.is_meant(tuskline.bulk, text, text, tuskline.priority, tuskline.status, timestamptz) is 'Whether a bulk operation is about such a task.';
+comment on function tuskline.is_in_bulk(tuskline.bulk, text, text, tuskline.priority, tuskline.status, timestamptz) is 'Whether a bulk operation is about such a task.';
 
 -- preview_bulk: how many tasks it would change now, by status. Reads everything once.
 create or replace function tuskline.preview_bulk(p_bulk bigint)
 returns table (status text, tasks bigint) language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  select t.status::text, count(*) from tuskline.bulk b join tuskline.tasks t on tuskline.is_meant(b, t.lambda, t.collection, t.priority, t.status, t.created_at)
+  select t.status::text, count(*) from tuskline.bulk b join tuskline.tasks t on tuskline.is_in_bulk(b, t.lambda, t.collection, t.priority, t.status, t.created_at)
    where b.bulk_id = p_bulk group by t.status order by t.status
 $$;
 comment on function tuskline.preview_bulk(bigint) is 'How many tasks a bulk operation would change now, by status.';
@@ -81,9 +81,9 @@ begin
     b.mark := coalesce(v_next[cardinality(v_next)], b.mark);
     v_next := v_next || b.behind;
     v_ids := array(select t.id from tuskline.task t
-      where t.id = any (v_next) and tuskline.is_meant(b, t.lambda, t.collection, t.priority, t.status, t.created_at) order by t.id);
+      where t.id = any (v_next) and tuskline.is_in_bulk(b, t.lambda, t.collection, t.priority, t.status, t.created_at) order by t.id);
     v_kept := array(select k.id from tuskline.task_kept k
-      where k.id = any (v_next) and tuskline.is_meant(b, k.lambda, k.collection, k.priority, k.status, k.created_at) order by k.id for update);
+      where k.id = any (v_next) and tuskline.is_in_bulk(b, k.lambda, k.collection, k.priority, k.status, k.created_at) order by k.id for update);
     v_mine := array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked);
     if v_next = '{}' then b.state := 'done'; end if;
     b.behind := array(select id from unnest(v_ids) as id where id <> all (v_mine) order by id);

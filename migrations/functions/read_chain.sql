@@ -47,14 +47,14 @@ begin
     if coalesce(json_typeof(v_ends[v_no]), 'null') not in ('array', 'null') then
       perform tuskline.refuse('TK021', format('invalid_chain: after must be an array, got %s (task %s)', left(v_ends[v_no]::text, 80), p_read[v_no].name));
     end if;
-    for a in select distinct on (coalesce(p.no::text, r.id::text, r.said)) r.said, r.id, r.condition, p.no, exists (select from tuskline.tasks t where t.id = r.id) as known
+    for a in select distinct on (p.no, r.id, r.said) r.said, r.id, r.condition, p.no, exists (select from tuskline.tasks t where t.id = r.id) as known
                from json_array_elements(case when json_typeof(v_ends[v_no]) = 'array' then v_ends[v_no] else '[]' end) as e (value)
                     cross join lateral (select case when json_typeof(e.value) = 'object' then e.value -> 'task' else e.value end as task,
                                                case when json_typeof(e.value) = 'object' then coalesce(e.value ->> 'on', 'success') else 'success' end as condition) o
                     cross join lateral (select o.task #>> '{}' as said, o.condition,
                                                case when json_typeof(o.task) = 'number' and o.task #>> '{}' ~ '^[0-9]{1,18}$' then (o.task #>> '{}')::bigint end as id) r
                     left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said
-              order by coalesce(p.no::text, r.id::text, r.said), r.condition loop
+              order by p.no, r.id, r.said, r.condition loop
       if a.condition not in ('success', 'failure', 'always') then
         perform tuskline.refuse('TK021', format('invalid_chain: on must be success, failure or always, got %L (task %s)', left(a.condition, 80), p_read[v_no].name));
       elsif a.no is null and not a.known then

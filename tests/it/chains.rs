@@ -484,3 +484,18 @@ async fn a_task_after_others_is_scheduled_with_them_in_one_statement() {
     }
     assert_eq!(hand.take().await.id, last);
 }
+
+#[tokio::test]
+async fn a_name_and_a_number_that_look_alike_are_two_parents() {
+    let (db, hand) = chained().await;
+    let before = db.schedule("work").await;
+    assert_eq!(before, 1, "the first task of the call has this place");
+    hand.succeed(&hand.take().await).await;
+    let ids =
+        schedule(&db, &[task("long", &json!([])), task("last", &json!([1, "long", "long"]))]).await;
+    let parents: Vec<i64> =
+        db.all(&format!("select id from tuskline.parents({}) order by id", ids["last"])).await;
+    let mut both = vec![before, ids["long"]];
+    both.sort_unstable();
+    assert_eq!(parents, both);
+}
