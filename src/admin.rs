@@ -13,7 +13,7 @@ mod dead;
 mod demo;
 mod dev;
 mod doctor;
-mod duration;
+pub(crate) mod duration;
 mod failure;
 mod gate;
 mod lambda;

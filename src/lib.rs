@@ -15,3 +15,4 @@ pub mod serve;
 pub mod session;
 pub mod store;
 pub mod store_consumer;
+pub mod testing;

@@ -66,6 +66,7 @@ mod stale_results;
 mod stalled;
 mod store_consumers;
 mod support;
+mod testing_kit;
 mod unique_keys;
 mod views;
 mod wake;

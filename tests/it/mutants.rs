@@ -48,6 +48,7 @@ const OF_RUST: &[&str] = &[
     "priorities::",
     "readme::",
     "support::",
+    "testing_kit::",
     "wake_up::",
     "worker_chains::",
     "worker_runs::",

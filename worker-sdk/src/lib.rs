@@ -74,6 +74,7 @@ mod lane;
 mod manage;
 mod marks;
 mod outcome;
+mod perform;
 mod progress;
 mod shutdown;
 mod side;
