@@ -42,6 +42,12 @@ const LEFT: &str = "
      where p.enabled and p.trouble is null and (p.next_tick is null or p.next_tick <= c.now or p.done_until > c.now)
      limit 20";
 
+/// The names of their sessions are those that [`store_consumer`](crate::store_consumer) and
+/// [`periodic`](crate::periodic) give them.
+const OTHERS: &str = "
+    select exists (select from pg_stat_activity where datname = current_database() and state = 'active'
+                      and application_name in ('tuskline store-consumer', 'tuskline periodic'))";
+
 /// Timers or parked tasks that one call moves.
 const BATCH: u32 = 1_000;
 
@@ -71,12 +77,14 @@ pub(super) struct Look<'d> {
     db: &'d Database,
     executor: i64,
     statement: Statement,
+    others: Statement,
 }
 
 impl<'d> Look<'d> {
     /// About what a worker with this number may have left.
     pub async fn of(db: &'d Database, executor: i64) -> Result<Self, Error> {
-        Ok(Self { db, executor, statement: db.own().prepare(LEFT).await? })
+        let statement = db.own().prepare(LEFT).await?;
+        Ok(Self { db, executor, statement, others: db.own().prepare(OTHERS).await? })
     }
 
     /// Some of what is due and not done; nothing: there is nothing to wait for. If all that is left waits for a
@@ -84,16 +92,14 @@ impl<'d> Look<'d> {
     pub async fn left(&self) -> Result<Vec<Left>, Error> {
         let mut left = self.once().await?;
         if left.is_empty() {
-            // A store consumer does more than has a row in the question: what it does has one.
+            // A store consumer does more than has a row in the question, but what it does has one: once it has
+            // committed, for which the other must be idle, whose lock made us step around.
             let moved = self.consume().await?;
+            let busy = self.others_consume().await?;
             left = self.once().await?;
-            if left.is_empty() && moved {
-                left.push(Left {
-                    what: "something moved".into(),
-                    task: None,
-                    lambda: None,
-                    moment: None,
-                });
+            if left.is_empty() && (moved || busy) {
+                let what = "a store consumer is at work".to_owned();
+                left.push(Left { what, task: None, lambda: None, moment: None });
             }
         }
         let moments: Option<Vec<_>> = left.iter().map(|one| one.moment).collect();
@@ -112,6 +118,11 @@ impl<'d> Look<'d> {
             moment: row.get(3),
         };
         Ok(rows.iter().map(read).collect())
+    }
+
+    /// True: a server is in the middle of a statement.
+    async fn others_consume(&self) -> Result<bool, Error> {
+        Ok(self.db.own().query_one(&self.others, &[]).await?.get(0))
     }
 
     /// The store consumer's verbs, once: any number of those may share the work. True: there was some.
