@@ -3,6 +3,8 @@
 -- A child watches one parent at a time (chain_task.waits_for), the last that had not ended when it looked:
 -- only that one's end, or one that it cannot use, makes it look again. So a fan-in of 10,000 costs one look
 -- or two, not 10,000, and there is no counter that all of them would queue for.
+-- Both sides of the join name the ids: else a plan may read all tasks between the first and the last of them,
+-- and these may be of two ranges, with the whole store in between.
 -- p_go: children may go on in this very transaction; else by way of the store consumer, a level at a time.
 create or replace function tuskline.follow(p_ids bigint[], p_now timestamptz, p_go boolean default true) returns void
 language plpgsql as $$
@@ -19,7 +21,7 @@ begin
   with e as (
     select d.task_id, d.parent_id, t.status, tuskline.is_met(d.condition, c.on_parent_failure, t.status) as met
       from tuskline.dependency d join tuskline.task t on t.id = d.parent_id join tuskline.chain_task c on c.task_id = d.task_id
-     where d.parent_id = any (p_ids) and t.id between v_first and v_last and t.finished_at is not null
+     where d.parent_id = any (p_ids) and t.id = any (p_ids) and t.id between v_first and v_last and t.finished_at is not null
      order by d.task_id, d.parent_id for update of d
   ), u as (
     update tuskline.dependency d set outcome = e.status from e

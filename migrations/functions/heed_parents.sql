@@ -16,7 +16,7 @@ declare
   c        record;
 begin
   for c in select s.*, t.scheduled_at from tuskline.chain_task s join tuskline.task t on t.id = s.task_id
-            where s.task_id = any (p_ids) and t.id between v_first and v_last and t.status = 'new' and s.waits_for is not null
+            where s.task_id = any (p_ids) and t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'new' and s.waits_for is not null
             order by s.task_id loop
     v_next := tuskline.look_at_parents(c.task_id, c.waits_for, c.on_parent_failure);
     if v_next = 'go' and c.scheduled_at > p_now then v_next := 'later'; end if;

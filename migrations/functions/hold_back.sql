@@ -14,7 +14,7 @@ begin
     order by t.id for no key update skip locked);
   return array(select t.id from unnest(p_tasks, p_fences) as r (id, fence) join tuskline.task t on t.id = r.id
     where t.fence = r.fence and t.status in ('claimed', 'processing') and t.id <> all (v_free)
-      and t.id between v_first and v_last order by t.id);
+      and t.id = any (p_tasks) and t.id between v_first and v_last order by t.id);
 end $$;
 comment on function tuskline.hold_back(bigint[], bigint[]) is
   'Locks the tasks that are free and returns those of the caller''s attempts that others have locked.';

@@ -94,7 +94,7 @@ begin
   with u as (
     update tuskline.task t set status = 'dropped', finished_at = p_now, next_trigger_at = null
       from unnest(v_ids, v_given) as h (id, holder)
-     where t.id = h.id and h.id <> h.holder and t.id between v_first and v_last returning t.id, t.lambda, h.holder
+     where t.id = h.id and h.id <> h.holder and t.id = any (v_ids) and t.id between v_first and v_last returning t.id, t.lambda, h.holder
   ), f as (
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
     select u.id, 0, 0, 0, 'duplicate', format('task %s holds its unique key', u.holder), tuskline.fingerprint('duplicate', u.lambda), p_now from u)

@@ -214,6 +214,43 @@ async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
     assert!(most < 500 * 12, "{most} pages for 500 tasks");
 }
 
+/// Pages that the end of two tasks costs, a plain one and one that another waits for, when so many that have
+/// ended lie between them: whoever waits has an id of another range.
+async fn end_of_two_far_apart(db: &Db, hand: &Hand, between: i32) -> i64 {
+    let chain = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"]},
+                    {"lambda": "work", "after": ["b"]}]"#;
+    db.run(&format!("select tuskline.schedule_chain('{chain}')")).await;
+    hand.succeed(&hand.take().await).await;
+    db.schedule("work").await;
+    let two = hand.claim(2).await;
+    let (ids, fence): (Vec<_>, _) = (two.iter().map(|task| task.id).collect(), two[0].fence);
+    assert!(ids[1] - ids[0] > 1 << 40, "{ids:?}");
+    db.run(&format!(
+        "insert into tuskline.task_store (lambda, status, finished_at) select 'work', 'success', tuskline.clock() from generate_series(1, {between});
+         analyze tuskline.task"
+    ))
+    .await;
+    let ends = format!(
+        "select tuskline.set_results({}, array{ids:?}, array[{fence}, {fence}])",
+        hand.executor
+    );
+    let pages = buffers(&db.client, &ends).await;
+    hand.succeed(&hand.take().await).await;
+    pages
+}
+
+#[tokio::test]
+async fn the_end_of_tasks_far_apart_reads_none_of_those_between_them() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let mut pages = Vec::new();
+    for between in [1, 1, 1, 1, 20_000, 1] {
+        pages.push(end_of_two_far_apart(&db, &hand, between).await);
+    }
+    // The first calls of a session read the catalogue.
+    assert!(pages[4].max(pages[5]) < pages[3] + 200, "{pages:?}");
+}
+
 #[tokio::test]
 async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
     let db = Db::with_lambda("work").await;
