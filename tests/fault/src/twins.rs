@@ -233,11 +233,10 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "redrive_in_circles",
         flaw: "a redrive is also about those that die while it goes on, its own, too",
-        breaks: &[(
-            "dead_of",
-            "and tuskline.is_meant(r, d, v_since)",
-            "and (r.fingerprint is null or d.fingerprint = r.fingerprint)",
-        )],
+        breaks: &[
+            ("is_meant", "and d.died_at <= r.died_until", ""),
+            ("is_meant", "and d.redrive_id is distinct from r.redrive_id", ""),
+        ],
         phases: &[REDRIVES],
         percent: 15,
         long_one_in: 1_000,
