@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::Parameters;
 use crate::json::{JsonText, payload_of};
@@ -109,6 +109,18 @@ impl Redrive {
         self.payload = Some(payload_of(payload)?);
         Ok(self)
     }
+
+    /// Which dead letters: what `redrive` and `preview_redrive` are asked first.
+    fn choice(&self) -> [(&(dyn ToSql + Sync), Type); 6] {
+        [
+            (&self.lambda, Type::TEXT),
+            (&self.fingerprint, Type::TEXT),
+            (&self.ids, Type::INT8_ARRAY),
+            (&self.collection, Type::TEXT),
+            (&self.before, Type::TIMESTAMPTZ),
+            (&self.most, Type::INT8),
+        ]
+    }
 }
 
 const REDRIVE: &str = "select tuskline.redrive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -125,19 +137,14 @@ impl Client {
     /// for more than one task, no reason. [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
     pub async fn redrive(&self, redrive: &Redrive, reason: &str) -> Result<i64, Error> {
         let payload = redrive.payload.as_deref().map(JsonText);
-        let parameters: &Parameters<'_> = &[
-            (&redrive.lambda, Type::TEXT),
-            (&redrive.fingerprint, Type::TEXT),
-            (&redrive.ids, Type::INT8_ARRAY),
-            (&redrive.collection, Type::TEXT),
-            (&redrive.before, Type::TIMESTAMPTZ),
-            (&redrive.most, Type::INT8),
+        let how: &Parameters<'_> = &[
             (&redrive.per_second, Type::FLOAT8),
             (&redrive.canary, Type::BOOL),
             (&payload, Type::JSON),
             (&reason, Type::TEXT),
         ];
-        Ok(self.act(REDRIVE, parameters).await?.get(0))
+        let parameters = [&redrive.choice()[..], how].concat();
+        Ok(self.act(REDRIVE, &parameters).await?.get(0))
     }
 
     /// How many it would let go now, and the first ten of them.
@@ -145,15 +152,7 @@ impl Client {
     /// # Errors
     /// [`Error::Invalid`] as [`Client::redrive`], [`Error::Denied`], [`Error::Unavailable`].
     pub async fn preview_redrive(&self, redrive: &Redrive) -> Result<(i64, Vec<TaskId>), Error> {
-        let parameters: &Parameters<'_> = &[
-            (&redrive.lambda, Type::TEXT),
-            (&redrive.fingerprint, Type::TEXT),
-            (&redrive.ids, Type::INT8_ARRAY),
-            (&redrive.collection, Type::TEXT),
-            (&redrive.before, Type::TIMESTAMPTZ),
-            (&redrive.most, Type::INT8),
-        ];
-        let rows = self.look(PREVIEW, parameters).await?;
+        let rows = self.look(PREVIEW, &redrive.choice()).await?;
         let row = rows.first().ok_or_else(|| Error::Unavailable("no answer".into()))?;
         let first: Vec<i64> = row.get(1);
         Ok((row.get(0), first.into_iter().map(TaskId).collect()))
