@@ -32,7 +32,11 @@ begin
     if k.task_id = p_task then return p_task; end if;
     select t.status into v_status from tuskline.task t
      where t.id = k.task_id and t.status in ('new', 'enqueued', 'retriable_failure') for share;
-    if not found then select t.status into v_status from tuskline.tasks t where t.id = k.task_id; end if;
+    if not found then select t.status into v_status from tuskline.task_kept t where t.id = k.task_id for share; end if;
+    if not found then
+      select t.status into v_status from tuskline.task t where t.id = k.task_id;
+      continue when v_status in ('new', 'enqueued', 'retriable_failure'); -- it came back between the looks
+    end if;
     v_waits := coalesce(v_status in ('new', 'enqueued', 'retriable_failure'), false);
     exit when case k.scope when 'queued' then v_waits when 'running' then v_waits or coalesce(v_status in ('claimed', 'processing'), false)
                            when 'period' then k.until > p_now else true end;
@@ -43,6 +47,7 @@ begin
     perform tuskline.refuse('TK027', format('duplicate: key %L of %s is held by task %s, %s%s', p_key, p_lambda, k.task_id, coalesce(v_status::text, 'gone'), p_where));
   elsif v_waits and r.outcome = 'replace' then
     update tuskline.task set payload = p_payload where id = k.task_id and status in ('new', 'enqueued', 'retriable_failure');
+    if not found then update tuskline.task_kept set payload = p_payload where id = k.task_id and status in ('new', 'retriable_failure'); end if;
   elsif v_waits and r.outcome = 'postpone' then
     perform tuskline.postpone(k.task_id, coalesce(p_due, p_now), p_now);
   end if;
@@ -110,9 +115,11 @@ declare
   v_next timestamptz;
 begin
   select next_trigger_at into v_next from tuskline.task where id = p_task and status in ('new', 'enqueued') for update;
+  if not found then select next_trigger_at into v_next from tuskline.task_kept where id = p_task and status = 'new' for update; end if;
   if not found then return; end if;
   delete from tuskline.timer where due = v_next and task_id = p_task;
   update tuskline.task set status = 'new', scheduled_at = p_due, next_trigger_at = greatest(p_due, p_now) where id = p_task;
+  if not found then update tuskline.task_kept set scheduled_at = p_due, next_trigger_at = greatest(p_due, p_now) where id = p_task; end if;
   if exists (select from tuskline.guarded) then
     delete from tuskline.parked where task_id = p_task;
     perform tuskline.quit_lines(array[p_task], p_now);
