@@ -23,13 +23,23 @@ use crate::config::JanitorOptions;
 use crate::session::{Deadlines, Session, Told};
 use crate::store::retention;
 
+/// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Marks {
+    /// Those that are deleted.
+    kept: i64,
+    /// Those that go to files first.
+    to_file: i64,
+}
+
 /// Works until `shutdown`, through every loss of the database.
 pub async fn run(config: Config, options: JanitorOptions, shutdown: CancellationToken) {
     let mut backoff = Backoff::default();
     let mut warned = options.archive.is_some();
+    let mut marks = Marks::default();
     while !shutdown.is_cancelled() {
-        let end =
-            shutdown.run_until_cancelled(work(&config, &options, &mut backoff, &mut warned)).await;
+        let work = work(&config, &options, &mut backoff, &mut warned, &mut marks);
+        let end = shutdown.run_until_cancelled(work).await;
         let Some(Err(lost)) = end else { break };
         if backoff.is_first() {
             tracing::warn!(error = %Told(&lost), "janitor lost the database, connecting again");
@@ -44,13 +54,14 @@ async fn work(
     options: &JanitorOptions,
     backoff: &mut Backoff,
     warned: &mut bool,
+    marks: &mut Marks,
 ) -> Result<std::convert::Infallible, Error> {
     let mut audit_at = Instant::now();
     loop {
         // A session per round: it holds the lock of retirement no longer than it works, and its
         // memory of many partitions goes with it.
         let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
-        round(&session, options).await?;
+        round(&session, options, marks).await?;
         if !*warned {
             *warned = archive::warn_without(session.client()).await?;
         }
@@ -68,7 +79,11 @@ async fn work(
 ///
 /// # Errors
 /// The connection's or the server's. Whatever was done stays done.
-pub async fn round(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+pub async fn round(
+    session: &Session,
+    options: &JanitorOptions,
+    marks: &mut Marks,
+) -> Result<(), Error> {
     let client = session.client();
     let added = retention::add_segments(client, options.segments_ahead).await?;
     let rolled = retention::roll_segments(client, options.segment_span).await?;
@@ -76,10 +91,14 @@ pub async fn round(session: &Session, options: &JanitorOptions) -> Result<(), Er
         tracing::info!(added, rolled, "segments of the task store");
     }
     retirement::retire(client, options).await?;
-    purge(session, options).await
+    purge(session, options, marks).await
 }
 
-async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+async fn purge(
+    session: &Session,
+    options: &JanitorOptions,
+    marks: &mut Marks,
+) -> Result<(), Error> {
     let mut purged = 0;
     for _ in 0..options.purge_rounds {
         let gone = retention::purge(session.client(), options.purge_batch).await?;
@@ -88,8 +107,17 @@ async fn purge(session: &Session, options: &JanitorOptions) -> Result<(), Error>
             break;
         }
     }
+    for _ in 0..options.purge_rounds {
+        let (mark, gone) =
+            retention::purge_kept(session.client(), marks.kept, options.purge_batch).await?;
+        purged += gone;
+        marks.kept = mark.unwrap_or(0);
+        if mark.is_none() {
+            break;
+        }
+    }
     if let Some(directory) = &options.archive {
-        purged += archive::purge(session.client(), options, directory).await?;
+        purged += archive::purge(session.client(), options, directory, &mut marks.to_file).await?;
     }
     if purged > 0 {
         tracing::info!(rows = purged, "purge");

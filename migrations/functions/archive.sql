@@ -80,8 +80,7 @@ language plpgsql as $$
 declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
-  v_rows  bigint;
-  v_gone  bigint;
+  v_gone  bigint[];
 begin
   if v_first is null then return 0; end if;
   if exists (select from tuskline.lambda l where l.archive = 'table') then
@@ -92,12 +91,13 @@ begin
            join tuskline.lambda l on l.name = u.lambda
      where l.archive = 'table' and u.finished_at is not null on conflict do nothing;
   end if;
-  delete from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last and t.finished_at is not null;
-  get diagnostics v_gone = row_count;
-  delete from tuskline.task_kept k where k.id = any (p_ids) and k.finished_at is not null;
-  get diagnostics v_rows = row_count;
-  perform tuskline.forget(p_ids);
-  return v_gone + v_rows;
+  with d as (
+    delete from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last and t.finished_at is not null returning t.id
+  ), k as (
+    delete from tuskline.task_kept k where k.id = any (p_ids) and k.finished_at is not null returning k.id)
+  select array(select d.id from d union all select k.id from k) into v_gone;
+  perform tuskline.forget(v_gone);
+  return cardinality(v_gone);
 end $$;
 comment on function tuskline.delete_tasks(bigint[], timestamptz) is 'Deletes tasks that have ended, with their history, after copying those to task_archive that go there; returns how many.';
 

@@ -207,44 +207,66 @@ begin
 end $$;
 comment on function tuskline.time_returned(bigint) is 'Gives the tasks of a segment that came back a timer, unless something else will find them.';
 
--- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0. Kept tasks that are
--- archived to files are left for whoever writes these (kept_to_file).
+-- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
 create or replace function tuskline.purge(p_limit integer default 5000) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_rows bigint;
-  v_gone bigint := tuskline.delete_tasks(tuskline.kept_past(p_limit, v_now, false), v_now);
+  v_gone bigint;
 begin
   delete from tuskline.redrive d where d.ended_at < v_now - interval '30 days';
   delete from tuskline.executor e where e.executor_id = any (array(
     select e.executor_id from tuskline.executor e where e.ended_at < v_now - interval '1 day'
        and not exists (select from tuskline.lease l where l.executor_id = e.executor_id)
      order by e.executor_id limit p_limit for update skip locked));
-  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
+  get diagnostics v_gone = row_count;
   delete from tuskline.awaited a where a.task_id = any (array(
     select a.task_id from tuskline.awaited a where a.since < v_now - interval '1 day' order by a.task_id limit p_limit for update skip locked));
   get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
   return v_gone + tuskline.purge_ticks(p_limit, v_now);
 end $$;
-comment on function tuskline.purge(integer) is 'Deletes a batch of kept tasks, with their history, of ended workers of forgotten waits and of ticks that are past retention. Call until 0.';
+comment on function tuskline.purge(integer) is 'Deletes a batch of ended workers, of forgotten waits and of ticks that are past retention, and old redrives. Call until 0.';
+
+-- purge_kept: the janitor walks over task_kept, so many a call and a bounded number a round: there may be millions
+-- that stay for months, of which no index tells who is next. Those that are archived to files are left for
+-- whoever writes these (kept_to_file).
+create or replace function tuskline.purge_kept(p_after bigint default 0, p_limit integer default 5000, out mark bigint, out gone bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  v_ids bigint[];
+begin
+  select k.ids, k.mark into v_ids, mark from tuskline.kept_past(p_after, p_limit, v_now, false) k;
+  gone := tuskline.delete_tasks(v_ids, v_now);
+end $$;
+comment on function tuskline.purge_kept(bigint, integer) is
+  'Deletes kept tasks that are past retention, with their history, of the next p_limit after an id; says how many and where to go on (null: that was the last).';
 
 -- kept_past: `case`, or is_wanted would be asked about every kept task.
-create or replace function tuskline.kept_past(p_limit integer, p_now timestamptz, p_files boolean) returns bigint[]
-language sql volatile as $$
-  select array(
+create or replace function tuskline.kept_past(
+  p_after bigint, p_limit integer, p_now timestamptz, p_files boolean, out ids bigint[], out mark bigint)
+language plpgsql as $$
+declare
+  v_next bigint[] := array(select k.id from tuskline.task_kept k where k.id > p_after order by k.id limit p_limit);
+begin
+  ids := array(
     select k.id from tuskline.task_kept k join tuskline.lambda l on l.name = k.lambda
-     where case when k.finished_at <= p_now - tuskline.kept_for(l, k.status) and (l.archive = 'file') = p_files
+     where k.id = any (v_next)
+       and case when k.finished_at <= p_now - tuskline.kept_for(l, k.status) and (l.archive = 'file') = p_files
                 then not tuskline.is_wanted(k.id) end
-     order by k.id limit p_limit for update of k skip locked)
-$$;
-comment on function tuskline.kept_past(integer, timestamptz, boolean) is 'Locks a batch of kept tasks that are past retention: of lambdas that archive to files, or of the others.';
+     order by k.id for update of k skip locked);
+  mark := v_next[p_limit];
+end $$;
+comment on function tuskline.kept_past(bigint, integer, timestamptz, boolean) is
+  'Of the next p_limit kept tasks after an id, locks those past retention: of lambdas that archive to files, or of the others; and where to go on.';
 
-create or replace function tuskline.kept_to_file(p_limit integer default 5000) returns bigint[]
+create or replace function tuskline.kept_to_file(p_after bigint default 0, p_limit integer default 5000, out ids bigint[], out mark bigint)
 language sql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  select tuskline.kept_past(p_limit, tuskline.clock(), true)
+  select k.ids, k.mark from tuskline.kept_past(p_after, p_limit, tuskline.clock(), true) k
 $$;
-comment on function tuskline.kept_to_file(integer) is 'Locks a batch of kept tasks that are past retention and go to a file. In the same transaction: write archive_lines() of them, then delete_written().';
+comment on function tuskline.kept_to_file(bigint, integer) is
+  'Of the next p_limit kept tasks after an id, locks those past retention that go to a file; and where to go on (null: that was the last). In the same transaction: write archive_lines() of them, then delete_written().';
 
 -- purge_history: not while a segment of this number is set aside: its archive wants the history.
 create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint

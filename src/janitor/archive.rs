@@ -35,29 +35,34 @@ pub async fn segment(
     Ok(true)
 }
 
-/// Kept tasks past their retention that go to a file, a batch at a time; how many went.
+/// Kept tasks past their retention that go to a file, a batch at a time from `mark` on; how many went.
 pub async fn purge(
     client: &Client,
     options: &JanitorOptions,
     directory: &Directory,
+    mark: &mut i64,
 ) -> Result<i64, Error> {
     let mut purged = 0;
     for _ in 0..options.purge_rounds {
         store::begin(client).await?;
-        let ids = store::kept_to_file(client, options.purge_batch).await?;
+        let (ids, next) = store::kept_to_file(client, *mark, options.purge_batch).await?;
         if ids.is_empty() {
             store::rollback(client).await?;
+        } else {
+            let written = match store::archive_lines(client, &ids).await {
+                Ok(lines) => directory.add("kept", lines).await,
+                Err(error) => Err(error.into()),
+            };
+            if done(client, written).await?.is_none() {
+                break;
+            }
+            purged += store::delete_written(client, &ids, None).await?;
+            store::commit(client).await?;
+        }
+        *mark = next.unwrap_or(0);
+        if next.is_none() {
             break;
         }
-        let written = match store::archive_lines(client, &ids).await {
-            Ok(lines) => directory.add("kept", lines).await,
-            Err(error) => Err(error.into()),
-        };
-        if done(client, written).await?.is_none() {
-            break;
-        }
-        purged += store::delete_written(client, &ids, None).await?;
-        store::commit(client).await?;
     }
     Ok(purged)
 }

@@ -54,13 +54,13 @@ async fn database(cluster: &Cluster, name: &str) -> (Session, Session) {
 async fn what_must_outlive_its_segment_does() {
     let mut cluster = Cluster::temporary(vec![]).await.unwrap();
     let (session, _) = database(&cluster, "leftovers").await;
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(resolved(&session).await, "2 dead, 3 new");
     let kept = "select string_agg(id::text, ', ') from tuskline.task_kept";
     assert_eq!(ask(&session, kept).await, "2", "the waiting task is back in a segment");
     let outputs = "select string_agg(task_id::text, ', ') from tuskline.task_output";
     assert_eq!(ask(&session, outputs).await, "2");
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(resolved(&session).await, "2 dead, 3 new");
     cluster.stop(Stop::Immediate).await.unwrap();
 }
@@ -70,11 +70,11 @@ async fn an_interrupted_retirement_is_finished() {
     let mut cluster = Cluster::temporary(vec![]).await.unwrap();
     let (session, reader) = database(&cluster, "interrupted").await;
     reader.client().batch_execute("begin; select count(*) from tuskline.task").await.unwrap();
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     let stage = "select stage from tuskline.segments_to_finish() where segment_no = 0";
     assert_eq!(ask(&session, stage).await, "pending");
     assert_eq!(resolved(&session).await, "2 dead, 3 new", "ids resolve throughout");
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(ask(&session, stage).await, "pending", "the reader is still there");
 
     // A later reader is not in the way: finishing takes no lock on the task store that it holds.
@@ -83,7 +83,7 @@ async fn an_interrupted_retirement_is_finished() {
         .batch_execute("commit; begin; select count(*) from tuskline.task")
         .await
         .unwrap();
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(unfinished(&session).await, "0");
     assert_eq!(resolved(&session).await, "2 dead, 3 new");
     cluster.stop(Stop::Immediate).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_detached_segment_is_dropped_by_the_next_janitor() {
         session.client().batch_execute(step).await.unwrap();
     }
     assert_eq!(unfinished(&session).await, "1");
-    round(&session, &hurried()).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(unfinished(&session).await, "0");
     assert_eq!(resolved(&session).await, "2 dead, 3 new");
     cluster.stop(Stop::Immediate).await.unwrap();

@@ -85,13 +85,19 @@ pub async fn archive_lines(client: &Client, ids: &[i64]) -> Result<CopyOutStream
         .await
 }
 
-/// Locks a batch of kept tasks that are past their retention and go to a file.
+/// Locks those of the next `limit` kept tasks after an id that are past their retention and go to a file; and
+/// where to go on (none: that was the last).
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn kept_to_file(client: &Client, limit: i32) -> Result<Vec<i64>, Error> {
-    let sql = "select tuskline.kept_to_file($1)";
-    Ok(client.query_typed_one(sql, &[(&limit, Type::INT4)]).await?.get(0))
+pub async fn kept_to_file(
+    client: &Client,
+    after: i64,
+    limit: i32,
+) -> Result<(Vec<i64>, Option<i64>), Error> {
+    let sql = "select ids, mark from tuskline.kept_to_file($1, $2)";
+    let row = client.query_typed_one(sql, &[(&after, Type::INT8), (&limit, Type::INT4)]).await?;
+    Ok((row.get(0), row.get(1)))
 }
 
 /// Deletes tasks whose lines are safe; how many. `purge`: the run that they are of, if any.

@@ -122,13 +122,28 @@ pub async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error>
     of_segment(client, "select tuskline.purge_history($1)", no).await
 }
 
-/// Deletes up to `limit` kept tasks and ended executors past retention; how many rows.
+/// Deletes up to `limit` ended executors, waits and ticks past retention; how many rows.
 ///
 /// # Errors
 /// The connection's or the server's.
 pub async fn purge(client: &Client, limit: i32) -> Result<i64, Error> {
     let row = client.query_typed_one("select tuskline.purge($1)", &[(&limit, Type::INT4)]).await?;
     Ok(row.get(0))
+}
+
+/// Deletes those of the next `limit` kept tasks after an id that are past retention; where to go on (none: that
+/// was the last), and how many.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn purge_kept(
+    client: &Client,
+    after: i64,
+    limit: i32,
+) -> Result<(Option<i64>, i64), Error> {
+    let sql = "select mark, gone from tuskline.purge_kept($1, $2)";
+    let row = client.query_typed_one(sql, &[(&after, Type::INT8), (&limit, Type::INT4)]).await?;
+    Ok((row.get(0), row.get(1)))
 }
 
 /// Walks over all unique keys, `limit` a call, and deletes those that nobody holds; how many.

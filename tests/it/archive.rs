@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tuskline::archive::Directory;
 use tuskline::config::JanitorOptions;
-use tuskline::janitor::round;
+use tuskline::janitor::{Marks, round};
 use tuskline::session::{Deadlines, Session};
 
 use crate::support::cli::on;
@@ -55,7 +55,8 @@ async fn old(archive: &str) -> Old {
 impl Old {
     async fn round(&self, archive: Option<Directory>) {
         let session = Session::open(&self.db.config, "janitor", Deadlines::PATIENT).await.unwrap();
-        round(&session, &JanitorOptions { archive, ..JanitorOptions::default() }).await.unwrap();
+        let options = JanitorOptions { archive, ..JanitorOptions::default() };
+        round(&session, &options, &mut Marks::default()).await.unwrap();
     }
 
     async fn left(&self) -> Vec<i64> {
@@ -152,7 +153,7 @@ async fn a_kept_task_is_in_the_table_as_soon_as_it_is_deleted() {
     assert_eq!(old.archived().await, old.expected()[..1]);
     old.db.advance(DAY * 30).await;
     let other = old.db.connect().await;
-    other.batch_execute("begin; select tuskline.purge()").await.unwrap();
+    other.batch_execute("begin; select tuskline.purge_kept()").await.unwrap();
     assert_eq!(old.archived().await.len(), 1, "nothing is committed");
     other.batch_execute("commit").await.unwrap();
     assert_eq!(old.archived().await[1], old.expected()[1]);

@@ -204,7 +204,7 @@ async fn a_dead_letter_outlives_its_segment_and_goes_with_all_its_history_when_i
     let (db, _hand, id) = kept().await;
     assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
     db.advance(DAY * 29).await;
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     for table in ["task_kept", "dead_letter", "task_failure"] {
         assert_eq!(
             db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await,

@@ -184,10 +184,10 @@ async fn kept_tasks_go_after_the_retention_of_the_dead() {
     old.retire().await;
     old.db.advance(DAY * 21 - Duration::from_secs(1)).await;
     assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 1);
-    old.db.run("select tuskline.purge()").await;
+    old.db.run("select tuskline.purge_kept()").await;
     assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 1);
     old.db.advance(Duration::from_secs(1)).await;
-    old.db.run("select tuskline.purge()").await;
+    old.db.run("select tuskline.purge_kept()").await;
     assert_eq!(old.db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
 }
 

@@ -111,7 +111,7 @@ async fn a_fiftieth_that_stays_longer_outlives_its_segment() {
     assert_eq!(retire(&db).await, 2);
     assert_eq!((db.count("cancelled").await, db.count("success").await), (2, 0));
     db.advance(DAY * 83).await;
-    assert_eq!(db.one::<i64>("select tuskline.purge()").await, 2);
+    assert_eq!(db.one::<i64>("select gone from tuskline.purge_kept()").await, 2);
     assert_eq!(db.count("cancelled").await, 0);
 }
 

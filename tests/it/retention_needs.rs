@@ -48,7 +48,7 @@ async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
     let (parent, child) = child_of(&db, &hand).await;
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 1);
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     let told = db
         .lines(&format!("select status, output from tuskline.parents({child}) order by id limit 1"))
         .await;
@@ -58,10 +58,10 @@ async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
     hand.succeed(&hand.take().await).await;
     let task = hand.take().await;
     assert_eq!(task.id, child, "it was not taken for one whose parent had failed");
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     assert_eq!(db.status(parent).await, "success", "the child has not ended");
     hand.succeed(&task).await;
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&parent]).await;
     assert_eq!(left, 0);
 }
@@ -96,14 +96,14 @@ async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
     db.advance(DAY * 30).await;
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 2);
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     let blocked =
         db.lines("select ordering_key, task_id, waiting from tuskline.blocked_keys").await;
     assert_eq!(blocked, [format!("a | {first} | 1")]);
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, second);
-    db.run("select tuskline.purge()").await;
+    db.run("select tuskline.purge_kept()").await;
     let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&first]).await;
     assert_eq!(left, 0);
 }
@@ -207,4 +207,62 @@ async fn a_retirement_that_waits_for_a_reader_holds_nobody_up() {
     };
     let (detached, ()) = tokio::join!(detaches, works);
     detached.unwrap();
+}
+
+#[tokio::test]
+async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_unique('work', 'queued', 'replace')").await;
+    let schedule = |payload: u8, days: u8| {
+        format!(
+            "select tuskline.schedule('work', '{payload}', p_unique_key => 'a', p_delay => '{days} days')"
+        )
+    };
+    let now = "select tuskline.schedule('work', '1', p_unique_key => 'a')";
+    let first: i64 = db.one(now).await;
+    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
+    db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    a_week_later(&db).await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>(&schedule(2, 50)).await, first);
+    db.run("select tuskline.set_unique('work', 'queued', 'postpone')").await;
+    assert_eq!(db.one::<i64>(&schedule(3, 40)).await, first);
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    db.advance(DAY * 39).await;
+    assert_eq!(db.enqueue_due().await, 0, "it was postponed");
+    db.advance(DAY).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    assert_eq!(hand.take().await.id, first);
+    let payload: String =
+        db.ask("select payload::text from tuskline.tasks where id = $1", &[&first]).await;
+    assert_eq!(payload, "2");
+}
+
+#[tokio::test]
+async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 5).await;
+    for (n, task) in hand.claim(5).await.iter().enumerate() {
+        match n {
+            1 | 4 => hand.fail_for_good(task).await,
+            _ => hand.note(task, r#""status": "cancelled""#).await,
+        };
+    }
+    db.run("select tuskline.alter_lambda('work', p_cancelled_retention => '365 days')").await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    assert_eq!(db.one::<Option<i64>>("select tuskline.keep_leftovers(0)").await, Some(5));
+    db.advance(DAY * 30).await;
+    let mut after: Option<i64> = Some(0);
+    let mut gone = Vec::new();
+    while let Some(from) = after.filter(|_| gone.len() < 4) {
+        let walk = format!("select mark, gone from tuskline.purge_kept({from}, 2)");
+        let row = db.client.query_one(&walk, &[]).await.unwrap();
+        after = row.get(0);
+        gone.push(row.get::<_, i64>(1));
+    }
+    assert_eq!(gone, [1, 0, 1], "of each two");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 3);
 }
