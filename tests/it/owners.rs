@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tuskline_sdk::{
     Act, Bulk, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Outcome, Overlap,
-    Periodic, Priority, Redrive, Status, TaskId,
+    Periodic, Priority, Purge, Redrive, Status, TaskId,
 };
 
 use crate::support::{Db, Running, calm};
@@ -168,4 +168,29 @@ async fn an_act_on_many_goes_batch_by_batch_until_it_is_done() {
     assert!(!client.advance_bulk(number).await.unwrap().running);
     let bad = Bulk::new(Act::Retry, "work").statuses(&[Status::New]);
     assert_eq!(code(&client.start_bulk(&bad, None).await.unwrap_err()), "TK029");
+}
+
+#[tokio::test]
+async fn tasks_that_have_ended_are_purged_by_filter_and_others_are_not() {
+    let db = Db::with_lambda("work").await;
+    let client = client(&db).await;
+    let ids = client.schedule_many(&tasks(3)).await.unwrap();
+    client.cancel(ids[0], None).await.unwrap();
+    client.cancel(ids[1], None).await.unwrap();
+    let purge = Purge::new().lambda("work").statuses(&[Status::Cancelled]);
+    let young = client.start_purge(&purge, None).await.unwrap();
+    let mut progress = client.advance_purge(young).await.unwrap();
+    while progress.running {
+        progress = client.advance_purge(young).await.unwrap();
+    }
+    assert_eq!(progress.purged, 0, "they ended less than a minute ago");
+    let purge = purge.older_than(Duration::ZERO).limit(1);
+    let number = client.start_purge(&purge, Some("only a trial")).await.unwrap();
+    let last = client.advance_purge(number).await.unwrap();
+    assert_eq!((last.running, last.purged, last.spared), (false, 1, 0));
+    assert!(client.status(ids[0]).await.unwrap().is_none());
+    assert!(client.status(ids[1]).await.unwrap().is_some(), "one at most");
+    assert_eq!(client.status(ids[2]).await.unwrap().unwrap().status, Status::Enqueued);
+    assert_eq!(code(&client.start_purge(&Purge::new(), None).await.unwrap_err()), "TK030");
+    assert_eq!(code(&client.advance_purge(0).await.unwrap_err()), "TK030");
 }

@@ -98,7 +98,8 @@ pub use context::Context;
 pub use error::Error;
 pub use lambda::Lambda;
 pub use manage::{
-    Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Redrive, RedriveProgress,
+    Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Purge, PurgeProgress, Redrive,
+    RedriveProgress,
 };
 pub use outcome::{IntoOutcome, Outcome};
 pub use status::{Cancelled, Reason, Retried, TaskStatus};

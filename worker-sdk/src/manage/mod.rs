@@ -1,8 +1,10 @@
-//! What owners of lambdas do besides scheduling: periodic tasks, dead letters that return, acts on many.
+//! What owners of lambdas do besides scheduling: periodic tasks, dead letters that return, acts on many,
+//! tasks that go before their time.
 //! Each call is one transaction of its own; in yours, call the functions of the same names.
 
 mod bulk;
 mod periodic;
+mod purge;
 mod redrive;
 
 use tokio::time::timeout;
@@ -11,6 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 pub use bulk::{Act, Bulk, BulkProgress};
 pub use periodic::{Defined, Missed, Overlap, Periodic};
+pub use purge::{Purge, PurgeProgress};
 pub use redrive::{Redrive, RedriveProgress};
 
 use crate::{Client, Error};
