@@ -184,6 +184,7 @@ impl Member {
             };
             writer.note_at(at, Event::Reaped { pid, code, signal });
             tell.send_replace(true);
+            forget_false_clock(pid);
         })?;
         Ok(Self { pid, handle, ended })
     }
@@ -217,6 +218,13 @@ impl Member {
     pub fn thaw(&self, writer: &Writer) {
         writer.note(Event::Continued { pid: self.pid });
         self.signal(Signal::CONT);
+    }
+}
+
+/// What libfaketime leaves in memory when a process that wore it is killed.
+fn forget_false_clock(pid: u32) {
+    for left in ["faketime_shm_", "sem.faketime_sem_"] {
+        let _ = std::fs::remove_file(format!("/dev/shm/{left}{pid}"));
     }
 }
 

@@ -102,6 +102,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
     match fault.kind {
         WorkerKill | StoreConsumerKill => processes::kill(stage, fault).await,
         WorkerFreeze | StoreConsumerFreeze => processes::freeze(stage, fault).await,
+        StoreConsumersGone => processes::be_gone(stage, fault).await,
         WorkerDrain => processes::drain(stage, fault).await,
         OutOfMemoryKill => processes::starve(stage, fault).await,
         Upgrade => servers::renew_functions(stage, fault).await,

@@ -22,6 +22,8 @@ pub enum Kind {
     WorkerFreeze,
     /// The same to a store consumer.
     StoreConsumerFreeze,
+    /// SIGSTOP of all store consumers at once, until ticks have been missed.
+    StoreConsumersGone,
     /// SIGTERM to a worker.
     WorkerDrain,
     /// A worker gets no more memory, and is killed if that does not end it.
@@ -203,6 +205,8 @@ fn plan(
         LateThenSilent => 2 * lease_ms,
         LockContention | LockedDead => rng.u64(1_000..4_000),
         Gate => rng.u64(1_500..4_000),
+        // Longer than a tick's grace, and shorter than what a dead worker's tasks may wait besides L.
+        StoreConsumersGone => 1_500,
         PoolExhaustion => rng.u64(1_000..3_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => {

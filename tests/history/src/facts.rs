@@ -36,6 +36,8 @@ pub struct Periodic {
     pub cron: String,
     /// Name of the time zone it is read by.
     pub zone: String,
+    /// A tick that is later than this is a missed one, which its policy deals with; in milliseconds.
+    pub grace_ms: u64,
     /// Each tick in these has one task, whatever happens.
     pub owed: Vec<(i64, i64)>,
     /// Each tick in these may have one: the call that let it tick was under way. All others have none.

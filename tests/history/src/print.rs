@@ -69,7 +69,7 @@ impl Report {
             )?;
             writeln!(f, "  {dependencies} dependencies")?;
         }
-        let Ticks { schedules, owed, doubled, missing, late } = &self.ticks;
+        let Ticks { schedules, owed, doubled, missing, made_up_for, late } = &self.ticks;
         if *schedules > 0 {
             writeln!(
                 f,
@@ -78,7 +78,8 @@ impl Report {
             let (p50, p99, max) = (late.p50_ms, late.p99_ms, late.max_ms);
             writeln!(
                 f,
-                "  dealt with after {p50:.0} ms (P50), {p99:.0} ms (P99), {max:.0} ms (max)"
+                "  dealt with after {p50:.0} ms (P50), {p99:.0} ms (P99), {max:.0} ms (max); \
+                 {made_up_for} had been missed"
             )?;
         }
         let Redrives { set, done, died_again, let_go, astray, dead, lost } = self.redrives;

@@ -1,8 +1,9 @@
 //! Faults of processes: killed, frozen, told to end, living in another time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
 use tuskline_history::Role;
 
 use super::{Done, Skipped, word};
@@ -22,19 +23,21 @@ fn role_of(kind: Kind) -> Role {
 
 /// Whoever the plan hits: a running process of the role.
 async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Member> {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     loop {
-        let crew = stage.crew.lock().await;
-        let posts = crew.of(role_of(fault.kind));
-        let running: Vec<_> = posts.into_iter().filter_map(|at| crew.member(at)).collect();
-        drop(crew);
+        let running = running(stage, role_of(fault.kind)).await;
         if !running.is_empty() {
             let at = fault.choice % running.len() as u64;
             return Ok(running[usize::try_from(at)?].clone());
         }
         anyhow::ensure!(began.elapsed() < PATIENCE, "nobody is there for {}", word(fault.kind));
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
+}
+
+async fn running(stage: &Stage, role: Role) -> Vec<Member> {
+    let crew = stage.crew.lock().await;
+    crew.of(role).into_iter().filter_map(|at| crew.member(at)).collect()
 }
 
 /// SIGKILL.
@@ -66,9 +69,31 @@ pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
     let detail = format!("{} ms", fault.span_ms);
     let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), detail);
     if member.freeze(writer).await {
-        tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+        sleep(Duration::from_millis(fault.span_ms)).await;
         member.thaw(writer);
     }
+    Ok(None)
+}
+
+/// SIGSTOP of all store consumers, just before a whole second, so that a tick is missed by nearly all of the
+/// time; whoever is killed and starts anew meanwhile stands still as well.
+pub async fn be_gone(stage: &Stage, fault: Planned) -> Done {
+    let since_second = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_millis();
+    sleep(Duration::from_millis(u64::from(1_900 - since_second) % 1_000)).await;
+    let writer = stage.faults.writer();
+    let detail = format!("{} ms", fault.span_ms);
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, detail);
+    let end = Instant::now() + Duration::from_millis(fault.span_ms);
+    let mut still: Vec<Member> = Vec::new();
+    while Instant::now() < end {
+        for member in running(stage, Role::StoreConsumer).await {
+            if still.iter().all(|one| one.pid != member.pid) && member.freeze(writer).await {
+                still.push(member);
+            }
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    still.iter().for_each(|member| member.thaw(writer));
     Ok(None)
 }
 
@@ -95,7 +120,7 @@ pub async fn shift_clocks(stage: &Stage, fault: Planned) -> Done {
     for (at, offset) in posts.iter().zip(["+3600s", "-3600s"]) {
         restart(stage, *at, shifted(&library, offset)).await;
     }
-    tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;
+    sleep(Duration::from_millis(fault.span_ms)).await;
     for at in posts {
         restart(stage, at, Vec::new()).await;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 use tuskline_history::{Event, Periodic};
 
 use super::{Done, of_our_own};
@@ -14,6 +15,8 @@ use crate::stage::Stage;
 use crate::timetable::Planned;
 
 const SECOND_US: i64 = 1_000_000;
+/// How late a tick may be before it is a missed one: the least there is.
+const GRACE_MS: u64 = 1_000;
 /// From their definition to the first tick of those that have a start, in seconds.
 const LEAD_S: i64 = 2;
 
@@ -68,6 +71,7 @@ fn schedules() -> Vec<Schedule> {
             lambda: LAMBDAS[at % LAMBDAS.len()].to_owned(),
             cron: cron.to_owned(),
             zone: ZONES[at % ZONES.len()].to_owned(),
+            grace_ms: GRACE_MS,
             owed: Vec::new(),
             open: Vec::new(),
         },
@@ -81,7 +85,7 @@ fn schedules() -> Vec<Schedule> {
 
 const DEFINE: &str = "
 select tuskline.define_periodic(d.name, d.lambda, d.cron, d.zone, d.payload::json,
-         p_missed => 'all', p_missed_most => 1000, p_grace => '1 second',
+         p_missed => 'all', p_missed_most => 1000, p_grace => $9::bigint * interval '1 ms',
          p_starts_at => case when d.starts then to_timestamp($7::bigint) end, p_ends_at => to_timestamp($8::bigint))
   from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[])
     as d (name, lambda, cron, zone, payload, starts)";
@@ -98,9 +102,18 @@ async fn define(client: &Client, schedules: &mut [Schedule], phase_ms: u64) -> a
     let (crons, zones) = (of(|one| &one.cron), of(|one| &one.zone));
     let payloads: Vec<_> = schedules.iter().map(payload).collect();
     let starts: Vec<_> = schedules.iter().map(|one| one.starts).collect();
-    client
-        .execute(DEFINE, &[&names, &lambdas, &crons, &zones, &payloads, &starts, &first_s, &end_s])
-        .await?;
+    let values: [&(dyn ToSql + Sync); 9] = [
+        &names,
+        &lambdas,
+        &crons,
+        &zones,
+        &payloads,
+        &starts,
+        &first_s,
+        &end_s,
+        &i64::try_from(GRACE_MS)?,
+    ];
+    client.execute(DEFINE, &values).await?;
     let after_us = now_us(client).await?;
     anyhow::ensure!(after_us < first_s * SECOND_US, "to define them took {LEAD_S} s and more");
     for one in schedules {

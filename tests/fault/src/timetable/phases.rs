@@ -58,6 +58,7 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
             (Schedules, 1),
             (StoreConsumerKill, 100),
             (StoreConsumerFreeze, 4),
+            (StoreConsumersGone, 3),
             (WorkerKill, 60),
             (TerminateBackend, 60),
         ],

@@ -22,6 +22,8 @@ pub struct Ticks {
     pub doubled: u64,
     /// Of these: with none.
     pub missing: u64,
+    /// Of all that have a task: made by the policy for missed ones, as nobody had been there in time.
+    pub made_up_for: u64,
     /// From a tick to when it was dealt with, by the database's clock.
     pub late: Percentiles,
 }
@@ -64,6 +66,7 @@ pub(crate) fn each_tick_has_one_task(history: &History) -> (Invariant, Ticks) {
             format!("made for a tick of {name} at second {second}, which it does not have")
         });
     }
+    found.made_up_for = made_up_for(history);
     found.late = Percentiles::of(history.fired.iter().map(late_ms).collect());
     (check.done(), found)
 }
@@ -114,6 +117,16 @@ fn wrong(
 fn say(schedule: &Schedule, tick_us: i64, wrong: &Option<String>) -> String {
     let (name, wrong) = (&schedule.periodic.name, wrong.as_deref().unwrap_or_default());
     format!("the tick of {name} at second {} {wrong}", tick_us / SECOND_US)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "milliseconds")]
+fn made_up_for(history: &History) -> u64 {
+    let schedules = history.schedules.iter();
+    let graces: HashMap<u32, f64> =
+        schedules.map(|one| (one.name, one.periodic.grace_ms as f64)).collect();
+    let is_missed =
+        |fired: &&Fired| graces.get(&fired.name).is_some_and(|grace_ms| late_ms(fired) > *grace_ms);
+    history.fired.iter().filter(|fired| fired.task.is_some()).filter(is_missed).count() as u64
 }
 
 #[allow(clippy::cast_precision_loss, reason = "spans, far below 2^53 us")]

@@ -43,6 +43,7 @@ fn ticking() -> Story {
         lambda: "mail".to_owned(),
         cron: "* * * * * *".to_owned(),
         zone: "Asia/Kolkata".to_owned(),
+        grace_ms: 1_000,
         owed: vec![(db_us(500), db_us(3001))],
         open: vec![(db_us(3001), db_us(4500))],
     };
@@ -78,7 +79,18 @@ fn ticks_that_were_owed_are_counted() {
     assert_eq!(report.invariant("I26").unwrap().checked, 3);
     let ticks = report.ticks;
     assert_eq!((ticks.schedules, ticks.owed, ticks.doubled, ticks.missing), (1, 3, 0, 0));
-    assert_eq!((ticks.late.n, ticks.late.max_ms), (3, 20.0));
+    assert_eq!((ticks.late.n, ticks.late.max_ms, ticks.made_up_for), (3, 20.0, 0));
+}
+
+#[test]
+fn ticks_that_had_been_missed_are_told() {
+    let mut story = ticking();
+    story.change(|event| {
+        if let Event::Tick { tick_us, fired_us, .. } = event {
+            *fired_us = *tick_us + if *tick_us == db_us(2000) { 1_000_001 } else { 1_000_000 };
+        }
+    });
+    assert_eq!(green(&story).ticks.made_up_for, 1);
 }
 
 #[test]
