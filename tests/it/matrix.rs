@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 35] = [
+const VERBS: [&str; 38] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -45,6 +45,9 @@ const VERBS: [&str; 35] = [
     "cancel",
     "retry",
     "redrive",
+    "bulk cancel",
+    "bulk retry",
+    "purge",
     "rebuild_queues",
 ];
 
@@ -121,7 +124,8 @@ async fn row(db: &Db, verb: &str) -> Vec<String> {
 
 /// What became of one task: a status, `-` for no change, `lost` for a refusal, blank for not asked.
 async fn cell(db: &Db, staged: &Staged, lost: Told) -> String {
-    let status = db.status(staged.task.id).await;
+    let status = "select coalesce((select status::text from tuskline.tasks where id = $1), 'gone')";
+    let status: String = db.ask(status, &[&staged.task.id]).await;
     let changed = status != staged.status;
     match lost {
         Told::Lost if changed => panic!("told lost, and it went {} -> {status}", staged.status),
@@ -229,6 +233,12 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
         }
         "rescue" => _ = db.rescue().await,
         "redrive" => return redrive(db, staged).await,
+        "bulk cancel" => return bulk_cancel(db, staged).await,
+        "bulk retry" => {
+            to_the_end(db, "bulk", "'retry', 'work'").await;
+            return but_for_failures(db, staged).await;
+        }
+        "purge" => to_the_end(db, "purge", "'work', p_older_than => '0'").await,
         _ => {
             let mut told = Vec::new();
             for one in staged {
@@ -246,6 +256,30 @@ async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Told> {
     let sql = "select tuskline.redrive(p_ids => $1, p_reason => 'x')";
     let _: i64 = db.ask(sql, &[&ids]).await;
     db.run("select tuskline.advance_redrives(tuskline.clock(), 1000)").await;
+    but_for_failures(db, staged).await
+}
+
+/// Starts an act on many, and calls until it is done.
+async fn to_the_end(db: &Db, what: &str, arguments: &str) {
+    let number: i64 = db.one(&format!("select tuskline.start_{what}({arguments})")).await;
+    let advance = format!("select state from tuskline.advance_{what}({number})");
+    while db.one::<String>(&advance).await == "running" {}
+}
+
+/// Whom a worker holds is asked to stop.
+async fn bulk_cancel(db: &Db, staged: &[Staged]) -> Vec<Told> {
+    to_the_end(db, "bulk", "'cancel', 'work'").await;
+    let mut told = Vec::new();
+    for one in staged {
+        let asked = "select exists (select from tuskline.cancellation where task_id = $1)";
+        let asked: bool = db.ask(asked, &[&one.task.id]).await;
+        told.push(if asked { Told::Asked } else { Told::Nothing });
+    }
+    told
+}
+
+/// Of what has ended only failures were meant; the rest is as it was.
+async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Told> {
     let mut told = Vec::new();
     for one in staged {
         told.push(match one.status {
