@@ -65,8 +65,11 @@ fn excess(server: &Cluster, bounds: &Bounds, report: &Value) -> Vec<String> {
             found.push(format!("{}: {line}", bounds.line));
         }
     }
-    if let Some(share) = report["hot_share"].as_f64().filter(|share| *share < 0.999) {
-        found.push(format!("{}: only {share} of the updates touched no index", bounds.line));
+    if let Some(share) = report["hot_share"].as_f64() {
+        let _ = writeln!(told, "  {:22} {share:10.4}  bound     0.9990", "hot_share");
+        if share < 0.999 {
+            found.push(format!("{}: only {share} of the updates touched no index", bounds.line));
+        }
     }
     println!("{told}");
     found
