@@ -32,7 +32,8 @@ end $$;
 comment on function tuskline.drop_unique(text) is 'A lambda has no unique keys any more; tasks with one are refused. False: it had none. Audited.';
 
 -- purge_keys: the janitor walks over all keys, so many a call, and deletes those that nobody holds. Returns
--- where to go on; null: that was the last.
+-- where to go on; null: that was the last. A key that another task takes over meanwhile is left alone: its row is
+-- locked as it is now, but whether its task has ended is asked of the past.
 create or replace function tuskline.purge_keys(
   inout p_lambda text, inout p_key text, p_limit integer default 5000, out gone bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -40,11 +41,13 @@ declare
   v_now     timestamptz := tuskline.clock();
   v_lambdas text[];
   v_keys    text[];
+  v_tasks   bigint[];
 begin
-  select array_agg(u.lambda), array_agg(u.key) into v_lambdas, v_keys
-    from (select k.lambda, k.key from tuskline.unique_key k where (k.lambda, k.key) > (p_lambda, p_key) order by k.lambda, k.key limit p_limit) u;
+  select array_agg(u.lambda), array_agg(u.key), array_agg(u.task_id) into v_lambdas, v_keys, v_tasks
+    from (select k.lambda, k.key, k.task_id from tuskline.unique_key k where (k.lambda, k.key) > (p_lambda, p_key) order by k.lambda, k.key limit p_limit) u;
   with d as (
-    select k.lambda, k.key from unnest(v_lambdas, v_keys) as u (lambda, key) join tuskline.unique_key k on k.lambda = u.lambda and k.key = u.key
+    select k.lambda, k.key from unnest(v_lambdas, v_keys, v_tasks) as u (lambda, key, task_id)
+           join tuskline.unique_key k on k.lambda = u.lambda and k.key = u.key and k.task_id = u.task_id
      where case k.scope when 'forever' then false when 'period' then k.until <= v_now
            else not exists (select from tuskline.tasks t where t.id = k.task_id and t.finished_at is null) end
      order by 1, 2 for update of k skip locked)

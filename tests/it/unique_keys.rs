@@ -362,3 +362,33 @@ async fn keys_that_nobody_holds_are_deleted_a_batch_at_a_time() {
     let left: Vec<String> = db.all("select key from tuskline.unique_key order by 1").await;
     assert_eq!(left, ["ever", "k4"]);
 }
+
+#[tokio::test]
+async fn a_key_taken_over_while_keys_are_purged_stays() {
+    let (db, hand) = unique("running", "keep").await;
+    let ended = of_key(&db, "a").await;
+    hand.succeed(&hand.take().await).await;
+    // A purge that has begun to look at the tasks waits here.
+    db.run(
+        "create function tuskline.pause() returns boolean language plpgsql volatile as
+           $$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$;
+         do $$ begin execute 'create or replace view tuskline.tasks as select id, lambda, collection, priority, status, attempt,
+           crashes, due_at, created_at, started_at, case when tuskline.pause() then finished_at end as finished_at, next_trigger_at,
+           fence, payload from (' || rtrim(pg_get_viewdef('tuskline.tasks'::regclass), ';') || ') t'; end $$;
+         select pg_advisory_lock(7)",
+    )
+    .await;
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let purge = janitor.query_one("select gone from tuskline.purge_keys('', '')", &[]);
+    let takes = async {
+        db.until_blocked(pid).await;
+        let second = of_key(&db, "a").await;
+        db.run("select pg_advisory_unlock(7)").await;
+        second
+    };
+    let (gone, second) = tokio::join!(purge, takes);
+    assert_ne!(second, ended);
+    assert_eq!(gone.unwrap().get::<_, i64>(0), 0);
+    assert_eq!(of_key(&db, "a").await, second, "it still holds its key");
+}
