@@ -17,8 +17,8 @@ declare
   g       tuskline.gate;
 begin
   moved := 0;
-  -- One store consumer at a time: both lock lambdas.
-  if pg_try_advisory_xact_lock(1953854315, -4) then
+  -- One store consumer at a time: both lock lambdas. -4 is the janitor's, who may hold it for minutes.
+  if pg_try_advisory_xact_lock(1953854315, -6) then
     perform tuskline.note_backlogs();
     if exists (select from tuskline.breaker) then perform tuskline.look_at_breakers(v_now); end if;
     perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
