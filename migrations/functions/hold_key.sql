@@ -46,6 +46,7 @@ begin
   if r.outcome = 'reject' then
     perform tuskline.refuse('TK027', format('duplicate: key %L of %s is held by task %s, %s%s', p_key, p_lambda, k.task_id, coalesce(v_status::text, 'gone'), p_where));
   elsif v_waits and r.outcome = 'replace' then
+    perform tuskline.check_payload(p_lambda, p_payload, p_where);
     update tuskline.task set payload = p_payload where id = k.task_id and status in ('new', 'enqueued', 'retriable_failure');
     if not found then update tuskline.task_kept set payload = p_payload where id = k.task_id and status in ('new', 'retriable_failure'); end if;
   elsif v_waits and r.outcome = 'postpone' then
@@ -54,6 +55,20 @@ begin
   return k.task_id;
 end $$;
 comment on function tuskline.hold_key(text, text, bigint, timestamptz, json, timestamptz, text) is 'Gives a unique key to a task, or says who holds it, after doing to that one what the lambda''s outcome says.';
+
+-- check_payload: of a task that is inserted, route_rest checks it.
+create or replace function tuskline.check_payload(p_lambda text, p_payload json, p_where text default '') returns void
+language plpgsql stable as $$
+declare
+  v_most integer := (select l.max_payload_bytes from tuskline.lambda l where l.name = p_lambda);
+begin
+  if octet_length(p_payload::text) > v_most then
+    perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', v_most, octet_length(p_payload::text), p_where));
+  elsif strpos(p_payload::text, '\u0000') > 0 and not tuskline.is_storable(p_payload) then
+    perform tuskline.refuse('TK003', format('invalid_payload: \u0000 cannot be stored in text%s', p_where));
+  end if;
+end $$;
+comment on function tuskline.check_payload(text, json, text) is 'Refuses (TK003, TK004) a payload that a lambda''s tasks cannot have.';
 
 -- hold_keys: the same for a batch, in the order of the keys, so that two batches do not wait for each other.
 -- Of one batch the first of a key counts.

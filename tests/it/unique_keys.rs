@@ -392,3 +392,27 @@ async fn a_key_taken_over_while_keys_are_purged_stays() {
     assert_eq!(gone.unwrap().get::<_, i64>(0), 0);
     assert_eq!(of_key(&db, "a").await, second, "it still holds its key");
 }
+
+#[tokio::test]
+async fn a_payload_that_replaces_another_is_checked_as_any() {
+    let (db, _hand) = unique("queued", "replace").await;
+    db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 20)").await;
+    let held = of_key(&db, "a").await;
+    for (payload, expected) in [
+        (format!("\"{}\"", "x".repeat(40)), "TK004 payload_too_large: at most 20 bytes, got 42"),
+        (r#""\u0000""#.to_owned(), r"TK003 invalid_payload: \u0000 cannot be stored in text"),
+    ] {
+        for call in [
+            format!("schedule('work', '{payload}', p_unique_key => 'a')"),
+            format!(
+                "schedule_many(array['work'], array['{payload}']::json[], p_unique_keys => array['a'])"
+            ),
+        ] {
+            let said = db.refused(&format!("select tuskline.{call}")).await;
+            assert!(said.contains(expected), "{said} is not {expected}");
+        }
+    }
+    let kept: String =
+        db.ask("select payload::text from tuskline.tasks where id = $1", &[&held]).await;
+    assert_eq!(kept, "1");
+}
