@@ -405,3 +405,31 @@ async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_n
     let (returned, ()) = tokio::join!(returns, commits);
     assert_eq!(returned.unwrap().get::<_, i64>(0), 1);
 }
+
+#[tokio::test]
+async fn dead_letters_that_are_archived_are_archived_before_they_are_purged() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.alter_lambda('work', p_archive => 'table')").await;
+    let id = die(&db, &hand, "no").await;
+    assert_eq!(db.one::<i64>("select tuskline.purge_dead('work')").await, 1);
+    let archived = db
+        .lines(
+            "select id, status, json_array_length(failures) as failures from tuskline.task_archive",
+        )
+        .await;
+    assert_eq!(archived, [format!("{id} | fatal_failure | 1")]);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.tasks").await, 0);
+}
+
+#[tokio::test]
+async fn dead_letters_that_go_to_a_file_are_not_purged_without_it() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
+    let id = die(&db, &hand, "no").await;
+    let said = db.refused("select tuskline.purge_dead('work')").await;
+    assert!(
+        said.contains("TK030 invalid_purge: tasks of work are archived to files first"),
+        "{said}"
+    );
+    assert_eq!(db.status(id).await, "fatal_failure");
+}
