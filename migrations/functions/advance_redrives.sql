@@ -119,29 +119,14 @@ language sql immutable as $$
 $$;
 comment on function tuskline.is_meant(tuskline.redrive, tuskline.dead_letter, timestamptz) is 'Whether a redrive is about a dead letter, but for the collection. It must have died after p_since: what is past its retention counts as gone.';
 
--- release_dead: those of the tasks that nobody else has locked begin anew. What revive locks is locked here before,
--- in its order and without waiting. Letters of tasks that are not dead go.
+-- release_dead: those of the tasks that nobody else has locked begin anew. Letters of tasks that are not dead go.
 create or replace function tuskline.release_dead(r tuskline.redrive, p_ids bigint[], p_fps text[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
-  v_segments bigint[];
-  v_ids      bigint[];
-  v_all      bigint[];
-  v_locked   bigint[];
-  v_free     bigint[];
+  v_free bigint[] := tuskline.lock_to_revive(p_ids);
 begin
-  v_segments := array(select s.no from (select distinct tuskline.segment_of(id) as no from unnest(p_ids) as id order by 1) s
-    where pg_try_advisory_xact_lock_shared(1953854318, tuskline.segment_key(s.no)));
-  v_ids := array(select id from unnest(p_ids) as id where tuskline.segment_of(id) = any (v_segments));
-  v_all := v_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
-  select array_agg(l.id), array_agg(l.id) filter (where l.is_dead) into v_locked, v_free
-    from (select t.id, t.status in ('dead', 'fatal_failure') as is_dead from tuskline.task t
-           where t.id = any (v_all) and t.id between (select min(id) from unnest(v_all) as id) and (select max(id) from unnest(v_all) as id)
-           order by t.id for update skip locked) l;
-  v_free := array(select id from unnest(v_free) as id where id = any (v_ids) and not exists (
-      select from tuskline.dependency d join tuskline.task t on t.id = d.task_id where d.parent_id = id and d.task_id <> all (v_locked)))
-    || array(select k.id from tuskline.task_kept k where k.id = any (v_ids) and k.status in ('dead', 'fatal_failure') order by k.id for update skip locked);
-  delete from tuskline.dead_letter d where d.task_id = any (v_ids) and d.task_id <> all (v_free)
+  v_free := array(select t.id from tuskline.tasks t where t.id = any (v_free) and t.status in ('dead', 'fatal_failure') order by t.id);
+  delete from tuskline.dead_letter d where d.task_id = any (p_ids) and d.task_id <> all (v_free)
      and not exists (select from tuskline.tasks t where t.id = d.task_id and t.status in ('dead', 'fatal_failure'));
   if v_free = '{}' then return v_free; end if;
   perform tuskline.revive(v_free, p_now);
@@ -151,6 +136,30 @@ begin
   return v_free;
 end $$;
 comment on function tuskline.release_dead(tuskline.redrive, bigint[], text[], timestamptz) is 'Lets dead letters begin anew, unless somebody else has locked them; returns them.';
+
+-- lock_to_revive: locks what revive will lock, in its order and without waiting: segments, then tasks with those that
+-- wait for them. A task of which it does not get all is left out.
+create or replace function tuskline.lock_to_revive(p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+declare
+  v_segments bigint[];
+  v_ids      bigint[];
+  v_all      bigint[];
+  v_locked   bigint[];
+begin
+  v_segments := array(select s.no from (select distinct tuskline.segment_of(id) as no from unnest(p_ids) as id order by 1) s
+    where pg_try_advisory_xact_lock_shared(1953854318, tuskline.segment_key(s.no)));
+  v_ids := array(select id from unnest(p_ids) as id where tuskline.segment_of(id) = any (v_segments));
+  v_all := v_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
+  v_locked := array(
+    select t.id from tuskline.task t
+     where t.id = any (v_all) and t.id between (select min(id) from unnest(v_all) as id) and (select max(id) from unnest(v_all) as id)
+     order by t.id for update skip locked)
+    || array(select k.id from tuskline.task_kept k where k.id = any (v_ids) order by k.id for update skip locked);
+  return array(select u.id from unnest(v_ids) as u (id) where u.id = any (v_locked) and not exists (
+    select from tuskline.dependency d join tuskline.task t on t.id = d.task_id where d.parent_id = u.id and d.task_id <> all (v_locked)) order by u.id);
+end $$;
+comment on function tuskline.lock_to_revive(bigint[]) is 'Locks tasks that are to begin anew, unless somebody else has locked them or who waits for them; returns them.';
 
 create or replace function tuskline.replace_payload(p_task bigint, p_payload json) returns void
 language plpgsql as $$

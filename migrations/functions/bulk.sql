@@ -57,7 +57,8 @@ returns table (status text, tasks bigint) language sql stable security definer s
 $$;
 comment on function tuskline.preview_bulk(bigint) is 'How many tasks a bulk operation would change now, by status.';
 
--- advance_bulk: a batch. What somebody has locked is left for the next call, so that nobody is waited for.
+-- advance_bulk: a batch. What somebody has locked, or is on its way back from task_kept, is left for the next call,
+-- so that nobody is waited for.
 create or replace function tuskline.advance_bulk(p_bulk bigint, p_limit integer default 1000, out state text, out looked bigint, out changed bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -66,7 +67,6 @@ declare
   v_next bigint[];
   v_ids  bigint[];
   v_mine bigint[];
-  v_kept bigint[];
 begin
   select * into b from tuskline.bulk where bulk_id = p_bulk for update;
   if not found then
@@ -80,14 +80,11 @@ begin
     b.looked := b.looked + cardinality(v_next);
     b.mark := coalesce(v_next[cardinality(v_next)], b.mark);
     v_next := v_next || b.behind;
-    v_ids := array(select t.id from tuskline.task t
-      where t.id = any (v_next) and tuskline.is_in_bulk(b, t.lambda, t.collection, t.priority, t.status, t.created_at) order by t.id);
-    v_kept := array(select k.id from tuskline.task_kept k
-      where k.id = any (v_next) and tuskline.is_in_bulk(b, k.lambda, k.collection, k.priority, k.status, k.created_at) order by k.id for update);
-    v_mine := array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked);
+    v_ids := tuskline.those_in_bulk(b, v_next);
+    v_mine := tuskline.lock_for_bulk(b, v_ids);
     if v_next = '{}' then b.state := 'done'; end if;
     b.behind := array(select id from unnest(v_ids) as id where id <> all (v_mine) order by id);
-    b.changed := b.changed + tuskline.act_in_bulk(b, v_mine || v_kept, v_now);
+    b.changed := b.changed + tuskline.act_in_bulk(b, tuskline.those_in_bulk(b, v_mine), v_now);
     update tuskline.bulk u
        set mark = b.mark, behind = b.behind, looked = b.looked, changed = b.changed, state = b.state, ended_at = case when b.state = 'done' then v_now end
      where u.bulk_id = p_bulk;
@@ -95,6 +92,22 @@ begin
   state := b.state; looked := b.looked; changed := b.changed;
 end $$;
 comment on function tuskline.advance_bulk(bigint, integer) is 'Does a bulk operation to the next tasks; says whether it is done and how far it has come. Call until it is not running.';
+
+create or replace function tuskline.those_in_bulk(b tuskline.bulk, p_ids bigint[]) returns bigint[]
+language sql volatile as $$
+  select array(select t.id from tuskline.tasks t
+    where t.id = any (p_ids) and tuskline.is_in_bulk(b, t.lambda, t.collection, t.priority, t.status, t.created_at) order by t.id)
+$$;
+comment on function tuskline.those_in_bulk(tuskline.bulk, bigint[]) is 'Those of the tasks that a bulk operation is about.';
+
+create or replace function tuskline.lock_for_bulk(b tuskline.bulk, p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+  if b.action = 'retry' then return tuskline.lock_to_revive(p_ids); end if;
+  return array(select t.id from tuskline.task t where t.id = any (p_ids) order by t.id for update skip locked)
+    || array(select k.id from tuskline.task_kept k where k.id = any (p_ids) order by k.id for update skip locked);
+end $$;
+comment on function tuskline.lock_for_bulk(tuskline.bulk, bigint[]) is 'Locks those of the tasks that nobody else has locked; returns them.';
 
 create or replace function tuskline.act_in_bulk(b tuskline.bulk, p_ids bigint[], p_now timestamptz) returns bigint
 language plpgsql as $$

@@ -1,6 +1,10 @@
 //! One act on all tasks that a filter names: a batch at a time, past what others have locked, to its end.
 
+use std::time::Duration;
+
 use crate::support::{Db, Hand};
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 async fn worked() -> (Db, Hand) {
     let db = Db::with_lambda("work").await;
@@ -197,4 +201,60 @@ async fn what_makes_no_bulk_operation_is_refused() {
     }
     let said = db.refused("select tuskline.advance_bulk(7)").await;
     assert!(said.contains("TK029 invalid_bulk: there is no bulk operation 7"), "{said}");
+}
+
+/// A task that waits for a month, in a segment of which nothing else is left; the id.
+async fn kept() -> (Db, Hand, i64) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+    (db, hand, id)
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
+    let (db, _hand, id) = kept().await;
+    let janitor = db.connect().await;
+    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    let bulk = start(&db, "'cancel', 'work'").await;
+    for _ in 0..3 {
+        assert_eq!(advance(&db, bulk).await, ("running".into(), 1, 0), "it waits for nobody");
+    }
+    janitor.batch_execute("commit").await.unwrap();
+    assert_eq!(finish(&db, bulk).await, 1);
+    assert_eq!(db.status(id).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
+    let (db, hand) = worked().await;
+    let sql = r#"select ids from tuskline.schedule_chain('[{"lambda": "work", "name": "a"},
+        {"lambda": "work", "name": "b", "after": ["a"], "on_parent_failure": "hold"}]')"#;
+    let ids: Vec<i64> = db.one(sql).await;
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    let segment = format!("tuskline.segment_key(tuskline.segment_of({}))", ids[0]);
+    let other = db.connect().await;
+    for held in [
+        format!("select pg_advisory_xact_lock(1953854318, {segment})"),
+        format!("select from tuskline.task where id = {} for update", ids[1]),
+    ] {
+        other.batch_execute(&format!("begin; {held}")).await.unwrap();
+        let bulk = start(&db, "'retry', 'work'").await;
+        for _ in 0..3 {
+            assert_eq!(advance(&db, bulk).await.2, 0, "{held}");
+        }
+        assert_eq!(advance(&db, bulk).await.0, "running");
+        other.batch_execute("commit").await.unwrap();
+        assert_eq!(finish(&db, bulk).await, 1);
+        db.enqueue_due().await;
+        hand.fail_for_good(&hand.take().await).await;
+    }
 }
