@@ -4,10 +4,17 @@ create or replace function tuskline.cancel(p_task bigint, p_reason text default 
 returns text language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
+  v_did text;
   t     record;
 begin
-  select id, status, fence, next_trigger_at into t from tuskline.task where id = p_task for update;
-  if not found then return tuskline.cancel_kept(p_task, p_reason, v_now); end if;
+  loop
+    select id, status, fence, next_trigger_at into t from tuskline.task where id = p_task for update;
+    exit when found;
+    v_did := tuskline.cancel_kept(p_task, p_reason, v_now);
+    if v_did <> 'unknown' then return v_did; end if;
+    continue when exists (select from tuskline.task where id = p_task); -- it came back between the looks
+    return v_did;
+  end loop;
   if t.status in ('new', 'enqueued', 'retriable_failure') then
     update tuskline.task set status = 'cancelled', finished_at = v_now, next_trigger_at = null where id = p_task;
     delete from tuskline.timer where due = t.next_trigger_at and task_id = p_task;
@@ -42,6 +49,10 @@ begin
   update tuskline.task_kept set status = 'cancelled', finished_at = p_now, next_trigger_at = null where id = p_task;
   delete from tuskline.timer where due = k.next_trigger_at and task_id = p_task;
   delete from tuskline.parked where task_id = p_task;
+  if exists (select from tuskline.guarded) then
+    perform tuskline.quit_lines(array[p_task], p_now);
+    perform tuskline.leave(array[p_task], p_now);
+  end if;
   insert into tuskline.timer (due, task_id) select p_now, d.task_id from tuskline.dependency d where d.parent_id = p_task on conflict do nothing;
   perform pg_notify('tuskline_ended_' || p_task, '');
   insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);

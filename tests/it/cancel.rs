@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Answer, Db, LEASE, Task, within};
+use crate::support::{Answer, Db, Hand, LEASE, Task, within};
 
 #[tokio::test]
 async fn a_task_that_waits_is_cancelled_with_its_timer() {
@@ -182,4 +182,56 @@ async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
         (0, 0)
     );
     assert!(hand.claim(10).await.is_empty());
+}
+
+/// The task waits for a month, and is kept while its segment goes.
+async fn kept(db: &Db, hand: &Hand, id: i64) {
+    let task = hand.take().await;
+    assert_eq!(task.id, id);
+    hand.note(&task, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
+    db.advance(Duration::from_secs(86_400)).await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+}
+
+#[tokio::test]
+async fn a_task_on_its_way_back_to_its_segment_is_waited_for_and_cancelled() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    kept(&db, &hand, id).await;
+    let janitor = db.connect().await;
+    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    let operator = db.connect().await;
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&id];
+    let cancels = operator.query_one("select tuskline.cancel($1)", &params);
+    let commits = async {
+        db.until_blocked(pid).await;
+        janitor.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(cancels, commits);
+    assert_eq!(said.unwrap().get::<_, &str>(0), "cancelled");
+    assert_eq!(db.status(id).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_kept_task_that_is_cancelled_gives_its_place_in_the_order_back() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments(); select tuskline.set_order('work', 'block')").await;
+    let hand = db.hand("work").await;
+    let of_key = "select tuskline.schedule('work', p_ordering_key => 'a')";
+    let first: i64 = db.one(of_key).await;
+    db.enqueue_due().await;
+    kept(&db, &hand, first).await;
+    let second: i64 = db.one(of_key).await;
+    db.enqueue_due().await;
+    assert!(hand.claim(10).await.is_empty());
+    assert_eq!(db.cancel(first).await, "cancelled");
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, second);
 }
