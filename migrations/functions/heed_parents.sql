@@ -72,7 +72,10 @@ begin
       if exists (select from tuskline.task t where t.id = v_parent) then return 'again'; end if;
       -- Of a segment that has gone: kept, or over for so long that nobody knows how it ended.
       select k.status, k.finished_at is not null into v_status, v_ended from tuskline.task_kept k where k.id = v_parent for share skip locked;
-      if not found then v_status := 'dropped'; v_ended := true; end if;
+      if not found then
+        if exists (select from tuskline.tasks t where t.id = v_parent) then return 'again'; end if; -- on its way back
+        v_status := 'dropped'; v_ended := true;
+      end if;
     end if;
     if not v_ended then return 'wait'; end if;
     -- It ended before it could know of this one.

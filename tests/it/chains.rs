@@ -499,3 +499,28 @@ async fn a_name_and_a_number_that_look_alike_are_two_parents() {
     both.sort_unstable();
     assert_eq!(parents, both);
 }
+
+#[tokio::test]
+async fn a_parent_on_its_way_back_to_its_segment_has_not_ended() {
+    let (db, hand) = chained().await;
+    db.run("select tuskline.roll_segments()").await;
+    let parent = db.schedule("work").await;
+    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
+    db.advance(Duration::from_secs(86_400)).await;
+    db.run("select tuskline.roll_segments()").await;
+    let ids = schedule(&db, &[task("a", &json!([parent]))]).await;
+    db.run("select tuskline.keep_leftovers(0)").await;
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run("drop table tuskline.task_0").await;
+    let janitor = db.connect().await;
+    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    assert!(next(&db, &hand).await.is_empty());
+    assert_eq!(db.status(ids["a"]).await, "new", "its parent lives");
+    janitor.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(2_592_000)).await;
+    db.enqueue_due().await;
+    let held = hand.take().await;
+    assert_eq!(held.id, parent);
+    hand.succeed(&held).await;
+    assert_eq!(next(&db, &hand).await, [ids["a"]]);
+}
