@@ -41,33 +41,58 @@ end $$;
 comment on function tuskline.trip(tuskline.breaker, timestamptz) is 'Sets the gate of a breaker if too many attempts have failed of one cause.';
 
 -- successes_near: how many tasks of a lambda have succeeded since then: counted among those whose ids are near
--- the ones that failed, as tasks run about in the order of their ids; 5,000 around them count as near. Of more
--- than 20,000 it reads 20 blocks of 1,000, evenly spaced, and takes the rest to be like them. An estimate, for
--- which no success has to write anything; and asked for only when enough have failed.
+-- the ones that failed, as tasks run about in the order of their ids; 5,000 around them count as near. A retry of
+-- yesterday's task is far from the others: what is near to each other is looked at by itself. Of more than 20,000 it
+-- reads 20 blocks of 1,000, evenly spaced, and takes the rest to be like them. An estimate, for which no success
+-- has to write anything; and asked for only when enough have failed.
 create or replace function tuskline.successes_near(p_lambda text, p_since timestamptz) returns bigint
 language plpgsql as $$
 declare
   s       record;
-  v_first bigint;
   v_span  bigint;
   v_found bigint;
   v_all   bigint := 0;
 begin
-  for s in select min(f.first_id) as first_id, max(f.last_id) as last_id from tuskline.recent_failure f
-            where f.lambda = p_lambda and f.failed_at >= p_since group by f.first_id >= 1125899906842624 loop
-    v_first := s.first_id - 5000;
-    v_span := s.last_id + 5000 - v_first + 1;
+  for s in select lower(i.ids) as first_id, upper(i.ids) - 1 as last_id from tuskline.failed_near(p_lambda, p_since) as i (ids) loop
+    v_span := s.last_id - s.first_id + 1;
     if v_span <= 20000 then
-      v_all := v_all + tuskline.successes_between(p_lambda, p_since, v_first, v_first + v_span - 1);
+      v_all := v_all + tuskline.successes_between(p_lambda, p_since, s.first_id, s.last_id);
     else
-      select sum(tuskline.successes_between(p_lambda, p_since, v_first + (v_span - 1000) * i / 19, v_first + (v_span - 1000) * i / 19 + 999))
-        into v_found from generate_series(0, 19) as i;
+      select sum(tuskline.successes_between(p_lambda, p_since, b.first_id, b.first_id + 999)) into v_found
+        from (select s.first_id + v_span * (2 * i + 1) / 40 - 500 as first_id from generate_series(0, 19) as i) b;
       v_all := v_all + v_found * v_span / 20000;
     end if;
   end loop;
   return v_all;
 end $$;
 comment on function tuskline.successes_near(text, timestamptz) is 'About how many tasks of a lambda have succeeded since then.';
+
+-- failed_near: at most eight ranges of ids: the highest, where new tasks are, and those with the most failures. Of a
+-- batch that spans more than 20,000 ids it is only known that its first and its last failed: what lies between
+-- is a range of its own.
+create or replace function tuskline.failed_near(p_lambda text, p_since timestamptz) returns setof int8range
+language sql stable as $$
+  with f as (
+    select f.first_id, f.last_id, f.attempts, f.last_id - f.first_id > 20000 as is_wide
+      from tuskline.recent_failure f where f.lambda = p_lambda and f.failed_at >= p_since
+  ), e as (
+    select f.first_id - 5000 as lo, f.last_id + 5000 as hi, f.attempts from f where not f.is_wide
+    union all
+    select id - 5000, id + 5000, f.attempts from f, unnest(array[f.first_id, f.last_id]) as id where f.is_wide
+  ), g as (
+    select e.*, coalesce(e.lo > max(e.hi) over (order by e.lo, e.hi rows between unbounded preceding and 1 preceding), true)::integer as is_apart from e
+  ), o as (
+    select g.*, sum(g.is_apart) over (order by g.lo, g.hi) as no from g
+  ), n as (
+    select int8range(min(o.lo), max(o.hi), '[]') as ids, sum(o.attempts) as attempts from o group by o.no
+  ), i as (
+    select n.ids, n.attempts from n
+    union all
+    select unnest((select range_agg(int8range(f.first_id, f.last_id)) from f where f.is_wide) - (select range_agg(n.ids) from n)),
+           (select sum(f.attempts) from f where f.is_wide))
+  select i.ids from i order by upper(i.ids) = max(upper(i.ids)) over () desc, i.attempts desc, i.ids desc limit 8
+$$;
+comment on function tuskline.failed_near(text, timestamptz) is 'Ranges of ids near which tasks of a lambda have failed since then.';
 
 create or replace function tuskline.successes_between(p_lambda text, p_since timestamptz, p_first bigint, p_last bigint) returns bigint
 language sql stable as $$

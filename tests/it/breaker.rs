@@ -320,3 +320,46 @@ async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
 }
+
+#[tokio::test]
+async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
+    for together in [false, true] {
+        let (db, _hand) = watched().await;
+        db.run(
+            "insert into tuskline.task_store (id, lambda, status, finished_at)
+             select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10006000) n",
+        )
+        .await;
+        let failed =
+            if together { "(20, 17, 10006000)" } else { "(19, 10000001, 10006000), (1, 17, 17)" };
+        db.run(&format!(
+            "insert into tuskline.recent_failure
+             select 'work', tuskline.clock(), 'f', f.attempts, f.first_id, f.last_id, 'no'
+               from (values {failed}) as f (attempts, first_id, last_id)"
+        ))
+        .await;
+        let near: i64 = db
+            .one("select tuskline.successes_near('work', tuskline.clock() - interval '1 minute')")
+            .await;
+        assert!((5_000..=6_000).contains(&near), "{near}");
+        consume(&db).await;
+        assert_eq!(state(&db).await, "watching");
+    }
+}
+
+#[tokio::test]
+async fn of_tasks_scattered_over_all_ids_the_latest_are_looked_at() {
+    let (db, _hand) = watched().await;
+    db.run(
+        "insert into tuskline.task_store (id, lambda, status, finished_at)
+         select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10001000) n;
+         insert into tuskline.recent_failure
+         select 'work', tuskline.clock(), 'f', 2, n * 20000, n * 20000, 'no' from generate_series(1, 100) n;
+         insert into tuskline.recent_failure values ('work', tuskline.clock(), 'f', 1, 10000500, 10000500, 'no')",
+    )
+    .await;
+    let near: i64 = db
+        .one("select tuskline.successes_near('work', tuskline.clock() - interval '1 minute')")
+        .await;
+    assert_eq!(near, 1000);
+}
