@@ -39,6 +39,7 @@ create table tuskline.redrive (
   next_at          timestamptz not null,
   mark_fingerprint text not null default '',
   mark_id          bigint not null default 0,
+  met              boolean not null default false,
   ended_at         timestamptz,
   outcome          text check ((ended_at is null) = (outcome is null) and outcome in ('done', 'died_again', 'stopped')),
   note             text
@@ -64,6 +65,7 @@ comment on column tuskline.redrive.released is 'How many it has let go.';
 comment on column tuskline.redrive.next_at is 'When it may let the next go.';
 comment on column tuskline.redrive.mark_fingerprint is 'Where the next look among the dead begins, a hint: those before may be dead rows still.';
 comment on column tuskline.redrive.mark_id is 'Task above which it begins, of that fingerprint.';
+comment on column tuskline.redrive.met is 'Whether it has met one that it is about since it last began at the start: at the end it begins anew.';
 comment on column tuskline.redrive.ended_at is 'When it was over; null: it goes on.';
 comment on column tuskline.redrive.outcome is 'done: nothing is left. died_again: the canary stopped it. stopped: by hand.';
 comment on column tuskline.redrive.note is 'What made it end so.';

@@ -24,6 +24,7 @@ declare
   v_pass integer;
   v_ids  bigint[];
   v_fps  text[];
+  n      record;
   v_free bigint[];
 begin
   if r.canary then
@@ -33,13 +34,8 @@ begin
   if r.next_at > p_now then return r.next_at; end if;
   v_pass := least(p_limit, r.step, r.most - r.released, 1 + floor(r.per_second * extract(epoch from p_now - v_from)));
   if v_pass > 0 then
-    select array_agg(d.task_id order by d.place), array_agg(d.fingerprint order by d.place) into v_ids, v_fps
-      from tuskline.dead_of(r, p_now, v_pass) with ordinality as d (task_id, fingerprint, place);
-    if v_ids is null and (r.mark_fingerprint, r.mark_id) > (coalesce(r.fingerprint, ''), 0) then
-      r.mark_fingerprint := coalesce(r.fingerprint, ''); r.mark_id := 0;
-      select array_agg(d.task_id order by d.place), array_agg(d.fingerprint order by d.place) into v_ids, v_fps
-        from tuskline.dead_of(r, p_now, v_pass) with ordinality as d (task_id, fingerprint, place);
-    end if;
+    n := tuskline.next_dead(r, p_now, v_pass, p_limit);
+    r := n.r; v_ids := n.ids; v_fps := n.fps;
   end if;
   if v_ids is null then
     perform tuskline.end_redrive(r.redrive_id, p_now, 'done', null);
@@ -48,10 +44,10 @@ begin
   v_free := tuskline.release_dead(r, v_ids, v_fps, p_now);
   update tuskline.redrive d
      set released = d.released + cardinality(v_free), watched = case when r.step is null then '{}' else v_free end,
-         mark_fingerprint = v_fps[cardinality(v_fps)], mark_id = v_ids[cardinality(v_ids)],
+         mark_fingerprint = r.mark_fingerprint, mark_id = r.mark_id, met = r.met,
          next_at = case when r.per_second is null then d.next_at else v_from + cardinality(v_free) / r.per_second * interval '1 second' end
    where d.redrive_id = r.redrive_id returning d.next_at into r.next_at;
-  return case when r.step is null then greatest(r.next_at, p_now) end;
+  return case when r.step is null or v_ids = '{}' then greatest(r.next_at, p_now) end;
 end $$;
 comment on function tuskline.advance_redrive(tuskline.redrive, timestamptz, integer) is 'Lets the next batch of a redrive go, or ends it; says when to look again.';
 
@@ -85,32 +81,70 @@ begin
 end $$;
 comment on function tuskline.heed_canary(tuskline.redrive, timestamptz) is 'Takes a canary to its next step when those of the present one have ended well; stops it when one died again.';
 
--- dead_of: the dead letters that a redrive is about, above its mark, with what they died of. What it has let go
--- itself it takes no second time, whatever a clock that steps back says of the time of death. Rides
--- dead_letter_group, in its order.
-create or replace function tuskline.dead_of(r tuskline.redrive, p_now timestamptz, p_limit bigint)
-returns table (task_id bigint, fingerprint text) language plpgsql as $$
-#variable_conflict use_column
+-- next_dead: a batch of those that a redrive is about, of the next p_look dead letters: more are not looked at in one
+-- call, however few it is about. ids: null: that was all. At the end it begins anew, until it has met none in between:
+-- who was locked, or committed late, is met then.
+create or replace function tuskline.next_dead(
+  inout r tuskline.redrive, p_now timestamptz, p_pass integer, p_look integer, out ids bigint[], out fps text[])
+language plpgsql as $$
 declare
-  v_lambda tuskline.lambda;
+  v_last record;
 begin
-  select * into v_lambda from tuskline.lambda l where l.name = r.lambda;
+  loop
+    with d as (
+      select d.*, count(*) filter (where d.is_meant) over (order by d.place) as nth
+        from tuskline.dead_of(r, p_now, p_look) with ordinality as d (task_id, fingerprint, is_meant, place)
+    ), o as (select d.* from d where d.nth < p_pass or (d.nth = p_pass and d.is_meant))
+    select array_agg(o.task_id order by o.place) filter (where o.is_meant) as ids, array_agg(o.fingerprint order by o.place) filter (where o.is_meant) as fps,
+           (array_agg(o.task_id order by o.place desc))[1] as id, (array_agg(o.fingerprint order by o.place desc))[1] as fp, count(*) as looked
+      into v_last from o;
+    ids := v_last.ids;
+    fps := v_last.fps;
+    if v_last.looked > 0 then
+      r.mark_fingerprint := v_last.fp; r.mark_id := v_last.id;
+      r.met := r.met or ids is not null;
+    elsif r.met then
+      r.mark_fingerprint := coalesce(r.fingerprint, ''); r.mark_id := 0; r.met := false;
+    else
+      return;
+    end if;
+    exit when ids is not null or v_last.looked >= p_look;
+  end loop;
+  ids := coalesce(ids, '{}');
+end $$;
+comment on function tuskline.next_dead(tuskline.redrive, timestamptz, integer, integer) is 'The next dead letters that a redrive is about, at most p_pass of p_look that it looks at; null: there are none.';
+
+-- dead_of: the next dead letters above a redrive's mark, with what they died of, and whether it is about them. What it
+-- has let go itself it takes no second time, whatever a clock that steps back says of the time of death.
+create or replace function tuskline.dead_of(r tuskline.redrive, p_now timestamptz, p_look bigint)
+returns table (task_id bigint, fingerprint text, is_meant boolean) language plpgsql as $$
+begin
+  return query
+  select d.task_id, d.fingerprint,
+         case when not tuskline.is_meant(r, d, p_now - tuskline.kept_for(l, d.status)) then false
+              else r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection) end
+    from tuskline.letters_of(r, p_look) d join tuskline.lambda l on l.name = d.lambda order by d.fingerprint, d.task_id;
+end $$;
+comment on function tuskline.dead_of(tuskline.redrive, timestamptz, bigint) is 'The next dead letters of a redrive''s lambda or ids, and whether it is about them.';
+
+-- letters_of: rides dead_letter_group, in its order.
+create or replace function tuskline.letters_of(r tuskline.redrive, p_look bigint) returns setof tuskline.dead_letter
+language plpgsql as $$
+begin
   if r.ids is null then
     return query
-    select d.task_id, d.fingerprint from tuskline.dead_letter d
-     where d.lambda = r.lambda and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - tuskline.kept_for(v_lambda, d.status))
-       and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
-     order by d.fingerprint, d.task_id limit p_limit;
+    select o.* from (
+      select d.* from tuskline.dead_letter d where d.lambda = r.lambda and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id)
+       order by d.fingerprint, d.task_id limit p_look) o
+     where r.fingerprint is null or o.fingerprint = r.fingerprint;
   else
     return query
-    select d.task_id, d.fingerprint from tuskline.dead_letter d join tuskline.lambda l on l.name = d.lambda
-     where d.task_id = any (r.ids) and (r.lambda is null or d.lambda = r.lambda)
-       and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) and tuskline.is_meant(r, d, p_now - tuskline.kept_for(l, d.status))
-       and (r.collection is null or exists (select from tuskline.tasks t where t.id = d.task_id and t.collection = r.collection))
-     order by d.fingerprint, d.task_id limit p_limit;
+    select d.* from tuskline.dead_letter d
+     where d.task_id = any (r.ids) and (r.lambda is null or d.lambda = r.lambda) and (r.fingerprint is null or d.fingerprint = r.fingerprint)
+       and (d.fingerprint, d.task_id) > (r.mark_fingerprint, r.mark_id) order by d.fingerprint, d.task_id limit p_look;
   end if;
 end $$;
-comment on function tuskline.dead_of(tuskline.redrive, timestamptz, bigint) is 'The next dead letters that a redrive is about.';
+comment on function tuskline.letters_of(tuskline.redrive, bigint) is 'The next dead letters above a redrive''s mark, of its lambda or ids, and of its fingerprint.';
 
 create or replace function tuskline.is_meant(r tuskline.redrive, d tuskline.dead_letter, p_since timestamptz) returns boolean
 language sql immutable as $$

@@ -54,7 +54,8 @@ begin
   r.lambda := p_lambda; r.fingerprint := p_fingerprint; r.ids := p_ids; r.collection := p_collection;
   r.redrive_id := 0; r.died_until := least(v_now, p_before); r.mark_fingerprint := ''; r.mark_id := 0;
   select count(*), (array_agg(d.task_id order by d.place))[:10] into tasks, first_ids
-    from tuskline.dead_of(r, v_now, coalesce(p_limit, 9223372036854775807)) with ordinality as d (task_id, fingerprint, place);
+    from (select o.task_id, o.place from tuskline.dead_of(r, v_now, 9223372036854775807) with ordinality as o (task_id, fingerprint, is_meant, place)
+           where o.is_meant order by o.place limit p_limit) d;
 end $$;
 comment on function tuskline.preview_redrive(text, text, bigint[], text, timestamptz, bigint) is
   'How many dead letters a redrive with the same arguments would let go, and the first ten of them.';

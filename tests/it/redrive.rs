@@ -560,3 +560,69 @@ async fn what_is_no_redrive_is_refused() {
     assert!(told.contains("TK003 invalid_payload"), "{told}");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.redrive").await, 0);
 }
+
+#[tokio::test]
+async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 25, "no").await;
+    let of_news = "select tuskline.schedule('work', p_collection => 'news')";
+    let first: i64 = db.one(of_news).await;
+    fail(&hand, &hand.take().await, "no").await;
+    die(&db, &hand, 25, "no").await;
+    let second: i64 = db.one(of_news).await;
+    fail(&hand, &hand.take().await, "no").await;
+    for (arguments, meant) in [("p_canary => true", first), ("p_limit => 1", second)] {
+        redrive(&db, &format!("'work', p_collection => 'news', {arguments}")).await;
+        let mut calls = 0;
+        while db.status(meant).await == "fatal_failure" {
+            let at_once: bool =
+                db.one("select next_due_ms is not distinct from 0 from tuskline.promote(10)").await;
+            calls += 1;
+            assert!(at_once || db.status(meant).await == "new", "there is more to look at");
+        }
+        assert!((3..=6).contains(&calls), "{calls} calls");
+        db.enqueue_due().await;
+        let task = hand.take().await;
+        assert_eq!(task.id, meant);
+        hand.succeed(&task).await;
+        if meant == first {
+            db.run("select tuskline.stop_redrive(1)").await;
+        }
+    }
+    db.connect().await.batch_execute("select tuskline.promote(10)").await.unwrap();
+    let shown = db.lines("select state, released from tuskline.redrives order by redrive_id").await;
+    assert_eq!(shown, ["stopped | 1", "done | 1"]);
+    let none = redrive(&db, "'work', p_collection => 'news'").await;
+    for _ in 0..10 {
+        db.run("select tuskline.promote(10)").await;
+    }
+    let ended: bool = db
+        .ask(
+            "select outcome = 'done' and released = 0 from tuskline.redrive where redrive_id = $1",
+            &[&none],
+        )
+        .await;
+    assert!(ended, "it has been through all of them");
+    assert_eq!(letters(&db).await.len(), 50);
+}
+
+#[tokio::test]
+async fn who_was_locked_is_met_again_among_many_that_are_not_meant() {
+    let (db, hand) = with_hand().await;
+    let of_news: i64 = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
+    fail(&hand, &hand.take().await, "no").await;
+    die(&db, &hand, 25, "no").await;
+    let other = db.connect().await;
+    let lock = format!("begin; select from tuskline.task where id = {of_news} for update");
+    other.batch_execute(&lock).await.unwrap();
+    redrive(&db, "'work', p_collection => 'news'").await;
+    for _ in 0..10 {
+        db.run("select tuskline.promote(10)").await;
+    }
+    assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
+    other.batch_execute("commit").await.unwrap();
+    for _ in 0..10 {
+        db.run("select tuskline.promote(10)").await;
+    }
+    assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
+}
