@@ -5,6 +5,8 @@
 -- place seen as taken may be given back while we look. So we lock what is taken: whoever gives it back
 -- then waits for us, and sees who stands in line; a place that is locked is just being given back, and the
 -- first in line looks again at once. (rule_id + 0: by the task's index, whatever the statistics say.)
+-- As everybody takes his places in the same order, no two wait for each other; that holds only if nobody
+-- waits for a rule with a place under a later one in his hands: see step_back.
 create or replace function tuskline.enter(p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
@@ -16,6 +18,7 @@ declare
   v_keys   text[];
   v_turns  double precision[];
   v_given  bigint[];
+  v_behind bigint[];
   v_others bigint[] := '{}';
 begin
   for r in select u.* from (select distinct t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last) d
@@ -45,7 +48,9 @@ begin
     else
       v_given := tuskline.give_places(r, v_keys, p_now);
     end if;
-    v_out := v_out || array(select id from unnest(v_ids) as id where id <> all (v_given));
+    v_behind := array(select id from unnest(v_ids) as id where id <> all (v_given));
+    v_out := v_out || v_behind;
+    perform tuskline.step_back(r, v_behind, p_now);
     v_others := v_others || array(select id from unnest(v_given) as id where id <> all (p_ids));
   end loop;
   -- Others were first in line: they go on from here.
@@ -53,3 +58,35 @@ begin
   return array(select id from unnest(p_ids) as id where id <> all (v_out) order by id);
 end $$;
 comment on function tuskline.enter(bigint[], timestamptz) is 'Places under rules for tasks that come due; returns those that need wait for none.';
+
+-- step_back: tasks that stand in line for a rule leave the places and the lines of those that come after it.
+-- They have such if the rule was set when they had them already. What somebody else has locked he is giving
+-- or taking just now: they ask again. Many look again, as those first in line may have to step back, too.
+create or replace function tuskline.step_back(r tuskline.rule, p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_later bigint[] := array(select u.rule_id from tuskline.rule u where u.lambda = r.lambda and (u.rank, u.rule_id) > (r.rank, r.rule_id));
+  v_rules bigint[];
+  v_keys  text[];
+begin
+  if p_ids = '{}' or v_later = '{}' then return; end if;
+  with s as (
+    delete from tuskline.slot d
+     using (select o.rule_id, o.key, o.slot_no from tuskline.slot o
+             where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) for update skip locked) f
+     where d.rule_id = f.rule_id and d.key = f.key and d.slot_no = f.slot_no returning d.rule_id, d.key
+  ), l as (
+    delete from tuskline.line d
+     using (select o.rule_id, o.key, o.turn, o.task_id from tuskline.line o
+             where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) for update skip locked) f
+     where d.rule_id = f.rule_id and d.key = f.key and d.turn = f.turn and d.task_id = f.task_id returning d.rule_id, d.key)
+  select array_agg(u.rule_id), array_agg(u.key) into v_rules, v_keys
+    from (select s.rule_id, s.key from s union select l.rule_id, l.key from l) u;
+  insert into tuskline.timer (due, task_id)
+  select distinct p_now + interval '20 milliseconds', o.task_id from tuskline.slot o
+   where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) on conflict do nothing;
+  if v_rules is null and not found then return; end if;
+  perform tuskline.look_again(u.rule_id, u.key, p_now, 100) from unnest(v_rules, v_keys) as u (rule_id, key);
+  perform tuskline.wake_timer(p_now, p_now);
+end $$;
+comment on function tuskline.step_back(tuskline.rule, bigint[], timestamptz) is 'Who waits for a rule gives up what he has of those after it.';

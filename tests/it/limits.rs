@@ -382,3 +382,43 @@ async fn a_rate_serves_who_commits_long_after_others_went() {
     }
     assert_eq!((seen, in_line(&db).await), (6, (0, 0)));
 }
+
+#[tokio::test]
+async fn a_narrower_limit_that_is_set_later_stops_nobody_for_good() {
+    let (db, hand, _) = limited("1").await;
+    let first = keyed(&db, "limit_key", "c").await;
+    db.enqueue_due().await; // it has the lambda's place
+    db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
+    let second = keyed(&db, "limit_key", "c").await;
+    let third = keyed(&db, "limit_key", "d").await;
+    assert_eq!(next(&db, &hand).await.len(), 0, "the second has the key's place, the first asks");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        db.advance(Duration::from_millis(20)).await;
+        let held = next(&db, &hand).await;
+        seen.extend(held.iter().map(|task| task.id));
+        hand.succeed_all(&held).await;
+    }
+    seen.sort_unstable();
+    assert_eq!((seen, in_line(&db).await.0), (vec![first, second, third], 0));
+}
+
+#[tokio::test]
+async fn a_flood_in_a_wider_line_goes_over_to_a_narrower_one() {
+    let (db, hand, _) = limited("3").await;
+    for _ in 0..150 {
+        keyed(&db, "limit_key", "c").await;
+    }
+    let mut held = next(&db, &hand).await;
+    assert_eq!(held.len(), 3);
+    db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
+    let mut done = 0;
+    for round in 0..200 {
+        assert!(round == 0 || held.len() <= 1);
+        done += held.len();
+        hand.succeed_all(&held).await;
+        db.advance(Duration::from_millis(20)).await;
+        held = next(&db, &hand).await;
+    }
+    assert_eq!((done, in_line(&db).await), (150, (0, 0)));
+}
