@@ -16,6 +16,10 @@ begin
   values (v_now, 'set_rule', tuskline.scope_of(p_lambda, p_collection, p_priority),
           concat_ws(' ', 'rule', v_rule, p_kind, case when p_by_key then 'by key' end, case when p_fair then 'fair' end, p_most, p_per_second || '/s', p_on_failure));
   perform tuskline.guard_queues(p_lambda);
+  -- Whoever gives places by what the rule was has put into its lines whom he did not serve: they are seen now.
+  perform pg_advisory_xact_lock(1953854316, v_rule::integer);
+  update tuskline.pace p set next_at = v_now + interval '1 second' / p_per_second
+   where p.rule_id = v_rule and p.next_at > v_now + interval '1 second' / p_per_second;
   perform tuskline.kick(v_rule, v_now);
   return v_rule;
 end $$;

@@ -422,3 +422,37 @@ async fn a_flood_in_a_wider_line_goes_over_to_a_narrower_one() {
     }
     assert_eq!((done, in_line(&db).await), (150, (0, 0)));
 }
+
+#[tokio::test]
+async fn a_raised_limit_reaches_those_who_join_its_line_meanwhile() {
+    let (db, hand, _) = limited("1").await;
+    for _ in 0..6 {
+        db.schedule_in("work", Duration::from_secs(1)).await;
+    }
+    db.advance(Duration::from_secs(1)).await;
+    let (joins, owner) = (db.connect().await, db.connect().await);
+    joins.batch_execute("begin; select tuskline.enqueue_due()").await.unwrap();
+    let pid: i32 = owner.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let commits = async {
+        db.until_blocked(pid).await;
+        joins.batch_execute("commit").await.unwrap();
+    };
+    let (raised, ()) =
+        tokio::join!(owner.batch_execute("select tuskline.set_limit('work', 100)"), commits);
+    raised.unwrap();
+    assert_eq!(next(&db, &hand).await.len(), 6);
+}
+
+#[tokio::test]
+async fn a_raised_rate_counts_from_now() {
+    let (db, hand, _) = limited("p_per_second => 0.01, p_burst => 1").await;
+    db.schedule_many("work", 3).await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
+    db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
+    assert_eq!(next(&db, &hand).await.len(), 0);
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
+    db.run("select tuskline.set_limit('work', p_per_second => 0.01, p_burst => 1)").await;
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await.len(), 1, "a lowered rate leaves a turn that was due");
+}
