@@ -17,7 +17,7 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
          cross join lateral (select count(*) as held, min(s.task_id) as holder, bool_or(b.finished_at is null) as runs
                                from tuskline.slot s left join tuskline.tasks b on b.id = s.task_id
                               where s.rule_id = r.rule_id and s.key = l.key) h
-   where l.task_id = p_task and r.dropped_at is null and (r.kind = 'rate' or h.held + a.ahead > 0)
+   where l.task_id = p_task and r.dropped_at is null and (r.kind <> 'order' or h.held + a.ahead > 0)
 $$;
 comment on function tuskline.explain_line(bigint) is 'explain for a task that stands in line: for which limit or order, and behind whom.';
 

@@ -456,3 +456,12 @@ async fn a_raised_rate_counts_from_now() {
     db.advance(Duration::from_secs(1)).await;
     assert_eq!(next(&db, &hand).await.len(), 1, "a lowered rate leaves a turn that was due");
 }
+
+#[tokio::test]
+async fn a_limit_of_none_is_why_the_first_in_line_waits() {
+    let (db, hand, _) = limited("0").await;
+    let id = db.schedule("work").await;
+    assert_eq!(next(&db, &hand).await.len(), 0);
+    let said = db.lines(&format!("select reason, detail from tuskline.explain({id})")).await;
+    assert_eq!(said, ["limit | 0 at a time, 0 running; 0 ahead"]);
+}
