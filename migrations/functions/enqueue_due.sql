@@ -37,7 +37,7 @@ begin
     end;
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
-    or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.redrive where ended_at is null)
+    or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.queue where is_full) or exists (select from tuskline.redrive where ended_at is null)
     or exists (select from tuskline.breaker);
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;

@@ -22,7 +22,8 @@ begin
     perform tuskline.note_backlogs();
     if exists (select from tuskline.breaker) then perform tuskline.look_at_breakers(v_now); end if;
     perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
-       from (select s.gate_id from tuskline.gate s where s.until <= v_now and s.opened_at is null order by s.gate_id) o;
+       from (select s.gate_id from tuskline.gate s join tuskline.lambda l on l.name = s.lambda
+              where s.until <= v_now and s.opened_at is null order by s.gate_id for update of l skip locked) o;
   end if;
   for v_queue in select distinct q.queue_id from tuskline.queue q join tuskline.gate s
                      on s.lambda = q.lambda and (s.priority is null or s.priority = q.priority)

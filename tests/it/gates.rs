@@ -304,3 +304,22 @@ async fn a_gate_reaches_all_who_stand_in_line_before_it() {
         assert_eq!(db.queued().await, i64::from(action == "pause"));
     }
 }
+
+#[tokio::test]
+async fn a_gate_that_is_over_opens_while_the_owner_of_another_lambda_changes_that() {
+    let db = Db::with_lambda("work").await;
+    db.define("other").await;
+    db.pin().await;
+    gate(&db, "'work', 'pause', p_for => '1 second'").await;
+    gate(&db, "'other', 'pause', p_for => '1 second'").await;
+    db.advance(SECOND * 2).await;
+    let owner = db.connect().await;
+    let change = "begin; select tuskline.alter_lambda('work', p_max_attempts => 7)";
+    owner.batch_execute(change).await.unwrap();
+    db.run("select tuskline.promote()").await;
+    let open = "select lambda from tuskline.gate where opened_at is null";
+    assert_eq!(db.all::<String>(open).await, ["work"]);
+    owner.batch_execute("rollback").await.unwrap();
+    db.run("select tuskline.promote()").await;
+    assert_eq!(db.all::<String>(open).await, Vec::<String>::new());
+}

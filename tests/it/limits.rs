@@ -465,3 +465,51 @@ async fn a_limit_of_none_is_why_the_first_in_line_waits() {
     let said = db.lines(&format!("select reason, detail from tuskline.explain({id})")).await;
     assert_eq!(said, ["limit | 0 at a time, 0 running; 0 ahead"]);
 }
+
+#[tokio::test]
+async fn a_lambda_that_is_full_is_looked_at_though_it_has_no_limit_any_more() {
+    let db = Db::with_lambda("work").await;
+    db.run("update tuskline.queue set is_full = true, direct = false").await;
+    assert!(db.refused("select tuskline.schedule('work')").await.starts_with("TK020"));
+    assert!(db.one::<bool>("select gates from tuskline.enqueue_due()").await);
+    db.run("select tuskline.promote()").await;
+    assert!(!db.one::<bool>("select gates from tuskline.enqueue_due()").await);
+    db.schedule("work").await;
+}
+
+#[tokio::test]
+async fn a_backlog_limit_that_is_lifted_while_backlogs_are_counted_is_lifted() {
+    let db = Db::new().await;
+    for name in ["early", "work"] {
+        db.define_with(name, "p_max_backlog => 2").await;
+        db.schedule_many(name, 2).await;
+    }
+    let (holder, looks) = (db.connect().await, db.connect().await);
+    let lock = "begin; select from tuskline.queue where lambda = 'early' for update";
+    holder.batch_execute(lock).await.unwrap();
+    let pid: i32 = looks.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let lifts = async {
+        db.until_blocked(pid).await; // it has read both limits
+        db.run("select tuskline.alter_lambda('work', p_max_backlog => 0)").await;
+        holder.batch_execute("rollback").await.unwrap();
+    };
+    let (looked, ()) = tokio::join!(looks.batch_execute("select tuskline.note_backlogs()"), lifts);
+    looked.unwrap();
+    let full = "select distinct lambda from tuskline.queue where is_full";
+    assert_eq!(db.all::<String>(full).await, ["early"]);
+}
+
+#[tokio::test]
+async fn a_backlog_is_noted_while_the_owner_of_another_changes_that() {
+    let db = Db::new().await;
+    for name in ["early", "work"] {
+        db.define_with(name, "p_max_backlog => 2").await;
+        db.schedule_many(name, 2).await;
+    }
+    let owner = db.connect().await;
+    let change = "begin; update tuskline.lambda set max_backlog = 3 where name = 'early'";
+    owner.batch_execute(change).await.unwrap();
+    db.run("select tuskline.promote()").await;
+    let full = "select distinct lambda from tuskline.queue where is_full";
+    assert_eq!(db.all::<String>(full).await, ["work"]);
+}
