@@ -25,6 +25,7 @@ declare
   v_now    timestamptz := tuskline.clock();
   v_dead   bigint[];
   v_held   bigint[];
+  v_owner  bigint[];
   v_lease  bigint[];
   v_tasks  bigint[];
   v_fences bigint[];
@@ -46,22 +47,28 @@ begin
            array_agg(e.silent_ms::bigint)
       into executors, beats, lease_ms, silent_ms from tuskline.executor e where e.ended_at is null;
   end if;
-  v_lease := array(
-    select l.lease_id from tuskline.executor e join tuskline.lease l using (executor_id)
-     where e.ended_at is not null
-     order by l.executor_id, l.lease_id limit p_limit for update of l skip locked);
-  leases := cardinality(v_lease); rescued := 0; buried := 0;
-  if leases = 0 then return; end if;
-  -- Whose attempt it still is, and of these the rows that nobody else has locked.
-  select array_agg(t.id order by t.id), array_agg(t.fence order by t.id) into v_tasks, v_fences
-    from (select l.lease_id, unnest(l.task_ids) as id from tuskline.lease l where l.lease_id = any (v_lease)) s
-         join tuskline.task t on t.id = s.id and t.fence = s.lease_id and t.status in ('claimed', 'processing');
-  v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) order by t.id for update skip locked);
-  select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
-    into rescued, buried from tuskline.take_back(v_held, v_now) r;
-  delete from tuskline.lease l
-   where l.lease_id = any (v_lease) and not exists (
-     select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
+  leases := 0; rescued := 0; buried := 0;
+  -- From batch to batch, to the first of which anything is freed: others may have locked what comes before.
+  for v_batch in 1 .. 100 loop
+    select array_agg(d.executor_id), array_agg(d.lease_id) into v_owner, v_lease from (
+      select l.executor_id, l.lease_id from tuskline.executor e join tuskline.lease l using (executor_id)
+       where e.ended_at is not null and (l.executor_id, l.lease_id) > (coalesce(v_owner[cardinality(v_owner)], 0), coalesce(v_lease[cardinality(v_lease)], 0))
+       order by l.executor_id, l.lease_id limit p_limit for update of l skip locked) d;
+    exit when v_lease is null;
+    leases := leases + cardinality(v_lease);
+    -- Whose attempt it still is, and of these the rows that nobody else has locked.
+    select array_agg(t.id order by t.id), array_agg(t.fence order by t.id) into v_tasks, v_fences
+      from (select l.lease_id, unnest(l.task_ids) as id
+              from unnest(v_owner, v_lease) as o (executor_id, lease_id) join tuskline.lease l on l.executor_id = o.executor_id and l.lease_id = o.lease_id) s
+           join tuskline.task t on t.id = s.id and t.fence = s.lease_id and t.status in ('claimed', 'processing');
+    v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) order by t.id for update skip locked);
+    select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
+      into rescued, buried from tuskline.take_back(v_held, v_now) r;
+    delete from tuskline.lease l using unnest(v_owner, v_lease) as o (executor_id, lease_id)
+     where l.executor_id = o.executor_id and l.lease_id = o.lease_id and not exists (
+       select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
+    exit when found or cardinality(v_held) > 0 or cardinality(v_lease) < p_limit;
+  end loop;
 end $$;
 comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz) is
   'Ends dead workers and puts back the tasks of ended ones; says how many leases, rescued and dead tasks. Dead: who is in p_silent and has beaten no more. Without p_silent the database''s clock judges: wrong, and two executions at a time, when that has stepped forward.';

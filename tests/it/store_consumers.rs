@@ -116,6 +116,23 @@ async fn a_locked_task_delays_itself_for_rescue() {
 }
 
 #[tokio::test]
+async fn leases_of_which_nothing_can_be_freed_do_not_stop_those_behind_them() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let ids = db.schedule_many("work", 4).await;
+    for _ in 0..4 {
+        db.hand("work").await.take().await;
+    }
+    db.advance(LEASE).await;
+    let holder = lock(&db, &ids[..3]).await;
+    let rescue = "select rescued from tuskline.rescue(2)";
+    assert_eq!((db.one::<i32>(rescue).await, db.status(ids[3]).await.as_str()), (1, "enqueued"));
+    assert_eq!(db.one::<i32>(rescue).await, 0, "it ends though they are all that is left");
+    holder.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.rescue().await, (3, 3, 0));
+}
+
+#[tokio::test]
 async fn two_store_consumers_rescue_a_lease_once() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
