@@ -31,8 +31,12 @@ begin
     if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') and not p_all then
       perform tuskline.end_line(s.rule_id, s.key, s.task_id, p_now);
     end if;
-    -- A limit that was lowered: too many hold a place already.
-    continue when s.kind = 'concurrency' and s.slot_no > s.most;
+    -- A limit that was lowered: this place is none any more, and the first in line looks whether there is another.
+    if s.kind = 'concurrency' and s.slot_no > s.most then
+      v_any := true;
+      perform tuskline.look_again(s.rule_id, s.key, p_now);
+      continue;
+    end if;
     v_first := (select l.task_id from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key order by l.turn, l.task_id limit 1);
     continue when v_first is null;
     delete from tuskline.line l where l.task_id = (
@@ -58,6 +62,7 @@ declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
   v_free  bigint[] := '{}';
+  v_rest  bigint[];
 begin
   if p_ids = '{}' then return true; end if;
   if not exists (select from tuskline.gate) then
@@ -65,8 +70,9 @@ begin
       order by t.id for update skip locked);
     if v_free <> '{}' then perform tuskline.enqueue(v_free, p_now); end if;
   end if;
-  insert into tuskline.timer (due, task_id) select p_now, id from unnest(p_ids) as id where id <> all (v_free) on conflict do nothing;
-  return v_free @> p_ids;
+  v_rest := array(select unnest(p_ids) except select unnest(v_free)); -- hashed: a parent may have thousands of children
+  insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_rest) as id on conflict do nothing;
+  return v_rest = '{}';
 end $$;
 comment on function tuskline.go_on(bigint[], timestamptz) is 'Lets tasks that were given a place go on; false: some by way of the store consumer.';
 

@@ -5,7 +5,7 @@
 create or replace function tuskline.is_well_formed(p_collection text, p_payload json, p_max_payload_bytes integer)
 returns boolean language sql stable as $$
   select (p_collection is null or p_collection ~ '^[a-z][a-z0-9_]{0,62}$')
-     and (p_payload is null or pg_column_size(p_payload) <= p_max_payload_bytes and strpos(p_payload::text, '\u0000') = 0)
+     and (p_payload is null or octet_length(p_payload::text) <= p_max_payload_bytes and strpos(p_payload::text, '\u0000') = 0)
 $$;
 comment on function tuskline.is_well_formed(text, json, integer) is 'True for a collection and a payload that need no second look.';
 

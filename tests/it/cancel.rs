@@ -235,3 +235,29 @@ async fn a_kept_task_that_is_cancelled_gives_its_place_in_the_order_back() {
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, second);
 }
+
+#[tokio::test]
+async fn a_task_that_was_asked_to_stop_and_is_given_back_leaves_its_place_and_its_children_go_on() {
+    let db = Db::with_lambda("work").await;
+    db.define("child").await;
+    db.pin().await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let hand = db.hand_with(&["work", "child"], LEASE).await;
+    let first = db.schedule("work").await;
+    let second = db.schedule("work").await;
+    let after =
+        format!(r#"[{{"lambda": "child", "after": [{{"task": {first}, "on": "always"}}]}}]"#);
+    let child: i64 =
+        db.one(&format!("select ids[1] from tuskline.schedule_chain('{after}')")).await;
+    while db.enqueue_due().await > 0 {}
+    let task = hand.take().await;
+    assert_eq!((task.id, db.cancel(first).await.as_str()), (first, "requested"));
+    assert!(hand.release(&task).await);
+    assert_eq!(db.status(first).await, "cancelled");
+    while db.enqueue_due().await > 0 {}
+    let mut ids: Vec<_> = hand.claim(10).await.iter().map(|task| task.id).collect();
+    ids.sort_unstable();
+    let mut all = vec![second, child];
+    all.sort_unstable();
+    assert_eq!(ids, all);
+}

@@ -513,3 +513,21 @@ async fn a_backlog_is_noted_while_the_owner_of_another_changes_that() {
     let full = "select distinct lambda from tuskline.queue where is_full";
     assert_eq!(db.all::<String>(full).await, ["work"]);
 }
+
+#[tokio::test]
+async fn who_waits_behind_a_place_that_a_lowered_limit_has_not_asks_again() {
+    let (db, hand, _) = limited("2").await;
+    db.schedule_many("work", 2).await;
+    let held = next(&db, &hand).await;
+    assert_eq!(held.len(), 2);
+    let first = db.one::<i64>("select task_id from tuskline.slot order by slot_no limit 1").await;
+    let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|task| task.id == first);
+    hand.succeed_all(&first).await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let waits = db.schedule("work").await;
+    assert_eq!(next(&db, &hand).await.len(), 0);
+    hand.succeed_all(&second).await;
+    db.advance(Duration::from_secs(1)).await;
+    let now: Vec<_> = next(&db, &hand).await.iter().map(|task| task.id).collect();
+    assert_eq!(now, [waits]);
+}

@@ -216,3 +216,18 @@ async fn two_sessions_that_define_one_lambda_make_its_queues_once() {
     assert!(one.unwrap().get::<_, bool>(0) ^ two.unwrap().get::<_, bool>(0));
     assert_eq!(db.one::<i64>("select count(*) from tuskline.queue").await, 4);
 }
+
+#[tokio::test]
+async fn a_payload_is_measured_as_it_is_written_not_as_a_table_stores_it() {
+    let db = Db::new().await;
+    db.define_with("work", "p_max_payload_bytes => 1000").await;
+    db.run("create table public.source as select to_json(repeat('x', 50000)) as payload").await;
+    for call in [
+        "insert into tuskline.task (lambda, payload) select 'work', payload from public.source",
+        "select tuskline.schedule('work', payload) from public.source",
+        "select tuskline.schedule_many(array['work'], array_agg(payload)) from public.source",
+    ] {
+        let told = db.refused(call).await;
+        assert!(told.contains("payload_too_large: at most 1000 bytes, got 50002"), "{told}");
+    }
+}
