@@ -46,12 +46,13 @@ comment on function tuskline.enqueue_due(timestamptz, integer) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
 
 -- enqueue_timed: the timers go first: what enqueueing one task sets off may give another of them a timer anew,
--- for the very same moment.
+-- for the very same moment. That of a task that is kept goes, too (time_returned gives it one): a thousand of
+-- those would be all that a look ever sees.
 create or replace function tuskline.enqueue_timed(p_ids bigint[], p_due timestamptz[], p_now timestamptz) returns void
 language plpgsql as $$
 begin
   delete from tuskline.timer t using unnest(p_due, p_ids) as d (due, id)
-   where t.due = d.due and t.task_id = d.id and not exists (select from tuskline.task_kept k where k.id = d.id);
+   where t.due = d.due and t.task_id = d.id;
   perform tuskline.enqueue(p_ids, p_now);
 end $$;
 comment on function tuskline.enqueue_timed(bigint[], timestamptz[], timestamptz) is 'Puts tasks that timers name into their queues, and forgets these timers.';

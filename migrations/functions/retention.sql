@@ -46,7 +46,8 @@ begin
   for s in select g.segment_no from tuskline.segment g
             where g.opened_at is not null and g.segment_no <> all (v_open) and (g.ripe_at is null or g.ripe_at <= v_now)
             order by g.segment_no loop
-    continue when to_regclass('tuskline.task_' || s.segment_no) is null or to_regclass('tuskline.gone_' || s.segment_no) is not null;
+    -- One on its way out is finished, not begun with again.
+    continue when not tuskline.is_attached(s.segment_no) or to_regclass('tuskline.gone_' || s.segment_no) is not null;
     -- Somebody lets a task of it begin anew (revive), or waits for us and will see what we note.
     continue when not pg_try_advisory_xact_lock(1953854318, tuskline.segment_key(s.segment_no));
     v_began := clock_timestamp();
@@ -83,6 +84,13 @@ begin
 end $$;
 comment on function tuskline.look_at_segment(bigint, timestamptz) is
   'Whether something in a segment runs or waits, or is archived to files; when it can go; how many tasks it would leave, of how many.';
+
+create or replace function tuskline.is_attached(p_no bigint) returns boolean
+language sql stable as $$
+  select exists (select from pg_inherits i where i.inhrelid = to_regclass('tuskline.task_' || p_no)
+                    and i.inhparent = 'tuskline.task_store'::regclass and not i.inhdetachpending)
+$$;
+comment on function tuskline.is_attached(bigint) is 'Whether there is a segment of this number that is not on its way out.';
 
 -- segments_to_finish: what a janitor that died half-way left behind, and how far it had come. pending:
 -- its DETACH CONCURRENTLY was interrupted and wants FINALIZE. detached: the table is to be dropped.
@@ -168,44 +176,55 @@ begin
 end $$;
 comment on function tuskline.keep_late(bigint) is 'Moves to task_kept what was committed into a segment while it was detached; false: a worker holds some of it.';
 
+-- return_leftovers: into a fresh segment, or into the old one that could not be detached.
 create or replace function tuskline.return_leftovers(p_no bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_back bigint := 0;
+  v_back     bigint := 0;
+  v_attached boolean;
 begin
   perform pg_advisory_xact_lock(1953854318, tuskline.segment_key(p_no)); -- as above
+  v_attached := tuskline.is_attached(p_no);
   if exists (select from tuskline.task_kept where id between p_no << 24 and ((p_no + 1) << 24) - 1
              and status in ('new', 'retriable_failure')) then
-    delete from tuskline.segment where segment_no = p_no;
-    perform tuskline.add_segment(p_no);
-    update tuskline.segment set opened_at = created_at where segment_no = p_no;
+    if not v_attached then
+      delete from tuskline.segment where segment_no = p_no;
+      perform tuskline.add_segment(p_no);
+      update tuskline.segment set opened_at = created_at where segment_no = p_no;
+    end if;
     execute format('with m as (delete from tuskline.task_kept where id between %s and %s'
       ' and status in (''new'', ''retriable_failure'') returning *) insert into tuskline.task_%s select * from m',
       p_no << 24, ((p_no + 1) << 24) - 1, p_no);
     get diagnostics v_back = row_count;
     perform tuskline.time_returned(p_no);
-  else
+  elsif not v_attached then
     delete from tuskline.segment where segment_no = p_no;
     execute format('drop function if exists tuskline.take_%1$s, tuskline.succeed_%1$s, tuskline.settle_%1$s', p_no);
   end if;
   return v_back;
 end $$;
-comment on function tuskline.return_leftovers(bigint) is 'After a segment was dropped: its waiting tasks return from task_kept into a fresh one of the same range.';
+comment on function tuskline.return_leftovers(bigint) is 'After a segment was dropped, or could not be detached: its waiting tasks return from task_kept into one of the same range.';
 
--- time_returned: tasks that began anew while they were kept have no timer yet.
+-- time_returned: a waiting task in task_kept needs no timer, and may have lost the one it had (enqueue_timed);
+-- whoever brings it back (this, and revive) gives it one, unless something else will find it. No look at what
+-- timers there are: one of them may just be going, uncommitted, and for that the insert waits. Those that are
+-- due are due now, for a store consumer looks no further back than its mark.
 create or replace function tuskline.time_returned(p_no bigint) returns void
 language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
-  execute format('with u as (update tuskline.task_%s t set next_trigger_at = $1'
-    ' where t.status = ''new'' and t.next_trigger_at <= $1'
-    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)'
-    ' and not exists (select from tuskline.parked k where k.task_id = t.id) and not exists (select from tuskline.line l where l.task_id = t.id)'
-    ' returning t.id) insert into tuskline.timer (due, task_id) select $1, u.id from u on conflict do nothing', p_no) using v_now;
+  execute format('with u as (update tuskline.task_%1$s t set next_trigger_at = $1'
+    ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at <= $1'
+    ' and (select k.task_id from tuskline.parked k where k.task_id = t.id limit 1) is null'
+    ' and (select l.task_id from tuskline.line l where l.task_id = t.id limit 1) is null'
+    ' returning t.id), w as (select t.next_trigger_at as due, t.id from tuskline.task_%1$s t'
+    ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at > $1)'
+    ' insert into tuskline.timer (due, task_id) select $1, u.id from u union all select w.due, w.id from w'
+    ' order by 1, 2 on conflict do nothing', p_no) using v_now;
   perform tuskline.wake_timer(v_now, v_now);
 end $$;
-comment on function tuskline.time_returned(bigint) is 'Gives the tasks of a segment that came back a timer, unless something else will find them.';
+comment on function tuskline.time_returned(bigint) is 'Gives the waiting tasks of a segment that came back a timer, unless something else will find them.';
 
 -- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
 create or replace function tuskline.purge(p_limit integer default 5000) returns bigint

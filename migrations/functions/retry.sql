@@ -29,9 +29,8 @@ end $$;
 comment on function tuskline.retry_chain(bigint) is 'Lets all tasks of a chain begin anew that ended otherwise than by success; says how many. Audited.';
 
 -- revive: dead, fatal_failure, cancelled, dropped -> new, due now. Who waits for one of them is locked, too:
--- its lock guards whom it watches. One that outlived its segment comes back with a fresh one (the janitor),
--- which gives it its timer then: one that finds its task not back yet is kept, and a thousand of them would be
--- all that a look at the timers ever sees. What is past its retention counts as gone: its segment may be on
+-- its lock guards whom it watches. One that outlived its segment comes back with a fresh one (the janitor), and
+-- gets its timer then (time_returned), or at once, if there is a fresh one already. What is past its retention counts as gone: its segment may be on
 -- its way out already, and whatever begins anew in there would go with it.
 create or replace function tuskline.revive(p_ids bigint[], p_now timestamptz) returns integer
 language plpgsql as $$
@@ -55,6 +54,13 @@ begin
      where t.id = any (array(select k.id from tuskline.task_kept k where k.id = any (p_ids) order by k.id for update))
        and tuskline.may_revive(t.lambda, t.status, t.finished_at, p_now) returning t.id)
   select array_agg(u.id order by u.id) into v_kept from u;
+  with n as materialized (
+    select s.no from (select distinct tuskline.segment_of(id) as no from unnest(v_kept) as id) s where tuskline.is_attached(s.no)
+  ), m as (
+    delete from tuskline.task_kept k where k.id = any (v_kept) and tuskline.segment_of(k.id) in (select n.no from n) returning k.*
+  ), i as (insert into tuskline.task_store select * from m returning id)
+  select v_ids || array_agg(i.id) from i into v_ids;
+  select array_agg(id) into v_kept from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
   insert into tuskline.segment (segment_no) select distinct tuskline.segment_of(id) from unnest(v_kept) as id order by 1 on conflict do nothing;
   insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_ids) as id on conflict do nothing;
   v_ids := v_ids || v_kept;

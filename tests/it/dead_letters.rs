@@ -390,6 +390,16 @@ async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
 }
 
 #[tokio::test]
+async fn a_kept_task_that_begins_anew_when_its_segment_is_back_already_runs_at_once() {
+    let (db, hand, id) = kept().await;
+    db.run("select tuskline.add_segment(0)").await;
+    assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
+    assert!(db.lines("select * from tuskline.segments_to_finish()").await.is_empty());
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, id);
+}
+
+#[tokio::test]
 async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_not_stranded() {
     let (db, _hand, id) = kept().await;
     db.run("insert into tuskline.segment (segment_no) values (0)").await;
