@@ -33,6 +33,10 @@ async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Err
         tracing::info!(segment = no, ?stage, "finishing an interrupted retirement");
         finish(client, options, no, stage).await?;
     }
+    // Only one detach may be pending at a time.
+    if retention::segments_to_finish(client).await?.iter().any(|(_, at)| *at == Stage::Pending) {
+        return Ok(());
+    }
     for no in retention::segments_to_retire(client, options.archive.is_some()).await? {
         let Some(kept) = retention::keep_leftovers(client, no).await? else {
             tracing::info!(segment = no, "something in it came due, trying again later");
@@ -40,9 +44,13 @@ async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Err
         };
         tracing::info!(segment = no, kept, "keep_leftovers");
         let detached = retention::detach(client, no, options.detach_patience).await;
-        if !done_in_time(detached, no, "detach")? {
-            // Only one detach may be pending at a time.
-            return Ok(());
+        if detached.is_err() {
+            // Unless it has begun, which segments_to_finish tells, what was kept is back at once.
+            let begun = retention::segments_to_finish(client).await?;
+            if begun.iter().all(|(other, _)| *other != no) {
+                retention::return_leftovers(client, no).await?;
+            }
+            return done_in_time(detached, no, "detach").map(drop);
         }
         finish(client, options, no, Stage::Detached).await?;
     }

@@ -74,6 +74,8 @@ async fn an_interrupted_retirement_is_finished() {
     let stage = "select stage from tuskline.segments_to_finish() where segment_no = 0";
     assert_eq!(ask(&session, stage).await, "pending");
     assert_eq!(resolved(&session).await, "2 dead, 3 new", "ids resolve throughout");
+    // It is time to look at it again.
+    session.client().batch_execute("update tuskline.segment set ripe_at = null").await.unwrap();
     round(&session, &hurried(), &mut Marks::default()).await.unwrap();
     assert_eq!(ask(&session, stage).await, "pending", "the reader is still there");
 
