@@ -120,9 +120,13 @@ fn still_green(mutant: &Mutant) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "breaks the SQL four hundred times: nine minutes"]
+#[ignore = "breaks the SQL four hundred times: nine minutes; TUSKLINE_BREAKS=text: only those with the text"]
 fn every_check_has_been_seen_red() {
-    let mutants = mutants();
+    let mut mutants = mutants();
+    if let Ok(part) = std::env::var("TUSKLINE_BREAKS") {
+        mutants.retain(|mutant| mutant.harm.contains(&part));
+        assert!(!mutants.is_empty(), "no break contains {part:?}");
+    }
     let half = mutants.len() / 2;
     let check = |some: &[Mutant]| some.iter().flat_map(still_green).collect::<Vec<_>>();
     let green = std::thread::scope(|scope| {
