@@ -61,7 +61,8 @@ begin
       from (select l.lease_id, unnest(l.task_ids) as id
               from unnest(v_owner, v_lease) as o (executor_id, lease_id) join tuskline.lease l on l.executor_id = o.executor_id and l.lease_id = o.lease_id) s
            join tuskline.task t on t.id = s.id and t.fence = s.lease_id and t.status in ('claimed', 'processing');
-    v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) order by t.id for update skip locked);
+    -- Of that attempt still: a late result may have ended it since, and another worker have claimed the task.
+    v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) and t.fence = any (v_lease) order by t.id for update skip locked);
     select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
       into rescued, buried from tuskline.take_back(v_held, v_now) r;
     delete from tuskline.lease l using unnest(v_owner, v_lease) as o (executor_id, lease_id)
