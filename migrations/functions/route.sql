@@ -32,7 +32,8 @@ declare
   v_queue   integer;
   v_direct  boolean;
   v_largest integer;
-  v_queued  bigint := 0;
+  v_ids     bigint[];
+  v_queued  bigint[] := '{}';
   v_queues  integer[];
   v_rest    bigint[];
   v_numbers bigint[];
@@ -58,22 +59,26 @@ begin
   elsif v_rows > 1 then
     v_plans := tuskline.pin_plans('{off,off,off,off}');
     select count(*) into v_rows from new_rows;
-    with i as (
-      insert into tuskline.queued (queue_id, task_id)
-      select q.queue_id, t.id
-        from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-       where q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
-                                             t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
-      returning queue_id
-    ), n as (select queue_id, count(*) as rows from i group by queue_id)
-    select coalesce(sum(rows), 0), array_agg(queue_id) into v_queued, v_queues from n;
-    if v_queued < v_rows then
+    for v_queue, v_ids in
+      with i as (
+        insert into tuskline.queued (queue_id, task_id)
+        select q.queue_id, t.id
+          from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+         where q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
+                                               t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
+        returning queue_id, task_id)
+      select i.queue_id, array_agg(i.task_id) from i group by i.queue_id
+    loop
+      v_queues := v_queues || v_queue;
+      v_queued := v_queued || v_ids;
+    end loop;
+    -- The rest is whoever was not queued. To ask again who might be would answer from a later moment: a gate
+    -- opened in between would leave a row with neither a place in a queue nor a timer.
+    if cardinality(v_queued) < v_rows then
       select array_agg(r.id order by r.id), array_agg(r.number order by r.id) into v_rest, v_numbers
-        from (select t.id, row_number() over () as number,
-                     q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
-                                                     t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key) as ready
-                from new_rows t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority) r
-       where r.ready is not true;
+        from (select u.id, max(u.number) as number
+                from (select t.id, row_number() over () as number from new_rows t union all select unnest(v_queued), null) u
+               group by u.id having count(*) = 1) r;
     end if;
     perform tuskline.pin_plans(v_plans);
     perform tuskline.wake(v_queues);

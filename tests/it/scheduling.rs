@@ -231,3 +231,42 @@ async fn a_payload_is_measured_as_it_is_written_not_as_a_table_stores_it() {
         assert!(told.contains("payload_too_large: at most 1000 bytes, got 50002"), "{told}");
     }
 }
+
+/// Whether a row may go straight into its queue is decided once: the statement waits for the table of the first
+/// row's queue, meanwhile the lambda of the others changes.
+#[tokio::test]
+async fn a_lambda_that_changes_while_a_batch_is_routed_strands_none_of_its_rows() {
+    for (before, after, waits_in) in [("false", "true", "timer"), ("true", "false", "queued")] {
+        let db = Db::with_lambda("first").await;
+        db.define_with("second", &format!("p_direct => {before}")).await;
+        let (service, owner) = (db.connect().await, db.connect().await);
+        let queue = db.queue("first", "normal").await;
+        owner
+            .batch_execute(&format!("begin; lock tuskline.queue_{queue} in share mode"))
+            .await
+            .unwrap();
+        let pid: i32 = service.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+        let changes = async {
+            db.until_blocked(pid).await;
+            db.run(&format!("select tuskline.alter_lambda('second', p_direct => {after})")).await;
+            owner.batch_execute("commit").await.unwrap();
+        };
+        // The last is due later: what is queued is not all, in either case.
+        let sql = "insert into tuskline.task (lambda, scheduled_at)
+                   values ('first', null), ('second', null), ('second', null), ('first', now() + interval '1 hour')";
+        let (scheduled, ()) = tokio::join!(service.batch_execute(sql), changes);
+        scheduled.unwrap();
+        let found: Vec<String> = db
+            .lines(
+                "select t.lambda, case when q.task_id is not null then 'queued' end, case when r.task_id is not null then 'timer' end
+                   from tuskline.task t left join tuskline.queued q on q.task_id = t.id left join tuskline.timer r on r.task_id = t.id
+                  order by t.id",
+            )
+            .await;
+        let second = match waits_in {
+            "timer" => "second | - | timer",
+            _ => "second | queued | -",
+        };
+        assert_eq!(found, ["first | queued | -", second, second, "first | - | timer"]);
+    }
+}
