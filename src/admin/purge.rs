@@ -28,7 +28,7 @@ batch; what is deleted stays deleted. Single rows leave dead rows behind, for va
 to clear: a shorter retention, which drops whole segments, is the cheap way.
 
 Examples:
-  tuskline purge --lambda send_email --status success --older-than 2d --preview
+  tuskline purge --lambda send_email --status success --older-than 2d --dry-run
   tuskline purge --status cancelled --status dropped --older-than 1h
   tuskline purge --lambda resize --collection test --limit 100000 --reason trial";
 
@@ -63,7 +63,7 @@ pub struct PurgeArgs {
     reason: Option<String>,
     /// Only say how many tasks it is about, by lambda and status.
     #[arg(long)]
-    preview: bool,
+    dry_run: bool,
 }
 
 /// How a task ended.
@@ -111,7 +111,7 @@ pub async fn run(global: &Global, args: PurgeArgs, end: CancellationToken) -> Ou
     // A count may take its time.
     let session = Session::open(&database::find(global)?, "purge", Deadlines::PATIENT).await?;
     let client = session.client();
-    if args.preview {
+    if args.dry_run {
         // Begun like any other, counted, and never committed.
         archive::begin(client).await?;
         let purge = start(client, &args).await?;
