@@ -192,6 +192,7 @@ fn owed(schedule: &Schedule, until: DateTime<Utc>, most_ticks: usize) -> Result<
     ticks.retain(|tick| !ended(tick));
     ticks.truncate(most_ticks);
     let until = if ticks.len() < most_ticks { until } else { ticks[most_ticks - 1] };
-    let next = rhythm.next(until)?.filter(|tick| !ended(tick));
+    // A schedule that has not begun yet sleeps until it does.
+    let next = rhythm.next(until.max(schedule.since))?.filter(|tick| !ended(tick));
     Ok(Fire { name: schedule.name.clone(), version: schedule.version, until, ticks, next })
 }

@@ -53,7 +53,7 @@ begin
   p_tasks := array(select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection, c.ordering_key, c.limit_key,
       c.fairness_key, c.due, c.on_parent_failure, c.parents, c.parent_ids, c.conditions)::tuskline.chained
     from unnest(p_tasks) as c order by v_depths[c.no], c.no);
-  v_ids := array(select case when c.conditions = '{}' and c.due is null then nextval('tuskline.task_seq') else nextval('tuskline.future_seq') end
+  v_ids := array(select case when c.conditions = '{}' and coalesce(c.due <= p_now, true) then nextval('tuskline.task_seq') else nextval('tuskline.future_seq') end
     from unnest(p_tasks) with ordinality as c order by c.ordinality);
   for v_at in 1..cardinality(p_tasks) loop
     p_tasks[v_at].id := v_ids[v_at];
@@ -65,9 +65,9 @@ begin
              from unnest(p_tasks) as c left join tuskline.queue q on q.lambda = c.lambda and q.priority = c.priority) r
     order by r.no;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
-  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, case when c.due is null then 'enqueued' else 'new' end::tuskline.status,
-         coalesce(c.due, p_now + interval '10 minutes'), c.ordering_key, c.limit_key, c.fairness_key
-    from unnest(p_tasks) as c where c.conditions = '{}' order by c.id;
+  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, case when n.is_due then 'enqueued' else 'new' end::tuskline.status,
+         case when n.is_due then p_now + interval '10 minutes' else c.due end, c.ordering_key, c.limit_key, c.fairness_key
+    from unnest(p_tasks) as c cross join lateral (select coalesce(c.due <= p_now, true) as is_due) n where c.conditions = '{}' order by c.id;
   insert into tuskline.task_store (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, 'new', p_now + interval '10 minutes', c.ordering_key, c.limit_key, c.fairness_key
     from unnest(p_tasks) as c where c.conditions <> '{}' order by c.id;

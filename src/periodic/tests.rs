@@ -211,6 +211,8 @@ fn what_is_on_time_is_owed_and_the_latest_of_what_was_missed() {
     let mut ends = day("2026-01-01T11:00:00Z", "2026-01-01T12:00:00Z", 1);
     ends.0.ends = Some(at("2026-01-01T12:00:00Z"));
     assert_eq!(owed(&ends), "11:30:00 until 12:00:00 then none");
+    let starts_later = day("2026-01-01T17:29:59.999999Z", "2026-01-01T12:00:00Z", 1);
+    assert_eq!(owed(&starts_later), " until 12:00:00 then 17:30:00");
 }
 
 #[test]

@@ -378,6 +378,20 @@ async fn a_task_without_parents_pays_no_statement_for_chains() {
 }
 
 #[tokio::test]
+async fn who_waits_for_nobody_and_was_due_long_ago_is_queued_at_once() {
+    let (db, hand) = chained().await;
+    let mut first = task("a", &json!([]));
+    first["scheduled_at"] = json!("2020-01-01T00:00:00Z");
+    let ids = schedule(&db, &[first, task("b", &json!(["a"]))]).await;
+    assert_eq!((db.status(ids["a"]).await.as_str(), db.timers().await), ("enqueued", 0));
+    assert_eq!(hand.take().await.id, ids["a"]);
+    let due: bool = db
+        .ask("select scheduled_at = '2020-01-01Z' from tuskline.task where id = $1", &[&ids["a"]])
+        .await;
+    assert!(due);
+}
+
+#[tokio::test]
 async fn tasks_that_wait_for_each_other_are_refused_by_name() {
     let (db, _hand) = chained().await;
     let tasks = json!([
