@@ -6,6 +6,7 @@
 -- Both sides of the join name the ids: else a plan may read all tasks between the first and the last of them,
 -- and these may be of two ranges, with the whole store in between.
 -- p_go: children may go on in this very transaction; else by way of the store consumer, a level at a time.
+-- More than 1,000 always do: a lane's statement has a deadline, and with it go the results of others.
 create or replace function tuskline.follow(p_ids bigint[], p_now timestamptz, p_go boolean default true) returns void
 language plpgsql as $$
 declare
@@ -36,7 +37,7 @@ begin
     from unnest(v_children, v_parents, v_met) as u (child, parent, met) join tuskline.chain_task c on c.task_id = u.child
    where c.waits_for = u.parent or not u.met;
   if v_next is null then return; end if;
-  if not p_go then
+  if not p_go or cardinality(v_next) > 1000 then
     insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_next) as id on conflict do nothing;
     perform tuskline.wake_timer(p_now, p_now);
   elsif not tuskline.go_on(v_next, p_now) then

@@ -15,8 +15,12 @@ declare
   v_next   text;
   c        record;
 begin
-  for c in select s.*, t.scheduled_at from tuskline.chain_task s join tuskline.task t on t.id = s.task_id
-            where s.task_id = any (p_ids) and t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'new' and s.waits_for is not null
+  -- Each by its id, in a subquery that stays one: a join may compare all children with all tasks.
+  for c in select s.*, t.scheduled_at from (select distinct id from unnest(p_ids) as id) u
+             cross join lateral (select s.task_id, s.waits_for, s.on_parent_failure from tuskline.chain_task s
+                                  where s.task_id = u.id and s.waits_for is not null offset 0) s
+             cross join lateral (select t.scheduled_at from tuskline.task t
+                                  where t.id = u.id and t.id between v_first and v_last and t.status = 'new' offset 0) t
             order by s.task_id loop
     v_next := tuskline.look_at_parents(c.task_id, c.waits_for, c.on_parent_failure);
     if v_next = 'go' and c.scheduled_at > p_now then v_next := 'later'; end if;

@@ -33,37 +33,40 @@ begin
 end $$;
 comment on function tuskline.read_chain(json, timestamptz) is 'Tasks of a chain from JSON; refuses (TK007, TK021) what is no chain.';
 
+-- read_arrows: all of them in one query, whose join hashes the names: a look for each task would be at every
+-- name each time. What is asked of the store is asked by id, in a subquery that no plan makes a hash of the store.
 create or replace function tuskline.read_arrows(p_tasks json, p_read tuskline.chained[]) returns tuskline.chained[]
 language plpgsql as $$
 declare
-  v_parents    integer[];
-  v_parent_ids bigint[];
-  v_conditions text[];
-  v_ends       json[] := array(select e.value -> 'after' from json_array_elements(p_tasks) with ordinality as e (value, no) order by e.no);
-  a            record;
+  v_child  integer[];
+  v_parent integer[];
+  v_id     bigint[];
+  v_said   text[];
+  v_on     text[];
 begin
-  for v_no in 1..cardinality(p_read) loop
-    v_parents := '{}'; v_parent_ids := '{}'; v_conditions := '{}';
-    if coalesce(json_typeof(v_ends[v_no]), 'null') not in ('array', 'null') then
-      perform tuskline.refuse('TK021', format('invalid_chain: after must be an array, got %s (task %s)', left(v_ends[v_no]::text, 80), p_read[v_no].name));
-    end if;
-    for a in select distinct on (p.no, r.id, r.said) r.said, r.id, r.condition, p.no, exists (select from tuskline.tasks t where t.id = r.id) as known
-               from json_array_elements(case when json_typeof(v_ends[v_no]) = 'array' then v_ends[v_no] else '[]' end) as e (value)
-                    cross join lateral (select case when json_typeof(e.value) = 'object' then e.value -> 'task' else e.value end as task,
-                                               case when json_typeof(e.value) = 'object' then coalesce(e.value ->> 'on', 'success') else 'success' end as condition) o
-                    cross join lateral (select o.task #>> '{}' as said, o.condition,
-                                               case when json_typeof(o.task) = 'number' and o.task #>> '{}' ~ '^[0-9]{1,18}$' then (o.task #>> '{}')::bigint end as id) r
-                    left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said
-              order by p.no, r.id, r.said, r.condition loop
-      if a.condition not in ('success', 'failure', 'always') then
-        perform tuskline.refuse('TK021', format('invalid_chain: on must be success, failure or always, got %L (task %s)', left(a.condition, 80), p_read[v_no].name));
-      elsif a.no is null and not a.known then
-        perform tuskline.refuse('TK021', format('invalid_chain: task %s waits for %L, which is neither a task of this call nor the number of one', p_read[v_no].name, left(a.said, 80)));
-      end if;
-      v_parents := v_parents || a.no; v_parent_ids := v_parent_ids || a.id; v_conditions := v_conditions || a.condition;
-    end loop;
-    p_read[v_no].parents := v_parents; p_read[v_no].parent_ids := v_parent_ids; p_read[v_no].conditions := v_conditions;
-  end loop;
-  return p_read;
+  perform tuskline.refuse('TK021', format('invalid_chain: after must be an array, got %s (task %s)', left((e.value -> 'after')::text, 80), (p_read[e.no::integer]).name))
+     from json_array_elements(p_tasks) with ordinality as e (value, no) where json_typeof(e.value -> 'after') not in ('array', 'null') order by e.no;
+  select array_agg(a.child), array_agg(a.parent), array_agg(a.id), array_agg(a.said), array_agg(a.condition) into v_child, v_parent, v_id, v_said, v_on
+    from (select distinct e.no as child, p.no as parent, r.id, r.said, r.condition
+            from json_array_elements(p_tasks) with ordinality as e (value, no)
+                 cross join lateral json_array_elements(case when json_typeof(e.value -> 'after') = 'array' then e.value -> 'after' else '[]' end) as w (value)
+                 cross join lateral (select case when json_typeof(w.value) = 'object' then w.value -> 'task' else w.value end as task,
+                                            case when json_typeof(w.value) = 'object' then coalesce(w.value ->> 'on', 'success') else 'success' end as condition) o
+                 cross join lateral (select o.task #>> '{}' as said, o.condition,
+                                            case when json_typeof(o.task) = 'number' and o.task #>> '{}' ~ '^[0-9]{1,18}$' then (o.task #>> '{}')::bigint end as id) r
+                 left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said) a;
+  perform tuskline.refuse('TK021', format('invalid_chain: on must be success, failure or always, got %L (task %s)', left(a.condition, 80), (p_read[a.child]).name))
+     from unnest(v_child, v_on) as a (child, condition) where a.condition not in ('success', 'failure', 'always') order by a.child;
+  perform tuskline.refuse('TK021', format('invalid_chain: task %s waits for %L, which is neither a task of this call nor the number of one', (p_read[a.child]).name, left(a.said, 80)))
+     from unnest(v_child, v_parent, v_id, v_said) as a (child, parent, id, said)
+    where a.parent is null and (select true from tuskline.tasks t where t.id = a.id limit 1) is null order by a.child;
+  return array(
+    select (c.no, c.name, c.depth, c.id, c.lambda, c.payload, c.priority, c.collection, c.ordering_key, c.limit_key, c.fairness_key, c.due, c.on_parent_failure,
+            coalesce(w.parents, '{}'), coalesce(w.parent_ids, '{}'), coalesce(w.conditions, '{}'))::tuskline.chained
+      from unnest(p_read) as c
+           left join (select a.child, array_agg(a.parent order by a.parent, a.id) as parents, array_agg(a.id order by a.parent, a.id) as parent_ids,
+                             array_agg(a.condition order by a.parent, a.id) as conditions
+                        from unnest(v_child, v_parent, v_id, v_on) as a (child, parent, id, condition) group by a.child) w on w.child = c.no
+     order by c.no);
 end $$;
 comment on function tuskline.read_arrows(json, tuskline.chained[]) is 'Who waits for whom, by number in the call or by id.';

@@ -538,3 +538,19 @@ async fn a_parent_on_its_way_back_to_its_segment_has_not_ended() {
     hand.succeed(&held).await;
     assert_eq!(next(&db, &hand).await, [ids["a"]]);
 }
+
+#[tokio::test]
+async fn more_than_a_thousand_children_leave_the_end_of_their_parent_to_itself() {
+    let (db, hand) = chained().await;
+    for (children, at_once) in [(1000, 1000), (1001, 0)] {
+        let mut tasks = vec![task("parent", &json!([]))];
+        tasks.extend((0..children).map(|n| task(&format!("c{n}"), &json!(["parent"]))));
+        schedule(&db, &tasks).await;
+        hand.succeed(&hand.take().await).await;
+        assert_eq!(db.count("enqueued").await, at_once, "of {children}");
+        assert_eq!(db.timers().await, children - at_once, "of {children}");
+        while db.enqueue_due().await > 0 {}
+        assert_eq!(db.count("enqueued").await, children, "of {children}");
+        db.empty().await;
+    }
+}

@@ -4,9 +4,14 @@
 //! Read from the server's counters of scans in the transaction, which every statement inside a verb
 //! counts into; `EXPLAIN` shows none of these.
 
+use std::fmt::Write;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio_postgres::Client;
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::support::{Db, Hand};
 
@@ -293,4 +298,98 @@ async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
     let counts = "select sum(n_tup_upd), sum(n_tup_hot_upd) from pg_stat_user_tables where relname like 'task\\_%'";
     db.until(&format!("select (select sum from ({counts}) c (sum, hot)) >= 3000")).await;
     assert_eq!(db.lines(counts).await, ["3000 | 3000"]);
+}
+
+/// A session whose server says what each statement costs: what a plan compares in vain is in no counter.
+struct Metered {
+    client: Client,
+    said: UnboundedReceiver<String>,
+}
+
+impl Metered {
+    async fn new(db: &Db) -> Self {
+        let (client, mut connection) = db.config.connect(NoTls).await.unwrap();
+        let (report, said) = unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(heard)) =
+                poll_fn(|context| pin!(&mut connection).poll_message(context)).await
+            {
+                if let AsyncMessage::Notice(notice) = heard
+                    && let Some(detail) = notice.detail()
+                {
+                    let _ = report.send(detail.to_owned());
+                }
+            }
+        });
+        client
+            .batch_execute("set client_min_messages = 'log'; set log_statement_stats = on")
+            .await
+            .unwrap();
+        Self { client, said }
+    }
+
+    /// Seconds of processor time, the session's own, that a statement took: with those of its neighbours
+    /// the time on the wall would be another each time.
+    async fn seconds(&mut self, sql: &str) -> f64 {
+        while self.said.try_recv().is_ok() {}
+        self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+        let said = self.said.recv().await.unwrap();
+        let words: Vec<_> = said.split_whitespace().collect();
+        let before = |unit: &str| {
+            let place = words.iter().position(|word| *word == unit).unwrap();
+            words[place - 2].trim_start_matches('!').parse::<f64>().unwrap()
+        };
+        before("user,") + before("system,")
+    }
+}
+
+/// `schedule_chain` of a parent and so many children.
+fn fan_out(children: usize) -> String {
+    let mut tasks = r#"[{"lambda": "work", "name": "parent"}"#.to_owned();
+    for _ in 0..children {
+        write!(tasks, r#", {}"#, json!({ "lambda": "work", "after": ["parent"] })).unwrap();
+    }
+    format!("select tuskline.schedule_chain('{tasks}]')")
+}
+
+/// That eight times the tasks are less than sixteen times the work; squared they would be 64 times.
+fn check_growth(few: f64, many: f64) {
+    assert!(many < 16.0 * few, "{few} s for 500 tasks, {many} s for 4000");
+}
+
+#[tokio::test]
+async fn the_work_of_scheduling_a_chain_grows_with_its_tasks_not_with_their_square() {
+    let db = Db::with_lambda("work").await;
+    let mut session = Metered::new(&db).await;
+    let mut seconds = Vec::new();
+    // The first calls of a session read the catalogue.
+    for children in [500, 500, 500, 4000] {
+        seconds.push(session.seconds(&fan_out(children)).await);
+        db.empty().await;
+    }
+    check_growth(seconds[2], seconds[3]);
+    // The most there may be, within the deadline of a test's statement.
+    db.run(&fan_out(9_999)).await;
+    assert_eq!(db.count("new").await, 9_999);
+}
+
+#[tokio::test]
+async fn the_work_of_a_parents_end_grows_with_its_children_not_with_their_square() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let mut session = Metered::new(&db).await;
+    let mut seconds = Vec::new();
+    for children in [500, 500, 500, 4000] {
+        db.run(&fan_out(children)).await;
+        let parent = hand.take().await;
+        let ends = format!(
+            "select tuskline.set_results({}, array[{}], array[{}])",
+            hand.executor, parent.id, parent.fence
+        );
+        let end = session.seconds(&ends).await;
+        seconds.push(end + session.seconds("select tuskline.enqueue_due(null, 4000)").await);
+        assert_eq!(db.count("enqueued").await, i64::try_from(children).unwrap());
+        db.empty().await;
+    }
+    check_growth(seconds[2], seconds[3]);
 }
