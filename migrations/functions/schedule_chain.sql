@@ -16,8 +16,8 @@ begin
   v_tasks := tuskline.place_chain(v_tasks, v_now);
   select array_agg(c.id order by c.no) into ids from unnest(v_tasks) as c;
   v_edges := array(
-    select (c.id, coalesce(p.id, e.parent_id), e.condition, case when e.parent_id is not null and exists (
-             select from tuskline.tasks t where t.id = e.parent_id and t.status = 'success') then 'success' end::tuskline.status)::tuskline.dependency
+    select (c.id, coalesce(p.id, e.parent_id), e.condition, case when e.parent_id is not null then ( -- exists may read the whole store
+             select t.status from tuskline.tasks t where t.id = e.parent_id and t.status = 'success' limit 1) end)::tuskline.dependency
       from unnest(v_tasks) as c cross join unnest(c.parents, c.parent_ids, c.conditions) as e (parent, parent_id, condition)
            left join unnest(v_tasks) as p on p.no = e.parent
      order by c.id, coalesce(p.id, e.parent_id));

@@ -4,12 +4,11 @@
 //! Read from the server's counters of scans in the transaction, which every statement inside a verb
 //! counts into; `EXPLAIN` shows none of these.
 
-use std::fmt::Write;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
@@ -300,6 +299,31 @@ async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
     assert_eq!(db.lines(counts).await, ["3000 | 3000"]);
 }
 
+#[tokio::test]
+async fn a_chain_that_is_cancelled_or_extended_reads_its_own_tasks_only() {
+    let db = large(30_000).await;
+    let session = db.connect().await;
+    for round in 0..8 {
+        db.run(&fan_out("work_1", None, 300)).await;
+        let began: i64 = db.one("select max(chain_id) from tuskline.chain_task").await;
+        db.run("analyze tuskline.task, tuskline.chain_task").await;
+        let after = fan_out("work_1", Some(began), 300);
+        let cancel = format!("select tuskline.cancel_chain({began})");
+        for (verb, sql) in [("schedule_chain", after), ("cancel_chain", cancel)] {
+            let whole: Vec<_> = scans(&session, &sql)
+                .await
+                .into_iter()
+                .filter(|line| grows(line) && line.contains("sequential"))
+                .collect();
+            assert!(whole.is_empty(), "{verb}, call {round}, reads {whole:?}");
+        }
+        let left = format!(
+            "select count(*) from tuskline.chain_tasks where chain_id = {began} and finished_at is null"
+        );
+        assert_eq!(db.one::<i64>(&left).await, 0);
+    }
+}
+
 /// A session whose server says what each statement costs: what a plan compares in vain is in no counter.
 struct Metered {
     client: Client,
@@ -343,13 +367,14 @@ impl Metered {
     }
 }
 
-/// `schedule_chain` of a parent and so many children.
-fn fan_out(children: usize) -> String {
-    let mut tasks = r#"[{"lambda": "work", "name": "parent"}"#.to_owned();
-    for _ in 0..children {
-        write!(tasks, r#", {}"#, json!({ "lambda": "work", "after": ["parent"] })).unwrap();
+/// `schedule_chain` of so many after a parent: one of the same call, or one that there is.
+fn fan_out(lambda: &str, parent: Option<i64>, children: usize) -> String {
+    let mut tasks = vec![json!({ "lambda": lambda, "after": [parent] }); children];
+    if parent.is_none() {
+        tasks.fill(json!({ "lambda": lambda, "after": ["parent"] }));
+        tasks.push(json!({ "lambda": lambda, "name": "parent" }));
     }
-    format!("select tuskline.schedule_chain('{tasks}]')")
+    format!("select tuskline.schedule_chain('{}')", Value::from(tasks))
 }
 
 /// That eight times the tasks are less than sixteen times the work; squared they would be 64 times.
@@ -364,12 +389,12 @@ async fn the_work_of_scheduling_a_chain_grows_with_its_tasks_not_with_their_squa
     let mut seconds = Vec::new();
     // The first calls of a session read the catalogue.
     for children in [500, 500, 500, 4000] {
-        seconds.push(session.seconds(&fan_out(children)).await);
+        seconds.push(session.seconds(&fan_out("work", None, children)).await);
         db.empty().await;
     }
     check_growth(seconds[2], seconds[3]);
     // The most there may be, within the deadline of a test's statement.
-    db.run(&fan_out(9_999)).await;
+    db.run(&fan_out("work", None, 9_999)).await;
     assert_eq!(db.count("new").await, 9_999);
 }
 
@@ -380,7 +405,7 @@ async fn the_work_of_a_parents_end_grows_with_its_children_not_with_their_square
     let mut session = Metered::new(&db).await;
     let mut seconds = Vec::new();
     for children in [500, 500, 500, 4000] {
-        db.run(&fan_out(children)).await;
+        db.run(&fan_out("work", None, children)).await;
         let parent = hand.take().await;
         let ends = format!(
             "select tuskline.set_results({}, array[{}], array[{}])",
