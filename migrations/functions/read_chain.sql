@@ -54,12 +54,16 @@ begin
                                             case when json_typeof(w.value) = 'object' then coalesce(w.value ->> 'on', 'success') else 'success' end as condition) o
                  cross join lateral (select o.task #>> '{}' as said, o.condition,
                                             case when json_typeof(o.task) = 'number' and o.task #>> '{}' ~ '^[0-9]{1,18}$' then (o.task #>> '{}')::bigint end as id) r
-                 left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said) a;
+                 left join unnest(p_read) as p on json_typeof(o.task) = 'string' and p.name = r.said order by e.no) a;
   perform tuskline.refuse('TK021', format('invalid_chain: on must be success, failure or always, got %L (task %s)', left(a.condition, 80), (p_read[a.child]).name))
      from unnest(v_child, v_on) as a (child, condition) where a.condition not in ('success', 'failure', 'always') order by a.child;
   perform tuskline.refuse('TK021', format('invalid_chain: task %s waits for %L, which is neither a task of this call nor the number of one', (p_read[a.child]).name, left(a.said, 80)))
      from unnest(v_child, v_parent, v_id, v_said) as a (child, parent, id, said)
     where a.parent is null and (select true from tuskline.tasks t where t.id = a.id limit 1) is null order by a.child;
+  perform tuskline.refuse('TK021', format('invalid_chain: task %s waits for %L on two conditions, %s and %s', (p_read[a.child]).name, left(min(a.said), 80), min(a.condition), max(a.condition)),
+            'a parent is waited for once: on success, on failure (any other end), or on always (any end)')
+     from unnest(v_child, v_parent, v_id, v_said, v_on) as a (child, parent, id, said, condition)
+    group by a.child, a.parent, a.id having count(*) > 1 order by a.child;
   return array(
     select (c.no, c.name, c.depth, c.id, c.lambda, c.payload, c.priority, c.collection, c.ordering_key, c.limit_key, c.fairness_key, c.due, c.on_parent_failure,
             coalesce(w.parents, '{}'), coalesce(w.parent_ids, '{}'), coalesce(w.conditions, '{}'))::tuskline.chained

@@ -540,6 +540,31 @@ async fn a_parent_on_its_way_back_to_its_segment_has_not_ended() {
 }
 
 #[tokio::test]
+async fn a_parent_that_is_waited_for_on_two_conditions_is_refused() {
+    let (db, hand) = chained().await;
+    let before = db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    let on = |parent: &Value, end: &str| json!({ "task": parent, "on": end });
+    for parent in [json!("a"), json!(before)] {
+        let after = json!([on(&parent, "success"), on(&parent, "always")]);
+        let said = refused(&db, &json!([task("a", &json!([])), task("b", &after)])).await;
+        let name = parent.as_str().map_or(parent.to_string(), str::to_owned);
+        assert_eq!(
+            said,
+            format!(
+                "TK021: TK021 invalid_chain: task b waits for '{name}' on two conditions, always and success \
+                 [a parent is waited for once: on success, on failure (any other end), or on always (any end)]"
+            )
+        );
+    }
+    // Twice on the same one is once.
+    let after = json!(["a", on(&json!("a"), "success"), before, before]);
+    let ids = schedule(&db, &[task("a", &json!([])), task("b", &after)]).await;
+    let parents = format!("select count(*) from tuskline.parents({})", ids["b"]);
+    assert_eq!(db.one::<i64>(&parents).await, 2);
+}
+
+#[tokio::test]
 async fn more_than_a_thousand_children_leave_the_end_of_their_parent_to_itself() {
     let (db, hand) = chained().await;
     for (children, at_once) in [(1000, 1000), (1001, 0)] {

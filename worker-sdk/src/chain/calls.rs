@@ -14,7 +14,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::schedule`], and [`Error::Invalid`]: tasks that wait for each other, two of one name,
-    /// a parent that there is not, over 1000 one after the other, over 10,000 in all.
+    /// a parent that there is not, or on two conditions, over 1000 one after the other, over 10,000 in all.
     pub async fn schedule_chain(&self, chain: &Chain) -> Result<Scheduled, Error> {
         let connection = self.pool.get().await?;
         let within = Client::within(&**connection);
