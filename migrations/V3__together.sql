@@ -17,7 +17,7 @@ comment on index  tuskline.chain_task_chain is 'The tasks of a chain.';
 comment on column tuskline.chain_task.task_id is 'The task.';
 comment on column tuskline.chain_task.chain_id is 'Its chain: the number of the task that began it.';
 comment on column tuskline.chain_task.name is 'Its name in the chain.';
-comment on column tuskline.chain_task.depth is 'Tasks before it on the longest way from the beginning.';
+comment on column tuskline.chain_task.depth is 'Tasks before it on the longest way from the beginning; beyond 1000, of those that still waited.';
 comment on column tuskline.chain_task.on_parent_failure is 'When one of those it waits for fails for good: cancel it, hold it until that one is retried, or run it all the same.';
 comment on column tuskline.chain_task.waits_for is 'The parent whose end it is watching for: the last one that had not ended when somebody looked. Null: it waits for none.';
 

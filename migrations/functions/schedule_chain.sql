@@ -76,8 +76,10 @@ end $$;
 comment on function tuskline.place_chain(tuskline.chained[], timestamptz) is 'Writes the tasks of a chain; returns them with their ids and depths, in the order of the ids.';
 
 -- depths_of: tasks before each on the longest way to it, by taking away, again and again, one that waits for
--- nobody who is left. If somebody is left at the end, they wait for each other.
-create or replace function tuskline.depths_of(p_tasks tuskline.chained[]) returns integer[]
+-- nobody who is left. If somebody is left at the end, they wait for each other. Those that there were before
+-- have theirs; where that is too many (p_waiting), only who still waits counts: a schedule that queues its ticks
+-- may go on for ever.
+create or replace function tuskline.depths_of(p_tasks tuskline.chained[], p_waiting boolean default false) returns integer[]
 language plpgsql as $$
 declare
   v_depths  integer[];
@@ -91,7 +93,7 @@ begin
   select array_agg(coalesce(o.depth, 0) order by c.no), array_agg(cardinality(array_remove(c.parents, null)) order by c.no),
          array_agg(c.no) filter (where array_remove(c.parents, null) = '{}') into v_depths, v_left, v_ready
     from unnest(p_tasks) as c
-         left join lateral (select max(coalesce(s.depth, 0)) + 1 as depth from unnest(c.parent_ids) as e (id)
+         left join lateral (select max(coalesce(case when p_waiting then tuskline.waiting_before(e.id) else s.depth end, 0)) + 1 as depth from unnest(c.parent_ids) as e (id)
                               left join tuskline.chain_task s on s.task_id = e.id where e.id is not null) o on true;
   select array_agg(e.parent order by e.parent), array_agg(c.no order by e.parent) into v_parents, v_child
     from unnest(p_tasks) as c cross join unnest(c.parents) as e (parent) where e.parent is not null;
@@ -108,11 +110,22 @@ begin
     perform tuskline.refuse('TK021', 'invalid_chain: tasks wait for each other: ' || tuskline.circle_of(p_tasks, v_left));
   end if;
   if (select max(d) from unnest(v_depths) as d) > 1000 then
+    if not p_waiting then return tuskline.depths_of(p_tasks, true); end if;
     perform tuskline.refuse('TK021', format('invalid_chain: at most 1000 tasks one after the other, got %s', (select max(d) from unnest(v_depths) as d)));
   end if;
   return v_depths;
 end $$;
-comment on function tuskline.depths_of(tuskline.chained[]) is 'How many tasks come before each; refuses (TK021) circles and more than 1000.';
+comment on function tuskline.depths_of(tuskline.chained[], boolean) is 'How many tasks come before each; refuses (TK021) circles and more than 1000.';
+
+create or replace function tuskline.waiting_before(p_task bigint) returns integer
+language sql stable as $$
+  with recursive w as (
+    select c.waits_for, 1 as tasks from tuskline.chain_task c where c.task_id = p_task and c.waits_for is not null
+    union all
+    select c.waits_for, w.tasks + 1 from w join tuskline.chain_task c on c.task_id = w.waits_for where c.waits_for is not null and w.tasks <= 1000)
+  select coalesce(max(w.tasks), 0) from w
+$$;
+comment on function tuskline.waiting_before(bigint) is 'How many tasks wait, one for the next, before this one begins; 0: it waits for nobody.';
 
 -- circle_of: from one who is left to one it waits for, until one comes again.
 create or replace function tuskline.circle_of(p_tasks tuskline.chained[], p_left integer[]) returns text

@@ -378,6 +378,20 @@ async fn a_task_without_parents_pays_no_statement_for_chains() {
 }
 
 #[tokio::test]
+async fn a_chain_may_grow_for_ever_if_not_too_many_of_it_wait() {
+    let (db, hand) = chained().await;
+    let after = |at: i32| if at == 0 { json!([]) } else { json!([format!("t{}", at - 1)]) };
+    let tasks: Vec<_> = (0..=1000).map(|at| task(&format!("t{at}"), &after(at))).collect();
+    let ids = schedule(&db, &tasks).await;
+    let one_more = json!([task("more", &json!([ids["t1000"]]))]);
+    let said = refused(&db, &one_more).await;
+    assert!(said.contains("at most 1000 tasks one after the other, got 1001"), "{said}");
+    hand.succeed(&hand.take().await).await;
+    assert_eq!(next(&db, &hand).await, [ids["t1"]]);
+    schedule(&db, one_more.as_array().unwrap()).await;
+}
+
+#[tokio::test]
 async fn who_waits_for_nobody_and_was_due_long_ago_is_queued_at_once() {
     let (db, hand) = chained().await;
     let mut first = task("a", &json!([]));
