@@ -60,33 +60,43 @@ end $$;
 comment on function tuskline.enter(bigint[], timestamptz) is 'Places under rules for tasks that come due; returns those that need wait for none.';
 
 -- step_back: tasks that stand in line for a rule leave the places and the lines of those that come after it.
--- They have such if the rule was set when they had them already. What somebody else has locked he is giving
--- or taking just now: they ask again. Many look again, as those first in line may have to step back, too.
+-- They have such if the rule was set when they had them already.
 create or replace function tuskline.step_back(r tuskline.rule, p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
   v_later bigint[] := array(select u.rule_id from tuskline.rule u where u.lambda = r.lambda and (u.rank, u.rule_id) > (r.rank, r.rule_id));
+begin
+  if p_ids = '{}' or v_later = '{}' then return; end if;
+  perform tuskline.give_up(p_ids, v_later, p_now);
+end $$;
+comment on function tuskline.step_back(tuskline.rule, bigint[], timestamptz) is 'Who waits for a rule gives up what he has of those after it.';
+
+-- give_up: places and lines under these rules (null: all) are left. What somebody else has locked he is giving
+-- or taking just now: its task asks again. Whoever is first in a line asks by a timer, not from here: he may
+-- have to give up, too, and so may all behind him.
+create or replace function tuskline.give_up(p_ids bigint[], p_rules bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
   v_rules bigint[];
   v_keys  text[];
 begin
-  if p_ids = '{}' or v_later = '{}' then return; end if;
   with s as (
     delete from tuskline.slot d
      using (select o.rule_id, o.key, o.slot_no from tuskline.slot o
-             where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) for update skip locked) f
+             where o.task_id = any (p_ids) and (p_rules is null or o.rule_id + 0 = any (p_rules)) for update skip locked) f
      where d.rule_id = f.rule_id and d.key = f.key and d.slot_no = f.slot_no returning d.rule_id, d.key
   ), l as (
     delete from tuskline.line d
      using (select o.rule_id, o.key, o.turn, o.task_id from tuskline.line o
-             where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) for update skip locked) f
+             where o.task_id = any (p_ids) and (p_rules is null or o.rule_id + 0 = any (p_rules)) for update skip locked) f
      where d.rule_id = f.rule_id and d.key = f.key and d.turn = f.turn and d.task_id = f.task_id returning d.rule_id, d.key)
   select array_agg(u.rule_id), array_agg(u.key) into v_rules, v_keys
     from (select s.rule_id, s.key from s union select l.rule_id, l.key from l) u;
   insert into tuskline.timer (due, task_id)
   select distinct p_now + interval '20 milliseconds', o.task_id from tuskline.slot o
-   where o.task_id = any (p_ids) and o.rule_id + 0 = any (v_later) on conflict do nothing;
+   where o.task_id = any (p_ids) and (p_rules is null or o.rule_id + 0 = any (p_rules)) on conflict do nothing;
   if v_rules is null and not found then return; end if;
   perform tuskline.look_again(u.rule_id, u.key, p_now, 100) from unnest(v_rules, v_keys) as u (rule_id, key);
   perform tuskline.wake_timer(p_now, p_now);
 end $$;
-comment on function tuskline.step_back(tuskline.rule, bigint[], timestamptz) is 'Who waits for a rule gives up what he has of those after it.';
+comment on function tuskline.give_up(bigint[], bigint[], timestamptz) is 'Tasks leave their places and lines under these rules, or all; those first in line ask.';

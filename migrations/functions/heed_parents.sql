@@ -40,6 +40,8 @@ begin
   insert into tuskline.timer (due, task_id)
   select t.next_trigger_at, t.id from tuskline.task t
    where t.id = any (v_later || v_again) and t.id between v_first and v_last on conflict do nothing;
+  -- It may have places: its parent came to life again when it had them, and may be in line for one of them.
+  if exists (select from tuskline.guarded) then perform tuskline.give_up(v_out, null, p_now); end if;
   if v_cancel <> '{}' then
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
     select distinct on (d.task_id) d.task_id, 0, 0, 0, 'parent', format('task %s, for whose %s it waited, ended as %s', d.parent_id, d.condition, d.outcome),

@@ -40,6 +40,7 @@ declare
   v_last  bigint := (select max(id) from unnest(v_all) as id);
   v_ids   bigint[];
   v_kept  bigint[];
+  v_children bigint[];
 begin
   perform tuskline.stay_segments(p_ids);
   perform from tuskline.task t where t.id = any (v_all) and t.id between v_first and v_last order by t.id for update;
@@ -70,11 +71,14 @@ begin
   delete from tuskline.redriven v where v.task_id = any (v_ids);
   update tuskline.dependency d set outcome = null where d.parent_id = any (v_ids) and d.outcome is not null;
   delete from tuskline.broken b where b.parent_id = any (v_ids);
-  update tuskline.chain_task c set waits_for = w.waits_for
-    from (select d.task_id, max(d.parent_id) as waits_for from tuskline.dependency d
-           where d.outcome is null and (d.task_id = any (v_ids) or d.task_id in (select o.task_id from tuskline.dependency o where o.parent_id = any (v_ids)))
-           group by d.task_id) w
-   where c.task_id = w.task_id;
+  v_children := array(select distinct d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
+  update tuskline.chain_task c
+     set waits_for = coalesce((select max(d.parent_id) from tuskline.dependency d where d.task_id = c.task_id and d.outcome is null), c.waits_for)
+   where c.task_id = any (v_ids || v_children);
+  -- Another than these that it watches from now on may just be ending, and may have looked before we commit.
+  insert into tuskline.timer (due, task_id)
+  select p_now, c.id from (select unnest(v_children) as id except select unnest(v_ids)) c
+    cross join lateral (select from tuskline.tasks t where t.id = c.id and t.status = 'new' offset 0) t on conflict do nothing;
   perform tuskline.wake_timer(p_now, p_now);
   return cardinality(v_ids);
 end $$;

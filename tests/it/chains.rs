@@ -392,6 +392,58 @@ async fn a_chain_may_grow_for_ever_if_not_too_many_of_it_wait() {
 }
 
 #[tokio::test]
+async fn a_held_task_goes_on_though_another_parent_ended_while_its_own_was_retried() {
+    let (db, hand) = chained().await;
+    let mut held = task("held", &json!(["p", "q", "r"]));
+    held["on_parent_failure"] = json!("hold");
+    let parents = ["p", "q", "r"].map(|name| task(name, &json!([])));
+    let ids = schedule(&db, &[&parents[..], &[held]].concat()).await;
+    let mut running = hand.claim(3).await;
+    running.sort_by_key(|task| task.id);
+    hand.fail_for_good(&running[0]).await;
+    hand.succeed(&running[2]).await;
+    assert!(next(&db, &hand).await.is_empty());
+    // The retry makes it watch q, and is not yet committed when q ends.
+    let owner = db.connect().await;
+    owner.batch_execute(&format!("begin; select tuskline.retry({})", ids["p"])).await.unwrap();
+    hand.succeed(&running[1]).await;
+    owner.batch_execute("commit").await.unwrap();
+    db.enqueue_due().await;
+    let again = hand.take().await;
+    assert_eq!(again.id, ids["p"]);
+    hand.succeed(&again).await;
+    assert_eq!(next(&db, &hand).await, [ids["held"]]);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_parent_again_leaves_his_place_and_his_line_to_it() {
+    let (db, hand) = chained().await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let last = task("c", &json!([{ "task": "p", "on": "always" }]));
+    let ids = schedule(&db, &[task("p", &json!([])), last]).await;
+    let taken = async || {
+        db.advance(Duration::from_secs(1)).await;
+        db.enqueue_due().await;
+        let [task] = hand.claim(9).await.try_into().expect("one at a time");
+        task
+    };
+    let parent = taken().await;
+    let other = db.schedule("work").await;
+    hand.fail_for_good(&parent).await;
+    let running = taken().await;
+    assert_eq!(running.id, other, "c is behind it");
+    let retried: String = db.ask("select tuskline.retry($1)", &[&ids["p"]]).await;
+    assert_eq!(retried, "retried");
+    db.enqueue_due().await;
+    hand.succeed(&running).await;
+    let parent = taken().await;
+    assert_eq!(parent.id, ids["p"], "its child had the place");
+    hand.succeed(&parent).await;
+    assert_eq!(taken().await.id, ids["c"]);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+}
+
+#[tokio::test]
 async fn who_waits_for_nobody_and_was_due_long_ago_is_queued_at_once() {
     let (db, hand) = chained().await;
     let mut first = task("a", &json!([]));

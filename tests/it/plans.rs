@@ -324,6 +324,30 @@ async fn a_chain_that_is_cancelled_or_extended_reads_its_own_tasks_only() {
     }
 }
 
+#[tokio::test]
+async fn a_task_that_begins_anew_reads_its_own_children_only() {
+    let db = large(30_000).await;
+    let session = db.connect().await;
+    for _ in 0..2 {
+        db.run(&fan_out("work_1", None, 9_999)).await;
+    }
+    for round in 0..8 {
+        db.run(&fan_out("work_1", None, 100)).await;
+        let parent: i64 = db.one("select max(chain_id) from tuskline.chain_task").await;
+        db.run("analyze tuskline.task, tuskline.chain_task, tuskline.dependency").await;
+        assert_eq!(db.cancel(parent).await, "cancelled");
+        let whole: Vec<_> = scans(&session, &format!("select tuskline.retry({parent})"))
+            .await
+            .into_iter()
+            .filter(|line| line.contains("sequential"))
+            .filter(|line| {
+                grows(line) || line.starts_with("dependency") || line.starts_with("chain_task")
+            })
+            .collect();
+        assert!(whole.is_empty(), "call {round} reads {whole:?}");
+    }
+}
+
 /// A session whose server says what each statement costs: what a plan compares in vain is in no counter.
 struct Metered {
     client: Client,
