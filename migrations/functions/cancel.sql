@@ -19,11 +19,8 @@ begin
     update tuskline.task set status = 'cancelled', finished_at = v_now, next_trigger_at = null where id = p_task;
     delete from tuskline.timer where due = t.next_trigger_at and task_id = p_task;
     delete from tuskline.parked where task_id = p_task;
-    if exists (select from tuskline.guarded) then
-      perform tuskline.quit_lines(array[p_task], v_now);
-      perform tuskline.leave(array[p_task], v_now);
-    end if;
-    if exists (select from tuskline.in_use) then perform tuskline.follow(array[p_task], v_now, false); end if;
+    if exists (select from tuskline.guarded) then perform tuskline.quit_lines(array[p_task], v_now); end if;
+    perform tuskline.hand_on_later(p_task, v_now);
   elsif t.status in ('claimed', 'processing') then
     insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
     on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;

@@ -64,13 +64,16 @@ declare
   v_first  bigint;
   v_last   bigint;
   v_queues integer[];
+  v_ended  bigint[];
   v_rules  boolean;
   v_chains boolean;
 begin
   select exists (select from tuskline.guarded), exists (select from tuskline.in_use) into v_rules, v_chains;
   if v_rules or v_chains then
     select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
-    perform from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update;
+    select array_agg(l.id) filter (where l.finished_at is not null) into v_ended
+      from (select t.id, t.finished_at from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update) l;
+    if v_ended is not null then perform tuskline.hand_on(v_ended, p_now); end if;
     if v_chains then p_ids := tuskline.heed_parents(p_ids, p_now); end if;
     if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now); end if;
   end if;
@@ -87,3 +90,29 @@ begin
   perform tuskline.wake(v_queues);
 end $$;
 comment on function tuskline.enqueue(bigint[], timestamptz) is 'Puts waiting tasks into their queues.';
+
+-- hand_on_later: for a task that ends in a transaction of somebody's own, which may stay open, and may see the
+-- store as it was long ago: what its end sets off in others is left to the store consumer. So that transaction
+-- holds nothing but its own row, and nobody is missed who joined a line, or waits for this task, since its snapshot.
+create or replace function tuskline.hand_on_later(p_task bigint, p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline.guarded) or exists (select from tuskline.in_use)
+     or current_setting('transaction_isolation') <> 'read committed' then
+    insert into tuskline.timer (due, task_id) values (p_now, p_task) on conflict do nothing;
+    perform tuskline.wake_timer(p_now, p_now);
+  end if;
+end $$;
+comment on function tuskline.hand_on_later(bigint, timestamptz) is 'Leaves a timer for a task that has ended, so that the store consumer hands on what it held.';
+
+-- hand_on: a timer of a task that has ended. Before the others take places: leave waits for rows, and may not
+-- while it holds what others wait for. Who is stopped by an open transaction stops no other timer: he comes again.
+create or replace function tuskline.hand_on(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline.guarded) then perform tuskline.leave(p_ids, p_now); end if;
+  if exists (select from tuskline.in_use) then perform tuskline.follow(p_ids, p_now); end if;
+exception when lock_not_available then
+  insert into tuskline.timer (due, task_id) select p_now + interval '200 milliseconds', id from unnest(p_ids) as id on conflict do nothing;
+end $$;
+comment on function tuskline.hand_on(bigint[], timestamptz) is 'Tasks that ended in a transaction of somebody''s own give back their places, and those that wait for them go on.';

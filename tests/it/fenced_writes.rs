@@ -1,5 +1,7 @@
 //! What lambda code writes in its own transaction commits only while its attempt holds the task.
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 
 use crate::support::{Answer, Db, Hand, LEASE, Task, refusal};
@@ -205,4 +207,137 @@ async fn the_writes_of_one_attempt_commit_once_though_it_completes_twice() {
         hand.client.batch_execute("commit").await.unwrap();
     }
     assert_eq!(bookings(&db).await.len(), 1);
+}
+
+/// Opens a transaction that sees the store as it is now, until it ends.
+async fn freeze(session: &Client) {
+    session.batch_execute("begin isolation level repeatable read").await.unwrap();
+    session.query("select * from booking", &[]).await.unwrap();
+}
+
+/// Schedules a task of `lambda` after another.
+async fn schedule_after(db: &Db, parent: i64, lambda: &str) -> i64 {
+    let chain = format!(r#"[{{"lambda": "{lambda}", "after": [{parent}]}}]"#);
+    db.one(&format!("select ids[1] from tuskline.schedule_chain('{chain}')")).await
+}
+
+/// What a worker gets once the store consumer has done its part.
+async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+    for _ in 0..3 {
+        db.enqueue_due().await;
+    }
+    hand.claim(100).await.iter().map(|task| task.id).collect()
+}
+
+#[tokio::test]
+async fn a_child_that_the_snapshot_of_its_parents_end_does_not_show_goes_on() {
+    let db = with_bookings().await;
+    let parent = db.schedule("work").await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    // Not even that there are chains is to be seen in it.
+    freeze(&hand.client).await;
+    let child = schedule_after(&db, parent, "work").await;
+    ask(&hand.client, "complete", &task).await.unwrap();
+    hand.client.batch_execute("commit").await.unwrap();
+    assert_eq!(next(&db, &hand).await, [child]);
+    assert_eq!(db.timers().await, 0);
+}
+
+#[tokio::test]
+async fn a_child_that_began_to_watch_a_parent_after_the_snapshot_of_its_end_goes_on() {
+    let db = with_bookings().await;
+    let hand = db.hand("work").await;
+    let parents = db.schedule_many("work", 2).await;
+    let tasks = hand.claim(2).await;
+    let chain = format!(r#"[{{"lambda": "work", "after": [{}, {}]}}]"#, parents[0], parents[1]);
+    let child: i64 =
+        db.one(&format!("select ids[1] from tuskline.schedule_chain('{chain}')")).await;
+    freeze(&hand.client).await;
+    let other = db.hand("work").await;
+    other.succeed(&tasks[1]).await;
+    assert_eq!(next(&db, &other).await, [0; 0], "it watches the first one now");
+    ask(&hand.client, "complete", &tasks[0]).await.unwrap();
+    hand.client.batch_execute("commit").await.unwrap();
+    assert_eq!(next(&db, &other).await, [child]);
+}
+
+#[tokio::test]
+async fn who_joined_a_line_after_the_snapshot_of_an_end_gets_the_place() {
+    let db = with_bookings().await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    while db.enqueue_due().await > 0 {}
+    let task = hand.take().await;
+    freeze(&hand.client).await;
+    let waits = db.schedule("work").await;
+    let other = db.hand("work").await;
+    assert_eq!(next(&db, &other).await, [0; 0]);
+    ask(&hand.client, "complete", &task).await.unwrap();
+    hand.client.batch_execute("commit").await.unwrap();
+    assert_eq!(next(&db, &other).await, [waits]);
+    let slots: Vec<i64> = db.all("select task_id from tuskline.slot").await;
+    assert_eq!(slots, [waits]);
+}
+
+#[tokio::test]
+async fn an_open_end_stops_no_lambda_of_those_that_wait_for_it() {
+    for verb in ["complete", "cancel"] {
+        let db = with_bookings().await;
+        db.define("limited").await;
+        db.run("select tuskline.set_limit('limited', 100)").await;
+        let parent = db.schedule("work").await;
+        let child = schedule_after(&db, parent, "limited").await;
+        let (open, hand, limited) =
+            (db.connect().await, db.hand("work").await, db.hand("limited").await);
+        open.batch_execute("begin").await.unwrap();
+        let mut goes_on = Vec::new();
+        if verb == "complete" {
+            ask(&open, verb, &hand.take().await).await.unwrap();
+            goes_on.push(child);
+        } else {
+            open.query("select tuskline.cancel($1)", &[&parent]).await.unwrap();
+        }
+        let fresh = db.schedule("limited").await;
+        assert_eq!(next(&db, &limited).await, [fresh], "{verb} is open");
+        open.batch_execute("commit").await.unwrap();
+        assert_eq!(next(&db, &limited).await, goes_on, "{verb} is committed");
+        assert!(["enqueued", "claimed", "cancelled"].contains(&db.status(child).await.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn an_open_cancel_of_one_who_holds_a_place_stops_no_second_rule() {
+    let db = with_bookings().await;
+    db.run("select tuskline.set_order('work')").await;
+    db.run("select tuskline.set_limit('work', 100)").await;
+    let keyed = "select tuskline.schedule('work', p_ordering_key => 'x')";
+    let (first, second): (i64, i64) = (db.one(keyed).await, db.one(keyed).await);
+    while db.enqueue_due().await > 0 {}
+    let (open, hand) = (db.connect().await, db.hand("work").await);
+    open.batch_execute(&format!("begin; select tuskline.cancel({first})")).await.unwrap();
+    let free = db.schedule("work").await;
+    assert_eq!(next(&db, &hand).await, [free]);
+    open.batch_execute("commit").await.unwrap();
+    assert_eq!(next(&db, &hand).await, [second]);
+}
+
+#[tokio::test]
+async fn a_place_that_somebody_has_locked_is_given_back_later_and_stops_no_timer() {
+    let db = with_bookings().await;
+    db.define("other").await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    db.schedule_many("work", 2).await;
+    let (hand, others) = (db.hand("work").await, db.hand("other").await);
+    db.enqueue_due().await;
+    ask(&hand.client, "complete", &hand.take().await).await.unwrap();
+    let due = db.schedule_in("other", Duration::from_secs(1)).await;
+    let open = db.connect().await;
+    open.batch_execute("begin; select from tuskline.slot for update").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &others).await, [due]);
+    open.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
 }
