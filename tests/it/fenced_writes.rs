@@ -238,6 +238,8 @@ async fn a_child_that_the_snapshot_of_its_parents_end_does_not_show_goes_on() {
     // Not even that there are chains is to be seen in it.
     freeze(&hand.client).await;
     let child = schedule_after(&db, parent, "work").await;
+    let other = db.hand("work").await;
+    assert_eq!(next(&db, &other).await, [0; 0], "it watches its parent now");
     ask(&hand.client, "complete", &task).await.unwrap();
     hand.client.batch_execute("commit").await.unwrap();
     assert_eq!(next(&db, &hand).await, [child]);
