@@ -7,6 +7,8 @@ begin
   insert into tuskline.in_use (feature) values ('waits') on conflict do nothing;
   insert into tuskline.awaited (task_id, since)
   select p_task, tuskline.clock() where not exists (select from tuskline.tasks t where t.id = p_task and t.finished_at is not null)
+     -- Whoever is just deleting it will tell us, too, or leave it: no need to wait for him.
+     and not exists (select from tuskline.awaited a where a.task_id = p_task)
   on conflict do nothing;
 end $$;
 comment on function tuskline.await_end(bigint) is 'Asks for a notification (tuskline_ended_<id>) when a task ends.';

@@ -203,3 +203,55 @@ async fn an_end_is_notified_to_those_who_asked_for_it_and_to_nobody_else() {
     }
     assert_eq!(ear.heard().await, [channels[0].clone()]);
 }
+
+#[tokio::test]
+async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    let asks = format!("select tuskline.await_end({id})");
+    db.run(&asks).await;
+    let task = hand.take().await;
+    hand.client.batch_execute("begin").await.unwrap();
+    hand.succeed(&task).await;
+    let other = db.connect().await;
+    other.batch_execute("set lock_timeout = '100ms'").await.unwrap();
+    other.batch_execute(&asks).await.unwrap();
+    hand.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 1);
+}
+
+#[tokio::test]
+async fn waiting_ends_in_time_though_nobody_can_be_asked_for_a_notification() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let open = db.connect().await;
+    let asks = format!("begin; select tuskline.await_end({id})");
+    open.batch_execute(&asks).await.unwrap();
+    let client = client(&db).await;
+    let begun = std::time::Instant::now();
+    let waits = client.wait(tuskline_sdk::TaskId(id), Duration::from_millis(300));
+    let status = within(waits).await.unwrap().unwrap();
+    assert_eq!(status.status, Status::Enqueued);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_given_pool_that_hears_nothing_asks_for_no_notification() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let manager = deadpool_postgres::Manager::new(db.config.clone(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let client = Client::on(pool);
+    client.wait(tuskline_sdk::TaskId(id), Duration::from_millis(100)).await.unwrap();
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 0);
+}
+
+#[tokio::test]
+async fn a_task_may_be_waited_for_without_a_limit() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    db.cancel(id).await;
+    let waits = client(&db).await.wait(tuskline_sdk::TaskId(id), Duration::MAX).await;
+    assert_eq!(waits.unwrap().unwrap().status, Status::Cancelled);
+}

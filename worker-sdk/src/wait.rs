@@ -27,12 +27,15 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub async fn wait(&self, task: TaskId, limit: Duration) -> Result<Option<TaskStatus>, Error> {
-        let until = Instant::now() + limit;
+        // None: a limit beyond any clock.
+        let until = Instant::now().checked_add(limit);
         let mut rest = FIRST_REST;
         let mut waiting = None;
+        let mut asked = false;
         loop {
             let Some(status) = self.status(task).await? else { return Ok(None) };
-            if status.status.is_terminal() || Instant::now() >= until {
+            let over = until.is_some_and(|until| Instant::now() >= until);
+            if status.status.is_terminal() || over {
                 return Ok(Some(status));
             }
             let ended = async {
@@ -41,26 +44,38 @@ impl Client {
                     None => std::future::pending().await,
                 }
             };
-            let _ = timeout_at(until.min(Instant::now() + rest), ended).await;
+            let _ = timeout_at(earlier(until, rest), ended).await;
             rest = (rest * 2).min(LONGEST_REST);
             // The short ones are over by now: for the others it pays to ask for a notification.
             if waiting.is_none() && rest > FIRST_REST * 2 {
                 waiting = self.ear.listen(task);
-                self.await_end(task).await?;
+            }
+            if waiting.is_some() && !asked {
+                asked = self.await_end(task, earlier(until, self.deadline)).await;
             }
         }
     }
 
-    async fn await_end(&self, task: TaskId) -> Result<(), Error> {
-        let connection = self.pool.get().await?;
+    /// False: nobody will be told, so far; looks go on all the same.
+    async fn await_end(&self, task: TaskId, until: Instant) -> bool {
+        let Ok(Ok(connection)) = timeout_at(until, self.pool.get()).await else { return false };
         let sql = "select tuskline.await_end($1)";
         let call = async {
             let asked = connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
             asked.map(drop).map_err(Error::from_write)
         };
-        let call = timeout(self.deadline, call).await;
-        self.written(connection, call)
+        let call = timeout_at(until, call).await;
+        let asked = self.written(connection, call);
+        asked
+            .inspect_err(|error| tracing::debug!(%error, "nobody hears of an end; looking instead"))
+            .is_ok()
     }
+}
+
+/// After `rest`, and not after `until`.
+fn earlier(until: Option<Instant>, rest: Duration) -> Instant {
+    let rested = Instant::now() + rest;
+    until.map_or(rested, |until| until.min(rested))
 }
 
 /// What a client hears with. Its connection is made when somebody waits for the first time.
