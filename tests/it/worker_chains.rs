@@ -103,6 +103,53 @@ async fn a_circle_is_refused_before_anything_is_scheduled() {
 }
 
 #[tokio::test]
+async fn a_unique_key_within_a_chain_is_refused() {
+    let db = Db::with_lambda("work").await;
+    let client = client(&db).await;
+    let keyed = NewTask::new("work", &()).unwrap().unique_key("order 9").unwrap();
+    let plain = NewTask::new("work", &()).unwrap();
+    let mut chain = Chain::new();
+    chain.task(keyed.clone());
+    for refused in [
+        client.schedule_chain(&chain).await.unwrap_err(),
+        client.schedule_many_then(&[plain], &keyed).await.unwrap_err(),
+    ] {
+        let Error::Invalid { code, text, .. } = &refused else { panic!("{refused}") };
+        assert_eq!(code, "TK021");
+        assert!(text.contains("unique key (task work_1)"), "{text}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_read_as_it_was_saved_or_refused_when_it_is_saved() {
+    let db = Db::with_lambda("work").await;
+    let _consumer = db.store_consumer();
+    let body = |(): (), context: Context| async move {
+        let large = (u128::MAX, i128::MIN);
+        context.save(&large).await?;
+        assert_eq!(context.checkpoint().await?, Some(large));
+        let deep =
+            |depth: usize| -> Value { (1..depth).fold(json!([]), |inner, _| json!([inner])) };
+        context.save(&deep(64)).await?;
+        assert_eq!(context.checkpoint().await?, Some(deep(64)));
+        let refused = context.save(&deep(65)).await.unwrap_err();
+        Ok::<_, Error>(json!(refused.to_string()))
+    };
+    let worker = Running::start(&db, calm(), vec![Lambda::new("work", body)]);
+    let client = client(&db).await;
+    let id = client.schedule(&NewTask::new("work", &()).unwrap()).await.unwrap();
+    let status = client.wait(id, Duration::from_secs(10)).await.unwrap().unwrap();
+    assert_eq!(
+        status.output,
+        Some(json!("TK028 invalid_progress: a checkpoint nests at most 64 deep, got 65")),
+        "{:?}",
+        status.error
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn the_next_attempt_goes_on_from_the_checkpoint() {
     let db = Db::new().await;
     db.define_with("work", "p_retry_base => '1 millisecond'").await;

@@ -190,6 +190,13 @@ impl Chain {
 
     fn link(&self, place: usize) -> Result<LinkJson<'_>, Error> {
         let Link { task, on_parent_failure, after, .. } = &self.links[place];
+        if task.keys.unique.is_some() {
+            let name = self.name_of(Node(place));
+            let text = format!(
+                "invalid_chain: a task that waits for others, or that others wait for, has no unique key (task {name})"
+            );
+            return Err(Error::invalid("TK021", text));
+        }
         let (scheduled_at, delay_ms) = match task.due {
             Due::Now => (None, None),
             Due::At(at) => (Some(at), None),

@@ -8,7 +8,7 @@ use crate::Error;
 /// Largest payload any lambda may accept, in bytes of JSON text.
 const PAYLOAD_MAX_BYTES: usize = 1 << 20;
 /// Deepest nesting: far below what any JSON parser on the way overflows at.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 
 /// JSON text that is sent as it is.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +66,14 @@ pub(crate) fn check_payload(text: &str) -> Result<(), Error> {
             "TK003",
             format!("invalid_payload: nesting at most {DEPTH_MAX} deep, got {depth}"),
         )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what nests too deep, and says how deep.
+pub(crate) fn check_depth(text: &str) -> Result<(), usize> {
+    match scan(text.as_bytes()).depth {
+        depth if depth > DEPTH_MAX => Err(depth),
         _ => Ok(()),
     }
 }

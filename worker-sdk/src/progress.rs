@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::context::Inner;
-use crate::json::JsonText;
+use crate::json::{self, JsonOwned, JsonText};
 use crate::{Client, Context, Error, Fence, TaskId};
 
 impl Context {
@@ -24,11 +24,14 @@ impl Context {
     /// Keeps what the next attempt needs to go on from here, should this one fail or its worker die.
     ///
     /// # Errors
-    /// As [`Context::progress`]; [`Error::Invalid`]: larger than 1 MiB.
+    /// As [`Context::progress`]; [`Error::Invalid`]: larger than 1 MiB, or nests deeper than 64.
     pub async fn save(&self, checkpoint: &impl Serialize) -> Result<(), Error> {
         let Inner { task, fence, .. } = *self.inner;
-        let text = serde_json::to_string(checkpoint)
-            .map_err(|error| Error::invalid("TK028", format!("invalid_progress: {error}")))?;
+        let text = serde_json::to_string(checkpoint).map_err(no_progress)?;
+        json::check_depth(&text).map_err(|depth| {
+            let limit = json::DEPTH_MAX;
+            no_progress(format!("a checkpoint nests at most {limit} deep, got {depth}"))
+        })?;
         self.inner.client.set_progress(task, fence, None, Some(&text)).await
     }
 
@@ -37,14 +40,28 @@ impl Context {
     /// # Errors
     /// As [`Client::status`]; [`Error::Invalid`]: it is no `T`.
     pub async fn checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        let status = self.inner.client.status(self.inner.task).await?;
-        let Some(checkpoint) = status.and_then(|status| status.checkpoint) else { return Ok(None) };
-        let read = serde_json::from_value(checkpoint).map(Some);
-        read.map_err(|error| Error::invalid("TK028", format!("invalid_progress: {error}")))
+        let text = self.inner.client.checkpoint(self.inner.task).await?;
+        // Straight from the text: a `Value` in between would round numbers of more than 64 bits.
+        text.map(|text| serde_json::from_str(&text.0).map_err(no_progress)).transpose()
     }
 }
 
+fn no_progress(reason: impl std::fmt::Display) -> Error {
+    Error::invalid("TK028", format!("invalid_progress: {reason}"))
+}
+
 impl Client {
+    async fn checkpoint(&self, task: TaskId) -> Result<Option<JsonOwned>, Error> {
+        let connection = self.pool.get().await?;
+        let sql = "select checkpoint from tuskline.task_status($1)";
+        let call = async {
+            let rows = connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
+            Ok(rows.map_err(Error::from_read)?.first().and_then(|row| row.get(0)))
+        };
+        let call = timeout(self.deadline, call).await;
+        self.answered(connection, call, Error::Unavailable).map(|(_, text)| text)
+    }
+
     /// What [`Context::progress`](crate::Context::progress) and [`Context::save`](crate::Context::save) say.
     async fn set_progress(
         &self,

@@ -241,6 +241,7 @@ impl NewTask {
 
     /// Of the tasks of a lambda with one unique key the first holds it: the id of another is the id of
     /// that one, as `tuskline.set_unique` says. A key that holds for ever makes a repeated call harmless.
+    /// A task of a chain, or one that waits for a batch, can have none.
     ///
     /// # Errors
     /// As [`NewTask::ordering_key`].
