@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// No duration may be longer.
-const LONGEST: Duration = Duration::from_hours(365 * 24);
-
 /// Knobs of a worker. The defaults suit most; the timings must satisfy [`WorkerConfig::check`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -95,8 +92,6 @@ impl WorkerConfig {
     /// For tests and demonstrations that cannot wait 20 s for a rescue.
     #[must_use]
     pub fn with_heartbeat(period: Duration) -> Self {
-        // A year and more is refused later; here it must not overflow.
-        let period = period.min(LONGEST * 2);
         Self {
             heartbeat_period: period,
             heartbeat_timeout: period,
@@ -107,8 +102,7 @@ impl WorkerConfig {
         }
     }
 
-    /// Refuses timings under which two executions of one task could overlap, empty bounds, and durations beyond
-    /// 365 days.
+    /// Refuses timings under which two executions of one task could overlap, and empty bounds.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the formula that does not hold.
@@ -117,7 +111,6 @@ impl WorkerConfig {
         if crate::twin::is("t_longer_than_l") {
             return Ok(());
         }
-        self.check_durations()?;
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
         if self.self_termination < beats {
             return Err(Error::invalid(
@@ -147,42 +140,6 @@ impl WorkerConfig {
         }
         Ok(())
     }
-
-    /// Deadlines are sums of durations and of the present, which longer ones might not fit; and a loop that
-    /// rests for no time is none.
-    fn check_durations(&self) -> Result<(), Error> {
-        const SHORTEST: Duration = Duration::from_millis(1);
-        const NONE: Duration = Duration::ZERO;
-        let durations = [
-            ("heartbeat_period", SHORTEST, self.heartbeat_period),
-            ("self_termination", SHORTEST, self.self_termination),
-            ("lease", SHORTEST, self.lease),
-            ("watchdog_margin", NONE, self.watchdog_margin),
-            ("heartbeat_timeout", SHORTEST, self.heartbeat_timeout),
-            ("request_timeout", SHORTEST, self.request_timeout),
-            ("buffer_target", NONE, self.buffer_target),
-            ("linger", NONE, self.linger),
-            ("safety_poll", SHORTEST, self.safety_poll),
-            ("busy_poll", SHORTEST, self.busy_poll),
-            ("priority_ageing", NONE, self.priority_ageing),
-            ("drain_grace", NONE, self.drain_grace),
-            ("cancel_grace", NONE, self.cancel_grace),
-        ];
-        let wrong = durations.iter().find(|(_, least, is)| is < least || *is > LONGEST);
-        if let Some((name, least, is)) = wrong {
-            return Err(Error::invalid(
-                "TK009",
-                format!("invalid_setting: {name} must be {least:?} to 365 days, got {is:?}"),
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.clock_drift.abs()) {
-            return Err(Error::invalid(
-                "TK009",
-                format!("invalid_setting: clock_drift must be 0 to 1, got {}", self.clock_drift),
-            ));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -203,23 +160,5 @@ mod tests {
         let config =
             WorkerConfig { heartbeat_period: Duration::from_secs(6), ..Default::default() };
         assert!(config.check().unwrap_err().to_string().contains("T >= 3 * HB"));
-    }
-
-    #[test]
-    fn durations_that_no_deadline_can_be_reckoned_from_are_refused_by_name() {
-        let refusal = |change: fn(&mut WorkerConfig)| {
-            let mut config = WorkerConfig::default();
-            change(&mut config);
-            config.check().unwrap_err().to_string()
-        };
-        let long = "invalid_setting: linger must be 0ns to 365 days, got";
-        assert!(refusal(|config| config.linger = Duration::MAX).contains(long));
-        let never = "heartbeat_period must be 1ms to 365 days, got 0ns";
-        assert!(refusal(|config| config.heartbeat_period = Duration::ZERO).contains(never));
-        let drift = "clock_drift must be 0 to 1, got NaN";
-        assert!(refusal(|config| config.clock_drift = f64::NAN).contains(drift));
-        let long = "heartbeat_period must be 1ms to 365 days";
-        let error = WorkerConfig::with_heartbeat(Duration::MAX).check().unwrap_err().to_string();
-        assert!(error.contains(long), "{error}");
     }
 }
