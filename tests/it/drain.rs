@@ -1,6 +1,7 @@
 //! A worker that is told to end claims nothing more, gives back what has not begun, finishes what
 //! has, and leaves nothing behind.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -61,6 +62,29 @@ async fn a_task_that_outlasts_the_grace_is_told_to_stop_and_given_back() {
     assert_eq!(worker.record().ended(), 2);
     assert_eq!(db.queued().await, 2);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_yield_ends_the_process_with_it() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::draining_within(&db, "work", 1, Duration::from_millis(50));
+    let executor = worker.executor(&db).await;
+    let stuck = db.schedule_with("work", r#""stuck""#).await;
+    worker.record().until_begun(1).await;
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended().await.signal(), Some(9), "{}", worker.said());
+    assert!(worker.said().contains(&format!("task {stuck} ignored")), "{}", worker.said());
+    // Whoever runs it next waits until this worker is known to be dead.
+    let held: bool = db
+        .ask(
+            "select ended_at is null and exists (select from tuskline.lease
+               where executor_id = e.executor_id)
+               from tuskline.executor e where executor_id = $1",
+            &[&executor],
+        )
+        .await;
+    assert!(held);
+    assert_ne!(db.status(stuck).await, "enqueued");
 }
 
 #[tokio::test]

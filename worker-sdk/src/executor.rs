@@ -75,7 +75,9 @@ impl Executor {
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
         if work.crashes > 0 {
-            match self.db.side.start(&[(work.task, work.fence)]).await {
+            let suspect = [(work.task, work.fence)];
+            let start = self.db.side.start(&suspect);
+            match work.stop.token.run_until_cancelled(start).await.flatten() {
                 Some(started) if started.contains(&work.task) => {}
                 _ => return Ended::Unfinished(work),
             }
@@ -147,7 +149,7 @@ impl Executor {
 
 /// In tenths: a process that stood still meanwhile, stopped or on a machine that was, would else come back
 /// to a grace that is over, and end itself for a body that had no time to obey.
-async fn within_grace<T>(
+pub(crate) async fn within_grace<T>(
     grace: Duration,
     body: &mut (impl Future<Output = T> + Unpin),
 ) -> Option<T> {

@@ -1,5 +1,6 @@
 //! A worker process: one controller, executors for its lambdas, heartbeats and a watchdog.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::config::WorkerConfig;
 use crate::connect::connect;
 use crate::controller::Controller;
 use crate::database::Database;
-use crate::executor::Executor;
+use crate::executor::{Executor, within_grace};
 use crate::heartbeat::Heartbeat;
 use crate::side::Side;
 use crate::threads::Threads;
 use crate::wake::{WakeLine, is_pooled};
-use crate::watchdog::{OnLost, Watchdog, clock_ns};
+use crate::watchdog::{OnLost, Watchdog, clock_ns, end_process};
 use crate::work::{Why, Work};
 use crate::{Client, Error, Lambda, hsc, lane, shutdown, version};
 
@@ -98,7 +99,8 @@ impl Worker {
 
     /// Works until SIGTERM, SIGINT or the token of [`Worker::until`]; then stops claiming, gives back
     /// what has not started, lets running tasks finish within `drain_grace`, reports and returns.
-    /// When heartbeats fail for `self_termination`, the process ends instead.
+    /// When heartbeats fail for `self_termination`, or a body goes on although it was told to stop and
+    /// `cancel_grace` is over, the process ends instead.
     ///
     /// # Errors
     /// [`Error::Invalid`]: the knobs, no or unknown lambdas; [`Error::Incompatible`];
@@ -235,9 +237,13 @@ impl Team {
             self.controller.give_up_held();
             self.controller.stop_all(Why::ShuttingDown);
             let more = worker.config.cancel_grace + Duration::from_secs(1);
-            let _ = tokio::time::timeout(more, self.controller.until_quiet()).await;
+            let _ = within_grace(more, &mut pin!(self.controller.until_quiet())).await;
         }
         self.give_back(self.controller.take_abandoned()).await;
+        // A body that does not yield cannot be dropped, and must not run beside its successor.
+        if let Some(task) = self.controller.running() {
+            end_process(&format!("task {task} ignored the end of its worker and its grace"));
+        }
         let flush = async { while lanes.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(worker.config.request_timeout, flush).await;
         let leases = self.controller.take_settled_leases();

@@ -39,7 +39,8 @@ struct Order {
 }
 
 /// A worker process with one lambda. Its bodies wait until [`Process::open`]; one whose payload is
-/// `"go"` does not wait, one with `"stubborn"` does not listen when it is told to stop.
+/// `"go"` does not wait, one with `"stubborn"` does not listen when it is told to stop, one with `"stuck"`
+/// does not even yield.
 pub struct Process {
     child: Child,
     stdin: ChildStdin,
@@ -218,6 +219,9 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
         let (record, mut opened) = (record.clone(), opened.clone());
         async move {
             let _begun = record.begin(&context);
+            while payload == "stuck" {
+                std::thread::park();
+            }
             let told = async {
                 match payload.as_str() {
                     Some("stubborn") => std::future::pending().await,

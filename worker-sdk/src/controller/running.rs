@@ -51,6 +51,11 @@ impl Controller {
         }
     }
 
+    /// A task that an executor is at.
+    pub(crate) fn running(&self) -> Option<i64> {
+        self.lock().running.keys().next().copied()
+    }
+
     /// A task whose body did not end although its deadline and grace have passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<i64> {
         let state = self.lock();
