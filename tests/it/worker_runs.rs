@@ -496,6 +496,83 @@ async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() 
     worker.stop().await;
 }
 
+/// A body that begins to stand still when `opened`, after it has done what needs the database.
+fn standing_still(
+    name: &str,
+    opened: Arc<Notify>,
+    released: std::sync::mpsc::Receiver<()>,
+) -> Lambda {
+    let released = Arc::new(std::sync::Mutex::new(released));
+    Lambda::new(name, move |_: Value, context: Context| {
+        let (opened, released) = (Arc::clone(&opened), Arc::clone(&released));
+        async move {
+            // Two at once: the second is opened here. Both go back to the pool.
+            let both = (context.client().connection().await?, context.client().connection().await?);
+            drop(both);
+            opened.notify_one();
+            let _ = released.lock().unwrap().recv();
+            Ok::<_, tuskline_sdk::Error>(())
+        }
+    })
+}
+
+/// Nothing that is asked of the database is given up before the test is.
+fn patient() -> WorkerConfig {
+    let mut config = quick();
+    config.request_timeout = Duration::from_secs(300);
+    config.threads = 1;
+    config
+}
+
+#[tokio::test]
+async fn a_lambda_that_stands_still_holds_up_no_connection_of_others() {
+    let db = Db::with_lambda("stuck").await;
+    db.define("other").await;
+    let (release, released) = std::sync::mpsc::channel();
+    let opened = Arc::new(Notify::new());
+    let other = Lambda::new("other", |_: Value, context: Context| async move {
+        let client = context.client().clone().deadline(Duration::from_secs(300));
+        let both = (client.connection().await?, client.connection().await?);
+        both.0.batch_execute("select 1").await.map_err(tuskline_sdk::Error::from_read)?;
+        both.1.batch_execute("select 1").await.map_err(tuskline_sdk::Error::from_read)
+    });
+    let stuck = standing_still("stuck", Arc::clone(&opened), released);
+    let worker = Running::start(&db, patient(), vec![stuck, other]);
+    db.schedule("stuck").await;
+    within(opened.notified()).await;
+    let id = db.schedule("other").await;
+    db.until_status(id, "success").await;
+    release.send(()).unwrap();
+    db.until_count("success", 2).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_lambda_that_stands_still_holds_up_no_rare_call() {
+    let db = Db::with_lambda("stuck").await;
+    db.define("other").await;
+    let (release, released) = std::sync::mpsc::channel();
+    let opened = Arc::new(Notify::new());
+    let stuck = standing_still("stuck", Arc::clone(&opened), released);
+    let gate = Gate::open();
+    let worker = Running::start(&db, patient(), vec![stuck, gate.lambda("other")]);
+    db.until_asleep("stuck").await;
+    db.until_asleep("other").await;
+    // The start of suspects is reported on the side connection; that of the first opens it anew.
+    db.cut_workers().await;
+    db.run("begin").await;
+    db.schedule("stuck").await;
+    db.run("update tuskline.task set crashes = 1; commit").await;
+    within(opened.notified()).await;
+    db.run("begin").await;
+    let id = db.schedule("other").await;
+    db.run("update tuskline.task set crashes = 1 where lambda = 'other'; commit").await;
+    db.until_status(id, "success").await;
+    release.send(()).unwrap();
+    db.until_count("success", 2).await;
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn a_priority_that_is_bounded_leaves_the_other_slots_free() {
     let db = Db::with_lambda("work").await;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
@@ -45,12 +46,20 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub async fn with_config(mut config: tokio_postgres::Config) -> Result<Self, Error> {
+    pub async fn with_config(config: tokio_postgres::Config) -> Result<Self, Error> {
+        Self::driven(config, None).await
+    }
+
+    /// The same with connections that one runtime drives; none: whichever opens them.
+    pub(crate) async fn driven(
+        mut config: tokio_postgres::Config,
+        runtime: Option<Handle>,
+    ) -> Result<Self, Error> {
         if config.get_application_name().is_none() {
             config.application_name("tuskline-client");
         }
-        let ear = Arc::new(Ear::on(config.clone()));
-        let client = Self { pool: Pool::own(config)?, deadline: DEADLINE, ear };
+        let ear = Arc::new(Ear::on(config.clone(), runtime.clone()));
+        let client = Self { pool: Pool::own(config, runtime)?, deadline: DEADLINE, ear };
         client.check_version().await?;
         Ok(client)
     }

@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
 
@@ -55,6 +56,17 @@ pub(crate) async fn connect(
     })
     .await?;
     Ok((client, receive))
+}
+
+/// Does `work` on a runtime, which then drives whatever connection it opens: others may have threads
+/// that stand still. Dropped when this is; `None`: the runtime is gone.
+pub(crate) async fn on<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let mut working = JoinSet::new();
+    working.spawn_on(work, runtime);
+    working.join_next().await?.ok()
 }
 
 /// Opens one connection whose commits may be in doubt.

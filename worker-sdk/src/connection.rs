@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Runtime};
+use tokio::runtime::Handle;
 use tokio_postgres::{Config, NoTls};
 
 use crate::Error;
-use crate::connect::drive;
+use crate::connect::{drive, on};
 use crate::doubt::Doubts;
 
 /// Most connections of a client of its own.
@@ -105,8 +106,8 @@ pub(crate) enum Pool {
 }
 
 impl Pool {
-    pub(crate) fn own(config: Config) -> Result<Self, Error> {
-        managed::Pool::builder(Source { config })
+    pub(crate) fn own(config: Config, runtime: Option<Handle>) -> Result<Self, Error> {
+        managed::Pool::builder(Source { config, runtime })
             .max_size(CONNECTIONS)
             .runtime(Runtime::Tokio1)
             .timeouts(managed::Timeouts {
@@ -121,9 +122,16 @@ impl Pool {
 
     pub(crate) async fn get(&self) -> Result<Connection, Error> {
         Ok(Connection::of(match self {
-            Self::Own(pool) => Held::Own(pool.get().await?),
+            Self::Own(pool) => Held::Own(pool.get().await.map_err(unpooled)?),
             Self::Given(pool) => Held::Given(pool.get().await?),
         }))
+    }
+}
+
+fn unpooled(error: managed::PoolError<Error>) -> Error {
+    match error {
+        managed::PoolError::Backend(error) => error,
+        other => Error::Unavailable(other.to_string()),
     }
 }
 
@@ -131,6 +139,8 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) struct Source {
     config: Config,
+    /// Drives them; none: the runtime of whoever opens one.
+    runtime: Option<Handle>,
 }
 
 /// A connection and what its driver has heard.
@@ -142,23 +152,29 @@ pub(crate) struct Watched {
 
 impl managed::Manager for Source {
     type Type = Watched;
-    type Error = tokio_postgres::Error;
+    type Error = Error;
 
-    async fn create(&self) -> Result<Watched, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        let doubts = Doubts::default();
-        let driver = drive(connection, doubts.clone(), |_| {});
-        Ok(Watched { client: ClientWrapper::new(client, driver), doubts })
+    async fn create(&self) -> Result<Watched, Error> {
+        let opening = open(self.config.clone());
+        match &self.runtime {
+            None => opening.await,
+            Some(runtime) => on(runtime, opening)
+                .await
+                .unwrap_or_else(|| Err(Error::Unavailable("the worker has ended".into()))),
+        }
     }
 
-    async fn recycle(
-        &self,
-        watched: &mut Watched,
-        _: &Metrics,
-    ) -> RecycleResult<tokio_postgres::Error> {
+    async fn recycle(&self, watched: &mut Watched, _: &Metrics) -> RecycleResult<Error> {
         match watched.client.is_closed() {
             true => Err(RecycleError::message("connection closed")),
             false => Ok(()),
         }
     }
+}
+
+async fn open(config: Config) -> Result<Watched, Error> {
+    let (client, connection) = config.connect(NoTls).await.map_err(Error::from_read)?;
+    let doubts = Doubts::default();
+    let driver = drive(connection, doubts.clone(), |_| {});
+    Ok(Watched { client: ClientWrapper::new(client, driver), doubts })
 }

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, Session, connect, settle_session};
+use crate::connect::{Backoff, Session, connect, on, settle_session};
 use crate::hsc;
 use crate::work::Work;
 
@@ -18,6 +19,8 @@ pub(crate) struct Side {
     pub(crate) executor: i64,
     pub(crate) limit: Duration,
     pub(crate) pooled: bool,
+    /// Drives the connection, whichever executor calls.
+    pub(crate) runtime: Handle,
     pub(crate) client: Mutex<Option<Session>>,
 }
 
@@ -101,10 +104,14 @@ impl Side {
     }
 
     async fn open(&self) -> Option<Session> {
-        let (client, _) = connect(&self.config, self.limit).await.ok()?;
-        if !self.pooled {
-            settle_session(&client, self.limit).await.ok()?;
-        }
-        Some(client)
+        let (config, limit, pooled) = (self.config.clone(), self.limit, self.pooled);
+        let open = async move {
+            let (client, _) = connect(&config, limit).await.ok()?;
+            if !pooled {
+                settle_session(&client, limit).await.ok()?;
+            }
+            Some(client)
+        };
+        on(&self.runtime, open).await.flatten()
     }
 }

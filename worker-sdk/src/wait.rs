@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::Config;
@@ -83,6 +84,8 @@ fn earlier(until: Option<Instant>, rest: Duration) -> Instant {
 pub(crate) struct Ear {
     /// None: a pool that was given to us, whose notifications we cannot hear.
     config: Option<Config>,
+    /// Where its connection is driven; none: where somebody waits for the first time.
+    runtime: Option<Handle>,
     asks: OnceLock<mpsc::UnboundedSender<Ask>>,
     waits: Arc<Mutex<Waits>>,
 }
@@ -106,15 +109,16 @@ struct Waiting {
 }
 
 impl Ear {
-    pub(crate) fn on(config: Config) -> Self {
-        Self { config: Some(config), ..Self::default() }
+    pub(crate) fn on(config: Config, runtime: Option<Handle>) -> Self {
+        Self { config: Some(config), runtime, ..Self::default() }
     }
 
     fn listen(&self, TaskId(task): TaskId) -> Option<Waiting> {
         let config = self.config.as_ref()?;
         let asks = self.asks.get_or_init(|| {
             let (asks, asked) = mpsc::unbounded_channel();
-            tokio::spawn(hear(config.clone(), asked, Arc::clone(&self.waits)));
+            let runtime = self.runtime.clone().unwrap_or_else(Handle::current);
+            runtime.spawn(hear(config.clone(), asked, Arc::clone(&self.waits)));
             asks
         });
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_postgres::Config;
@@ -110,7 +111,7 @@ impl Worker {
     pub async fn run(self) -> Result<(), Error> {
         self.config.check()?;
         // Everything that may fail comes before the watchdog, which would end a process that gave up.
-        let client = Client::with_config(self.database.clone()).await?;
+        let client = Client::driven(self.database.clone(), Some(Handle::current())).await?;
         if self.signals {
             shutdown::on_signal(self.shutdown.clone())
                 .map_err(|error| Error::Unavailable(error.to_string()))?;
@@ -156,6 +157,7 @@ impl Worker {
             executor,
             limit,
             pooled,
+            runtime: Handle::current(),
             client: tokio::sync::Mutex::new(Some(client)),
         };
         let config = self.database.clone();
