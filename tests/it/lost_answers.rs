@@ -1,10 +1,18 @@
-//! A claim whose answer never reaches the worker is given back and executed.
+//! A claim whose answer never reaches the worker is given back and executed, and nobody waits for ever
+//! for a server that says nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tuskline_sdk::{Client, Error, NewTask};
+use tokio::net::{TcpListener, UnixStream};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+use tokio_util::sync::CancellationToken;
+use tuskline::session::{Deadlines, Session, Told};
+use tuskline_sdk::{Client, Error, NewTask, Worker};
 
-use super::support::{Db, Gate, Running, quick, tasks};
+use super::support::{Db, Gate, Running, quick, tasks, within};
 
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_is_given_back_and_executed() {
@@ -87,4 +95,85 @@ async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_agai
     let second = client.schedule(&task).await.unwrap();
     assert_eq!(db.status(second.0).await, "enqueued");
     assert_eq!(db.one::<i64>(sessions).await, 1);
+}
+
+/// The server on a port of loopback, and how many connections more it answers. All others are accepted
+/// and hear nothing.
+async fn through_a_port(db: &Db) -> (Config, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
+    config.user(db.config.get_user().unwrap()).dbname(db.config.get_dbname().unwrap());
+    let Host::Unix(directory) = &db.config.get_hosts()[0] else { panic!("a socket") };
+    let socket = directory.join(format!(".s.PGSQL.{}", db.config.get_ports()[0]));
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let answers = Arc::clone(&left);
+    tokio::spawn(async move {
+        let mut silent = Vec::new();
+        loop {
+            let (mut here, _) = listener.accept().await.unwrap();
+            let one_less = |left: usize| left.checked_sub(1);
+            if answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err() {
+                silent.push(here);
+                continue;
+            }
+            let mut there = UnixStream::connect(&socket).await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+            });
+        }
+    });
+    (config, left)
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_never_answers_is_given_up() {
+    let db = Db::new().await;
+    let (mut config, left) = through_a_port(&db).await;
+    left.store(0, Ordering::SeqCst);
+    config.connect_timeout(Duration::from_millis(50));
+    let opened = within(Session::open(&config, "test", Deadlines::USUAL)).await;
+    let said = Told(&opened.unwrap_err()).to_string();
+    assert!(said.contains("no answer within 100ms"), "{said}");
+}
+
+#[tokio::test]
+async fn a_drain_ends_although_new_connections_are_never_answered() {
+    let mut db = Db::with_lambda("work").await;
+    let (config, left) = through_a_port(&db).await;
+    let direct = std::mem::replace(&mut db.config, config);
+    let mut config = quick();
+    config.request_timeout = Duration::from_secs(3);
+    let worker = Running::start(&db, config, vec![Gate::open().lambda("work")]);
+    db.config = direct;
+    db.until_asleep("work").await;
+    left.store(0, Ordering::SeqCst);
+    let side: i64 = db
+        .one(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+              where datname = current_database() and query like '%executor_lambdas%'
+                and pid <> pg_backend_pid()",
+        )
+        .await;
+    assert_eq!(side, 1);
+    worker.stop().await;
+    // Nobody could say that it ended: its lease does.
+    let ended: bool = db.one("select ended_at is not null from tuskline.executor").await;
+    assert!(!ended);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_not_answered_does_not_start() {
+    let db = Db::with_lambda("work").await;
+    // Its client is answered, and then, one by one, the connections that it checks the server on.
+    for answered in 1..=2 {
+        let (config, left) = through_a_port(&db).await;
+        left.store(answered, Ordering::SeqCst);
+        let mut timings = quick();
+        timings.request_timeout = Duration::from_millis(500);
+        let worker =
+            Worker::with_database(config).config(timings).lambda(Gate::open().lambda("work"));
+        let refused = within(worker.until(CancellationToken::new()).run()).await.unwrap_err();
+        assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+    }
 }

@@ -12,6 +12,9 @@ use crate::connect::{Backoff, Session, connect, on, settle_session};
 use crate::hsc;
 use crate::work::Work;
 
+/// Longest wait for a connection that is opened anew: whoever else has a rare call waits for it, too.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
 /// One connection, opened when first needed and again after it broke.
 #[derive(Debug)]
 pub(crate) struct Side {
@@ -112,6 +115,7 @@ impl Side {
             }
             Some(client)
         };
-        on(&self.runtime, open).await.flatten()
+        let wait = limit.min(CONNECTION_WAIT);
+        timeout(wait, on(&self.runtime, open)).await.ok().flatten().flatten()
     }
 }

@@ -134,14 +134,14 @@ impl Worker {
     async fn enlist(&self) -> Result<(Arc<Database>, Vec<hsc::Served>, u64), Error> {
         let names: Vec<String> = self.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
         let limit = self.config.request_timeout;
-        let (client, _) = connect(&self.database, limit).await.map_err(Error::from_read)?;
+        let (client, _) = in_time(limit, connect(&self.database, limit)).await?;
         version::check(hsc::version(&client).await.map_err(Error::from_read)?)?;
         if self.define {
             for name in &names {
                 hsc::define_lambda(&client, name).await.map_err(Error::from_write)?;
             }
         }
-        let pooled = is_pooled(&self.database).await.map_err(Error::from_read)?;
+        let pooled = in_time(limit, is_pooled(&self.database)).await?;
         if pooled {
             tracing::warn!("a transaction pooler stands between: polling instead of listening");
         }
@@ -169,6 +169,17 @@ impl Worker {
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("lambdas", &self.lambdas).finish_non_exhaustive()
+    }
+}
+
+/// What is asked of the server before the worker runs; it may have accepted and say nothing.
+async fn in_time<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answered) => answered.map_err(Error::from_read),
+        Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}"))),
     }
 }
 
