@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::support::{DEADLINE, Db, Gate, Process, Running, calm};
+use super::support::{DEADLINE, Db, Gate, Process, Running, calm, quick};
 
 #[tokio::test]
 async fn sigterm_drains_a_worker() {
@@ -100,6 +100,35 @@ async fn a_drain_does_not_wait_for_anything_but_the_bodies() {
     gate.next().await;
     worker.stop().await;
     assert_eq!(db.status(id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_the_second_attempt_when_the_first_of_the_same_task_has_ended() {
+    let db = Db::with_lambda("work").await;
+    let gate = Gate::new();
+    let worker = Running::start(&db, quick(), vec![gate.lambda("work").slots(2)]);
+    let id = db.schedule("work").await;
+    let first = gate.next().await.context;
+    // As after a failover that lost the claim.
+    let executor: i64 = db.one("select max(executor_id) from tuskline.executor").await;
+    let released = format!(
+        "select cardinality(held) = 0 from tuskline.release({executor}, '{{{id}}}', '{{{}}}', '{{}}')",
+        first.fence().0
+    );
+    assert!(db.one::<bool>(&released).await);
+    let second = gate.next().await.context;
+    assert_eq!((second.task().0, second.fence() > first.fence()), (id, true));
+    gate.let_pass(1);
+    gate.record().until(|all| all.iter().any(|one| one.ended_ns.is_some())).await;
+    worker.tell_to_stop();
+    db.until(&format!(
+        "select draining or ended_at is not null from tuskline.executor where executor_id = {executor}"
+    ))
+    .await;
+    gate.let_pass(1);
+    worker.stop().await;
+    assert_eq!(db.status(id).await, "success");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
 }
 
 #[tokio::test]

@@ -67,7 +67,8 @@ pub(crate) struct ServedQueue {
 struct State {
     queues: Vec<Queue>,
     loads: Vec<Load>,
-    running: HashMap<i64, Running>,
+    /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
+    running: HashMap<(i64, i64), Running>,
     results: Vec<Finished>,
     first_result_at: Option<Instant>,
     held: Held,
@@ -118,7 +119,6 @@ struct Queue {
 }
 
 struct Running {
-    fence: i64,
     queue: usize,
     lambda: usize,
     stop: Arc<Stop>,
@@ -221,7 +221,7 @@ impl Controller {
     /// Takes the result of an attempt and answers with the next task of the lambda, if one is here.
     pub(crate) fn finish(&self, lambda: usize, finished: Finished, took: Duration) -> Option<Work> {
         let mut state = self.lock();
-        if let Some(bound) = state.ended(finished.task) {
+        if let Some(bound) = state.ended(finished.task, finished.fence) {
             bound.finished(took);
         }
         state.loads[lambda].finished(took);
@@ -240,7 +240,7 @@ impl Controller {
     /// An attempt that is given back unfinished: at the end of a drain, or because it must not begin.
     pub(crate) fn abandon(&self, lambda: usize, work: Work) {
         let mut state = self.lock();
-        if let Some(bound) = state.ended(work.task) {
+        if let Some(bound) = state.ended(work.task, work.fence) {
             bound.running -= 1;
         }
         state.loads[lambda].running -= 1;

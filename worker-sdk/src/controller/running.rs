@@ -17,9 +17,9 @@ impl Controller {
         let mut state = self.lock();
         let unreported = state.running.iter_mut().filter(|(_, running)| !running.reported);
         unreported
-            .map(|(task, running)| {
+            .map(|(attempt, running)| {
                 running.reported = true;
-                (*task, running.fence)
+                *attempt
             })
             .collect()
     }
@@ -27,7 +27,7 @@ impl Controller {
     /// Tells one attempt to stop. A task that waits in a buffer is reported as cancelled right away.
     pub(crate) fn stop(&self, task: i64, fence: i64) {
         let mut state = self.lock();
-        if let Some(running) = state.running.get(&task).filter(|r| r.fence == fence) {
+        if let Some(running) = state.running.get(&(task, fence)) {
             running.stop.stop(Why::Cancelled);
             return;
         }
@@ -53,14 +53,14 @@ impl Controller {
 
     /// A task that an executor is at.
     pub(crate) fn running(&self) -> Option<i64> {
-        self.lock().running.keys().next().copied()
+        self.lock().running.keys().next().map(|(task, _)| *task)
     }
 
     /// A task whose body did not end although its deadline and grace have passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<i64> {
         let state = self.lock();
         let grace = self.config.cancel_grace * 2;
-        state.running.iter().find_map(|(task, running)| {
+        state.running.iter().find_map(|((task, _), running)| {
             let limit = self.lambdas[running.lambda].attempt_timeout + grace;
             (now.duration_since(running.started_at) > limit).then_some(*task)
         })
@@ -87,9 +87,9 @@ impl Controller {
 }
 
 impl State {
-    /// A task runs no more; the bound of its queue, if it has one.
-    pub(super) fn ended(&mut self, task: i64) -> Option<&mut Load> {
-        let running = self.running.remove(&task)?;
+    /// An attempt runs no more; the bound of its queue, if it has one.
+    pub(super) fn ended(&mut self, task: i64, fence: i64) -> Option<&mut Load> {
+        let running = self.running.remove(&(task, fence))?;
         self.queues[running.queue].bound.as_mut()
     }
 
@@ -123,9 +123,8 @@ impl State {
             bound.began();
         }
         self.running.insert(
-            work.task,
+            (work.task, work.fence),
             Running {
-                fence: work.fence,
                 queue,
                 lambda,
                 stop: Arc::clone(&work.stop),
