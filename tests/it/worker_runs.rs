@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, WorkerConfig};
 
-use super::support::{Db, Gate, Running, calm, quick, within};
+use super::support::{DEADLINE, Db, Gate, Running, calm, quick, within};
 
 /// A worker for the lambda `work`, which says what the test wants.
 async fn saying(
@@ -349,6 +349,33 @@ async fn a_blocking_lambda_runs_beside_others_and_hears_that_it_shall_stop() {
     db.until_status(id, "cancelled").await;
     worker.stop().await;
     db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_blocking_lambda_has_a_thread_for_each_of_its_slots() {
+    const SLOTS: usize = 600;
+    let db = Db::with_lambda("work").await;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(std::sync::Mutex::new(released));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let lambda = Lambda::blocking("work", move |_: Value, _: Context| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let _ = released.lock().unwrap().recv();
+    });
+    let worker = Running::start(&db, calm(), vec![lambda.slots(SLOTS)]);
+    db.schedule_many("work", SLOTS.try_into().unwrap()).await;
+    // None of them ends before all have begun.
+    let all = async {
+        while begun.load(Ordering::Relaxed) < SLOTS {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let all = tokio::time::timeout(DEADLINE, all).await;
+    drop(release);
+    assert!(all.is_ok(), "{} have begun", begun.load(Ordering::Relaxed));
+    db.until_count("success", SLOTS).await;
+    worker.stop().await;
 }
 
 #[tokio::test]
