@@ -5,8 +5,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Worker;
 
-use super::support::{DEADLINE, Db, Gate, Process, Running, calm, quick};
+use super::support::{DEADLINE, Db, Gate, Process, Running, calm, quick, within};
 
 #[tokio::test]
 async fn sigterm_drains_a_worker() {
@@ -129,6 +131,78 @@ async fn a_drain_waits_for_the_second_attempt_when_the_first_of_the_same_task_ha
     worker.stop().await;
     assert_eq!(db.status(id).await, "success");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
+}
+
+#[tokio::test]
+async fn durations_of_ages_are_waited_for_as_long_as_anybody_can_tell() {
+    let db = Db::with_lambda("work").await;
+    let ages = Duration::MAX;
+    let mut config = quick();
+    config.request_timeout = ages;
+    config.buffer_target = ages;
+    config.linger = ages;
+    config.safety_poll = ages;
+    config.busy_poll = ages;
+    config.priority_ageing = ages;
+    config.drain_grace = ages;
+    config.cancel_grace = ages;
+    let gate = Gate::new();
+    let worker = Running::start(&db, config, vec![gate.lambda("work").slots(1)]);
+    let id = db.schedule("work").await;
+    gate.next().await;
+    // A heartbeat, which looks for those that outlast their graces.
+    db.until_status(id, "processing").await;
+    worker.tell_to_stop();
+    db.until("select draining from tuskline.executor").await;
+    gate.let_pass(1);
+    worker.stop().await;
+    assert_eq!(db.status(id).await, "success");
+}
+
+/// The answer to the second claim that brings tasks is not what any lane can read.
+const SPOIL_A_CLAIM: &str = "
+    alter function tuskline.exchange rename to exchange_unharmed;
+    create sequence tuskline_test.claims;
+    create function tuskline.exchange(
+      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
+      p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[])
+    returns tuskline.exchanged language plpgsql as $$
+    declare
+      v tuskline.exchanged := tuskline.exchange_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases,
+        p_queues, p_marks, p_groups, p_budgets, p_bounds);
+    begin
+      if v.lease_id is not null and nextval('tuskline_test.claims') = 2 then
+        v.refused := null;
+      end if;
+      return v;
+    end $$";
+
+#[tokio::test]
+async fn a_worker_whose_lane_is_lost_drains_and_says_so() {
+    let db = Db::with_lambda("work").await;
+    db.run(SPOIL_A_CLAIM).await;
+    let gate = Gate::new();
+    let mut config = quick();
+    // Nobody waits for what the lane was at.
+    config.drain_grace = Duration::MAX;
+    let token = CancellationToken::new();
+    let worker = Worker::with_database(db.config.clone())
+        .config(config)
+        .lambda(gate.lambda("work").slots(2))
+        .until(token.clone())
+        .on_lost(|_| ());
+    let run = tokio::spawn(worker.run());
+    let first = db.schedule("work").await;
+    gate.next().await;
+    db.schedule("work").await;
+    db.until("select draining from tuskline.executor").await;
+    assert!(!token.is_cancelled(), "that is the caller's");
+    gate.let_pass(1);
+    let said = within(run).await.unwrap().unwrap_err().to_string();
+    assert!(said.contains("a lane of the worker ended before"), "{said}");
+    assert_eq!(db.status(first).await, "success");
+    let reason: String = db.one("select end_reason from tuskline.executor").await;
+    assert_eq!(reason, "stopped");
 }
 
 #[tokio::test]

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// Knobs of a worker. The defaults suit most; the timings must satisfy [`WorkerConfig::check`].
+/// A duration beyond this is as good as for ever, and counts as this: clocks cannot tell the end of any.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+/// Shortest time between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Knobs of a worker. Durations beyond a year count as a year. The defaults suit most; the timings must satisfy [`WorkerConfig::check`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WorkerConfig {
@@ -102,6 +107,29 @@ impl WorkerConfig {
         }
     }
 
+    /// With durations that can be calculated with.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.safety_poll = self.safety_poll.max(LOOK);
+        for duration in [
+            &mut self.heartbeat_period,
+            &mut self.self_termination,
+            &mut self.lease,
+            &mut self.watchdog_margin,
+            &mut self.heartbeat_timeout,
+            &mut self.request_timeout,
+            &mut self.buffer_target,
+            &mut self.linger,
+            &mut self.safety_poll,
+            &mut self.busy_poll,
+            &mut self.priority_ageing,
+            &mut self.drain_grace,
+            &mut self.cancel_grace,
+        ] {
+            *duration = FOR_EVER.min(*duration);
+        }
+        self
+    }
+
     /// Refuses timings under which two executions of one task could overlap, and empty bounds.
     ///
     /// # Errors
@@ -111,6 +139,10 @@ impl WorkerConfig {
         if crate::twin::is("t_longer_than_l") {
             return Ok(());
         }
+        self.clone().bounded().check_bounded()
+    }
+
+    fn check_bounded(&self) -> Result<(), Error> {
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
         if self.self_termination < beats {
             return Err(Error::invalid(

@@ -135,7 +135,8 @@ pub(crate) async fn settle_session(
     client: &Client,
     limit: Duration,
 ) -> Result<(), tokio_postgres::Error> {
-    let statement_ms = limit.as_millis() * 2 / 3;
+    // The server's own bound is 24 days.
+    let statement_ms = (limit.as_millis() * 2 / 3).min(i32::MAX.unsigned_abs().into());
     client
         .batch_execute(&format!(
             "set statement_timeout = {statement_ms}; set idle_in_transaction_session_timeout = '10s'"

@@ -90,6 +90,8 @@ struct State {
     leases_again: bool,
     abandoned: Vec<Work>,
     draining: bool,
+    /// A lane is gone, and with it what it was at: nobody waits for that.
+    lane_lost: bool,
     /// Claims since one that asked an aged queue first.
     claims: u64,
 }
@@ -176,6 +178,7 @@ impl Controller {
             leases_again: false,
             abandoned: Vec::new(),
             draining: false,
+            lane_lost: false,
             claims: 0,
         };
         Self {
@@ -231,6 +234,9 @@ impl Controller {
         state.results.push(finished);
         let next = state.take_work(self, lambda);
         let alone = state.running.is_empty() && state.loads.iter().all(|load| load.buffered == 0);
+        if alone && state.lane_lost {
+            self.quiet.notify_waiters();
+        }
         if alone || state.results.len() == 1 || state.results.len() == self.config.max_batch {
             self.lanes.notify_one();
         }
@@ -275,7 +281,12 @@ impl Controller {
         std::mem::take(&mut self.lock().abandoned)
     }
 
-    /// Waits until nothing runs and every result is acknowledged.
+    /// A lane has ended that should not have.
+    pub(crate) fn lose_lane(&self) {
+        self.lock().lane_lost = true;
+    }
+
+    /// Waits until nothing runs and every result is acknowledged, if all lanes are here.
     pub(crate) async fn until_quiet(&self) {
         loop {
             let notified = self.quiet.notified();
@@ -283,7 +294,8 @@ impl Controller {
             notified.as_mut().enable();
             {
                 let state = self.lock();
-                if state.is_quiet() && state.unacknowledged == 0 {
+                let recorded = state.is_quiet() && state.unacknowledged == 0;
+                if recorded || (state.lane_lost && state.running.is_empty()) {
                     return;
                 }
             }

@@ -42,7 +42,7 @@ impl WakeLine {
     /// Runs until dropped. Every reconnect listens first and looks at every queue after.
     pub(crate) async fn run(mut self) {
         if self.controller.pooled {
-            return;
+            return std::future::pending().await;
         }
         let mut backoff = Backoff::default();
         loop {

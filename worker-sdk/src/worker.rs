@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
@@ -105,10 +105,12 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Invalid`]: the knobs, no or unknown lambdas; [`Error::Incompatible`];
-    /// [`Error::Denied`]; [`Error::Unavailable`] when the database cannot be reached at the start.
-    /// Once it runs it rides out any outage shorter than `self_termination`. Dropping the future is
+    /// [`Error::Denied`]; [`Error::Unavailable`] when the database cannot be reached at the start, or
+    /// when a part of it has panicked, after a drain. Once it runs it rides out any outage shorter than
+    /// `self_termination`. Dropping the future is
     /// no way to stop: bodies that block would run on, so the watchdog then ends the process.
-    pub async fn run(self) -> Result<(), Error> {
+    pub async fn run(mut self) -> Result<(), Error> {
+        self.config = self.config.bounded();
         self.config.check()?;
         // Everything that may fail comes before the watchdog, which would end a process that gave up.
         let client = Client::driven(self.database.clone(), Some(Handle::current())).await?;
@@ -126,8 +128,7 @@ impl Worker {
         let watchdog = Watchdog::start(self.config.self_termination, sent_ns, self.on_lost.clone())
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         let team = Team { controller, db, watchdog: Arc::new(watchdog), threads };
-        team.work(&self, client, requests).await;
-        Ok(())
+        team.work(&self, client, requests).await
     }
 
     /// Checks the schema, finds the queues and registers this incarnation.
@@ -183,6 +184,11 @@ async fn in_time<T>(
     }
 }
 
+fn told(part: &str, ended: Result<(), JoinError>) -> String {
+    let why = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    format!("{part} of the worker ended before the rest: {why}")
+}
+
 /// The parts of a running worker.
 struct Team {
     controller: Arc<Controller>,
@@ -197,8 +203,8 @@ impl Team {
         worker: &Worker,
         client: Client,
         requests: mpsc::UnboundedReceiver<crate::controller::WakeRequest>,
-    ) {
-        let hurry = Arc::new(Notify::new());
+    ) -> Result<(), Error> {
+        let (hurry, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
         let mut background = JoinSet::new();
         background.spawn(
             Heartbeat {
@@ -206,7 +212,7 @@ impl Team {
                 db: Arc::clone(&self.db),
                 watchdog: Arc::clone(&self.watchdog),
                 hurry: Arc::clone(&hurry),
-                draining: worker.shutdown.clone(),
+                draining: draining.clone(),
             }
             .run(),
         );
@@ -217,10 +223,24 @@ impl Team {
             let watchdog = Arc::clone(&self.watchdog);
             lanes.spawn(lane::run(Arc::clone(&self.controller), Arc::clone(&self.db), watchdog));
         }
-        let executors = self.start_executors(worker, &client);
-        worker.shutdown.cancelled().await;
+        let mut executors = self.start_executors(worker, &client);
+        // No part of it ends before the drain, unless it panics.
+        let lost = tokio::select! {
+            () = draining.cancelled() => None,
+            Some(ended) = lanes.join_next() => {
+                self.controller.lose_lane();
+                Some(told("a lane", ended))
+            }
+            Some(ended) = background.join_next() => Some(told("the heartbeat or the wake line", ended)),
+            Some(ended) = executors.join_next() => Some(told("an executor", ended)),
+        };
+        if let Some(what) = &lost {
+            tracing::error!(what, "the worker drains");
+        }
+        draining.cancel();
         self.drain(worker, executors, lanes).await;
         background.abort_all();
+        lost.map_or(Ok(()), |what| Err(Error::Unavailable(what)))
     }
 
     fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
