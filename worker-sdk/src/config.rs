@@ -9,7 +9,8 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 /// Shortest time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Knobs of a worker. Durations beyond a year count as a year. The defaults suit most; the timings must satisfy [`WorkerConfig::check`].
+/// Knobs of a worker. Durations beyond a year count as a year. The defaults suit most; the timings must
+/// satisfy [`WorkerConfig::check`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WorkerConfig {
@@ -97,6 +98,7 @@ impl WorkerConfig {
     /// For tests and demonstrations that cannot wait 20 s for a rescue.
     #[must_use]
     pub fn with_heartbeat(period: Duration) -> Self {
+        let period = period.min(FOR_EVER);
         Self {
             heartbeat_period: period,
             heartbeat_timeout: period,
@@ -143,6 +145,7 @@ impl WorkerConfig {
     }
 
     fn check_bounded(&self) -> Result<(), Error> {
+        self.check_rests()?;
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
         if self.self_termination < beats {
             return Err(Error::invalid(
@@ -172,6 +175,29 @@ impl WorkerConfig {
         }
         Ok(())
     }
+
+    /// A loop that rests for no time is none, and a deadline of none is always over.
+    fn check_rests(&self) -> Result<(), Error> {
+        let rests = [
+            ("heartbeat_period", self.heartbeat_period),
+            ("heartbeat_timeout", self.heartbeat_timeout),
+            ("request_timeout", self.request_timeout),
+            ("busy_poll", self.busy_poll),
+        ];
+        if let Some((name, rest)) = rests.iter().find(|(_, rest)| *rest < LOOK) {
+            return Err(Error::invalid(
+                "TK009",
+                format!("invalid_setting: {name} must be at least {LOOK:?}, got {rest:?}"),
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.clock_drift.abs()) {
+            return Err(Error::invalid(
+                "TK009",
+                format!("invalid_setting: clock_drift must be 0 to 1, got {}", self.clock_drift),
+            ));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -192,5 +218,20 @@ mod tests {
         let config =
             WorkerConfig { heartbeat_period: Duration::from_secs(6), ..Default::default() };
         assert!(config.check().unwrap_err().to_string().contains("T >= 3 * HB"));
+    }
+
+    #[test]
+    fn what_no_deadline_can_be_reckoned_with_is_refused_by_name() {
+        let refusal = |change: fn(&mut WorkerConfig)| {
+            let mut config = WorkerConfig::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        let never = "heartbeat_period must be at least 1ms, got 0ns";
+        assert!(refusal(|config| config.heartbeat_period = Duration::ZERO).contains(never));
+        let drift = "clock_drift must be 0 to 1, got NaN";
+        assert!(refusal(|config| config.clock_drift = f64::NAN).contains(drift));
+        let error = WorkerConfig::with_heartbeat(Duration::MAX).check().unwrap_err().to_string();
+        assert!(error.contains("TK010 invalid_lease"), "{error}");
     }
 }
