@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::config::StoreConsumerOptions;
 use crate::session::{Deadlines, Lost, Session, Told};
-use crate::store::{self, Doze, TIMER_CHANNEL};
+use crate::store::{self, Doze, Promoted, TIMER_CHANNEL};
 use mark::TimerMark;
 use silence::Silence;
 
@@ -125,28 +125,26 @@ impl<'o> StoreConsumer<'o> {
             if call.moved > 0 {
                 tracing::debug!(moved = call.moved, "enqueue_due");
             }
-            if call.moved < self.options.batch {
-                let gates = if call.gates { self.promote().await? } else { None };
+            // By turns: neither waits for the other's backlog of millions.
+            let gates = if call.gates { Some(self.promote().await?) } else { None };
+            let more = |promoted: Promoted| promoted.moved >= self.options.batch;
+            if call.moved < self.options.batch && !gates.is_some_and(more) {
+                let gates = gates.and_then(|promoted| promoted.next_due);
                 return Ok(self.nap_until(call.next_due.into_iter().chain(gates).min()));
             }
-            // A backlog of millions takes minutes, which the dead need not wait for.
+            // Takes minutes, which the dead need not wait for.
             self.rescue().await?;
             from = self.mark.proceed();
         }
     }
 
-    /// Does what gates ask for; how long until one of them wants something again.
-    async fn promote(&mut self) -> Result<Option<Duration>, Lost> {
-        loop {
-            let call = store::promote(self.verbs.client(), self.options.batch).await?;
-            if call.moved > 0 {
-                tracing::debug!(moved = call.moved, "promote");
-            }
-            if call.moved < self.options.batch {
-                return Ok(call.next_due);
-            }
-            self.rescue().await?;
+    /// Does a batch of what gates ask for.
+    async fn promote(&self) -> Result<Promoted, Lost> {
+        let call = store::promote(self.verbs.client(), self.options.batch).await?;
+        if call.moved > 0 {
+            tracing::debug!(moved = call.moved, "promote");
         }
+        Ok(call)
     }
 
     async fn rescue(&mut self) -> Result<(), Lost> {

@@ -1,7 +1,8 @@
 -- enqueue_due: the store consumer's verb. Moves due timers into their queues, FOR UPDATE SKIP
 -- LOCKED, so that any number of store consumers share the work. Rides timer_pkey (due, task_id).
 -- A task row that somebody's open transaction has locked must not hold up the others: the straight
--- way gives up after 100 ms, and the careful one leaves that timer for later.
+-- way gives up after 100 ms, and the careful one puts those timers off: of a thousand whose tasks one transaction
+-- holds, every look would else find the same, and nobody who is due after them.
 -- p_mark: nothing due at or before it is left (a hint of the caller's; null: look at everything).
 create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
@@ -14,6 +15,8 @@ declare
   v_mark timestamptz := coalesce(p_mark, '-infinity');
   v_ids  bigint[];
   v_due  timestamptz[];
+  v_free bigint[];
+  v_held bigint[] := '{}';
   v_last timestamptz;
 begin
   ended_before := tuskline.ended_before('tuskline.timer');
@@ -28,19 +31,21 @@ begin
     begin
       perform tuskline.enqueue_timed(v_ids, v_due, v_now);
     exception when lock_not_available then
-      select array_agg(u.id), array_agg(u.due) into v_ids, v_due
-        from unnest(v_ids, v_due) as u (id, due)
-       where u.id = any (array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked))
-          or not exists (select from tuskline.task t where t.id = u.id);
+      v_free := array(select t.id from tuskline.task t where t.id = any (v_ids) order by t.id for update skip locked);
+      v_held := array(select u.id from unnest(v_ids) as u (id) where u.id <> all (v_free) and exists (select from tuskline.task t where t.id = u.id));
+      delete from tuskline.timer t using unnest(v_due, v_ids) as d (due, id) where t.due = d.due and t.task_id = d.id and d.id = any (v_held);
+      insert into tuskline.timer (due, task_id) select v_now + interval '200 milliseconds', id from unnest(v_held) as id on conflict do nothing;
+      select array_agg(u.id), array_agg(u.due) into v_ids, v_due from unnest(v_ids, v_due) as u (id, due) where u.id <> all (v_held);
       perform tuskline.enqueue_timed(v_ids, v_due, v_now);
-      looked_until := v_mark;
     end;
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
     or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.queue where is_full) or exists (select from tuskline.redrive where ended_at is null)
     or exists (select from tuskline.breaker);
+  -- A full look says "at once" by the next due time; how many it moved says how many it has moved.
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
+  moved := moved - cardinality(v_held);
 end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
@@ -57,7 +62,9 @@ begin
 end $$;
 comment on function tuskline.enqueue_timed(bigint[], timestamptz[], timestamptz) is 'Puts tasks that timers name into their queues, and forgets these timers.';
 
--- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row.
+-- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row. One that has a timer
+-- of its own still, for later, is not due: the one that brought it here was left over, from a place in a line or
+-- from before somebody postponed it.
 create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -75,12 +82,13 @@ begin
       from (select t.id, t.finished_at from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update) l;
     if v_ended is not null then perform tuskline.hand_on(v_ended, p_now); end if;
     if v_chains then p_ids := tuskline.heed_parents(p_ids, p_now); end if;
-    if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now); end if;
+    if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(tuskline.without_early(p_ids, p_now), p_now), p_now); end if;
   end if;
   with u as (
     update tuskline.task t set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes'
       from (select distinct id from unnest(p_ids) as id order by id) d
      where t.id = d.id and t.status in ('new', 'retriable_failure')
+       and (t.next_trigger_at <= p_now or not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id))
     returning t.id, t.lambda, t.priority
   ), i as (
     insert into tuskline.queued (queue_id, task_id)
@@ -90,6 +98,16 @@ begin
   perform tuskline.wake(v_queues);
 end $$;
 comment on function tuskline.enqueue(bigint[], timestamptz) is 'Puts waiting tasks into their queues.';
+
+create or replace function tuskline.without_early(p_ids bigint[], p_now timestamptz) returns bigint[]
+language sql as $$
+  select array(select id from unnest(p_ids) as id except
+    select t.id from tuskline.task t
+     where t.id = any (p_ids) and t.id between (select min(id) from unnest(p_ids) as id) and (select max(id) from unnest(p_ids) as id)
+       and t.next_trigger_at > p_now and exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)
+    order by 1)
+$$;
+comment on function tuskline.without_early(bigint[], timestamptz) is 'Without those tasks that have a timer of their own for later.';
 
 -- hand_on_later: for a task that ends in a transaction of somebody's own, which may stay open, and may see the
 -- store as it was long ago: what its end sets off in others is left to the store consumer. So that transaction

@@ -83,7 +83,24 @@ async fn a_locked_task_delays_itself_for_enqueue_due() {
     assert_eq!((db.queued().await, db.timers().await), (4, 1));
     assert_eq!(db.status(ids[1]).await, "new");
     holder.batch_execute("rollback").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
     assert_eq!((db.enqueue_due().await, db.queued().await, db.timers().await), (1, 5, 0));
+}
+
+#[tokio::test]
+async fn as_many_locked_tasks_as_a_look_takes_do_not_hide_those_behind_them() {
+    let db = Db::with_lambda("work").await;
+    let ids = due(&db, 5).await;
+    let last = db.schedule_in("work", Duration::from_millis(1_500)).await;
+    let holder = lock(&db, &ids).await;
+    db.advance(Duration::from_secs(2)).await;
+    let look = "select moved, next_due_ms from tuskline.enqueue_due(null, 5)";
+    assert_eq!(db.lines(look).await, ["0 | 0"], "nothing moved, and at once again");
+    assert_eq!(db.lines(look).await[0].split(' ').next(), Some("1"));
+    assert_eq!(db.status(last).await, "enqueued");
+    holder.batch_execute("rollback").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!((db.enqueue_due().await, db.timers().await), (5, 0));
 }
 
 #[tokio::test]

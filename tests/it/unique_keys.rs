@@ -213,6 +213,27 @@ async fn a_postponed_task_runs_once_and_at_its_new_time() {
 }
 
 #[tokio::test]
+async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_come() {
+    let (db, hand) = unique("queued", "postpone").await;
+    db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
+    db.schedule("work").await;
+    db.enqueue_due().await;
+    let first = of_key(&db, "a").await;
+    db.enqueue_due().await;
+    assert_eq!(hand.claim(9).await.len(), 1, "the other waits for its turn, a second from now");
+    let later = "select tuskline.schedule('work', p_unique_key => 'a', p_delay => '1 hour')";
+    assert_eq!(db.one::<i64>(later).await, first);
+    for _ in 0..3 {
+        db.advance(Duration::from_secs(2)).await;
+        db.enqueue_due().await;
+    }
+    assert!(hand.claim(9).await.is_empty());
+    db.advance(Duration::from_secs(3600)).await;
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, first);
+}
+
+#[tokio::test]
 async fn a_task_in_its_queue_is_postponed_too() {
     let (db, hand) = unique("queued", "postpone").await;
     let first = of_key(&db, "a").await;
