@@ -219,8 +219,10 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
         let (record, mut opened) = (record.clone(), opened.clone());
         async move {
             let _begun = record.begin(&context);
-            while payload == "stuck" {
-                std::thread::park();
+            if payload == "stuck" {
+                loop {
+                    std::thread::park();
+                }
             }
             let told = async {
                 match payload.as_str() {
