@@ -169,3 +169,20 @@ async fn one_locked_row_delays_itself_for_start() {
     holder.batch_execute("rollback").await.unwrap();
     assert!(hand.start(&tasks[1]).await);
 }
+
+#[tokio::test]
+async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let id = db.schedule("work").await;
+    let asks = format!("select tuskline.await_end({id})");
+    db.run(&asks).await;
+    let task = hand.take().await;
+    hand.client.batch_execute("begin").await.unwrap();
+    hand.succeed(&task).await;
+    let other = db.connect().await;
+    other.batch_execute("set lock_timeout = '100ms'").await.unwrap();
+    other.batch_execute(&asks).await.unwrap();
+    hand.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 1);
+}

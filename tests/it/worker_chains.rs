@@ -252,23 +252,6 @@ async fn an_end_is_notified_to_those_who_asked_for_it_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
-    let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let id = db.schedule("work").await;
-    let asks = format!("select tuskline.await_end({id})");
-    db.run(&asks).await;
-    let task = hand.take().await;
-    hand.client.batch_execute("begin").await.unwrap();
-    hand.succeed(&task).await;
-    let other = db.connect().await;
-    other.batch_execute("set lock_timeout = '100ms'").await.unwrap();
-    other.batch_execute(&asks).await.unwrap();
-    hand.client.batch_execute("rollback").await.unwrap();
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 1);
-}
-
-#[tokio::test]
 async fn waiting_ends_in_time_though_nobody_can_be_asked_for_a_notification() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
