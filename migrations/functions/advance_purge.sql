@@ -69,6 +69,8 @@ create or replace function tuskline.stop_purge(p_purge bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   update tuskline.purge_run set state = 'stopped', ended_at = tuskline.clock() where purge_id = p_purge and state = 'running';
-  return found;
+  if not found then return false; end if;
+  insert into tuskline.audit (at, verb, subject) values (tuskline.clock(), 'stop_purge', 'purge ' || p_purge);
+  return true;
 end $$;
-comment on function tuskline.stop_purge(bigint) is 'Ends a purge where it stands; what is deleted stays deleted. False: it is not running.';
+comment on function tuskline.stop_purge(bigint) is 'Ends a purge where it stands; what is deleted stays deleted. False: it is not running. Audited.';

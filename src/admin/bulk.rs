@@ -93,10 +93,9 @@ pub async fn run(global: &Global, command: BulkCommand) -> Outcome {
             start(global, client, "collection", Some(&value), &filter).await
         }
         BulkCommand::Resume { bulk } => advance(global, client, bulk).await,
-        BulkCommand::Stop { bulk } => stop(global, client, bulk).await,
-        BulkCommand::List => list(global, client).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+        BulkCommand::Stop { bulk } => stop(global, client, bulk).await.map(|()| ExitCode::SUCCESS),
+        BulkCommand::List => list(global, client).await.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 const START: &str = "select tuskline.start_bulk($1, $2, $3, $4, $5, $6, $7, $8, $9)";
@@ -107,7 +106,7 @@ async fn start(
     action: &str,
     value: Option<&str>,
     filter: &Filter,
-) -> Result<()> {
+) -> Outcome {
     let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
         (&action, Type::TEXT),
         (&filter.lambda, Type::TEXT),
@@ -127,7 +126,8 @@ async fn start(
         let rows = transaction.query_typed(sql, &[(&bulk, Type::INT8)]).await?;
         let counts: Result<Vec<Value>, _> =
             rows.iter().map(|row| serde_json::from_str(row.get(0))).collect();
-        return preview(global, &counts?);
+        preview(global, &counts?)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let bulk: i64 = client.query_typed_one(START, parameters).await?.get(0);
     advance(global, client, bulk).await
@@ -142,8 +142,8 @@ fn preview(global: &Global, counts: &[Value]) -> Result<()> {
     Ok(output::put_table(&["status", "tasks"], rows.collect(), "it would change no task")?)
 }
 
-/// Batch by batch to its end. Whoever is interrupted here goes on with `bulk resume`.
-async fn advance(global: &Global, client: &Client, bulk: i64) -> Result<()> {
+/// Batch by batch to its end, or to somebody's `bulk stop`. Whoever is interrupted here goes on with `bulk resume`.
+async fn advance(global: &Global, client: &Client, bulk: i64) -> Outcome {
     let sql = "select state, looked, changed from tuskline.advance_bulk($1, $2)";
     let progress = indicatif::ProgressBar::new_spinner();
     progress.set_message(format!("bulk {bulk}"));
@@ -166,9 +166,24 @@ async fn advance(global: &Global, client: &Client, bulk: i64) -> Result<()> {
     progress.finish_and_clear();
     if global.json {
         let answer = json!({"bulk": bulk, "state": state, "looked": looked, "changed": changed});
-        return Ok(output::put_json(&answer)?);
+        output::put_json(&answer)?;
+    } else {
+        output::put(&format!("bulk {bulk} is {state}: changed {changed} of {looked} tasks"))?;
     }
-    Ok(output::put(&format!("bulk {bulk} is {state}: changed {changed} of {looked} tasks"))?)
+    if state == "done" {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(failed(stopped(client, &format!("bulk {bulk}"), "stop_bulk").await))
+}
+
+/// Who ended it before it was done, as the audit has it.
+pub(super) async fn stopped(client: &Client, what: &str, verb: &str) -> String {
+    let sql = "select actor::text from tuskline.audit where verb = $1 and subject = $2";
+    let rows = client.query_typed(sql, &[(&verb, Type::TEXT), (&what, Type::TEXT)]).await;
+    // Not every role may read the audit.
+    let who = rows.ok().and_then(|rows| rows.last().map(|row| row.get(0)));
+    let who = who.unwrap_or_else(|| "somebody else".to_owned());
+    format!("{what} was stopped by {who} before its end")
 }
 
 async fn stop(global: &Global, client: &Client, bulk: i64) -> Result<()> {

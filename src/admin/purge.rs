@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
 
-use super::failure::WrongCall;
+use super::failure::{WrongCall, failed};
 use super::{Global, Outcome, database, duration, output};
 use crate::archive::Directory;
 use crate::session::{Deadlines, Session};
@@ -96,6 +96,8 @@ impl PurgeArgs {
 #[derive(Debug)]
 struct Batch {
     running: bool,
+    /// By somebody else.
+    stopped: bool,
     looked: i64,
     purged: i64,
     spared: i64,
@@ -121,6 +123,10 @@ pub async fn run(global: &Global, args: PurgeArgs, end: CancellationToken) -> Ou
     let purge = start(client, &args).await?;
     let (last, stopped) = advance(client, purge, args.batch, directory.as_ref(), &end).await?;
     put(global, purge, &last, stopped)?;
+    if last.stopped {
+        let what = format!("purge {purge}");
+        return Err(failed(super::bulk::stopped(client, &what, "stop_purge").await));
+    }
     Ok(if stopped { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -152,7 +158,7 @@ async fn preview(global: &Global, client: &Client, purge: i64) -> Result<()> {
     Ok(output::put_table(&heading, rows.collect(), "it would delete no task")?)
 }
 
-/// Batch by batch, to its end or to ours; whether it was ours.
+/// Batch by batch, to its end or to ours; whether it was before its own.
 async fn advance(
     client: &Client,
     purge: i64,
@@ -168,7 +174,8 @@ async fn advance(
         };
         progress.show(done.looked, done.purged);
         if !done.running {
-            return Ok((done, false));
+            let stopped = done.stopped;
+            return Ok((done, stopped));
         }
         if end.is_cancelled() {
             client
@@ -205,6 +212,7 @@ async fn advance_purge(client: &Client, purge: i64, batch: i32, files: bool) -> 
     let row = client.query_typed_one(sql, parameters).await?;
     Ok(Batch {
         running: row.get::<_, &str>(0) == "running",
+        stopped: row.get::<_, &str>(0) == "stopped",
         looked: row.get(1),
         purged: row.get(2),
         spared: row.get(3),

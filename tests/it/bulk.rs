@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::cli::on;
 use crate::support::{Db, Hand};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -257,4 +258,17 @@ async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
         db.enqueue_due().await;
         hand.fail_for_good(&hand.take().await).await;
     }
+}
+
+#[tokio::test]
+async fn the_command_fails_when_somebody_else_has_stopped_it_and_says_who() {
+    let (db, _hand) = worked().await;
+    db.schedule("work").await;
+    let bulk = start(&db, "'cancel', 'work'").await;
+    assert!(db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
+    let ran = on(&db.config, &format!("bulk resume {bulk}")).run();
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.out.contains(&format!("bulk {bulk} is stopped: changed 0 of ")), "{}", ran.out);
+    let who: String = db.one("select session_user::text").await;
+    assert_eq!(ran.err, format!("error: bulk {bulk} was stopped by {who} before its end\n"));
 }

@@ -341,3 +341,17 @@ async fn the_command_ends_after_its_batch_when_it_is_interrupted() {
     assert!(ran.out.contains(&format!("purge 1 is stopped before its end: {purged} of ")));
     assert_eq!(i64::try_from(left(&db).await.len()).unwrap(), 2_000 - purged);
 }
+
+#[tokio::test]
+async fn the_command_fails_when_somebody_else_has_stopped_it_and_says_who() {
+    let (db, hand) = with_hand().await;
+    succeeded(&db, &hand, 2_000).await;
+    let running = on(&db.config, "purge --lambda work --older-than 0s --batch 1").start();
+    db.until("select exists (select from tuskline.purge_run where purged > 0)").await;
+    assert!(db.one::<bool>("select tuskline.stop_purge(1)").await);
+    let ran = running.end();
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.out.contains("purge 1 is stopped before its end: "), "{}", ran.out);
+    let who: String = db.one("select session_user::text").await;
+    assert_eq!(ran.err, format!("error: purge 1 was stopped by {who} before its end\n"));
+}
