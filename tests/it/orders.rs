@@ -137,6 +137,7 @@ async fn a_cancelled_task_leaves_the_line_and_gives_its_place_back() {
         (of_key(&db, "a").await, of_key(&db, "a").await, of_key(&db, "a").await);
     db.enqueue_due().await;
     assert_eq!(db.cancel(second).await, "cancelled");
+    assert_eq!(db.all::<i64>("select task_id from tuskline.line").await, [third]);
     assert_eq!(db.cancel(first).await, "cancelled", "it is enqueued and holds the place");
     assert_eq!(next(&db, &hand).await, [third]);
 }
