@@ -228,6 +228,8 @@ async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_com
         db.enqueue_due().await;
     }
     assert!(hand.claim(9).await.is_empty());
+    let turns = "select count(*) from tuskline.slot where task_id = $1";
+    assert_eq!(db.ask::<i64>(turns, &[&first]).await, 0, "its turn went to nobody");
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, first);
