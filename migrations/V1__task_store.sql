@@ -169,12 +169,14 @@ create table tuskline.segment (
   created_at  timestamptz not null default tuskline.clock(),
   opened_at   timestamptz,
   sealed_at   timestamptz,
+  late_writers text[],
   ripe_at     timestamptz,
   unarchived_since timestamptz);
 comment on table  tuskline.segment is 'Partitions of tuskline.task, made ahead of need and dropped whole after their retention.';
 comment on column tuskline.segment.segment_no is 'n of tuskline.task_<n>.';
 comment on column tuskline.segment.created_at is 'When the partition was made.';
 comment on column tuskline.segment.opened_at is 'When ids of it were first seen in use.';
+comment on column tuskline.segment.late_writers is 'Transactions, as pg_locks names them, that may still commit something into it: it is not sealed before they have ended.';
 comment on column tuskline.segment.ripe_at is 'When it is worth reading again to see whether its retention is over; null: now.';
 comment on column tuskline.segment.unarchived_since is 'Since when it could be dropped, if a server had a directory for the tasks that are to be archived to files.';
 comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';

@@ -48,7 +48,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "assert_current", "set_progress", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
     "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
-    "views", "chains", "periodics", "dead_letters", "bulk", "retention", "archive", "start_purge", "advance_purge",
+    "views", "chains", "periodics", "dead_letters", "bulk", "segments_to_retire", "retention", "archive", "start_purge", "advance_purge",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));

@@ -36,8 +36,12 @@ declare
 begin
   perform pg_advisory_xact_lock(1953854315, -1);
   for v_last in select last_value from tuskline.task_seq union all select last_value from tuskline.future_seq loop
+    -- Also those that were used up since somebody looked.
     update tuskline.segment set opened_at = v_now
-     where segment_no = tuskline.segment_of(v_last) and opened_at is null;
+     where segment_no = any (array(
+       select g.segment_no from tuskline.segment g
+        where g.opened_at is null and g.segment_no <= tuskline.segment_of(v_last) and g.segment_no >> 26 = v_last >> 50
+        order by g.segment_no for no key update));
     for v_ahead in 0..p_ahead loop
       v_added := v_added + tuskline.add_segment(tuskline.segment_of(v_last) + v_ahead)::int;
     end loop;

@@ -58,7 +58,9 @@ begin
   perform tuskline.note_backlogs();
   perform tuskline.guard_queues(p_name);
   if num_nonnulls(p_retention, p_cancelled_retention, p_dropped_retention, p_archive) > 0 or p_as_others <> '{}' then
-    update tuskline.segment set ripe_at = null where ripe_at is not null;
+    -- All of them: a look that has not noted anything yet goes by what was (segments_to_retire).
+    update tuskline.segment set ripe_at = null
+     where segment_no = any (array(select g.segment_no from tuskline.segment g order by g.segment_no for no key update));
   end if;
   insert into tuskline.audit (at, verb, subject, detail)
   select v_now, 'alter_lambda', p_name, to_jsonb(n)::text from tuskline.lambda n where n.name = p_name;

@@ -25,66 +25,6 @@ begin
 end $$;
 comment on function tuskline.roll_segments(interval) is 'Starts a new segment in each id range whose current one has been in use for p_span.';
 
--- segments_to_retire: used-up segments in which nothing runs or is queued and the retention of what holds them
--- is over: success, cancelled and dropped, but for a fiftieth of all. What must stay longer, and is no more
--- than that, outlives its segment like the dead and those that wait, and so a few tasks that are kept for
--- years do not keep millions. Also seals those that are all terminal.
--- p_files: the caller can archive tasks to files; else it leaves segments with tasks that want that.
--- Reads a whole segment, so it notes when that is worth doing again (ripe_at): when enough will be past
--- their retention, or, while some are not terminal, after a hundred times the reading took.
-create or replace function tuskline.segments_to_retire(p_files boolean default false) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-declare
-  v_now   timestamptz := tuskline.clock();
-  v_began timestamptz;
-  v_ripe  boolean;
-  v_open  bigint[] := array(select tuskline.segment_of(last_value) from tuskline.task_seq
-                            union all select tuskline.segment_of(last_value) from tuskline.future_seq);
-  s       record;
-  r       record;
-begin
-  for s in select g.segment_no from tuskline.segment g
-            where g.opened_at is not null and g.segment_no <> all (v_open) and (g.ripe_at is null or g.ripe_at <= v_now)
-            order by g.segment_no loop
-    -- One on its way out is finished, not begun with again.
-    continue when not tuskline.is_attached(s.segment_no) or to_regclass('tuskline.gone_' || s.segment_no) is not null;
-    -- Somebody lets a task of it begin anew (revive), or waits for us and will see what we note.
-    continue when not pg_try_advisory_xact_lock(1953854318, tuskline.segment_key(s.segment_no));
-    v_began := clock_timestamp();
-    select * into r from tuskline.look_at_segment(s.segment_no, v_now);
-    -- A segment of nothing but waiting tasks is what a retired one leaves behind: leave it.
-    v_ripe := not r.busy and coalesce(r.ripe_at <= v_now, true) and (r.tasks = 0 or r.kept < r.tasks);
-    if v_ripe and (p_files or not r.files) then return next s.segment_no; end if;
-    update tuskline.segment g
-       set sealed_at = case when r.busy or r.waiting then g.sealed_at else coalesce(g.sealed_at, v_now) end,
-           ripe_at = case when not r.busy and r.ripe_at > v_now then r.ripe_at
-                          else v_now + greatest('1 second', 100 * (clock_timestamp() - v_began)) end,
-           unarchived_since = case when v_ripe and r.files and not p_files then coalesce(g.unarchived_since, v_now) end
-     where g.segment_no = s.segment_no;
-  end loop;
-end $$;
-comment on function tuskline.segments_to_retire(boolean) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
-
--- look_at_segment: of each lambda and status the task that ended last stands for all of them.
-create or replace function tuskline.look_at_segment(
-  p_no bigint, p_now timestamptz,
-  out busy boolean, out waiting boolean, out files boolean, out ripe_at timestamptz, out kept bigint, out tasks bigint)
-language plpgsql as $$
-begin
-  execute format('with g as materialized ('
-    'select t.status, l.archive, count(*) as tasks, max(t.finished_at) + tuskline.kept_for(l, t.status) as ripe_at,'
-    ' count(*) filter (where t.finished_at > $1 - tuskline.kept_for(l, t.status)) as fresh'
-    ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'
-    '), h as (select g.ripe_at, sum(g.tasks) over (order by g.ripe_at desc) as longer from g where g.status in (''success'', ''cancelled'', ''dropped''))'
-    ' select coalesce(bool_or(g.status in (''enqueued'', ''claimed'', ''processing'')), false),'
-    ' coalesce(bool_or(g.status in (''new'', ''retriable_failure'')), false), coalesce(bool_or(g.archive = ''file''), false),'
-    ' (select max(h.ripe_at) from h where 50 * h.longer > (select sum(o.tasks) from g o)),'
-    ' coalesce(sum(case when g.status in (''new'', ''retriable_failure'') then g.tasks when g.status in (''dead'', ''fatal_failure'') then g.fresh end), 0)::bigint,'
-    ' coalesce(sum(g.tasks), 0)::bigint from g', p_no) into busy, waiting, files, ripe_at, kept, tasks using p_now;
-end $$;
-comment on function tuskline.look_at_segment(bigint, timestamptz) is
-  'Whether something in a segment runs or waits, or is archived to files; when it can go; how many tasks it would leave, of how many.';
-
 create or replace function tuskline.is_attached(p_no bigint) returns boolean
 language sql stable as $$
   select exists (select from pg_inherits i where i.inhrelid = to_regclass('tuskline.task_' || p_no)
@@ -112,17 +52,12 @@ comment on function tuskline.segments_to_finish() is 'Segments whose retirement 
 create or replace function tuskline.keep_leftovers(p_no bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now  timestamptz := tuskline.clock();
   v_kept bigint;
   v_busy boolean;
 begin
   perform pg_advisory_xact_lock(1953854318, tuskline.segment_key(p_no)); -- whoever lets a task of it begin anew (revive) has committed
   begin
-    execute format('with m as (delete from tuskline.task_%s t using tuskline.lambda l where l.name = t.lambda and'
-      ' (t.status in (''new'', ''retriable_failure'') or t.finished_at > $1 - tuskline.kept_for(l, t.status)'
-      '  or t.id in (select w.id from tuskline.wanted_in($2, $3) as w (id))) returning t.*)'
-      ' insert into tuskline.task_kept select * from m', p_no) using v_now, p_no << 24, ((p_no + 1) << 24) - 1;
-    get diagnostics v_kept = row_count;
+    v_kept := tuskline.move_to_kept(p_no);
     execute format('select exists (select from tuskline.task_%s t where t.status in (''enqueued'', ''claimed'', ''processing''))', p_no) into v_busy;
     if v_busy then raise exception using errcode = 'TK034', message = 'TK034 segment_busy'; end if;
   exception when sqlstate 'TK034' then
@@ -131,6 +66,20 @@ begin
   return v_kept;
 end $$;
 comment on function tuskline.keep_leftovers(bigint) is 'Moves what must outlive a segment to task_kept; null, and nothing was done: something in it runs or is queued.';
+
+create or replace function tuskline.move_to_kept(p_no bigint) returns bigint
+language plpgsql as $$
+declare
+  v_kept bigint;
+begin
+  execute format('with m as (delete from tuskline.task_%s t using tuskline.lambda l where l.name = t.lambda and'
+    ' (t.status in (''new'', ''retriable_failure'') or t.finished_at > $1 - tuskline.kept_for(l, t.status)'
+    '  or t.id in (select w.id from tuskline.wanted_in($2, $3) as w (id))) returning t.*)'
+    ' insert into tuskline.task_kept select * from m', p_no) using tuskline.clock(), p_no << 24, ((p_no + 1) << 24) - 1;
+  get diagnostics v_kept = row_count;
+  return v_kept;
+end $$;
+comment on function tuskline.move_to_kept(bigint) is 'Moves what waits in a segment, is not past its retention, or is needed by others, to task_kept; how many.';
 
 -- wanted_in: tasks that have ended and are needed all the same, of those with these ids: a task of a chain waits,
 -- and will ask how they ended and what they returned; or their failure blocks an ordering key. Each child is
@@ -153,28 +102,31 @@ $$;
 comment on function tuskline.is_wanted(bigint) is 'Whether a task of a chain waits for this one, or it blocks an ordering key.';
 
 -- keep_late: of a segment that was detached, what a transaction committed into it that had taken its ids long
--- before: nobody saw it, and detaching waited for its end. It is kept, as new, and returns with the others.
+-- before: nobody saw it, and detaching waited for its end. It is kept, as new, and returns with the others; and so
+-- is what has ended since keep_leftovers looked. Who has a row locked may be about to claim it, so they are all
+-- locked before the leases are read: one that is claimed after that would be reset in its worker's hands.
 -- False: a worker has claimed one of these meanwhile (a segment's own functions find it); wait for the result.
 create or replace function tuskline.keep_late(p_no bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now  timestamptz := tuskline.clock();
   v_held boolean;
-  v_late boolean;
 begin
-  execute format('select coalesce(bool_or(t.status in (''claimed'', ''processing'') and exists (select from tuskline.lease s where s.lease_id = t.fence)), false),'
-    ' coalesce(bool_or(true), false) from tuskline.task_%s t where t.finished_at is null', p_no) into v_held, v_late;
+  begin
+    execute format('select from tuskline.task_%s t where t.finished_at is null order by t.id for update nowait', p_no);
+  exception when lock_not_available then
+    return false;
+  end;
+  execute format('select exists (select from tuskline.task_%s t where t.status in (''claimed'', ''processing'')'
+    ' and exists (select from tuskline.lease s where s.lease_id = t.fence))', p_no) into v_held;
   if v_held then return false; end if;
-  if v_late then
-    execute format('update tuskline.task_%s t set status = ''new'', next_trigger_at = $1,'
-      ' attempt = t.attempt - (t.status in (''claimed'', ''processing''))::integer'
-      ' where t.status in (''enqueued'', ''claimed'', ''processing'')', p_no) using v_now;
-    execute format('with m as (delete from tuskline.task_%s t where t.finished_at is null returning t.*)'
-      ' insert into tuskline.task_kept select * from m', p_no);
-  end if;
+  execute format('update tuskline.task_%s t set status = ''new'', next_trigger_at = $1,'
+    ' attempt = t.attempt - (t.status in (''claimed'', ''processing''))::integer'
+    ' where t.status in (''enqueued'', ''claimed'', ''processing'')', p_no) using tuskline.clock();
+  perform tuskline.move_to_kept(p_no);
   return true;
 end $$;
-comment on function tuskline.keep_late(bigint) is 'Moves to task_kept what was committed into a segment while it was detached; false: a worker holds some of it.';
+comment on function tuskline.keep_late(bigint) is
+  'Moves to task_kept what was committed into a segment, or ended in it, while it was detached; false: somebody holds some of it.';
 
 -- return_leftovers: into a fresh segment, or into the old one that could not be detached.
 create or replace function tuskline.return_leftovers(p_no bigint) returns bigint

@@ -305,3 +305,142 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
     assert_eq!(old.db.all::<String>(of_segments).await, Vec::<String>::new());
     assert_eq!(late.succeed(&task).await, Answer::Refused, "forgotten");
 }
+
+async fn sealed(db: &Db) -> Vec<i64> {
+    // Time to look again.
+    db.run("update tuskline.segment set ripe_at = null").await;
+    db.run("select tuskline.segments_to_retire()").await;
+    db.all("select segment_no from tuskline.segment where sealed_at is not null").await
+}
+
+/// A store whose first segment has one task, which has ended.
+async fn with_one() -> (Db, Hand) {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    db.advance(DAY).await;
+    (db, hand)
+}
+
+#[tokio::test]
+async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
+    let (db, _hand) = with_one().await;
+    let late = db.connect().await;
+    late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    db.run("select tuskline.roll_segments()").await;
+    assert!(sealed(&db).await.is_empty());
+    late.batch_execute("commit").await.unwrap();
+    db.run("truncate tuskline.queued, tuskline.boot").await;
+    assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
+    assert!(sealed(&db).await.is_empty(), "it is queued");
+}
+
+#[tokio::test]
+async fn a_segment_into_which_a_prepared_transaction_writes_is_not_sealed() {
+    let (db, _hand) = with_one().await;
+    let late = db.connect().await;
+    late.batch_execute("begin; insert into tuskline.task (lambda) values ('work')").await.unwrap();
+    db.run("select tuskline.roll_segments()").await;
+    assert!(sealed(&db).await.is_empty());
+    late.batch_execute("prepare transaction 'a_prepared_one'").await.unwrap();
+    // After a restart it goes by another name than was noted.
+    db.run("update tuskline.segment set late_writers = '{3/14}' where late_writers is not null")
+        .await;
+    assert!(sealed(&db).await.is_empty());
+    db.run("commit prepared 'a_prepared_one'").await;
+    assert!(sealed(&db).await.is_empty(), "it is queued");
+}
+
+#[tokio::test]
+async fn a_segment_of_whose_ids_somebody_has_still_to_write_is_not_sealed() {
+    let (db, _hand) = with_one().await;
+    let (late, busy) = (db.connect().await, db.connect().await);
+    late.batch_execute("begin; select nextval('tuskline.task_seq')").await.unwrap();
+    db.run("select tuskline.roll_segments()").await;
+    assert!(sealed(&db).await.is_empty());
+    // Whoever comes later takes ids of the next segment.
+    busy.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
+    assert!(sealed(&db).await.is_empty());
+    late.batch_execute("commit").await.unwrap();
+    assert_eq!(sealed(&db).await, [0]);
+}
+
+#[tokio::test]
+async fn a_sealed_segment_in_which_something_waits_is_sealed_no_more() {
+    let (db, _hand) = with_one().await;
+    db.run("select tuskline.roll_segments()").await;
+    assert_eq!(sealed(&db).await, [0]);
+    db.run("update tuskline.task set status = 'new', finished_at = null").await;
+    assert!(sealed(&db).await.is_empty());
+}
+
+#[tokio::test]
+async fn segments_that_were_used_up_while_nobody_looked_go() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.add_segments(); select setval('tuskline.task_seq', 4 << 24)").await;
+    db.run("select tuskline.add_segments()").await;
+    let opened = "select segment_no from tuskline.segment where opened_at is not null order by 1";
+    assert_eq!(db.all::<i64>(opened).await, [0, 1, 2, 3, 4, 1 << 26]);
+    let retired: Vec<i64> = db.all("select * from tuskline.segments_to_retire()").await;
+    assert_eq!(retired, [0, 1, 2, 3], "there is nothing in them");
+}
+
+#[tokio::test]
+async fn a_shorter_retention_is_heeded_by_a_look_that_goes_on() {
+    let old = old().await;
+    old.db.advance(DAY).await;
+    let dated = "select count(*) from tuskline.segment where ripe_at is not null";
+    assert_eq!(old.db.one::<i64>(dated).await, 0);
+    let (janitor, operator) = (old.db.connect().await, old.db.connect().await);
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    janitor.batch_execute("begin; select tuskline.segments_to_retire()").await.unwrap();
+    let alters =
+        operator.batch_execute("select tuskline.alter_lambda('work', p_retention => '1 day')");
+    let ends = async {
+        old.db.until_blocked(pid).await;
+        janitor.batch_execute("commit").await.unwrap();
+    };
+    let (altered, ()) = tokio::join!(alters, ends);
+    altered.unwrap();
+    assert_eq!(old.to_retire().await, [0]);
+
+    // And by one that begins while it is altered.
+    let old = self::old().await;
+    old.db.advance(DAY).await;
+    let (janitor, operator) = (old.db.connect().await, old.db.connect().await);
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    operator
+        .batch_execute("begin; select tuskline.alter_lambda('work', p_retention => '1 day')")
+        .await
+        .unwrap();
+    let looks = janitor.query("select * from tuskline.segments_to_retire()", &[]);
+    let ends = async {
+        old.db.until_blocked(pid).await;
+        operator.batch_execute("commit").await.unwrap();
+    };
+    let (looked, ()) = tokio::join!(looks, ends);
+    assert_eq!(looked.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_segment_of_which_more_than_half_waits_stays() {
+    let (db, hand) = with_one().await;
+    db.schedule_many("work", 2).await;
+    let tasks = hand.claim(2).await;
+    for task in &tasks {
+        hand.note(task, r#""status": "snoozed", "after_ms": 864000000"#).await;
+    }
+    db.run("select tuskline.roll_segments()").await;
+    db.advance(DAY * 8).await;
+    let look = "select * from tuskline.segments_to_retire()";
+    assert!(db.all::<i64>(look).await.is_empty(), "two of three would move out and back");
+    db.advance(DAY * 2).await;
+    assert_eq!(db.enqueue_due().await, 2);
+    hand.succeed(&hand.take().await).await;
+    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 864000000"#).await;
+    db.run("select tuskline.alter_lambda('work', p_retention => '0')").await;
+    assert_eq!(db.all::<i64>(look).await, [0]);
+}

@@ -145,6 +145,21 @@ async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
     let (db, hand) = with_hand().await;
     db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
+    commit_late(&db).await;
+    let keep_late = "select tuskline.keep_late(0)";
+    let [held] = hand.claim(1).await.try_into().expect("it is in its queue");
+    assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
+    assert_eq!(hand.succeed(&held).await, Answer::Accepted);
+    assert!(db.one::<bool>(keep_late).await);
+    db.run("drop table tuskline.task_0").await;
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    db.enqueue_due().await;
+    let task = hand.take().await;
+    assert_eq!((task.attempt, task.id > held.id), (1, true));
+}
+
+/// Two tasks, of a transaction that commits while their segment is detached.
+async fn commit_late(db: &Db) {
     let late = db.connect().await;
     late.batch_execute("begin; insert into tuskline.task (lambda) values ('work'), ('work')")
         .await
@@ -162,16 +177,53 @@ async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
     };
     let (detached, ()) = tokio::join!(detaches, commits);
     detached.unwrap();
+}
+
+#[tokio::test]
+async fn what_ends_while_its_segment_is_kept_outlives_it() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 4).await;
+    let [done, waits, runs, dies] = hand.claim(4).await.try_into().unwrap();
+    hand.succeed(&done).await;
+    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
+    let other = db.connect().await;
+    let locks = format!("begin; select from tuskline.task where id = {} for update", waits.id);
+    other.batch_execute(&locks).await.unwrap();
+    let janitor = db.connect().await;
+    let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let keeps = janitor.query_one("select tuskline.keep_leftovers(0)", &[]);
+    let ends = async {
+        db.until_blocked(pid).await;
+        hand.fail_for_good(&dies).await;
+        hand.succeed(&runs).await;
+        other.batch_execute("commit").await.unwrap();
+    };
+    let (kept, ()) = tokio::join!(keeps, ends);
+    assert_eq!(kept.unwrap().get::<_, Option<i64>>(0), Some(2), "nothing runs any more");
+    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
+    db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    while db.one::<i64>("select tuskline.purge_history(0)").await > 0 {}
+    assert_eq!(db.status(dies.id).await, "fatal_failure");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.dead_letters").await, 1);
+}
+
+#[tokio::test]
+async fn a_late_task_that_is_being_claimed_is_left_to_its_worker() {
+    let (db, hand) = with_hand().await;
+    db.schedule("work").await;
+    hand.succeed(&hand.take().await).await;
+    commit_late(&db).await;
     let keep_late = "select tuskline.keep_late(0)";
-    let [held] = hand.claim(1).await.try_into().expect("it is in its queue");
+    db.run("set statement_timeout = '5s'").await;
+    hand.client.batch_execute("begin").await.unwrap();
+    let tasks = hand.claim(1).await;
+    assert!(!db.one::<bool>(keep_late).await, "somebody has it locked");
+    hand.client.batch_execute("commit").await.unwrap();
     assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
-    assert_eq!(hand.succeed(&held).await, Answer::Accepted);
+    assert_eq!(hand.succeed(&tasks[0]).await, Answer::Accepted);
     assert!(db.one::<bool>(keep_late).await);
-    db.run("drop table tuskline.task_0").await;
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
-    db.enqueue_due().await;
-    let task = hand.take().await;
-    assert_eq!((task.attempt, task.id > held.id), (1, true));
+    assert_eq!((db.count("success").await, db.count("new").await), (1, 1));
 }
 
 #[tokio::test]

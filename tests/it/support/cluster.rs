@@ -49,6 +49,7 @@ fn settings() -> Vec<(String, String)> {
         ("autovacuum", "off"),
         ("shared_buffers", "128MB"),
         ("max_connections", "200"),
+        ("max_prepared_transactions", "2"),
         ("track_io_timing", "off"),
         ("log_lock_waits", "on"),
     ]
