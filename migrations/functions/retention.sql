@@ -239,7 +239,8 @@ $$;
 comment on function tuskline.kept_to_file(bigint, integer) is
   'Of the next p_limit kept tasks after an id, locks those past retention that go to a file; and where to go on (null: that was the last). In the same transaction: write archive_lines() of them, then delete_written().';
 
--- purge_history: not while a segment of this number is set aside: its archive wants the history.
+-- purge_history: not while a segment of this number is set aside: its archive wants the history. Each task is
+-- looked up by itself, and rows by an array of ids: a join might read every segment, or all the history, for a batch.
 create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -247,41 +248,41 @@ declare
   v_gone bigint := 0;
 begin
   if to_regclass('tuskline.gone_' || p_no) is not null then return 0; end if;
-  delete from tuskline.task_failure f where (f.task_id, f.fence) in (
-    select h.task_id, h.fence from tuskline.task_failure h
+  delete from tuskline.task_failure f where f.task_id = any (array(
+    select h.task_id from tuskline.task_failure h
      where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1, 2 limit p_limit);
+       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
   get diagnostics v_gone = row_count;
-  delete from tuskline.task_output o where o.task_id in (
+  delete from tuskline.task_output o where o.task_id = any (array(
     select h.task_id from tuskline.task_output h
      where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit);
+       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
   get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
   with c as (
-    delete from tuskline.chain_task c where c.task_id in (
+    delete from tuskline.chain_task c where c.task_id = any (array(
       select h.task_id from tuskline.chain_task h
        where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit) returning c.task_id
+         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning c.task_id
   ), b as (delete from tuskline.broken b using c where b.task_id = c.task_id
   ), d as (delete from tuskline.dependency d using c where d.task_id = c.task_id)
   select count(*) into v_rows from c;
   v_gone := v_gone + v_rows;
   with g as (
-    delete from tuskline.dead_letter d where d.task_id in (
+    delete from tuskline.dead_letter d where d.task_id = any (array(
       select h.task_id from tuskline.dead_letter h
        where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit) returning d.task_id
+         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning d.task_id
   ), v as (
-    delete from tuskline.redriven v where v.task_id in (
+    delete from tuskline.redriven v where v.task_id = any (array(
       select h.task_id from tuskline.redriven h
        where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit) returning v.task_id)
+         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning v.task_id)
   select (select count(*) from g) + (select count(*) from v) into v_rows;
   v_gone := v_gone + v_rows;
-  delete from tuskline.progress p where p.task_id in (
+  delete from tuskline.progress p where p.task_id = any (array(
     select h.task_id from tuskline.progress h
      where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and not exists (select from tuskline.tasks t where t.id = h.task_id) order by 1 limit p_limit);
+       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
   get diagnostics v_rows = row_count;
   return v_gone + v_rows;
 end $$;

@@ -442,3 +442,33 @@ async fn the_work_of_a_parents_end_grows_with_its_children_not_with_their_square
     }
     check_growth(seconds[2], seconds[3]);
 }
+
+/// Pages of a batch of the history of a segment that is gone, of another range, beside so many tasks.
+async fn purge_beside(tasks: i32) -> i64 {
+    let db = Db::with_lambda("work").await;
+    db.run(&format!(
+        "insert into tuskline.task_store (lambda, status, finished_at)
+         select 'work', 'success', tuskline.clock() from generate_series(1, {tasks}) n;
+         insert into tuskline.task_failure
+         select (1 << 20) * (case when n > 3000 then 1::bigint << 30 else 1 end) + n, 1, 1, 1, 'error', 'm', 'f', now()
+           from generate_series(1, 20000) n;
+         insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at)
+         select (1::bigint << 50) + n, 'work', 'dead', 'f', now() from generate_series(3001, 20000) n;
+         insert into tuskline.task_output select (1::bigint << 50) + n, '1', now() from generate_series(3001, 20000) n;
+         analyze"
+    ))
+    .await;
+    let purge = "select tuskline.purge_history((1::bigint << 26), 100)";
+    // The first calls of a session read the catalogue.
+    for _ in 0..2 {
+        buffers(&db.client, purge).await;
+    }
+    buffers(&db.client, purge).await
+}
+
+#[tokio::test]
+async fn the_history_of_a_segment_goes_without_a_look_at_other_segments() {
+    let (few, many) = (purge_beside(1).await, purge_beside(60_000).await);
+    assert!(few < 8_000, "{few} pages for a batch of 300");
+    assert!(many <= few + 20, "{few} pages beside one task, {many} beside 60,000");
+}
