@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::retention_by_status::retire;
-use crate::support::{Answer, Db, Hand};
+use crate::support::{Answer, Db, Hand, ids_and_fences};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -317,4 +317,81 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
     }
     assert_eq!(gone, [1, 0, 1], "of each two");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 3);
+}
+
+#[tokio::test]
+async fn a_thousand_timers_of_kept_tasks_hold_nobody_up() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 2000).await;
+    let tasks = hand.claim(1000).await;
+    let (ids, fences) = ids_and_fences(&tasks);
+    // All due at the same moment.
+    db.run("update tuskline.task set status = 'cancelled', finished_at = tuskline.clock(), next_trigger_at = null where status = 'enqueued'")
+        .await;
+    let snoozed = format!(
+        "select tuskline.release({}, array{ids:?}, array{fences:?});
+         update tuskline.task set status = 'new', next_trigger_at = tuskline.clock() + interval '9 days' where status = 'enqueued';
+         insert into tuskline.timer select next_trigger_at, id from tuskline.task where status = 'new'",
+        hand.executor
+    );
+    db.run(&snoozed).await;
+    assert_eq!(db.timers().await, 1000);
+    a_week_later(&db).await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1000);
+    let other = db.schedule_in("work", DAY * 2).await;
+    db.advance(DAY * 2).await;
+    db.enqueue_due().await;
+    db.enqueue_due().await;
+    assert_eq!(db.status(other).await, "enqueued");
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1000);
+    assert_eq!((db.timers().await, db.enqueue_due().await), (1000, 1000));
+}
+
+#[tokio::test]
+async fn what_is_put_back_before_it_is_due_has_a_timer() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 2).await;
+    let [done, waits] = hand.claim(2).await.try_into().unwrap();
+    hand.succeed(&done).await;
+    hand.note(&waits, r#""status": "snoozed", "after_ms": 864000000"#).await;
+    a_week_later(&db).await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    db.run("delete from tuskline.timer").await;
+    // It could not be detached.
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
+    assert_eq!((db.timers().await, db.enqueue_due().await), (1, 0), "it is not due");
+    db.advance(DAY * 2).await;
+    assert_eq!(db.enqueue_due().await, 1);
+    assert_eq!(hand.take().await.id, waits.id);
+}
+
+#[tokio::test]
+async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer() {
+    let (db, hand) = with_hand().await;
+    db.run("select tuskline.set_order('work', 'block')").await;
+    let of_key = async |key: &str| {
+        db.one::<i64>(&format!("select tuskline.schedule('work', p_ordering_key => '{key}')")).await
+    };
+    let (_, second) = (of_key("a").await, of_key("a").await);
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    db.define("other").await;
+    let gate: i64 = db.one("select tuskline.gate('other', 'pause', p_reason => 'a fault')").await;
+    let parked = db.schedule("other").await;
+    db.enqueue_due().await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 1);
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 3);
+    db.run("delete from tuskline.timer").await;
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 2);
+    assert_eq!(db.timers().await, 0, "something else will find them");
+    db.run(&format!("select tuskline.ungate({gate})")).await;
+    db.run("select tuskline.promote()").await;
+    db.enqueue_due().await;
+    assert_eq!(db.status(parked).await, "enqueued");
+    assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, second);
 }
