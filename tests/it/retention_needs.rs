@@ -164,7 +164,7 @@ async fn commit_late(db: &Db) {
     late.batch_execute("begin; insert into tuskline.task (lambda) values ('work'), ('work')")
         .await
         .unwrap();
-    a_week_later(&db).await;
+    a_week_later(db).await;
     assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
