@@ -58,14 +58,14 @@ language plpgsql as $$
 begin
   delete from tuskline.timer t using unnest(p_due, p_ids) as d (due, id)
    where t.due = d.due and t.task_id = d.id;
-  perform tuskline.enqueue(p_ids, p_now);
+  perform tuskline.enqueue(p_ids, p_now, true);
 end $$;
 comment on function tuskline.enqueue_timed(bigint[], timestamptz[], timestamptz) is 'Puts tasks that timers name into their queues, and forgets these timers.';
 
--- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row. One that has a timer
--- of its own still, for later, is not due: the one that brought it here was left over, from a place in a line or
--- from before somebody postponed it.
-create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz) returns void
+-- enqueue: waiting tasks (new, retriable_failure) become enqueued and get their queue row.
+-- p_timed: timers brought them here. One that has a timer of its own still, for later, is not due then: the other
+-- was left over, from a place in a line or from before somebody postponed it.
+create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz, p_timed boolean default false) returns void
 language plpgsql as $$
 declare
   v_first  bigint;
@@ -82,13 +82,14 @@ begin
       from (select t.id, t.finished_at from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by t.id for update) l;
     if v_ended is not null then perform tuskline.hand_on(v_ended, p_now); end if;
     if v_chains then p_ids := tuskline.heed_parents(p_ids, p_now); end if;
-    if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(tuskline.without_early(p_ids, p_now), p_now), p_now); end if;
+    if v_rules and p_timed then p_ids := tuskline.without_early(p_ids, p_now); end if;
+    if v_rules then p_ids := tuskline.enter(tuskline.hold_gated(p_ids, p_now), p_now); end if;
   end if;
   with u as (
     update tuskline.task t set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes'
       from (select distinct id from unnest(p_ids) as id order by id) d
      where t.id = d.id and t.status in ('new', 'retriable_failure')
-       and (t.next_trigger_at <= p_now or not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id))
+       and (not p_timed or t.next_trigger_at <= p_now or not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id))
     returning t.id, t.lambda, t.priority
   ), i as (
     insert into tuskline.queued (queue_id, task_id)
@@ -97,7 +98,7 @@ begin
   select array_agg(distinct queue_id) into v_queues from i;
   perform tuskline.wake(v_queues);
 end $$;
-comment on function tuskline.enqueue(bigint[], timestamptz) is 'Puts waiting tasks into their queues.';
+comment on function tuskline.enqueue(bigint[], timestamptz, boolean) is 'Puts waiting tasks into their queues.';
 
 create or replace function tuskline.without_early(p_ids bigint[], p_now timestamptz) returns bigint[]
 language sql as $$

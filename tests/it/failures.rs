@@ -14,7 +14,7 @@ use tuskline::embedded::{Cluster, Options};
 use tuskline_sdk::{Client, Context, Error, Lambda, NewTask, Worker};
 
 use crate::support::cli::{PASSWORD, Tuskline, on, open_dir, tuskline, url};
-use crate::support::{Db, own_cluster, shared, within};
+use crate::support::{Db, own_cluster, settings, shared, within};
 
 /// Every command that speaks to the task store.
 const COMMANDS: [&str; 10] = [
@@ -214,7 +214,9 @@ async fn standby_of(primary: &Cluster, dir: &Path) -> Cluster {
         let ids = format!("{}:{}", owner.uid(), owner.gid());
         assert!(Command::new("chown").arg("-R").arg(ids).arg(&data).status().unwrap().success());
     }
-    Cluster::start(Options::throw_away(dir)).await.unwrap()
+    // As much of everything as its primary has, or it would not start.
+    let options = Options { settings: settings(), ..Options::throw_away(dir) };
+    Cluster::start(options).await.unwrap()
 }
 
 #[tokio::test]

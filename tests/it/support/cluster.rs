@@ -43,7 +43,7 @@ async fn start() -> Cluster {
 
 /// UTC for messages with a time in them; no autovacuum, which would join in at moments of its own;
 /// statistics of a backend are flushed by the tests that read them.
-fn settings() -> Vec<(String, String)> {
+pub fn settings() -> Vec<(String, String)> {
     [
         ("timezone", "UTC"),
         ("autovacuum", "off"),
