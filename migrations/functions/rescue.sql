@@ -64,7 +64,7 @@ begin
     -- Of that attempt still: a late result may have ended it since, and another worker have claimed the task.
     v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) and t.fence = any (v_lease) order by t.id for update skip locked);
     select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
-      into rescued, buried from tuskline.take_back(v_held, v_now) r;
+      into rescued, buried from tuskline.take_back(v_held, v_owner, v_lease, v_now) r;
     delete from tuskline.lease l using unnest(v_owner, v_lease) as o (executor_id, lease_id)
      where l.executor_id = o.executor_id and l.lease_id = o.lease_id and not exists (
        select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
@@ -92,7 +92,9 @@ $$;
 comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestamptz) is
   'Notes for how long executors have been silent at least, unless they have beaten since.';
 
-create or replace function tuskline.take_back(p_ids bigint[], p_now timestamptz)
+-- take_back: p_owners and p_leases, side by side, say whose leases these are: found by its number alone, a
+-- lease would cost a walk through all of their index.
+create or replace function tuskline.take_back(p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz)
 returns table (id bigint, status tuskline.status) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -121,7 +123,7 @@ begin
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at, started_at)
     select u.id, u.fence, u.attempt + 1, e.executor_id, 'crash', format('worker %s on %s (pid %s) ended while it held the task', e.executor_id, e.host, e.pid),
            tuskline.fingerprint('crash', u.lambda), p_now, u.started_at
-      from u join tuskline.lease s on s.lease_id = u.fence join tuskline.executor e on e.executor_id = s.executor_id
+      from u join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = u.fence join tuskline.executor e on e.executor_id = s.executor_id
      where u.charge = 1
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select u.id, u.status from u;
@@ -133,4 +135,4 @@ begin
    where t.id = any (p_ids) and t.status = 'enqueued';
   perform tuskline.wake(v_queues);
 end $$;
-comment on function tuskline.take_back(bigint[], timestamptz) is 'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker died.';
+comment on function tuskline.take_back(bigint[], bigint[], bigint[], timestamptz) is 'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker died.';
