@@ -45,9 +45,10 @@ begin
   update tuskline.redrive d
      set released = d.released + cardinality(v_free), watched = case when r.step is null then '{}' else v_free end,
          mark_fingerprint = r.mark_fingerprint, mark_id = r.mark_id, met = r.met,
-         next_at = case when r.per_second is null then d.next_at else v_from + cardinality(v_free) / r.per_second * interval '1 second' end
+         next_at = case when v_free = '{}' and v_ids <> '{}' then p_now + interval '200 milliseconds' -- somebody has them locked
+                        when r.per_second is null then d.next_at else v_from + cardinality(v_free) / r.per_second * interval '1 second' end
    where d.redrive_id = r.redrive_id returning d.next_at into r.next_at;
-  return case when r.step is null or v_ids = '{}' then greatest(r.next_at, p_now) end;
+  return case when r.step is null or v_free = '{}' then greatest(r.next_at, p_now) end;
 end $$;
 comment on function tuskline.advance_redrive(tuskline.redrive, timestamptz, integer) is 'Lets the next batch of a redrive go, or ends it; says when to look again.';
 

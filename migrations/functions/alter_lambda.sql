@@ -55,7 +55,7 @@ begin
          max_payload_bytes = l.max_payload_bytes, max_backlog = l.max_backlog, altered_at = v_now
    where name = p_name;
   update tuskline.queue set max_payload_bytes = l.max_payload_bytes where lambda = p_name;
-  perform tuskline.note_backlogs();
+  perform tuskline.note_backlogs(p_name);
   perform tuskline.guard_queues(p_name);
   if num_nonnulls(p_retention, p_cancelled_retention, p_dropped_retention, p_archive) > 0 or p_as_others <> '{}' then
     -- All of them: a look that has not noted anything yet goes by what was (segments_to_retire).

@@ -15,8 +15,13 @@ begin
     v_taken := array(select s.slot_no from tuskline.slot s where s.rule_id = r.rule_id and s.key = v_key);
     v_first := array(select l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
       order by l.turn, l.task_id limit greatest(0, v_most - cardinality(v_taken)));
-    v_next := array(select l.task_id from tuskline.line l where l.task_id = any (v_first) and l.rule_id + 0 = r.rule_id
-      order by l.turn, l.task_id for update skip locked);
+    if r.kind = 'order' then
+      v_next := array(select l.task_id from tuskline.line l where l.task_id = any (v_first) and l.rule_id + 0 = r.rule_id
+        order by l.turn, l.task_id for update skip locked);
+    else -- who is free goes before one that somebody has locked
+      v_next := array(select l.task_id from tuskline.line l where l.rule_id = r.rule_id and l.key = v_key
+        order by l.turn, l.task_id limit cardinality(v_first) for update skip locked);
+    end if;
     if v_next <> '{}' then
       insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at)
       select r.rule_id, v_key, f.slot_no, n.id, p_now

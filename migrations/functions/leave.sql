@@ -39,6 +39,11 @@ begin
     end if;
     v_first := (select l.task_id from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key order by l.turn, l.task_id limit 1);
     continue when v_first is null;
+    -- Under a limit whoever is free goes before one that somebody has locked; in an order all wait for that one.
+    if s.kind = 'concurrency' then
+      v_first := coalesce((select l.task_id from tuskline.line l where l.rule_id = s.rule_id and l.key = s.key
+        order by l.turn, l.task_id limit 1 for update skip locked), v_first);
+    end if;
     delete from tuskline.line l where l.task_id = (
       select m.task_id from tuskline.line m where m.task_id = v_first and m.rule_id + 0 = s.rule_id for update skip locked) and l.rule_id + 0 = s.rule_id;
     if found then

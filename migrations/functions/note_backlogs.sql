@@ -1,7 +1,7 @@
 -- note_backlogs: which lambdas have as many tasks waiting as they may. Counts no further than it must.
 -- Refusals begin and end within a second of the truth: a count for each insert would be a hot row.
--- Whoever changes a lambda looks himself; what he has just set counts, not what we saw before.
-create or replace function tuskline.note_backlogs() returns void
+-- Whoever changes a lambda looks himself, at that one; what he has just set counts, not what we saw before.
+create or replace function tuskline.note_backlogs(p_lambda text default null) returns void
 language plpgsql as $$
 declare
   l      record;
@@ -9,7 +9,7 @@ declare
   v_full boolean;
 begin
   for l in select b.name, b.max_backlog, bool_or(q.is_full) as was_full from tuskline.lambda b join tuskline.queue q on q.lambda = b.name
-            group by b.name having b.max_backlog > 0 or bool_or(q.is_full) order by b.name loop
+            where p_lambda is null or b.name = p_lambda group by b.name having b.max_backlog > 0 or bool_or(q.is_full) order by b.name loop
     continue when tuskline.is_backlog(l.name, l.max_backlog) = l.was_full;
     select b.max_backlog into v_most from tuskline.lambda b where b.name = l.name for update skip locked;
     continue when not found;
@@ -18,7 +18,7 @@ begin
     perform tuskline.guard_queues(l.name);
   end loop;
 end $$;
-comment on function tuskline.note_backlogs() is 'Notes which lambdas have a full backlog, by a count that ends at its limit.';
+comment on function tuskline.note_backlogs(text) is 'Notes whether a lambda has, or which lambdas have, a full backlog, by a count that ends at its limit.';
 
 create or replace function tuskline.is_backlog(p_lambda text, p_most integer) returns boolean
 language sql as $$

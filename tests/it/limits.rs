@@ -424,6 +424,52 @@ async fn a_flood_in_a_wider_line_goes_over_to_a_narrower_one() {
 }
 
 #[tokio::test]
+async fn an_open_cancel_of_the_first_in_line_lets_the_second_go() {
+    let (db, hand, _) = limited("1").await;
+    let ids = db.schedule_many("work", 3).await;
+    db.enqueue_due().await;
+    let first = hand.take().await;
+    assert_eq!(first.id, ids[0]);
+    let owner = db.connect().await;
+    owner.batch_execute(&format!("begin; select tuskline.cancel({})", ids[1])).await.unwrap();
+    hand.succeed(&first).await;
+    assert_eq!(hand.take().await.id, ids[2], "given by who left");
+    owner.batch_execute("rollback").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_place_goes_to_whoever_is_free() {
+    let (db, hand, _) = limited("1").await;
+    let ids = db.schedule_many("work", 3).await;
+    db.enqueue_due().await;
+    hand.take().await;
+    let owner = db.connect().await;
+    owner.batch_execute(&format!("begin; select tuskline.cancel({})", ids[1])).await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    db.run("select tuskline.set_limit('work', 2)").await;
+    let late = db.schedule("work").await;
+    db.advance(Duration::from_secs(1)).await;
+    let given = next(&db, &hand).await;
+    assert!(given.len() == 1 && [ids[2], late].contains(&given[0].id), "{given:?}");
+    owner.batch_execute("rollback").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_owner_of_a_lambda_holds_up_no_other_owner() {
+    let db = Db::with_lambda("work").await;
+    db.define_with("other", "p_max_backlog => 1").await;
+    db.schedule("other").await;
+    let owner = db.connect().await;
+    owner
+        .batch_execute("begin; select tuskline.alter_lambda('work', p_max_attempts => 3)")
+        .await
+        .unwrap();
+    db.run("set lock_timeout = '2s'; select tuskline.alter_lambda('other', p_max_backlog => 5)")
+        .await;
+    owner.batch_execute("rollback").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_raised_limit_reaches_those_who_join_its_line_meanwhile() {
     let (db, hand, _) = limited("1").await;
     for _ in 0..6 {

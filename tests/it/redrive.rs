@@ -310,9 +310,25 @@ async fn a_task_that_somebody_retries_meanwhile_returns_once() {
     consume(&db).await;
     assert_eq!(state(&db).await, ["running | 1 | 0 | -"], "it may come to nothing");
     operator.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
     assert_eq!(ids(&next(&db, &hand).await), [all[0]]);
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn a_redrive_of_locked_letters_rests_before_it_looks_again() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 1, "no").await;
+    redrive(&db, "'work'").await;
+    let operator = db.connect().await;
+    let sql = format!("begin; select from tuskline.task where id = {} for update", all[0]);
+    operator.batch_execute(&sql).await.unwrap();
+    let rests = "select next_due_ms >= 100 from tuskline.promote()";
+    assert_eq!(db.all::<bool>(rests).await, [true]);
+    operator.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(ids(&next(&db, &hand).await), all);
 }
 
 #[tokio::test]
@@ -405,6 +421,7 @@ async fn who_waits_for_a_redriven_task_goes_on_after_it() {
     child.batch_execute(&lock).await.unwrap();
     assert!(next(&db, &hand).await.is_empty(), "its child is in somebody's hands");
     child.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
     let tasks = next(&db, &hand).await;
     assert_eq!(ids(&tasks), [chain[0]]);
     hand.succeed(&tasks[0]).await;
@@ -622,6 +639,7 @@ async fn who_was_locked_is_met_again_among_many_that_are_not_meant() {
     assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
     other.batch_execute("commit").await.unwrap();
     for _ in 0..10 {
+        db.advance(Duration::from_secs(1)).await;
         db.run("select tuskline.promote(10)").await;
     }
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
