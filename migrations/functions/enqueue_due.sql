@@ -100,14 +100,20 @@ begin
 end $$;
 comment on function tuskline.enqueue(bigint[], timestamptz, boolean) is 'Puts waiting tasks into their queues.';
 
+-- without_early: a place that such a task could not give back when its attempt was over it gives back now.
 create or replace function tuskline.without_early(p_ids bigint[], p_now timestamptz) returns bigint[]
-language sql as $$
-  select array(select id from unnest(p_ids) as id except
+language plpgsql as $$
+declare
+  v_early bigint[] := array(
     select t.id from tuskline.task t
      where t.id = any (p_ids) and t.id between (select min(id) from unnest(p_ids) as id) and (select max(id) from unnest(p_ids) as id)
        and t.next_trigger_at > p_now and exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)
-    order by 1)
-$$;
+     order by t.id);
+begin
+  if v_early = '{}' then return p_ids; end if;
+  perform tuskline.hand_on(v_early, p_now);
+  return array(select id from unnest(p_ids) as id where id <> all (v_early) order by id);
+end $$;
 comment on function tuskline.without_early(bigint[], timestamptz) is 'Without those tasks that have a timer of their own for later.';
 
 -- hand_on_later: for a task that ends in a transaction of somebody's own, which may stay open, and may see the
@@ -124,14 +130,23 @@ begin
 end $$;
 comment on function tuskline.hand_on_later(bigint, timestamptz) is 'Leaves a timer for a task that has ended, so that the store consumer hands on what it held.';
 
--- hand_on: a timer of a task that has ended. Before the others take places: leave waits for rows, and may not
--- while it holds what others wait for. Who is stopped by an open transaction stops no other timer: he comes again.
-create or replace function tuskline.hand_on(p_ids bigint[], p_now timestamptz) returns void
+-- hand_on: tasks whose attempts are over give back their places, and those that wait for them go on. Neither is
+-- worth the results: where somebody's open transaction has locked a line, or the places of a rule that he drops,
+-- the tasks get timers, and the store consumer comes again. (For a session that sets no lock_timeout: it waits.)
+create or replace function tuskline.hand_on(p_ids bigint[], p_now timestamptz, p_go boolean default true) returns void
 language plpgsql as $$
+declare
+  v_rules  boolean;
+  v_chains boolean;
 begin
-  if exists (select from tuskline.guarded) then perform tuskline.leave(p_ids, p_now); end if;
-  if exists (select from tuskline.in_use) then perform tuskline.follow(p_ids, p_now); end if;
-exception when lock_not_available then
-  insert into tuskline.timer (due, task_id) select p_now + interval '200 milliseconds', id from unnest(p_ids) as id on conflict do nothing;
+  select exists (select from tuskline.guarded), exists (select from tuskline.in_use) into v_rules, v_chains;
+  if p_ids = '{}' or not (v_rules or v_chains) then return; end if;
+  begin
+    if v_rules then perform tuskline.leave(p_ids, p_now); end if;
+    if v_chains then perform tuskline.follow(p_ids, p_now, p_go); end if;
+  exception when lock_not_available then
+    insert into tuskline.timer (due, task_id) select distinct p_now + interval '200 milliseconds', id from unnest(p_ids) as id on conflict do nothing;
+    perform tuskline.wake_timer(p_now, p_now);
+  end;
 end $$;
-comment on function tuskline.hand_on(bigint[], timestamptz) is 'Tasks that ended in a transaction of somebody''s own give back their places, and those that wait for them go on.';
+comment on function tuskline.hand_on(bigint[], timestamptz, boolean) is 'Tasks give back their places, and those that wait for them go on; later, if somebody has locked what that takes.';

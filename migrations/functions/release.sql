@@ -39,10 +39,7 @@ begin
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select array(select u.id from u), array(select distinct queue_id from i), array(select u.id from u where u.status = 'cancelled' order by u.id)
     into released, v_queues, v_ended;
-  if v_ended <> '{}' then -- asked to stop meanwhile
-    if exists (select from tuskline.guarded) then perform tuskline.leave(v_ended, v_now); end if;
-    if exists (select from tuskline.in_use) then perform tuskline.follow(v_ended, v_now, false); end if;
-  end if;
+  perform tuskline.hand_on(v_ended, v_now, false); -- who was asked to stop meanwhile
   perform tuskline.drop_leases(p_executor, array(
     select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
       select r.fence from unnest(p_tasks, p_fences) as r (id, fence) where r.id = any (held)))));

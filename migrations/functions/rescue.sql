@@ -19,7 +19,7 @@ create or replace function tuskline.rescue(
   out leases integer, out rescued integer, out buried integer,
   out booted_at timestamptz, out executors bigint[], out beats bigint[], out lease_ms bigint[], out silent_ms bigint[])
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
@@ -129,8 +129,7 @@ begin
   select u.id, u.status from u;
   perform tuskline.bury(p_ids);
   if exists (select from tuskline.breaker) then perform tuskline.note_failures(p_ids, p_now); end if;
-  if exists (select from tuskline.guarded) then perform tuskline.leave(p_ids, p_now); end if;
-  if exists (select from tuskline.in_use) then perform tuskline.follow(p_ids, p_now, false); end if;
+  perform tuskline.hand_on(p_ids, p_now, false);
   select array_agg(distinct q.queue_id) into v_queues from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
    where t.id = any (p_ids) and t.status = 'enqueued';
   perform tuskline.wake(v_queues);

@@ -37,8 +37,7 @@ begin
       delete from tuskline.cancellation c
        where c.task_id = any (p_tasks) and c.fence = p_fences[width_bucket(c.task_id, p_tasks)];
     end if;
-    if v_rules then perform tuskline.leave(p_tasks, v_now); end if;
-    if v_chains then perform tuskline.follow(p_tasks, v_now); end if;
+    if v_rules or v_chains then perform tuskline.hand_on(p_tasks, v_now); end if;
   end if;
   if p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);

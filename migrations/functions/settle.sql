@@ -59,8 +59,7 @@ begin
      where v_outcome[d.at] = 'success' and v_output[d.at] is not null;
   end if;
   perform tuskline.heed_requests(v_done.task_id, p_now);
-  if exists (select from tuskline.guarded) then perform tuskline.leave(v_done.task_id, p_now); end if;
-  if exists (select from tuskline.in_use) then perform tuskline.follow(v_done.task_id, p_now); end if;
+  perform tuskline.hand_on(v_done.task_id, p_now);
   if v_due is not null then perform tuskline.wake_timer(v_due, p_now); end if;
   if cardinality(v_done.task_id) = cardinality(v_ids) then return '{}'; end if;
   -- Refused: what did not change now and does not already say what this result says.

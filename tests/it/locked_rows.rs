@@ -186,3 +186,88 @@ async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
     hand.client.batch_execute("rollback").await.unwrap();
     assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 1);
 }
+
+/// One place for all: who has it, and who waits.
+async fn one_place(db: &Db, settings: &str) -> (Hand, i64) {
+    db.define_with("work", settings).await;
+    let rule: i64 = db.one("select tuskline.set_limit('work', 1)").await;
+    db.schedule_many("work", 2).await;
+    db.enqueue_due().await;
+    (db.hand("work").await, rule)
+}
+
+async fn drop_and_wait(db: &Db, rule: i64) -> Client {
+    let owner = db.connect().await;
+    owner.batch_execute(&format!("begin; select tuskline.drop_rule({rule})")).await.unwrap();
+    owner
+}
+
+#[tokio::test]
+async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_result() {
+    let db = Db::new().await;
+    db.pin().await;
+    let (hand, rule) = one_place(&db, "p_max_attempts => 2").await;
+    let mut tasks = hand.claim(2).await;
+    db.define("other").await;
+    db.schedule("other").await;
+    let other = db.hand("other").await;
+    assert_eq!(tasks.len(), 1);
+    let owner = drop_and_wait(&db, rule).await;
+    assert_eq!(exchange(&hand, &tasks, None).await, (vec![], vec![]));
+    assert_eq!(db.status(tasks[0].id).await, "success");
+    assert_eq!(other.claim(1).await.len(), 1);
+    // What the place is held by comes to nothing.
+    owner.batch_execute("rollback").await.unwrap();
+    db.advance(std::time::Duration::from_secs(1)).await;
+    while db.enqueue_due().await > 0 {}
+    tasks = hand.claim(2).await;
+    assert_eq!(tasks.len(), 1, "the place went to the next");
+    // The same for one that is to be tried again: it has no place while it waits.
+    let owner = drop_and_wait(&db, rule).await;
+    let failed = json!([note(&tasks[0], "retriable_failure")]);
+    assert_eq!(exchange(&hand, &[], Some(failed)).await, (vec![], vec![]));
+    owner.batch_execute("rollback").await.unwrap();
+    db.advance(std::time::Duration::from_millis(300)).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 0);
+    assert_eq!(db.status(tasks[0].id).await, "retriable_failure");
+}
+
+#[tokio::test]
+async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_rescue() {
+    let db = Db::new().await;
+    db.pin().await;
+    let (hand, rule) = one_place(&db, "p_max_crashes => 1").await;
+    let task = hand.take().await;
+    let owner = drop_and_wait(&db, rule).await;
+    db.advance(crate::support::LEASE).await;
+    assert_eq!(db.rescue().await, (1, 0, 1));
+    assert_eq!(db.status(task.id).await, "dead");
+    owner.batch_execute("rollback").await.unwrap();
+    db.advance(std::time::Duration::from_secs(1)).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(db.hand("work").await.claim(2).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_line_that_somebody_has_locked_holds_up_no_result() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.set_order('work', p_on_failure => 'dead')").await;
+    let sql = "select tuskline.schedule('work', p_ordering_key => 'a')";
+    let (first, second): (i64, i64) = (db.one(sql).await, db.one(sql).await);
+    db.enqueue_due().await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    assert_eq!(task.id, first);
+    let owner = db.connect().await;
+    let cancels = format!("begin; select tuskline.cancel({second})");
+    owner.batch_execute(&cancels).await.unwrap();
+    let failed = json!([note(&task, "fatal_failure")]);
+    assert_eq!(exchange(&hand, &[], Some(failed)).await, (vec![], vec![]));
+    assert_eq!(db.status(first).await, "fatal_failure");
+    owner.batch_execute("rollback").await.unwrap();
+    db.advance(std::time::Duration::from_secs(1)).await;
+    db.enqueue_due().await;
+    assert_eq!(db.status(second).await, "dead");
+}
