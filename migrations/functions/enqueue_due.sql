@@ -44,7 +44,7 @@ begin
     or exists (select from tuskline.breaker);
   -- A full look says "at once" by the next due time; how many it moved says how many it has moved.
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
-    select greatest(t.due - v_now, '0') from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
+    select t.due - v_now from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
   moved := moved - cardinality(v_held);
 end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer) is

@@ -13,8 +13,7 @@ begin
      from tuskline.task t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
     where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full and tuskline.is_direct(
             t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, p_now,
-            t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
-            and coalesce(octet_length(t.payload::text), 0) <= q.max_payload_bytes, false)
+            t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key), false)
     order by p_numbers[width_bucket(t.id, p_ids)];
   if exists (select from tuskline.unique_rule) then p_ids := tuskline.join_keys(p_ids, p_now); end if;
   update tuskline.task t
