@@ -256,14 +256,16 @@ impl Call {
         for n in 0..self.tasks {
             let payload = Payload { fatal: fastrand::u32(0..12) == 0, ..self.payload(n) };
             let node = chain.task(NewTask::new(self.lambda, &payload)?.priority(self.priority));
-            let near = nodes.len().saturating_sub(8)..nodes.len();
+            // Each of them once: a parent is waited for on one condition.
+            let mut near = nodes[nodes.len().saturating_sub(8)..].to_vec();
             for _ in 0..fastrand::usize(0..4).min(near.len()) {
+                let parent = near.swap_remove(fastrand::usize(..near.len()));
                 let on = match fastrand::u32(0..6) {
                     0 => On::Failure,
                     1 => On::Always,
                     _ => On::Success,
                 };
-                chain.after_end(node, nodes[fastrand::usize(near.clone())], on);
+                chain.after_end(node, parent, on);
             }
             if fastrand::u32(0..4) == 0 {
                 chain.on_parent_failure(node, OnParentFailure::Run);
