@@ -59,18 +59,20 @@ create or replace function tuskline.look_at_parents(p_task bigint, p_watch bigin
 language plpgsql as $$
 declare
   v_condition text;
+  v_verdict   text;
   v_parent    bigint;
   v_status    tuskline.status;
   v_ended     boolean;
 begin
   loop
-    -- A branch for a failure that did not come is not needed, whatever it does about failures.
-    select case when p_on_parent_failure = 'hold' and bool_and(d.condition = 'success') then 'hold' else 'cancel' end into v_condition
-      from tuskline.broken b join tuskline.dependency d on d.task_id = b.task_id and d.parent_id = b.parent_id
-     where b.task_id = p_task having count(*) > 0;
-    if found then return v_condition; end if;
     select d.parent_id, d.condition into v_parent, v_condition from tuskline.dependency d
      where d.task_id = p_task and d.parent_id <= p_watch and d.outcome is null order by d.parent_id desc limit 1;
+    -- After the look at the outcomes: a parent may end in between, and what its outcome breaks is written with it.
+    -- A branch for a failure that did not come is not needed, whatever it does about failures.
+    select case when p_on_parent_failure = 'hold' and bool_and(d.condition = 'success') then 'hold' else 'cancel' end into v_verdict
+      from tuskline.broken b join tuskline.dependency d on d.task_id = b.task_id and d.parent_id = b.parent_id
+     where b.task_id = p_task having count(*) > 0;
+    if found then return v_verdict; end if;
     update tuskline.chain_task set waits_for = v_parent where task_id = p_task and waits_for is distinct from v_parent;
     if v_parent is null then return 'go'; end if;
     select t.status, t.finished_at is not null into v_status, v_ended from tuskline.task t where t.id = v_parent for share skip locked;

@@ -444,6 +444,29 @@ async fn who_waits_for_a_parent_again_leaves_his_place_and_his_line_to_it() {
 }
 
 #[tokio::test]
+async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_heeded() {
+    let (db, hand) = chained().await;
+    let child = task("else", &json!([{ "task": "a", "on": "failure" }]));
+    let ids = schedule(&db, &[task("a", &json!([])), child]).await;
+    let parent = hand.take().await;
+    // The look stops where it asks for outcomes, at a lock that the end of the parent holds.
+    let stops = "do $do$ begin execute replace(pg_get_functiondef('tuskline.look_at_parents'::regproc),
+        'select d.parent_id, d.condition into', 'perform pg_advisory_xact_lock(7); select d.parent_id, d.condition into'); end $do$";
+    db.run(stops).await;
+    hand.client.batch_execute("begin; select pg_advisory_xact_lock(7)").await.unwrap();
+    let (store_consumer, child) = (db.connect().await, ids["else"]);
+    let pid: i32 = store_consumer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let look = format!("select tuskline.look_at_parents({child}, {}, 'cancel')", ids["a"]);
+    let ends = async {
+        db.until_blocked(pid).await;
+        hand.succeed(&parent).await;
+        hand.client.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(store_consumer.query_one(&look, &[]), ends);
+    assert_eq!(said.unwrap().get::<_, &str>(0), "cancel");
+}
+
+#[tokio::test]
 async fn who_waits_for_nobody_and_was_due_long_ago_is_queued_at_once() {
     let (db, hand) = chained().await;
     let mut first = task("a", &json!([]));

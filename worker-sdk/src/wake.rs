@@ -28,7 +28,7 @@ const PROBE_PERIOD: Duration = Duration::from_secs(5);
 /// A look comes this part of the safety poll after the last, so that no lane has to claim.
 const LOOK_SHARE: f64 = 0.95;
 /// Longest wait for any answer on the line.
-const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) struct WakeLine {
     pub controller: Arc<Controller>,

@@ -18,7 +18,7 @@ use crate::executor::{Executor, within_grace};
 use crate::heartbeat::Heartbeat;
 use crate::side::Side;
 use crate::threads::Threads;
-use crate::wake::{WakeLine, is_pooled};
+use crate::wake::{ANSWER_LIMIT, WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns, end_process};
 use crate::work::{Why, Work};
 use crate::{Client, Error, Lambda, hsc, lane, shutdown, version};
@@ -142,7 +142,8 @@ impl Worker {
                 hsc::define_lambda(&client, name).await.map_err(Error::from_write)?;
             }
         }
-        let pooled = in_time(limit, is_pooled(&self.database)).await?;
+        // A pooler is known by what is not heard, which takes that long by itself.
+        let pooled = in_time(limit + ANSWER_LIMIT, is_pooled(&self.database)).await?;
         if pooled {
             tracing::warn!("a transaction pooler stands between: polling instead of listening");
         }
