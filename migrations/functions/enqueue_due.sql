@@ -42,7 +42,7 @@ begin
   gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
     or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.queue where is_full) or exists (select from tuskline.redrive where ended_at is null)
     or exists (select from tuskline.breaker);
-  -- A full look says "at once" by the next due time; how many it moved says how many it has moved.
+  -- 0 after a full look, also one that put off some: these do not count as moved.
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select t.due - v_now from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
   moved := moved - cardinality(v_held);

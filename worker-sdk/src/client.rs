@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
@@ -53,7 +52,7 @@ impl Client {
     /// The same with connections that one runtime drives; none: whichever opens them.
     pub(crate) async fn driven(
         mut config: tokio_postgres::Config,
-        runtime: Option<Handle>,
+        runtime: Option<tokio::runtime::Handle>,
     ) -> Result<Self, Error> {
         if config.get_application_name().is_none() {
             config.application_name("tuskline-client");
