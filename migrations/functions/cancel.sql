@@ -46,11 +46,9 @@ begin
   update tuskline.task_kept set status = 'cancelled', finished_at = p_now, next_trigger_at = null where id = p_task;
   delete from tuskline.timer where due = k.next_trigger_at and task_id = p_task;
   delete from tuskline.parked where task_id = p_task;
-  if exists (select from tuskline.guarded) then
-    perform tuskline.quit_lines(array[p_task], p_now);
-    perform tuskline.leave(array[p_task], p_now);
-  end if;
+  if exists (select from tuskline.guarded) then perform tuskline.give_up(array[p_task], null, p_now); end if;
   insert into tuskline.timer (due, task_id) select p_now, d.task_id from tuskline.dependency d where d.parent_id = p_task on conflict do nothing;
+  if found then perform tuskline.wake_timer(p_now, p_now); end if;
   perform pg_notify('tuskline_ended_' || p_task, '');
   insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);
   return 'cancelled';

@@ -33,6 +33,7 @@ begin
     continue when v_ids is null;
     if not pg_try_advisory_xact_lock(1953854316, r.rule_id::integer) then
       insert into tuskline.timer (due, task_id) select p_now + interval '20 milliseconds', id from unnest(v_ids) as id on conflict do nothing;
+      perform tuskline.wake_timer(p_now, p_now);
       v_out := v_out || v_ids;
       continue;
     end if;
@@ -72,8 +73,8 @@ end $$;
 comment on function tuskline.step_back(tuskline.rule, bigint[], timestamptz) is 'Who waits for a rule gives up what he has of those after it.';
 
 -- give_up: places and lines under these rules (null: all) are left. What somebody else has locked he is giving
--- or taking just now: its task asks again. Whoever is first in a line asks by a timer, not from here: he may
--- have to give up, too, and so may all behind him.
+-- or taking just now: its task asks again. Whoever is first in a line asks by a timer, not from here: this
+-- transaction may stay open, and he may have to give up, too, and so may all behind him.
 create or replace function tuskline.give_up(p_ids bigint[], p_rules bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -95,8 +96,7 @@ begin
   insert into tuskline.timer (due, task_id)
   select distinct p_now + interval '20 milliseconds', o.task_id from tuskline.slot o
    where o.task_id = any (p_ids) and (p_rules is null or o.rule_id + 0 = any (p_rules)) on conflict do nothing;
-  if v_rules is null and not found then return; end if;
+  if found then perform tuskline.wake_timer(p_now, p_now); end if;
   perform tuskline.look_again(u.rule_id, u.key, p_now, 100) from unnest(v_rules, v_keys) as u (rule_id, key);
-  perform tuskline.wake_timer(p_now, p_now);
 end $$;
 comment on function tuskline.give_up(bigint[], bigint[], timestamptz) is 'Tasks leave their places and lines under these rules, or all; those first in line ask.';

@@ -36,6 +36,9 @@ begin
   execute format('select array_agg(distinct s.task_id) from tuskline.slot s join tuskline.task_%s t on t.id = s.task_id where t.finished_at < $1', p_no)
     into v_ids using v_now - p_grace;
   perform tuskline.leave(v_ids, v_now);
+  -- Requests that came when a REPEATABLE READ complete had looked already: while there is one, every result asks.
+  delete from tuskline.cancellation c where c.requested_at < v_now - p_grace
+     and (select t.id from tuskline.task t where t.id = c.task_id and t.fence = c.fence and t.status in ('claimed', 'processing')) is null;
   -- Lines of which nobody holds a place ask once for every look at the oldest segment.
   insert into tuskline.timer (due, task_id)
   select distinct on (l.rule_id, l.key) v_now, l.task_id from tuskline.line l

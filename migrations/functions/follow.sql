@@ -40,8 +40,8 @@ begin
   if not p_go or cardinality(v_next) > 1000 then
     insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_next) as id on conflict do nothing;
     perform tuskline.wake_timer(p_now, p_now);
-  elsif not tuskline.go_on(v_next, p_now) then
-    perform tuskline.wake_timer(p_now, p_now);
+  else
+    perform tuskline.go_on(v_next, p_now);
   end if;
 end $$;
 comment on function tuskline.follow(bigint[], timestamptz, boolean) is 'Tells those that wait for tasks which have just ended; lets them go on if these were the last.';

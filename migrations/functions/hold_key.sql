@@ -123,7 +123,8 @@ begin
 end $$;
 comment on function tuskline.join_keys(bigint[], timestamptz) is 'Of tasks that were inserted, those whose unique key nobody else holds; the others are dropped.';
 
--- postpone: a task that waits gets another due time. What pointed to it goes: a timer would wake it too early.
+-- postpone: a task that waits gets another due time, and is from then on as one that was scheduled for it. What
+-- pointed to it goes: a timer would wake it too early, and so would a turn in a line.
 create or replace function tuskline.postpone(p_task bigint, p_due timestamptz, p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -137,8 +138,7 @@ begin
   if not found then update tuskline.task_kept set scheduled_at = p_due, next_trigger_at = greatest(p_due, p_now) where id = p_task; end if;
   if exists (select from tuskline.guarded) then
     delete from tuskline.parked where task_id = p_task;
-    perform tuskline.quit_lines(array[p_task], p_now);
-    perform tuskline.leave(array[p_task], p_now);
+    perform tuskline.give_up(array[p_task], null, p_now);
   end if;
   insert into tuskline.timer (due, task_id) values (greatest(p_due, p_now), p_task) on conflict do nothing;
   perform tuskline.wake_timer(greatest(p_due, p_now), p_now);

@@ -1,7 +1,7 @@
 -- leave: tasks whose attempt has ended give their places back, each to whoever is first in its line. Says by
 -- the tasks' own state what they keep: a retry keeps its place in the order, a failure blocks its key if the
--- rule says so. p_all: whatever their state.
-create or replace function tuskline.leave(p_ids bigint[], p_now timestamptz, p_all boolean default false) returns void
+-- rule says so.
+create or replace function tuskline.leave(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
   s       record;
@@ -12,7 +12,6 @@ declare
   v_ended boolean[];
   v_first bigint;
   v_next  bigint[] := '{}';
-  v_any   boolean := false;
 begin
   v_ids := array(select distinct d.task_id from tuskline.slot d where d.task_id = any (p_ids) order by 1);
   if v_ids = '{}' then return; end if;
@@ -23,17 +22,16 @@ begin
       into v_ids, v_is, v_ended from tuskline.tasks t where t.id = any (v_ids);
   end if;
   for s in delete from tuskline.slot d using tuskline.rule r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
-            where d.task_id = t.id and r.rule_id = d.rule_id and (p_all or case
+            where d.task_id = t.id and r.rule_id = d.rule_id and case
               when t.ended then not (r.kind = 'order' and r.on_failure = 'block' and t.status in ('fatal_failure', 'dead'))
-              else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end)
+              else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end
           returning d.rule_id, d.key, d.slot_no, d.task_id, t.status, r.kind, r.most, r.on_failure loop
     continue when s.kind = 'rate';
-    if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') and not p_all then
+    if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
       perform tuskline.end_line(s.rule_id, s.key, s.task_id, p_now);
     end if;
     -- A limit that was lowered: this place is none any more, and the first in line looks whether there is another.
     if s.kind = 'concurrency' and s.slot_no > s.most then
-      v_any := true;
       perform tuskline.look_again(s.rule_id, s.key, p_now);
       continue;
     end if;
@@ -50,18 +48,17 @@ begin
       insert into tuskline.slot (rule_id, key, slot_no, task_id, taken_at) values (s.rule_id, s.key, s.slot_no, v_first, p_now);
       v_next := v_next || v_first;
     else
-      v_any := true;
       perform tuskline.look_again(s.rule_id, s.key, p_now);
     end if;
   end loop;
-  if not tuskline.go_on(v_next, p_now) or v_any then perform tuskline.wake_timer(p_now, p_now); end if;
+  perform tuskline.go_on(v_next, p_now);
 end $$;
-comment on function tuskline.leave(bigint[], timestamptz, boolean) is 'Tasks give back the places that they need no more, each to the first in line.';
+comment on function tuskline.leave(bigint[], timestamptz) is 'Tasks give back the places that they need no more, each to the first in line.';
 
 -- go_on: tasks that were given a place go into their queues, or to their next rule, at once: the claim of
 -- this very exchange may find them. Those that somebody else has locked, or that gates are to be asked
--- about, go by way of the store consumer. False: there are such.
-create or replace function tuskline.go_on(p_ids bigint[], p_now timestamptz) returns boolean
+-- about, go by way of the store consumer.
+create or replace function tuskline.go_on(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
@@ -69,7 +66,7 @@ declare
   v_free  bigint[] := '{}';
   v_rest  bigint[];
 begin
-  if p_ids = '{}' then return true; end if;
+  if p_ids = '{}' then return; end if;
   if not exists (select from tuskline.gate) then
     v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
       order by t.id for update skip locked);
@@ -77,9 +74,9 @@ begin
   end if;
   v_rest := array(select unnest(p_ids) except select unnest(v_free)); -- hashed: a parent may have thousands of children
   insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_rest) as id on conflict do nothing;
-  return v_rest = '{}';
+  if found then perform tuskline.wake_timer(p_now, p_now); end if;
 end $$;
-comment on function tuskline.go_on(bigint[], timestamptz) is 'Lets tasks that were given a place go on; false: some by way of the store consumer.';
+comment on function tuskline.go_on(bigint[], timestamptz) is 'Lets tasks that were given a place go on, some by way of the store consumer.';
 
 create or replace function tuskline.end_line(p_rule bigint, p_key text, p_task bigint, p_now timestamptz) returns void
 language plpgsql as $$

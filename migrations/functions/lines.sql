@@ -57,8 +57,8 @@ declare
 begin
   with l as (
     delete from tuskline.line l where l.task_id = any (p_ids)
-       and not exists (select from tuskline.rule r join tuskline.task t on t.id = l.task_id
-                        where r.rule_id = l.rule_id and r.kind = 'order' and t.finished_at is null)
+       and not exists (select from tuskline.rule r
+                        where r.rule_id = l.rule_id and r.kind = 'order' and (select t.finished_at is null from tuskline.tasks t where t.id = l.task_id))
     returning l.rule_id, l.key)
   select array_agg(d.rule_id), array_agg(d.key) into v_rules, v_keys from (select distinct l.rule_id, l.key from l) d;
   perform tuskline.look_again(u.rule_id, u.key, p_now, p_first) from unnest(v_rules, v_keys) as u (rule_id, key);

@@ -20,7 +20,7 @@ begin
   v_ids := array(select t.id from tuskline.task t where t.id = any (v_ids) and t.status in ('dead', 'fatal_failure') order by t.id for update skip locked)
     || array(select k.id from tuskline.task_kept k where k.id = any (v_ids) and k.status in ('dead', 'fatal_failure') order by k.id for update skip locked);
   if v_ids = '{}' then return 0; end if;
-  if exists (select from tuskline.guarded) then perform tuskline.leave(v_ids, v_now, true); end if;
+  if exists (select from tuskline.guarded) then perform tuskline.give_up(v_ids, null, v_now); end if;
   perform tuskline.delete_tasks(v_ids, v_now);
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'purge_dead', p_lambda, concat_ws(' ', cardinality(v_ids), 'tasks', 'fingerprint ' || p_fingerprint, 'died before ' || p_before));

@@ -240,50 +240,30 @@ comment on function tuskline.kept_to_file(bigint, integer) is
   'Of the next p_limit kept tasks after an id, locks those past retention that go to a file; and where to go on (null: that was the last). In the same transaction: write archive_lines() of them, then delete_written().';
 
 -- purge_history: not while a segment of this number is set aside: its archive wants the history. Each task is
--- looked up by itself, and rows by an array of ids: a join might read every segment, or all the history, for a batch.
-create or replace function tuskline.purge_history(p_no bigint, p_limit integer default 5000) returns bigint
+-- looked up by itself: a join might read every segment for a batch.
+create or replace function tuskline.purge_history(p_no bigint, p_after bigint default 0, p_limit integer default 5000, out mark bigint, out gone bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_rows bigint;
-  v_gone bigint := 0;
+  v_from bigint := greatest(p_after + 1, p_no << 24);
+  v_to   bigint := ((p_no + 1) << 24) - 1;
+  v_next bigint[];
+  v_ids  bigint[];
 begin
-  if to_regclass('tuskline.gone_' || p_no) is not null then return 0; end if;
-  delete from tuskline.task_failure f where f.task_id = any (array(
-    select h.task_id from tuskline.task_failure h
-     where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
-  get diagnostics v_gone = row_count;
-  delete from tuskline.task_output o where o.task_id = any (array(
-    select h.task_id from tuskline.task_output h
-     where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
-  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
-  with c as (
-    delete from tuskline.chain_task c where c.task_id = any (array(
-      select h.task_id from tuskline.chain_task h
-       where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning c.task_id
-  ), b as (delete from tuskline.broken b using c where b.task_id = c.task_id
-  ), d as (delete from tuskline.dependency d using c where d.task_id = c.task_id)
-  select count(*) into v_rows from c;
-  v_gone := v_gone + v_rows;
-  with g as (
-    delete from tuskline.dead_letter d where d.task_id = any (array(
-      select h.task_id from tuskline.dead_letter h
-       where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning d.task_id
-  ), v as (
-    delete from tuskline.redriven v where v.task_id = any (array(
-      select h.task_id from tuskline.redriven h
-       where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-         and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit)) returning v.task_id)
-  select (select count(*) from g) + (select count(*) from v) into v_rows;
-  v_gone := v_gone + v_rows;
-  delete from tuskline.progress p where p.task_id = any (array(
-    select h.task_id from tuskline.progress h
-     where h.task_id between p_no << 24 and ((p_no + 1) << 24) - 1
-       and (select t.id from tuskline.tasks t where t.id = h.task_id) is null order by 1 limit p_limit));
-  get diagnostics v_rows = row_count;
-  return v_gone + v_rows;
+  gone := 0;
+  if to_regclass('tuskline.gone_' || p_no) is not null then return; end if;
+  v_next := array(
+    select h.id from (
+      (select distinct f.task_id as id from tuskline.task_failure f where f.task_id between v_from and v_to order by 1 limit p_limit)
+      union (select o.task_id from tuskline.task_output o where o.task_id between v_from and v_to order by 1 limit p_limit)
+      union (select c.task_id from tuskline.chain_task c where c.task_id between v_from and v_to order by 1 limit p_limit)
+      union (select d.task_id from tuskline.dead_letter d where d.task_id between v_from and v_to order by 1 limit p_limit)
+      union (select r.task_id from tuskline.redriven r where r.task_id between v_from and v_to order by 1 limit p_limit)
+      union (select p.task_id from tuskline.progress p where p.task_id between v_from and v_to order by 1 limit p_limit)) h
+     order by h.id limit p_limit);
+  v_ids := array(select u.id from unnest(v_next) as u (id) where (select t.id from tuskline.tasks t where t.id = u.id) is null);
+  perform tuskline.forget(v_ids);
+  gone := cardinality(v_ids);
+  mark := v_next[p_limit];
 end $$;
-comment on function tuskline.purge_history(bigint, integer) is 'Deletes a batch of failures and outputs of tasks that went with a segment. Call until 0.';
+comment on function tuskline.purge_history(bigint, bigint, integer) is
+  'Deletes the history of those that went with a segment, of the next p_limit tasks after an id that have some; says of how many and where to go on (null: that was the last).';

@@ -9,7 +9,7 @@ begin
   select s.task_id into v_task from tuskline.slot s where s.rule_id = v_rule and s.key = p_ordering_key
      and not exists (select from tuskline.tasks t where t.id = s.task_id and t.finished_at is null) for update;
   if not found then return false; end if;
-  perform tuskline.leave(array[v_task], v_now, true);
+  perform tuskline.give_up(array[v_task], array[v_rule], v_now);
   insert into tuskline.audit (at, verb, subject, detail) values (v_now, 'unblock', p_lambda || ' ' || p_ordering_key, 'task ' || v_task);
   return true;
 end $$;

@@ -91,13 +91,12 @@ async fn finish(
 }
 
 async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error> {
-    let mut purged = 0;
-    loop {
-        match retention::purge_history(client, no).await? {
-            0 => return Ok(purged),
-            rows => purged += rows,
-        }
+    let (mut from, mut purged) = (Some(0), 0);
+    while let Some(after) = from {
+        let (mark, gone) = retention::purge_history(client, no, after).await?;
+        (from, purged) = (mark, purged + gone);
     }
+    Ok(purged)
 }
 
 /// Archives and drops what was set aside.

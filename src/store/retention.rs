@@ -114,12 +114,19 @@ pub async fn return_leftovers(client: &Client, no: SegmentNo) -> Result<i64, Err
     of_segment(client, "select tuskline.return_leftovers($1)", no).await
 }
 
-/// Deletes a batch of failures and outputs of a dropped segment's tasks; how many rows.
+/// Deletes a batch of the history of a dropped segment's tasks, of those after an id; where to go on (none: that
+/// was the last), and of how many tasks.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn purge_history(client: &Client, no: SegmentNo) -> Result<i64, Error> {
-    of_segment(client, "select tuskline.purge_history($1)", no).await
+pub async fn purge_history(
+    client: &Client,
+    no: SegmentNo,
+    after: i64,
+) -> Result<(Option<i64>, i64), Error> {
+    let sql = "select mark, gone from tuskline.purge_history($1, $2)";
+    let row = client.query_typed_one(sql, &[(&no, Type::INT8), (&after, Type::INT8)]).await?;
+    Ok((row.get(0), row.get(1)))
 }
 
 /// Deletes up to `limit` ended executors, waits and ticks past retention; how many rows.

@@ -130,7 +130,7 @@ async fn an_archive_that_was_interrupted_is_finished_and_has_everything_once() {
     assert!(old.db.one::<bool>("select tuskline.wants_archive(0)").await);
     old.db.run("alter table tuskline.task_0 rename to gone_0").await;
     assert_eq!(
-        old.db.one::<i64>("select tuskline.purge_history(0)").await,
+        old.db.one::<i64>("select gone from tuskline.purge_history(0)").await,
         0,
         "the archive wants it"
     );

@@ -220,6 +220,24 @@ async fn kept() -> (Db, Hand, i64) {
 }
 
 #[tokio::test]
+async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
+    let (db, hand) = worked().await;
+    db.run("select tuskline.roll_segments(); select tuskline.set_order('work', 'block')").await;
+    let of_key =
+        async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
+    let ids = [of_key().await, of_key().await, of_key().await];
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    let line = "select task_id from tuskline.line order by turn, task_id";
+    assert_eq!(db.all::<i64>(line).await, ids[1..]);
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    let bulk = start(&db, "'priority', 'work', 'high'").await;
+    assert_eq!(finish(&db, bulk).await, 2);
+    assert_eq!(db.all::<i64>(line).await, ids[1..]);
+}
+
+#[tokio::test]
 async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
     let (db, _hand, id) = kept().await;
     let janitor = db.connect().await;

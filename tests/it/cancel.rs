@@ -232,6 +232,7 @@ async fn a_kept_task_that_is_cancelled_gives_its_place_in_the_order_back() {
     db.enqueue_due().await;
     assert!(hand.claim(10).await.is_empty());
     assert_eq!(db.cancel(first).await, "cancelled");
+    db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, second);
 }

@@ -98,9 +98,30 @@ async fn a_failure_blocks_its_key_until_it_is_unblocked() {
         "it is not blocked any more"
     );
     assert!(!db.one::<bool>("select tuskline.unblock('work', 'b')").await, "its task is at work");
+    db.advance(Duration::from_secs(1)).await;
     assert_eq!(next(&db, &hand).await, [next_one]);
     hand.succeed(&held[1]).await;
     assert_eq!(db.status(other).await, "success");
+}
+
+#[tokio::test]
+async fn who_unblocks_a_key_in_a_transaction_that_stays_open_holds_up_nobody() {
+    let (db, hand) = ordered("block").await;
+    db.run("select tuskline.set_limit('work', 9)").await;
+    of_key(&db, "a").await;
+    let waits = of_key(&db, "a").await;
+    db.enqueue_due().await;
+    hand.fail_for_good(&hand.take().await).await;
+    let owner = db.connect().await;
+    owner.batch_execute("begin; select tuskline.unblock('work', 'a')").await.unwrap();
+    let locks = "select from tuskline.task where id = $1 for update nowait";
+    db.client.query(locks, &[&waits]).await.unwrap();
+    let limit = "select count(*) from tuskline.slot s join tuskline.rule r using (rule_id) where r.kind <> 'order'";
+    let held: i64 = owner.query_one(limit, &[]).await.unwrap().get(0);
+    assert_eq!(held, 0, "nor has it a place elsewhere");
+    owner.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await, [waits]);
 }
 
 #[tokio::test]

@@ -458,7 +458,7 @@ async fn purge_beside(tasks: i32) -> i64 {
          analyze"
     ))
     .await;
-    let purge = "select tuskline.purge_history((1::bigint << 26), 100)";
+    let purge = "select tuskline.purge_history((1::bigint << 26), 0, 100)";
     // The first calls of a session read the catalogue.
     for _ in 0..2 {
         buffers(&db.client, purge).await;

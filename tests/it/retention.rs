@@ -77,7 +77,11 @@ impl Old {
         self.db.run("drop table tuskline.task_0").await;
         assert_eq!(self.stage().await, ["0 | dropped"]);
         self.check_resolves("dropped").await;
-        while self.db.one::<i64>("select tuskline.purge_history(0, 1)").await > 0 {}
+        let mut from = Some(0_i64);
+        while let Some(after) = from {
+            let purge = format!("select mark from tuskline.purge_history(0, {after}, 1)");
+            from = self.db.one::<Option<i64>>(&purge).await;
+        }
         assert_eq!(self.db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
         assert!(self.stage().await.is_empty());
         self.check_resolves("returned").await;

@@ -101,6 +101,7 @@ async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
         db.lines("select ordering_key, task_id, waiting from tuskline.blocked_keys").await;
     assert_eq!(blocked, [format!("a | {first} | 1")]);
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
+    db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, second);
     db.run("select tuskline.purge_kept()").await;
@@ -203,9 +204,34 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
     assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
     db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
-    while db.one::<i64>("select tuskline.purge_history(0)").await > 0 {}
+    db.run("select tuskline.purge_history(0)").await;
     assert_eq!(db.status(dies.id).await, "fatal_failure");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.dead_letters").await, 1);
+}
+
+#[tokio::test]
+async fn the_history_of_a_segment_that_is_gone_is_walked_once_whoever_stays() {
+    let (db, _hand) = with_hand().await;
+    // 600 that failed, of which every other one is kept, and 100 that succeeded.
+    db.run(
+        "insert into tuskline.task_kept (id, lambda, status, finished_at)
+         select n, 'work', 'dead', tuskline.clock() from generate_series(2, 600, 2) n;
+         insert into tuskline.task_failure
+         select n, fence, fence, 1, 'error', 'm', 'f', now() from generate_series(1, 600) n, generate_series(1, 3) fence;
+         insert into tuskline.task_output select n, '1', now() from generate_series(601, 700) n",
+    )
+    .await;
+    let (mut from, mut calls, mut purged) = (Some(0_i64), 0, 0);
+    while let Some(after) = from {
+        let purge = "select mark, gone from tuskline.purge_history(0, $1, 100)";
+        let row = db.client.query_one(purge, &[&after]).await.unwrap();
+        (from, calls, purged) = (row.get(0), calls + 1, purged + row.get::<_, i64>(1));
+        assert!(calls < 9, "it goes on and on");
+    }
+    assert_eq!((calls, purged), (8, 400));
+    let left = "select count(*), count(distinct task_id) filter (where task_id % 2 = 0) from tuskline.task_failure";
+    assert_eq!(db.lines(left).await, ["900 | 300"]);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_output").await, 0);
 }
 
 #[tokio::test]
@@ -392,6 +418,7 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     db.enqueue_due().await;
     assert_eq!(db.status(parked).await, "enqueued");
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
+    db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
     assert_eq!(hand.take().await.id, second);
 }

@@ -236,6 +236,67 @@ async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_com
 }
 
 #[tokio::test]
+async fn a_postponed_task_does_not_run_when_its_turn_in_an_order_would_have_come() {
+    let (db, hand) = unique("queued", "postpone").await;
+    db.run("select tuskline.set_order('work', 'block')").await;
+    let ordered = "p_ordering_key => 'k'";
+    db.run(&format!("select tuskline.schedule('work', {ordered})")).await;
+    db.enqueue_due().await;
+    let running = hand.take().await;
+    let unique = format!("select tuskline.schedule('work', {ordered}, p_unique_key => 'a'");
+    let later = format!("{unique}, p_delay => '1 hour')");
+    let postponed: i64 = db.one(&format!("{unique})")).await;
+    let behind: i64 = db.one(&format!("select tuskline.schedule('work', {ordered})")).await;
+    db.enqueue_due().await;
+    assert_eq!(db.one::<i64>(&later).await, postponed);
+    hand.succeed(&running).await;
+    db.advance(Duration::from_secs(1)).await;
+    db.enqueue_due().await;
+    let next = hand.take().await;
+    assert_eq!(next.id, behind, "the other is as one that was scheduled for then");
+    // The same when it has a place already.
+    hand.succeed(&next).await;
+    db.advance(Duration::from_secs(3600)).await;
+    db.enqueue_due().await;
+    assert_eq!(db.status(postponed).await, "enqueued");
+    let behind: i64 = db.one(&format!("select tuskline.schedule('work', {ordered})")).await;
+    assert_eq!(db.one::<i64>(&later).await, postponed);
+    db.advance(Duration::from_secs(1)).await;
+    db.enqueue_due().await;
+    let next = hand.claim(9).await;
+    assert_eq!(next.iter().map(|task| task.id).collect::<Vec<_>>(), [behind]);
+    hand.succeed_all(&next).await;
+    db.advance(Duration::from_secs(3600)).await;
+    db.enqueue_due().await;
+    assert_eq!(hand.take().await.id, postponed);
+}
+
+#[tokio::test]
+async fn who_postpones_in_a_transaction_that_stays_open_holds_up_nobody() {
+    let (db, hand) = unique("queued", "postpone").await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let first = of_key(&db, "a").await;
+    let second = db.schedule("work").await;
+    db.enqueue_due().await;
+    let service = db.connect().await;
+    service
+        .batch_execute(
+            "begin; select tuskline.schedule('work', p_unique_key => 'a', p_delay => '1 hour')",
+        )
+        .await
+        .unwrap();
+    db.client
+        .query("select from tuskline.task where id = $1 for update nowait", &[&second])
+        .await
+        .unwrap();
+    service.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    db.enqueue_due().await;
+    let given: Vec<_> = hand.claim(9).await.iter().map(|task| task.id).collect();
+    assert_eq!((given, db.status(first).await), (vec![second], "new".into()));
+}
+
+#[tokio::test]
 async fn a_task_in_its_queue_is_postponed_too() {
     let (db, hand) = unique("queued", "postpone").await;
     let first = of_key(&db, "a").await;

@@ -156,6 +156,78 @@ async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     assert_eq!(ear.heard().await, ["tuskline_timer"], "a lambda that is not direct");
 }
 
+#[tokio::test]
+async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
+    let db = Db::new().await;
+    db.pin().await;
+    for lambda in ["few", "paced", "ordered", "paused"] {
+        db.define(lambda).await;
+    }
+    let sleeper = async || {
+        let mut ear = db.ear(&["tuskline_timer"]).await;
+        assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+        ear.heard().await;
+        ear
+    };
+    db.run("select tuskline.set_limit('paced', p_per_second => 5, p_burst => 1)").await;
+    db.schedule_many("paced", 2).await;
+    let mut ear = sleeper().await;
+    db.enqueue_due().await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "the next turn under a rate");
+    drop(ear);
+
+    let limit: i64 = db.one("select tuskline.set_limit('few', 1)").await;
+    db.schedule_many("few", 2).await;
+    let other = db.connect().await;
+    let giving = format!("begin; select pg_advisory_xact_lock(1953854316, {limit})");
+    other.batch_execute(&giving).await.unwrap();
+    let mut ear = sleeper().await;
+    db.enqueue_due().await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "somebody else gives places");
+    drop(ear);
+    other.batch_execute("commit").await.unwrap();
+    db.advance(Duration::from_secs(1)).await;
+    db.enqueue_due().await;
+    db.run("select tuskline.gate('paused', 'pause', p_reason => 'to be asked about')").await;
+    let hand = db.hand("few").await;
+    let first = hand.take().await;
+    let mut ear = sleeper().await;
+    hand.succeed(&first).await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "a place that is handed on");
+    drop(ear);
+
+    db.run("select tuskline.set_order('ordered', 'block')").await;
+    for _ in 0..2 {
+        db.run("select tuskline.schedule('ordered', p_ordering_key => 'a')").await;
+    }
+    db.enqueue_due().await;
+    let hand = db.hand("ordered").await;
+    hand.fail_for_good(&hand.take().await).await;
+    let mut ear = sleeper().await;
+    db.run("select tuskline.unblock('ordered', 'a')").await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "an order that goes on");
+}
+
+#[tokio::test]
+async fn a_kept_task_that_is_cancelled_wakes_a_sleeping_store_consumer_for_its_children() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.roll_segments()").await;
+    let parent = db.schedule_in("work", LEASE * 10_000).await;
+    let chain =
+        format!(r#"[{{"lambda": "work", "after": [{{"task": {parent}, "on": "always"}}]}}]"#);
+    db.run(&format!("select tuskline.schedule_chain('{chain}')")).await;
+    db.enqueue_due().await;
+    let range = format!("tuskline.segment_of({parent})");
+    db.run(&format!("select tuskline.keep_leftovers({range})")).await;
+    let kept = "select count(*) from tuskline.task_kept where id = $1";
+    assert_eq!(db.ask::<i64>(kept, &[&parent]).await, 1);
+    let mut ear = db.ear(&["tuskline_timer"]).await;
+    assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+    assert_eq!(db.cancel(parent).await, "cancelled");
+    assert_eq!(ear.heard().await, ["tuskline_timer"]);
+}
+
 async fn look(session: &Client, queues: &[i32], marks: &[i64]) -> Vec<bool> {
     session.query_one("select tuskline.look($1, $2)", &[&queues, &marks]).await.unwrap().get(0)
 }
