@@ -229,18 +229,25 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let bodies = Gate::new();
-    let worker = Running::start(&db, quick(), vec![bodies.lambda("work").slots(1)]);
+    // Once it has seen a task end it claims ahead.
+    let mut config = quick();
+    config.buffer_target = Duration::from_secs(3600);
+    let worker = Running::start(&db, config, vec![bodies.lambda("work").slots(1)]);
+    bodies.let_pass(1);
+    db.schedule("work").await;
+    db.until_count("success", 1).await;
     db.schedule_many("work", 2).await;
-    bodies.next().await;
-    db.until_count("claimed", 1).await;
+    bodies.next_many(2).await;
+    let held = "select count(*) = 2 from tuskline.tasks where status in ('claimed', 'processing')";
+    db.until(held).await;
     let number = gate(&db, "'work', 'pause'").await;
     // The one whose body has begun goes on; the other leaves the worker and is parked.
     db.until("select count(*) = 1 from tuskline.parked").await;
     bodies.open_for_good();
-    db.until_count("success", 1).await;
+    db.until_count("success", 2).await;
     assert_eq!(db.count("new").await, 1);
     open(&db, number).await;
-    db.until_count("success", 2).await;
+    db.until_count("success", 3).await;
     worker.stop().await;
 }
 
