@@ -94,6 +94,8 @@ pub struct Stage {
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
     pub crew: Arc<Mutex<Crew>>,
+    /// Held by whoever makes a store consumer stand still.
+    pub one_consumer_still: Mutex<()>,
     pub faults: Faults,
     pub scale: Scale,
     pub history: PathBuf,
@@ -151,8 +153,20 @@ impl Stage {
         let faults = Faults::new(writer);
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();
-        let stage =
-            Self { site, server, proxy, own_door, crew, faults, scale, history, locks, keeper };
+        let one_consumer_still = Mutex::new(());
+        let stage = Self {
+            site,
+            server,
+            proxy,
+            own_door,
+            crew,
+            one_consumer_still,
+            faults,
+            scale,
+            history,
+            locks,
+            keeper,
+        };
         stage.raise(&shift).await?;
         Ok(stage)
     }

@@ -62,8 +62,14 @@ pub async fn starve(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// SIGSTOP, and SIGCONT after a while.
+/// SIGSTOP, and SIGCONT after a while. One store consumer at a time: while all of them stand still nobody is
+/// rescued, and how long recovery then takes says how long that was. (`be_gone` does that to all, for as long as
+/// its bound has room for.)
 pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
+    let _alone = match fault.kind {
+        Kind::StoreConsumerFreeze => Some(stage.one_consumer_still.lock().await),
+        _ => None,
+    };
     let member = target(stage, fault).await?;
     let writer = stage.faults.writer();
     let detail = format!("{} ms", fault.span_ms);
