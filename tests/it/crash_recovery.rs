@@ -1,6 +1,8 @@
 //! A crash of the database empties the queues. Whoever notices first rebuilds them from the task
 //! store; workers connect again by themselves, and nothing is lost.
 
+use std::time::Duration;
+
 use tuskline::embedded::Stop;
 
 use super::support::{Db, Execution, Gate, Running, calm, own_cluster};
@@ -16,7 +18,10 @@ async fn crash(with_store_consumer: bool) {
     db.define("work").await;
     let _consumer = with_store_consumer.then(|| db.store_consumer());
     let gate = Gate::new();
-    let start = || Running::start(&db, calm(), vec![gate.lambda("work").slots(4)]);
+    // None is claimed ahead: what begins after a crash has been claimed after it, but for those under way.
+    let mut config = calm();
+    config.buffer_target = Duration::ZERO;
+    let start = || Running::start(&db, config.clone(), vec![gate.lambda("work").slots(4)]);
     let workers = [start(), start()];
     let ids = db.schedule_many("work", 400).await;
     gate.next_many(8).await;

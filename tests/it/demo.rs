@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::cli::{RUN_LIMIT, Tuskline, open_dir, processes_in, tuskline};
+use crate::support::cli::{RUN_LIMIT, Tuskline, copy_tuskline, open_dir, processes_in, tuskline};
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65_534;
@@ -50,6 +50,11 @@ impl Site {
 
     fn demo(&self) -> Tuskline {
         self.call(&["demo", "--path", self.files().to_str().unwrap()])
+    }
+
+    /// A run that prints its report as JSON, and no warning: a machine that is busy may cost a worker a heartbeat.
+    fn figures(&self) -> Tuskline {
+        self.demo().arg("--json").env("TUSKLINE_LOG", "error")
     }
 
     /// The report of a run; a run that does not end tells its log.
@@ -93,7 +98,7 @@ impl Site {
 fn the_demo_loses_nothing_although_a_worker_is_killed() {
     // Large enough for the killed worker to be in the middle of something, most of the time.
     let site = Site::new(60, 4 << 20);
-    let report = site.demo().arg("--json").run().json();
+    let report = site.figures().run().json();
     site.check(&report);
     let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
     let promised = [
@@ -149,7 +154,7 @@ fn a_second_run_uses_the_data_directory_of_the_first() {
 #[test]
 fn two_demos_at_the_same_time_both_succeed() {
     let site = Site::new(20, 100);
-    let (one, two) = (site.demo().arg("--json").start(), site.demo().arg("--json").start());
+    let (one, two) = (site.figures().start(), site.figures().start());
     for demo in [one, two] {
         site.check(&demo.end().json());
     }
@@ -184,7 +189,7 @@ fn a_file_that_cannot_be_read_ends_dead_and_is_not_lost() {
             chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let binary = site.dir.path().join("tuskline");
-        std::fs::copy(env!("CARGO_BIN_EXE_tuskline"), &binary).unwrap();
+        copy_tuskline(&binary);
         let files = site.files();
         let demo = Tuskline::at(&binary, &["demo", "--path", files.to_str().unwrap()]);
         site.at_home(demo).with(|command| {
@@ -225,13 +230,13 @@ fn what_is_left_out_is_counted() {
     let site = Site::new(3, 100);
     let large = File::create(site.files().join("large")).unwrap();
     large.set_len((16 << 20) + 1).unwrap();
-    let report = site.demo().arg("--json").arg("--max-bytes").arg("16777216").run().json();
+    let report = site.figures().arg("--max-bytes").arg("16777216").run().json();
     assert_eq!(report["left_out"], 1);
-    let report = site.demo().arg("--json").run().json();
+    let report = site.figures().run().json();
     assert_eq!((&report["scheduled"], &report["left_out"]), (&4.into(), &0.into()), "{report}");
     std::fs::create_dir(site.files().join(".git")).unwrap();
     std::fs::write(site.files().join(".git/config"), "").unwrap();
-    let report = site.demo().arg("--json").arg("--limit").arg("2").run().json();
+    let report = site.figures().arg("--limit").arg("2").run().json();
     assert_eq!((&report["scheduled"], &report["left_out"]), (&2.into(), &2.into()), "{report}");
 }
 

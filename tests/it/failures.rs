@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline::embedded::{Cluster, Options};
 use tuskline_sdk::{Client, Context, Error, Lambda, NewTask, Worker};
 
-use crate::support::cli::{PASSWORD, Tuskline, on, open_dir, tuskline, url};
+use crate::support::cli::{PASSWORD, Tuskline, copy_tuskline, on, open_dir, tuskline, url};
 use crate::support::{Db, own_cluster, settings, shared, within};
 
 /// Every command that speaks to the task store.
@@ -386,7 +386,7 @@ fn the_data_directory_belongs_to_somebody_else() {
         return;
     }
     let binary = dir.path().join("tuskline");
-    std::fs::copy(env!("CARGO_BIN_EXE_tuskline"), &binary).unwrap();
+    copy_tuskline(&binary);
     let nobody = |arguments: &[&str]| {
         Tuskline::at(&binary, arguments).with(|command| {
             command.uid(65_534).gid(65_534);

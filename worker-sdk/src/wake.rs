@@ -28,7 +28,10 @@ const PROBE_PERIOD: Duration = Duration::from_secs(5);
 /// A look comes this part of the safety poll after the last, so that no lane has to claim.
 const LOOK_SHARE: f64 = 0.95;
 /// Longest wait for any answer on the line.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// Longest wait for the echo of a notification that the server has acknowledged. A worker starts later by this
+/// behind a pooler, and whoever died before it waits for that.
+pub(crate) const ECHO_GRACE: Duration = Duration::from_millis(250);
 
 pub(crate) struct WakeLine {
     pub controller: Arc<Controller>,
@@ -233,12 +236,13 @@ async fn answer<T>(
     }
 }
 
-/// True when a transaction pooler stands between: a session that listens does not hear itself.
+/// True when a transaction pooler stands between: a session that listens does not hear itself. A server sends a
+/// session what it told itself before it ends the statement, so there is next to nothing to wait for.
 pub(crate) async fn is_pooled(config: &Config) -> Result<bool, tokio_postgres::Error> {
     let (client, mut channels) = connect(config, ANSWER_LIMIT).await?;
     let echo = format!("tuskline_echo_{}_{}", std::process::id(), fastrand::u32(..));
     client.batch_execute(&format!("listen {echo}")).await?;
     client.batch_execute(&format!("notify {echo}")).await?;
-    let heard = timeout(ANSWER_LIMIT, channels.recv()).await;
+    let heard = timeout(ECHO_GRACE, channels.recv()).await;
     Ok(!matches!(heard, Ok(Some(name)) if name == echo))
 }

@@ -18,7 +18,7 @@ use crate::executor::{Executor, within_grace};
 use crate::heartbeat::Heartbeat;
 use crate::side::Side;
 use crate::threads::Threads;
-use crate::wake::{ANSWER_LIMIT, WakeLine, is_pooled};
+use crate::wake::{ECHO_GRACE, WakeLine, is_pooled};
 use crate::watchdog::{OnLost, Watchdog, clock_ns, end_process};
 use crate::work::{Why, Work};
 use crate::{Client, Error, Lambda, hsc, lane, shutdown, version};
@@ -143,7 +143,7 @@ impl Worker {
             }
         }
         // A pooler is known by what is not heard, which takes that long by itself.
-        let pooled = in_time(limit + ANSWER_LIMIT, is_pooled(&self.database)).await?;
+        let pooled = in_time(limit + ECHO_GRACE, is_pooled(&self.database)).await?;
         if pooled {
             tracing::warn!("a transaction pooler stands between: polling instead of listening");
         }

@@ -267,6 +267,13 @@ pub fn processes_in(dir: &Path) -> Vec<String> {
     found
 }
 
+/// Copies the program, by another process: while this one has the copy open for writing, what another thread
+/// starts may inherit that, and nobody can execute it.
+pub fn copy_tuskline(to: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tuskline")).arg(to).status().unwrap();
+    assert!(copied.success(), "{copied}");
+}
+
 /// A directory that goes with the test, and that the account of a server can enter.
 pub fn open_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
