@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::{Bounded, Chains, Invariant, Lateness, Redrives, Report, Ticks};
+use crate::{Bounded, Chains, Invariant, Lateness, Percentiles, Redrives, Report, Ticks};
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -105,10 +105,10 @@ impl Report {
             "recovery, ms"
         )?;
         duration(f, "worker death", &self.recovery.worker_death)?;
-        let p = &self.recovery.worker_death_unwatched;
-        let (p50, p90, p99, max) = (p.p50_ms, p.p90_ms, p.p99_ms, p.max_ms);
-        let what = "  of these unwatched";
-        writeln!(f, "{what:<24} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0}", p.n)?;
+        of_these(f, "unwatched", &self.recovery.worker_death_unwatched)?;
+        for (phase, percentiles) in &self.recovery.worker_death_by_phase {
+            of_these(f, phase, percentiles)?;
+        }
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
         duration(f, "resumed, then gone", &self.resumed)?;
@@ -167,6 +167,13 @@ fn duration(f: &mut Formatter<'_>, what: &str, found: &Bounded) -> fmt::Result {
         "{what:<24} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0} {bound:>7.0}{mark}",
         p.n
     )
+}
+
+/// A part of what stands above.
+fn of_these(f: &mut Formatter<'_>, which: &str, p: &Percentiles) -> fmt::Result {
+    let what = format!("  of these {which}");
+    let (p50, p90, p99, max) = (p.p50_ms, p.p90_ms, p.p99_ms, p.max_ms);
+    writeln!(f, "{what:<24} {:>8} {p50:>7.0} {p90:>7.0} {p99:>7.0} {max:>7.0}", p.n)
 }
 
 fn late(f: &mut Formatter<'_>, phase: &str, found: &Lateness) -> fmt::Result {

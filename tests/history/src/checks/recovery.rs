@@ -1,7 +1,10 @@
 //! How long recovery takes (G10): after a worker died, the database returned, a standby took over.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use super::timeliness::NO_PHASE;
 use crate::history::{Claim, Fault, History, Transition};
 use crate::process::Process;
 use crate::span::ms_between;
@@ -50,6 +53,8 @@ pub struct Recovery {
     /// Of these, where no store consumer watched all the time: each was killed, stopped or disturbed
     /// meanwhile, or had just started. For whoever asks why; the bound is on all of them.
     pub worker_death_unwatched: Percentiles,
+    /// All of them by the phase in which the worker died, likewise.
+    pub worker_death_by_phase: BTreeMap<String, Percentiles>,
     /// From the database's return, other than by failover, to the first claim of any task.
     pub database_return: Bounded,
     /// From the end of a failover to the first claim of any task.
@@ -66,9 +71,18 @@ pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
     let waits = worker_deaths(history);
     let ms = |wait: &(u64, u64)| ms_between(wait.0, wait.1);
     let unwatched = waits.iter().filter(|(from, to)| !was_watched(history, *from, *to));
+    let mut by_phase: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for wait in &waits {
+        let phase = history.phase_at(wait.0).unwrap_or(NO_PHASE);
+        by_phase.entry(phase.to_owned()).or_default().push(ms(wait));
+    }
     let recovery = Recovery {
         worker_death: Bounded::p99(waits.iter().map(ms).collect(), rescue_ms),
         worker_death_unwatched: Percentiles::of(unwatched.map(ms).collect()),
+        worker_death_by_phase: by_phase
+            .into_iter()
+            .map(|(phase, waits)| (phase, Percentiles::of(waits)))
+            .collect(),
         database_return: Bounded::p99(database_returns(history), DATABASE_RETURN_MS),
         failover: Bounded::p99(failovers(history), FAILOVER_MS),
     };

@@ -16,8 +16,8 @@ const BOUND_MS: f64 = 5000.0;
 /// How soon after a step of the clock a claim still belongs to a verb that had begun before it.
 const JUST_NS: u64 = 1_000_000_000;
 
-/// Where a start is counted that nobody wrote down on the monotonic clock, or outside all phases.
-const NO_PHASE: &str = "-";
+/// Where is counted what nobody wrote down on the monotonic clock, or was outside all phases.
+pub(super) const NO_PHASE: &str = "-";
 
 /// How late tasks were claimed in one phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

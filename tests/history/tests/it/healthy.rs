@@ -116,6 +116,8 @@ fn a_good_run_is_green() {
     assert_eq!(causes, [("retriable failure", 1), ("stop", 1), ("worker death", 1)]);
     assert_eq!(report.faults["kill"], 1);
     assert_eq!(report.recovery.worker_death.percentiles.max_ms, 2012.0);
+    let by_phase: Vec<_> = report.recovery.worker_death_by_phase.into_iter().collect();
+    assert_eq!(by_phase, [("all".to_owned(), report.recovery.worker_death.percentiles)]);
     assert_eq!(report.recovery.database_return.percentiles.max_ms, 500.0);
     assert_eq!(report.resumed.percentiles.max_ms, 30.0);
     assert_eq!(
