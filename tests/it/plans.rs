@@ -325,6 +325,38 @@ async fn a_chain_that_is_cancelled_or_extended_reads_its_own_tasks_only() {
 }
 
 #[tokio::test]
+async fn a_chain_that_is_looked_at_reads_its_own_tasks_only() {
+    let db = large(30_000).await;
+    let session = db.connect().await;
+    let parents: Vec<_> = (0..300).map(|number| format!("parent_{number}")).collect();
+    let mut tasks: Vec<_> =
+        parents.iter().map(|name| json!({ "lambda": "work_1", "name": name })).collect();
+    tasks.push(json!({ "lambda": "work_1", "after": parents }));
+    db.run(&format!("select tuskline.schedule_chain('{}')", Value::from(tasks))).await;
+    let chain: i64 = db.one("select max(chain_id) from tuskline.chain_task").await;
+    let child: i64 = db.one("select max(task_id) from tuskline.dependency").await;
+    db.run("analyze tuskline.task, tuskline.chain_task, tuskline.dependency").await;
+    for (rows, sql) in [
+        (
+            301,
+            format!(
+                "select task_id, status::text from tuskline.chain_tasks where chain_id = {chain}"
+            ),
+        ),
+        (1, format!("select chain_id, tasks from tuskline.chains where chain_id = {chain}")),
+        (300, format!("select id, name from tuskline.parents({child})")),
+    ] {
+        assert_eq!(db.lines(&sql).await.len(), rows, "{sql}");
+        let whole: Vec<_> = scans(&session, &sql)
+            .await
+            .into_iter()
+            .filter(|line| grows(line) && line.contains("sequential"))
+            .collect();
+        assert!(whole.is_empty(), "{sql} reads {whole:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_begins_anew_reads_its_own_children_only() {
     let db = large(30_000).await;
     let session = db.connect().await;
