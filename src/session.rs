@@ -6,21 +6,18 @@
 //! Must never: retry by itself, or print an address; who calls decides what a loss means.
 
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error};
+use tuskline_sdk::connect_in_turn;
 
-/// Longest wait for a connection, when the address does not say (`connect_timeout`): for the socket of each
-/// host, and as long again for the server to answer on it.
+/// Longest wait for the socket of each host, when the address does not say (`connect_timeout`), and as long
+/// again for the server to answer on it; then the next host is asked.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Deadlines that the server applies to a session.
@@ -76,12 +73,8 @@ impl Session {
         config.application_name(format!("tuskline {role}"));
         let patience = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
         config.connect_timeout(patience);
-        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
-        let limit = patience.saturating_mul(u32::try_from(hosts + 1).unwrap_or(u32::MAX));
-        let (client, connection) = match timeout(limit, config.connect(NoTls)).await {
-            Ok(connected) => connected?,
-            Err(_) => return Err(silent(limit).await),
-        };
+        let each = patience.saturating_mul(2);
+        let (client, connection) = connect_in_turn(&config, |_| each).await?;
         let notified = Arc::new(Notify::new());
         let driver = tokio::spawn(drive(connection, Arc::clone(&notified)));
         Ok(Self { client, driver, notified })
@@ -144,29 +137,6 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.driver.abort();
-    }
-}
-
-/// The error of a server that accepts and says nothing, which tokio-postgres makes of what a socket says only.
-async fn silent(limit: Duration) -> Error {
-    let socket = tokio::io::join(Silent(limit), tokio::io::sink());
-    match Config::new().user("nobody").connect_raw(socket, NoTls).await {
-        Err(error) => error,
-        Ok(_) => unreachable!("nobody answers"),
-    }
-}
-
-/// A socket on which nothing comes in time.
-struct Silent(Duration);
-
-impl AsyncRead for Silent {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let said = format!("no answer within {:?}", self.0);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)))
     }
 }
 

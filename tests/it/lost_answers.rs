@@ -138,6 +138,29 @@ async fn a_server_that_accepts_and_never_answers_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_host_that_accepts_and_never_answers_leaves_the_next_its_turn() {
+    let mut db = Db::with_lambda("work").await;
+    let (mut both, left) = through_a_port(&db).await;
+    left.store(0, Ordering::SeqCst);
+    let (answers, _) = through_a_port(&db).await;
+    both.host("127.0.0.1").port(answers.get_ports()[0]);
+    let mut hurried = both.clone();
+    hurried.connect_timeout(Duration::from_millis(50));
+
+    let opened = within(Session::open(&hurried, "test", Deadlines::USUAL)).await.unwrap();
+    assert_eq!(opened.client().query_one("select 1", &[]).await.unwrap().get::<_, i32>(0), 1);
+    let client = within(Client::with_config(hurried)).await.unwrap();
+    let task = client.schedule(&NewTask::new("work", &()).unwrap()).await.unwrap();
+    let mut config = quick();
+    config.request_timeout = Duration::from_secs(3);
+    let direct = std::mem::replace(&mut db.config, both);
+    let worker = Running::start(&db, config, vec![Gate::open().lambda("work")]);
+    db.config = direct;
+    db.until_status(task.0, "success").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_drain_ends_although_new_connections_are_never_answered() {
     let mut db = Db::with_lambda("work").await;
     let (config, left) = through_a_port(&db).await;

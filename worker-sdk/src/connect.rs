@@ -12,9 +12,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification};
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use crate::doubt::Doubts;
+use crate::hosts::connect_in_turn;
 
 /// Channel of a notification; the payload is always empty.
 pub(crate) type Channels = mpsc::UnboundedReceiver<String>;
@@ -93,7 +94,7 @@ async fn open(
     if config.get_application_name().is_none() {
         config.application_name("tuskline-worker");
     }
-    let (client, connection) = config.connect(NoTls).await?;
+    let (client, connection) = connect_in_turn(&config, |hosts| limit / hosts).await?;
     let doubts = Doubts::default();
     let mut driver = drive(connection, doubts.clone(), notified);
     let (held, dropped) = oneshot::channel();

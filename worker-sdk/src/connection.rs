@@ -8,11 +8,12 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Runtime};
 use tokio::runtime::Handle;
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::Config;
 
 use crate::Error;
 use crate::connect::{drive, on};
 use crate::doubt::Doubts;
+use crate::hosts::connect_in_turn;
 
 /// Most connections of a client of its own.
 const CONNECTIONS: usize = 8;
@@ -173,7 +174,8 @@ impl managed::Manager for Source {
 }
 
 async fn open(config: Config) -> Result<Watched, Error> {
-    let (client, connection) = config.connect(NoTls).await.map_err(Error::from_read)?;
+    let opening = connect_in_turn(&config, |hosts| CONNECTION_WAIT / hosts).await;
+    let (client, connection) = opening.map_err(Error::from_read)?;
     let doubts = Doubts::default();
     let driver = drive(connection, doubts.clone(), |_| {});
     Ok(Watched { client: ClientWrapper::new(client, driver), doubts })

@@ -67,6 +67,7 @@ mod doubt;
 mod error;
 mod executor;
 mod heartbeat;
+mod hosts;
 mod hsc;
 mod json;
 mod lambda;
@@ -96,6 +97,7 @@ pub use config::WorkerConfig;
 pub use connection::Connection;
 pub use context::Context;
 pub use error::Error;
+pub use hosts::connect_in_turn;
 pub use lambda::Lambda;
 pub use manage::{
     Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Purge, PurgeProgress, Redrive,
