@@ -64,12 +64,22 @@ struct StoreConsumer<'o> {
     options: &'o StoreConsumerOptions,
     verbs: Session,
     bell: Session,
-    hears: bool,
+    ears: Ears,
     mark: TimerMark,
     /// Outlives the sessions: what was seen stays true as long as the server lives.
     silence: &'o mut Silence,
     check_rebuilt_at: Instant,
     rescue_at: Instant,
+}
+
+/// Whether notifications arrive. That is found out while the work goes on: who starts behind a pooler
+/// would do nothing for a second, and the dead would not be watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ears {
+    /// We notified ourselves, and have to hear it by then.
+    Pricked(Instant),
+    Hear,
+    Deaf,
 }
 
 /// What a lap leaves to do until the next.
@@ -90,15 +100,12 @@ impl<'o> StoreConsumer<'o> {
         rebuild_queues_patiently(config).await?;
         let verbs = Session::open(config, ROLE, Deadlines::USUAL).await?;
         let bell = Session::listening(config, "store-consumer bell", TIMER_CHANNEL).await?;
-        let hears = bell.hears(&verbs, TIMER_CHANNEL, ECHO_DEADLINE).await?;
-        if !hears {
-            bell.stop_listening().await?;
-            tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
-        }
+        verbs.client().batch_execute(&format!("notify {TIMER_CHANNEL}")).await?;
+        let ears = Ears::Pricked(Instant::now() + ECHO_DEADLINE);
         let mark = TimerMark::new(options.sweep_every, options.mark_margin);
         let rescue_at = Instant::now();
         let check_rebuilt_at = rescue_at + options.rebuild_check_every;
-        Ok(Self { options, verbs, bell, hears, mark, silence, check_rebuilt_at, rescue_at })
+        Ok(Self { options, verbs, bell, ears, mark, silence, check_rebuilt_at, rescue_at })
     }
 
     /// One look at everything that may be due; says how long to sleep.
@@ -106,7 +113,8 @@ impl<'o> StoreConsumer<'o> {
         self.check_rebuilt().await?;
         self.rescue().await?;
         let next_due = self.enqueue_due().await?;
-        if !self.hears {
+        self.give_up_hearing().await?;
+        if self.ears != Ears::Hear {
             return Ok(Nap::Deep(next_due.min(self.options.longest_deaf_nap)));
         }
         match store::doze(self.bell.client()).await? {
@@ -114,6 +122,15 @@ impl<'o> StoreConsumer<'o> {
             Doze::Taken => Ok(Nap::Deep(self.enqueue_due().await?)),
             Doze::Busy => Ok(Nap::Deep(next_due.min(self.busy_nap()))),
         }
+    }
+
+    async fn give_up_hearing(&mut self) -> Result<(), Lost> {
+        if matches!(self.ears, Ears::Pricked(until) if until <= Instant::now()) {
+            self.ears = Ears::Deaf;
+            self.bell.stop_listening().await?;
+            tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
+        }
+        Ok(())
     }
 
     /// Moves everything that is due; how long until the next is, at most the longest nap.
@@ -181,11 +198,14 @@ impl<'o> StoreConsumer<'o> {
         rebuild_queues(&self.verbs).await
     }
 
-    async fn sleep(&self, nap: Nap) -> Result<(), Lost> {
+    async fn sleep(&mut self, nap: Nap) -> Result<(), Lost> {
         let (Nap::Deep(length) | Nap::Held(length)) = nap;
         let length = length.min(self.until_rescue());
         // Whether it was the time or a notification, the next lap looks at everything.
-        let _ = timeout(length, self.bell.notified()).await;
+        let woken = timeout(length, self.bell.notified()).await.is_ok();
+        if woken && matches!(self.ears, Ears::Pricked(_)) && !self.bell.is_closed() {
+            self.ears = Ears::Hear;
+        }
         if matches!(nap, Nap::Held(_)) {
             let deadline = self.options.lap_deadline;
             timeout(deadline, store::rouse(self.bell.client()))

@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
 use super::support::{Db, Gate, Running, calm};
 
 /// A safety poll far beyond the test's deadline: only a notification can wake a worker.
@@ -219,4 +224,71 @@ async fn one_task_wakes_one_of_many_sleeping_workers() {
     for worker in workers {
         worker.stop().await;
     }
+}
+
+/// The server on a port of loopback that lets everything through but notifications.
+async fn without_notifications(db: &Db) -> Config {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
+    config.user(db.config.get_user().unwrap()).dbname(db.config.get_dbname().unwrap());
+    let Host::Unix(directory) = &db.config.get_hosts()[0] else { panic!("a socket") };
+    let socket = directory.join(format!(".s.PGSQL.{}", db.config.get_ports()[0]));
+    tokio::spawn(async move {
+        loop {
+            let (here, _) = listener.accept().await.unwrap();
+            let there = UnixStream::connect(&socket).await.unwrap();
+            let ((mut asks, mut hears), (mut answers, mut asked)) =
+                (here.into_split(), there.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut asks, &mut asked).await });
+            tokio::spawn(async move {
+                // Each message: its kind, and the length of the rest with its own four bytes.
+                while let Ok(kind) = answers.read_u8().await {
+                    let length = answers.read_u32().await?;
+                    let mut rest = vec![0; length as usize - 4];
+                    answers.read_exact(&mut rest).await?;
+                    if kind != b'A' {
+                        hears.write_u8(kind).await?;
+                        hears.write_u32(length).await?;
+                        hears.write_all(&rest).await?;
+                    }
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    config
+}
+
+#[tokio::test]
+async fn a_store_consumer_works_before_it_knows_whether_it_hears() {
+    let mut db = Db::with_lambda("work").await;
+    // What the listening session has said last, noted in the transaction that moves a task.
+    db.run(
+        "create table tuskline_test.said (what text);
+         create function tuskline_test.note() returns trigger language plpgsql as $$
+         begin
+           insert into tuskline_test.said select query from pg_stat_activity
+            where datname = current_database() and application_name = 'tuskline store-consumer bell';
+           return null;
+         end $$",
+    )
+    .await;
+    db.schedule_in("work", Duration::from_millis(1)).await;
+    let note = "create trigger note after update on tuskline.task for each row execute function tuskline_test.note()";
+    db.run(note).await;
+    let deaf = without_notifications(&db).await;
+    let direct = std::mem::replace(&mut db.config, deaf);
+    let _store_consumer = db.store_consumer();
+    db.config = direct;
+    db.until_count("enqueued", 1).await;
+    assert_eq!(db.lines("select what from tuskline_test.said").await, ["listen tuskline_timer"]);
+    // Then it finds out, and polls.
+    db.until(
+        "select exists (select from pg_stat_activity
+          where datname = current_database() and query = 'unlisten *')",
+    )
+    .await;
+    db.schedule_in("work", Duration::from_millis(1)).await;
+    db.until_count("enqueued", 2).await;
 }
