@@ -284,6 +284,13 @@ impl Faults {
     }
 }
 
+impl Ongoing {
+    /// Writes which tasks' rows it holds until it is over.
+    pub fn holds(&self, tasks: Vec<i64>) {
+        self.writer.note(Event::RowsHeld { id: self.id, tasks });
+    }
+}
+
 impl Drop for Ongoing {
     fn drop(&mut self) {
         self.writer.note(Event::FaultEnd { id: self.id });

@@ -87,6 +87,8 @@ pub enum Event {
     /// A fault begins; `pid` when it is done to one process, null when to everybody. The kind
     /// `failover` has a bound of its own, from its end.
     Fault { id: u64, kind: String, pid: Option<u32>, detail: String },
+    /// A fault has the rows of these tasks locked, until it is over.
+    RowsHeld { id: u64, tasks: Vec<i64> },
     /// It is over.
     FaultEnd { id: u64 },
     /// A process was stopped (SIGSTOP); every thread stands still.

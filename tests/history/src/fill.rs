@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::by_task::Numbered;
 use crate::history::{
-    Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, Fired, History, Letter,
-    Redriven, Row, Schedule, Stale, Tick, Transition,
+    Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, Fired, HeldRow, History,
+    Letter, Redriven, Row, Schedule, Stale, Tick, Transition,
 };
 use crate::process::{Fate, Process};
 use crate::span::Span;
@@ -68,6 +68,7 @@ struct Filling {
     phases: Vec<(String, u64, Edge)>,
     faults: Vec<(u64, Fault)>,
     fault_ends: Vec<(u64, u64)>,
+    held_rows: Vec<(u64, HeldRow)>,
     fates: Vec<(u64, u32, Fate)>,
     gates: Vec<(u64, u32, Edge)>,
     stale: Stale,
@@ -166,6 +167,10 @@ impl Filling {
             Event::Fault { id, kind, pid, .. } => {
                 let span = Span { from: at, to: u64::MAX };
                 self.faults.push((id, Fault { kind, pid, span, ended: false }));
+            }
+            Event::RowsHeld { id, tasks } => {
+                let held = |task| HeldRow { task: self.tasks.number(task), from: at, to: u64::MAX };
+                self.held_rows.extend(tasks.into_iter().map(held).map(|row| (id, row)));
             }
             Event::FaultEnd { id } => self.fault_ends.push((id, at)),
             Event::Spawned { pid, role: Role::StoreConsumer } => {

@@ -30,6 +30,7 @@ pub(crate) struct History {
     pub(crate) claims: ByTask<Claim>,
     pub(crate) bodies: ByTask<Body>,
     pub(crate) ends: ByTask<BodyEnd>,
+    pub(crate) held_rows: ByTask<HeldRow>,
     pub(crate) ticks: Vec<Tick>,
     /// When each claim was answered, in order.
     pub(crate) claimed_at: Vec<u64>,
@@ -198,6 +199,14 @@ pub(crate) struct BodyEnd {
     pub(crate) ended: Ended,
 }
 
+/// From when to when a stranger had a task's row locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldRow {
+    pub(crate) task: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
     pub(crate) task: u32,
@@ -227,7 +236,7 @@ macro_rules! of_task {
         }
     })* };
 }
-of_task!(Transition, Row, Dependency, Failure, Redriven, Letter, Claim, Body, BodyEnd);
+of_task!(Transition, Row, Dependency, Failure, Redriven, Letter, Claim, Body, BodyEnd, HeldRow);
 
 impl History {
     /// A task's id, for people.

@@ -152,6 +152,7 @@ impl Cast {
             | Event::DeadLetter { task, .. } => *task == self.task,
             Event::ScheduleOk { ids: tasks, .. }
             | Event::Claimed { tasks, .. }
+            | Event::RowsHeld { tasks, .. }
             | Event::ResultRefused { tasks } => tasks.contains(&self.task),
             _ => false,
         }

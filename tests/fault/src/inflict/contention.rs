@@ -21,9 +21,11 @@ const SOME_TASKS: &str = "select id from tuskline.task where finished_at is null
 
 /// Sits idle in a transaction on the locks of up to 100 tasks.
 pub async fn lock_rows(stage: &Stage, fault: Planned) -> Done {
-    let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
+    let ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
     let server = stage.server.read().await;
-    server.lock_rows(DATABASE, SOME_TASKS, Duration::from_millis(fault.span_ms)).await?;
+    let locked = server.lock_rows(DATABASE, SOME_TASKS).await?;
+    ongoing.holds(locked.ids.clone());
+    locked.hold(Duration::from_millis(fault.span_ms)).await?;
     Ok(None)
 }
 

@@ -94,6 +94,7 @@ const SOME_DEAD: &str = "select t.id from tuskline.task t join (
 pub async fn lock_dead(stage: &Stage, fault: Planned) -> Done {
     let _ongoing = of_our_own(stage, fault);
     let server = stage.server.read().await;
-    server.lock_rows(DATABASE, SOME_DEAD, Duration::from_millis(fault.span_ms)).await?;
+    let locked = server.lock_rows(DATABASE, SOME_DEAD).await?;
+    locked.hold(Duration::from_millis(fault.span_ms)).await?;
     Ok(None)
 }

@@ -69,17 +69,15 @@ impl Server {
         hold(session, duration).await
     }
 
-    /// Runs `sql`, which locks rows, and stays idle in the transaction; then rolls back. Returns
-    /// how many rows it took.
+    /// Runs `sql`, which locks rows and returns their ids.
     ///
     /// # Errors
-    /// As [`hold_snapshot`](Self::hold_snapshot), and when `sql` fails.
-    pub async fn lock_rows(&self, database: &str, sql: &str, duration: Duration) -> Result<u64> {
+    /// When the server does not answer, and when `sql` fails.
+    pub async fn lock_rows(&self, database: &str, sql: &str) -> Result<LockedRows> {
         let session = self.patient_session(database).await?;
         session.batch_execute("begin").await?;
-        let rows = session.execute(sql, &[]).await.context("the rows cannot be locked")?;
-        hold(session, duration).await?;
-        Ok(rows)
+        let rows = session.query(sql, &[]).await.context("the rows cannot be locked")?;
+        Ok(LockedRows { ids: rows.iter().map(|row| row.get(0)).collect(), session })
     }
 
     /// Opens up to `n` sessions and keeps them; returns how many there was room for. They are a
@@ -108,6 +106,23 @@ impl Server {
         }
         tokio::time::sleep(duration).await;
         Ok(sessions.len())
+    }
+}
+
+/// A session that sits on the locks of rows; dropped, it lets go.
+pub struct LockedRows {
+    /// Which rows.
+    pub ids: Vec<i64>,
+    session: Client,
+}
+
+impl LockedRows {
+    /// Stays idle in the transaction, then rolls back.
+    ///
+    /// # Errors
+    /// When the session ends before the time.
+    pub async fn hold(self, duration: Duration) -> Result<()> {
+        hold(self.session, duration).await
     }
 }
 

@@ -48,7 +48,8 @@ impl Bounded {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recovery {
     /// From the end of a worker's process to the next claim of each task it had in hands, while the
-    /// database was up all the time.
+    /// database was up all the time. Of a task whose row a stranger had locked meanwhile: from when that
+    /// let go, as nobody can put it back before.
     pub worker_death: Bounded,
     /// Of these, where no store consumer watched all the time: each was killed, stopped or disturbed
     /// meanwhile, or had just started. For whoever asks why; the bound is on all of them.
@@ -101,7 +102,7 @@ pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
     (check.done(), recovery)
 }
 
-/// From when to when each task of a dead worker waited.
+/// From when to when each task of a dead worker waited, that somebody could have put back.
 fn worker_deaths(history: &History) -> Vec<(u64, u64)> {
     history.claims.all().iter().filter_map(|claim| after_death(history, claim)).collect()
 }
@@ -121,7 +122,9 @@ fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let counts = claimed > died
         && !history.database_down.meet(died, claimed)
         && !history.is_gated(claim.task);
-    counts.then_some((died, claimed))
+    let held = history.held_rows.of(claim.task).iter();
+    let held = held.filter(|held| held.from <= claimed && held.to >= died).map(|held| held.to);
+    counts.then(|| (held.fold(died, u64::max).min(claimed), claimed))
 }
 
 /// Whether one store consumer at least, which was there for the last heartbeat before `from`, ran on until

@@ -1,10 +1,12 @@
 //! Puts together what was taken in, once every file was read.
 
+use std::collections::HashMap;
+
 use anyhow::{Context as _, Result, ensure};
 
 use super::Filling;
 use crate::by_task::ByTask;
-use crate::history::{Fault, History};
+use crate::history::{Fault, HeldRow, History};
 use crate::process::{Fate, Process};
 use crate::span::{Span, Spans};
 use crate::{Actor, Edge};
@@ -15,7 +17,9 @@ impl Filling {
         ensure!(scheduled, "nothing was recorded: nobody scheduled anything");
         let settings = self.settings.take().context("nobody wrote the settings down")?;
         self.meet_fates();
-        let (faults, phases) = (self.faults(), self.phases());
+        let ends = self.fault_ends.drain(..).collect();
+        let (faults, held_rows) = (self.faults(&ends), self.held_rows(&ends));
+        let phases = self.phases();
         let steps = faults.iter().filter(|fault| fault.kind == "clock_step");
         let clock_steps = steps.map(|fault| fault.span.from).collect();
         self.claimed_at.sort_unstable();
@@ -46,6 +50,7 @@ impl Filling {
             claims: ByTask::new(self.claims, tasks, |claim| (claim.fence, claim.at)),
             bodies: ByTask::new(self.bodies, tasks, |body| body.at),
             ends: ByTask::new(self.ends, tasks, |end| end.at),
+            held_rows: ByTask::new(held_rows, tasks, |row| row.from),
             ticks: self.ticks,
             claimed_at: self.claimed_at,
             database_down: Spans::pair(self.database, self.end),
@@ -75,8 +80,16 @@ impl Filling {
         }
     }
 
-    fn faults(&mut self) -> Vec<Fault> {
-        let ends: std::collections::HashMap<u64, u64> = self.fault_ends.drain(..).collect();
+    fn held_rows(&mut self, ends: &HashMap<u64, u64>) -> Vec<HeldRow> {
+        let end = self.end;
+        let close = |(id, row): (u64, HeldRow)| HeldRow {
+            to: ends.get(&id).copied().unwrap_or(end),
+            ..row
+        };
+        self.held_rows.drain(..).map(close).collect()
+    }
+
+    fn faults(&mut self, ends: &HashMap<u64, u64>) -> Vec<Fault> {
         let end = self.end;
         let close = |(id, mut fault): (u64, Fault)| {
             fault.ended = ends.contains_key(&id);

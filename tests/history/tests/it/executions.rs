@@ -44,6 +44,21 @@ fn a_late_rescue_is_seen() {
 }
 
 #[test]
+fn a_row_that_a_stranger_has_locked_is_due_when_it_is_let_go() {
+    let locked = |task, next_claim, from, to| {
+        let mut story = rescued(next_claim);
+        story.fault("lock_contention", None, from, to);
+        story.note(INJECTOR, from, Event::RowsHeld { id: from, tasks: vec![task] });
+        story
+    };
+    let report = green(&locked(1, 4400, 200, 4300));
+    assert_eq!(report.recovery.worker_death.percentiles.max_ms, 102.0);
+    red(&locked(2, 4400, 200, 4300), &["G10"]); // another's row
+    red(&locked(1, 4400, 100, 300), &["G10"]); // let go before
+    red(&locked(1, 8400, 200, 4300), &["G10"]); // and then left lying
+}
+
+#[test]
 fn what_no_store_consumer_watched_all_the_time_is_told_apart_and_bound_alike() {
     let unwatched = |next_claim, watch: &dyn Fn(&mut Story)| {
         let mut story = rescued(next_claim);

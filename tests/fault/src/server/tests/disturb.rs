@@ -49,17 +49,21 @@ async fn locks_rows(server: &Server) {
     let session = guest(server).await;
     let rows = "create table locked as select generate_series(1, 5) as id";
     session.batch_execute(rows).await.unwrap();
-    let lock = "select id from locked where id <= 3 for update";
+    let lock = "select id::bigint from locked where id <= 3 for update";
     let free = "select count(*)::text from (select from locked for update skip locked) free";
     let looks = server.ask_until(free, "2", DEADLINE);
+    let holds = async |lock, duration| {
+        let locked = server.lock_rows("postgres", lock).await?;
+        let ids = locked.ids.clone();
+        locked.hold(duration).await.map(|()| ids)
+    };
     tokio::select! {
-        ended = server.lock_rows("postgres", lock, LONG) => panic!("it holds on: {ended:?}"),
+        ended = holds(lock, LONG) => panic!("it holds on: {ended:?}"),
         seen = looks => seen.unwrap(),
     }
     server.ask_until(free, "5", DEADLINE).await.expect("dropping it lets go");
-    let held = server.lock_rows("postgres", lock, Duration::ZERO).await.unwrap();
-    assert_eq!(held, 3);
-    assert!(server.lock_rows("postgres", "select nonsense", LONG).await.is_err());
+    assert_eq!(holds(lock, Duration::ZERO).await.unwrap(), [1, 2, 3]);
+    assert!(holds("select nonsense", LONG).await.is_err());
 }
 
 async fn holds_a_snapshot(server: &Server) {
