@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
 use tuskline::session::{Deadlines, Session, Told};
 use tuskline_sdk::{Client, Error, NewTask, Worker};
@@ -100,12 +99,7 @@ async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_agai
 /// The server on a port of loopback, and how many connections more it answers. All others are accepted
 /// and hear nothing.
 async fn through_a_port(db: &Db) -> (Config, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut config = Config::new();
-    config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
-    config.user(db.config.get_user().unwrap()).dbname(db.config.get_dbname().unwrap());
-    let Host::Unix(directory) = &db.config.get_hosts()[0] else { panic!("a socket") };
-    let socket = directory.join(format!(".s.PGSQL.{}", db.config.get_ports()[0]));
+    let (listener, config, socket) = db.port().await;
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let answers = Arc::clone(&left);
     tokio::spawn(async move {

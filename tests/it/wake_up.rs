@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
 
 use super::support::{Db, Gate, Running, calm};
 
@@ -228,12 +227,7 @@ async fn one_task_wakes_one_of_many_sleeping_workers() {
 
 /// The server on a port of loopback that lets everything through but notifications.
 async fn without_notifications(db: &Db) -> Config {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut config = Config::new();
-    config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
-    config.user(db.config.get_user().unwrap()).dbname(db.config.get_dbname().unwrap());
-    let Host::Unix(directory) = &db.config.get_hosts()[0] else { panic!("a socket") };
-    let socket = directory.join(format!(".s.PGSQL.{}", db.config.get_ports()[0]));
+    let (listener, config, socket) = db.port().await;
     tokio::spawn(async move {
         loop {
             let (here, _) = listener.accept().await.unwrap();

@@ -1,9 +1,12 @@
 //! A database of a test's own, and the verbs of services and operators on it.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::net::TcpListener;
+use tokio_postgres::config::Host;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tuskline::embedded::Cluster;
@@ -61,6 +64,17 @@ impl Db {
     /// Another session.
     pub async fn connect(&self) -> Client {
         connect(&self.config).await
+    }
+
+    /// A port of loopback for a test to stand behind, an address by it, and the server's socket.
+    pub async fn port(&self) -> (TcpListener, Config, PathBuf) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = Config::new();
+        config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
+        config.user(self.config.get_user().unwrap()).dbname(self.config.get_dbname().unwrap());
+        let Host::Unix(directory) = &self.config.get_hosts()[0] else { panic!("a socket") };
+        let socket = directory.join(format!(".s.PGSQL.{}", self.config.get_ports()[0]));
+        (listener, config, socket)
     }
 
     /// A new session in place of one that was lost.
