@@ -113,7 +113,7 @@ impl<'o> StoreConsumer<'o> {
         self.check_rebuilt().await?;
         self.rescue().await?;
         let next_due = self.enqueue_due().await?;
-        self.give_up_hearing().await?;
+        self.judge_ears().await?;
         if self.ears != Ears::Hear {
             return Ok(Nap::Deep(next_due.min(self.options.longest_deaf_nap)));
         }
@@ -124,13 +124,26 @@ impl<'o> StoreConsumer<'o> {
         }
     }
 
-    async fn give_up_hearing(&mut self) -> Result<(), Lost> {
-        if matches!(self.ears, Ears::Pricked(until) if until <= Instant::now()) {
+    /// Not by the time alone: the echo may have come while a lap took longer than it was waited for.
+    async fn judge_ears(&mut self) -> Result<(), Lost> {
+        if !matches!(self.ears, Ears::Pricked(until) if until <= Instant::now()) {
+            return Ok(());
+        }
+        self.listen(Duration::ZERO).await;
+        if self.ears != Ears::Hear {
             self.ears = Ears::Deaf;
             self.bell.stop_listening().await?;
             tracing::warn!("notifications do not arrive (a transaction pooler?), polling instead");
         }
         Ok(())
+    }
+
+    /// Until a notification, at most so long.
+    async fn listen(&mut self, length: Duration) {
+        let woken = timeout(length, self.bell.notified()).await.is_ok();
+        if woken && matches!(self.ears, Ears::Pricked(_)) && !self.bell.is_closed() {
+            self.ears = Ears::Hear;
+        }
     }
 
     /// Moves everything that is due; how long until the next is, at most the longest nap.
@@ -202,10 +215,7 @@ impl<'o> StoreConsumer<'o> {
         let (Nap::Deep(length) | Nap::Held(length)) = nap;
         let length = length.min(self.until_rescue());
         // Whether it was the time or a notification, the next lap looks at everything.
-        let woken = timeout(length, self.bell.notified()).await.is_ok();
-        if woken && matches!(self.ears, Ears::Pricked(_)) && !self.bell.is_closed() {
-            self.ears = Ears::Hear;
-        }
+        self.listen(length).await;
         if matches!(nap, Nap::Held(_)) {
             let deadline = self.options.lap_deadline;
             timeout(deadline, store::rouse(self.bell.client()))

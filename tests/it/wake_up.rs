@@ -286,3 +286,24 @@ async fn a_store_consumer_works_before_it_knows_whether_it_hears() {
     db.schedule_in("work", Duration::from_millis(1)).await;
     db.until_count("enqueued", 2).await;
 }
+
+#[tokio::test]
+async fn an_echo_that_comes_during_a_long_first_lap_is_heard() {
+    let db = Db::with_lambda("work").await;
+    // The move of one task takes longer than the echo is waited for.
+    db.run(
+        "create function tuskline_test.dawdle() returns trigger language plpgsql as $$
+         begin perform pg_sleep(1.5); return null; end $$",
+    )
+    .await;
+    db.schedule_in("work", Duration::from_millis(1)).await;
+    db.run("create trigger dawdle after update on tuskline.task for each row execute function tuskline_test.dawdle()").await;
+    let _store_consumer = db.store_consumer();
+    db.until_count("enqueued", 1).await;
+    // Whoever hears sleeps under a lock; the deaf only poll.
+    db.until(
+        "select exists (select from pg_stat_activity where datname = current_database()
+          and application_name = 'tuskline store-consumer bell' and query ilike '%doze%')",
+    )
+    .await;
+}
