@@ -108,8 +108,8 @@ struct Queue {
     deep: bool,
     /// Woken after the claim in flight was sent: its emptiness is old news.
     woken: bool,
-    /// How often in a row its lock was refused because a producer was busy.
-    busy: u32,
+    /// Of the nap between two looks while a producer is busy, or nobody can call us.
+    doublings: u32,
     /// Its lock is ours: whoever inserts notifies us.
     watching: bool,
     /// The last notification while we did.
@@ -314,7 +314,7 @@ impl Queue {
             claiming: 0,
             deep: false,
             woken: false,
-            busy: 0,
+            doublings: 0,
             watching: false,
             called_at: now,
             distrust_until: now,

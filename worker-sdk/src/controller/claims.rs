@@ -192,7 +192,7 @@ impl Controller {
             if queue.deep {
                 self.found_plenty(queue, index);
             } else {
-                self.found_empty(queue, index, popped > 0, now);
+                self.found_empty(queue, index, popped, now);
             }
         }
     }

@@ -159,6 +159,6 @@ impl State {
         };
         let next = self.queues.iter().enumerate().filter_map(askable).min()?;
         // A queue that is askable already but was left out waits for room: results bring that.
-        Some(next.max(now + controller.config.linger))
+        Some(if next > now { next } else { now + controller.config.linger })
     }
 }

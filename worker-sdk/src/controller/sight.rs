@@ -7,6 +7,9 @@
 //! comes later it is told. They ask for the lock now and then (standby.rs), because a watch that is
 //! busy gives it up. Were all to get up for each task, a task would cost every worker two looks:
 //! with eight, 17 ms of CPU a task instead of 3 (65 single inserts per second, debug build).
+//!
+//! Nobody keeps watch of a stream: it would have every insert notify, and the lock could hardly be had.
+//! It is looked at again and again, as often as its tasks come.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +32,7 @@ pub(super) enum Sight {
     Last,
     /// Asleep until called, but for the safety poll.
     Asleep,
-    /// No lock to be had: look again at that time.
+    /// No lock to be had, or not worth it: look again at that time.
     Poll(Instant),
 }
 
@@ -64,7 +67,9 @@ impl Queue {
 
 impl Controller {
     /// A claim found fewer than it asked for.
-    pub(super) fn found_empty(&self, queue: &mut Queue, index: usize, any: bool, now: Instant) {
+    pub(super) fn found_empty(&self, queue: &mut Queue, index: usize, found: usize, now: Instant) {
+        let any = found > 0;
+        self.learn_pace(queue, found);
         queue.safety_at = now + self.config.safety_poll;
         #[cfg(mutants)]
         if crate::twin::is("notify_only") {
@@ -75,7 +80,7 @@ impl Controller {
             return;
         }
         queue.sight = match queue.sight {
-            _ if self.pooled => Sight::Poll(now + self.busy_nap(u32::MAX)),
+            _ if self.pooled => Sight::Poll(now + self.busy_nap(queue.doublings)),
             // Whatever it has found: from now on every insert notifies us.
             _ if queue.watching => Sight::Asleep,
             // Nobody called, or we did not get up for it.
@@ -85,6 +90,9 @@ impl Controller {
             }
             Sight::Last if any => Sight::Hot,
             Sight::Last | Sight::Asleep => Sight::Asleep,
+            Sight::Hot | Sight::Poll(_) if found > 1 => {
+                Sight::Poll(now + self.busy_nap(queue.doublings))
+            }
             Sight::Hot | Sight::Poll(_) | Sight::Dozing => {
                 self.ask(WakeRequest::Doze(index));
                 Sight::Dozing
@@ -97,6 +105,7 @@ impl Controller {
         if std::mem::take(&mut queue.watching) {
             self.ask(WakeRequest::Rouse(index));
         }
+        queue.doublings = 0;
         queue.sight = Sight::Hot;
     }
 
@@ -134,8 +143,7 @@ impl Controller {
                 return;
             }
             "busy" => {
-                queue.sight = Sight::Poll(now + self.busy_nap(queue.busy));
-                queue.busy = queue.busy.saturating_add(1);
+                queue.sight = Sight::Poll(now + self.busy_nap(queue.doublings));
                 self.lanes.notify_one();
                 return;
             }
@@ -147,7 +155,7 @@ impl Controller {
             _ => {}
         }
         queue.sight = Sight::Last;
-        queue.busy = 0;
+        queue.doublings = 0;
         // A claim in flight was sent before the lock was ours: its emptiness is no last look.
         queue.woken |= queue.claiming > 0;
         self.lanes.notify_one();
@@ -198,15 +206,33 @@ impl Controller {
         }
     }
 
-    /// Most transactions that are in the way end within a commit's time: 1 ms first, then doubling up
-    /// to `busy_poll`, with jitter.
-    fn busy_nap(&self, round: u32) -> Duration {
-        let short = Duration::from_millis(1 << round.min(10));
-        short.min(self.config.busy_poll).mul_f64(1.0 + 1.5 * fastrand::f64())
+    /// A producer that is in the way is mostly about to commit, so the first nap is short. A look that
+    /// finds nothing doubles the next, up to `busy_poll`; one that finds several halves it, whoever else
+    /// looks. While the nap only grew, p95 at 2,000 inserts a second was 20 ms instead of 5.
+    fn learn_pace(&self, queue: &mut Queue, found: usize) {
+        queue.doublings = match (queue.sight, found) {
+            (Sight::Poll(_), 0) => (queue.doublings + 1).min(self.most_doublings()),
+            (_, 0 | 1) => queue.doublings,
+            _ => queue.doublings.saturating_sub(1),
+        };
+    }
+
+    fn most_doublings(&self) -> u32 {
+        (0..10).find(|doublings| nap(*doublings) >= self.config.busy_poll).unwrap_or(10)
+    }
+
+    /// With jitter.
+    fn busy_nap(&self, doublings: u32) -> Duration {
+        nap(doublings).min(self.config.busy_poll).mul_f64(1.0 + 1.5 * fastrand::f64())
     }
 
     fn ask(&self, request: WakeRequest) {
         // The wake line ends after the lanes; if it has ended, the worker is going away.
         let _ = self.wake.send(request);
     }
+}
+
+/// Half a commit's time, so often doubled.
+const fn nap(doublings: u32) -> Duration {
+    Duration::from_micros(500 << doublings)
 }

@@ -18,6 +18,19 @@ fn is_askable(controller: &Controller) -> bool {
     controller.lock().queues.iter().any(|queue| queue.is_askable(Instant::now()))
 }
 
+/// The nap before the next look at the first queue, without its jitter.
+fn doublings(controller: &Controller) -> u32 {
+    controller.lock().queues[0].doublings
+}
+
+/// Its nap is over.
+fn wake_up(controller: &Controller) {
+    let mut state = controller.lock();
+    let queue = &mut state.queues[0];
+    assert!(matches!(queue.sight, Sight::Poll(_)), "{:?}", queue.sight);
+    queue.sight = Sight::Poll(Instant::now());
+}
+
 fn pause(controller: &Controller) {
     for queue in &mut controller.lock().queues {
         queue.called_at -= Duration::from_secs(1);
@@ -139,4 +152,53 @@ async fn a_look_says_nothing_of_a_queue_that_woke_since() {
     assert_eq!(order.queues, [0, 1, 2, 3]);
     controller.looked(&looks, &[false; 4], Instant::now());
     assert_eq!(controller.to_look_at(Instant::now()), [], "a claim is in flight");
+}
+
+#[tokio::test]
+async fn a_look_that_finds_nothing_doubles_the_nap_and_one_that_finds_several_halves_it() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, "busy").await;
+    assert_eq!(doublings(&controller), 0, "a commit's time");
+    for expected in [1, 2, 3, 4, 5, 6, 6] {
+        wake_up(&controller);
+        fall_asleep(&controller, &mut requests, "busy").await;
+        assert_eq!(doublings(&controller), expected, "no longer than busy_poll");
+    }
+    wake_up(&controller);
+    claim(&controller, 7, 0, &[1]).await;
+    assert!(matches!(requests.try_recv(), Ok(WakeRequest::Doze(0))), "one may be the last");
+    controller.dozed(0, "busy");
+    assert_eq!(doublings(&controller), 6, "one at a time is in time");
+    wake_up(&controller);
+    claim(&controller, 8, 0, &[2, 3]).await;
+    assert_eq!(doublings(&controller), 5);
+    wake_up(&controller);
+    claim(&controller, 9, 0, &[4, 5]).await;
+    assert_eq!(doublings(&controller), 4);
+    controller.lock().queues[0].sight = Sight::Dozing;
+    controller.dozed(0, "held");
+    assert_eq!(doublings(&controller), 0, "nobody was in the way");
+}
+
+#[tokio::test]
+async fn of_a_stream_nobody_asks_for_the_lock() {
+    let (controller, mut requests) = controller(config());
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let asked: Vec<_> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
+    assert!(
+        matches!(asked[..], [WakeRequest::Doze(1), WakeRequest::Doze(2), WakeRequest::Doze(3)]),
+        "{asked:?}"
+    );
+    wake_up(&controller);
+    let look = controller.next_order().await.expect("a look without a call");
+    assert_eq!(look.queues, [0]);
+}
+
+#[tokio::test]
+async fn a_nap_is_not_stretched_to_the_linger_of_results() {
+    let (controller, mut requests) =
+        controller(WorkerConfig { linger: Duration::from_secs(3600), ..config() });
+    fall_asleep(&controller, &mut requests, "busy").await;
+    let look = tokio::time::timeout(Duration::from_secs(60), controller.next_order()).await;
+    assert!(look.is_ok(), "some ms");
 }
