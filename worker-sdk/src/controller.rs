@@ -114,6 +114,8 @@ struct Queue {
     watching: bool,
     /// The last notification while we did.
     called_at: Instant,
+    /// Between two of them, on the average of some.
+    call_gap: Duration,
     /// Until then a notification wakes us, whoever keeps watch.
     distrust_until: Instant,
     safety_at: Instant,
@@ -317,6 +319,7 @@ impl Queue {
             doublings: 0,
             watching: false,
             called_at: now,
+            call_gap: sight::LULL,
             distrust_until: now,
             safety_at: now,
             served_at: now,

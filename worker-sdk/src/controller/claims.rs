@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::sight::{Found, Sight};
 use super::{Controller, Order, State};
 use crate::hsc::Reply;
 use crate::work::{Stop, Work};
@@ -192,7 +193,9 @@ impl Controller {
             if queue.deep {
                 self.found_plenty(queue, index);
             } else {
-                self.found_empty(queue, index, popped, now);
+                let asleep = queue.sight == Sight::Asleep;
+                let longest_wait = asleep.then(|| reply.longest_wait(at)).unwrap_or_default();
+                self.found_empty(queue, index, Found { tasks: popped, longest_wait }, now);
             }
         }
     }

@@ -16,9 +16,14 @@ use std::time::{Duration, Instant};
 use super::load::Load;
 use super::{Controller, Queue, State};
 
-/// A watch that is called more often than this gives up the lock: an insert that must notify holds a
-/// lock of the whole database while it commits.
-const CALM: Duration = Duration::from_millis(2);
+/// A watch that is called more often than this, on the average of some calls, gives up the lock: an
+/// insert that must notify holds a lock of the whole database while it commits.
+const CALM: Duration = Duration::from_millis(1);
+/// A longer pause between two calls counts as this, so that the average does not outlive a lull.
+pub(super) const LULL: Duration = Duration::from_millis(4);
+/// A task that a sleeper comes across was left lying if it has waited for so long: the watch gets up
+/// within a few ms, and of a stream every look at any time finds something.
+const LYING: Duration = Duration::from_millis(100);
 /// How long calls for a watch are heeded by all, once it has left a task lying until a safety poll.
 const DISTRUST: Duration = Duration::from_secs(30);
 
@@ -34,6 +39,14 @@ pub(super) enum Sight {
     Asleep,
     /// No lock to be had, or not worth it: look again at that time.
     Poll(Instant),
+}
+
+/// What a claim found in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub tasks: usize,
+    /// Since it was due; of a queue that sleeps, else zero.
+    pub longest_wait: Duration,
 }
 
 /// What the controller asks of the line, by the index of the queue.
@@ -67,9 +80,8 @@ impl Queue {
 
 impl Controller {
     /// A claim found fewer than it asked for.
-    pub(super) fn found_empty(&self, queue: &mut Queue, index: usize, found: usize, now: Instant) {
-        let any = found > 0;
-        self.learn_pace(queue, found);
+    pub(super) fn found_empty(&self, queue: &mut Queue, index: usize, found: Found, now: Instant) {
+        self.learn_pace(queue, found.tasks);
         queue.safety_at = now + self.config.safety_poll;
         #[cfg(mutants)]
         if crate::twin::is("notify_only") {
@@ -84,13 +96,13 @@ impl Controller {
             // Whatever it has found: from now on every insert notifies us.
             _ if queue.watching => Sight::Asleep,
             // Nobody called, or we did not get up for it.
-            Sight::Asleep if any => {
+            Sight::Asleep if found.longest_wait >= LYING => {
                 queue.distrust_until = now + DISTRUST;
                 Sight::Hot
             }
-            Sight::Last if any => Sight::Hot,
+            Sight::Last if found.tasks > 0 => Sight::Hot,
             Sight::Last | Sight::Asleep => Sight::Asleep,
-            Sight::Hot | Sight::Poll(_) if found > 1 => {
+            Sight::Hot | Sight::Poll(_) if found.tasks > 1 => {
                 Sight::Poll(now + self.busy_nap(queue.doublings))
             }
             Sight::Hot | Sight::Poll(_) | Sight::Dozing => {
@@ -168,8 +180,9 @@ impl Controller {
         let mut state = self.lock();
         let free = self.has_free_slot(&state, index);
         let queue = &mut state.queues[index];
-        let calm = now.duration_since(std::mem::replace(&mut queue.called_at, now)) >= CALM;
-        queue.watching &= calm && free;
+        let gap = now.duration_since(std::mem::replace(&mut queue.called_at, now));
+        queue.call_gap = (queue.call_gap * 3 + gap.min(LULL)) / 4;
+        queue.watching &= free && queue.call_gap >= CALM;
         queue.sight = if queue.watching { Sight::Last } else { Sight::Hot };
         queue.woken |= queue.claiming > 0;
         self.lanes.notify_one();

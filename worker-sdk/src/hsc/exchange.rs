@@ -134,6 +134,12 @@ impl Lane {
 }
 
 impl Reply {
+    /// The longest that a task which the queue at that place brought had been due.
+    pub(crate) fn longest_wait(&self, queue: usize) -> Duration {
+        let of_it = self.tasks.iter().filter(|task| task.queue == queue);
+        of_it.map(|task| task.waited).max().unwrap_or_default()
+    }
+
     fn read(row: &Row) -> Self {
         let around = |ended_before| Around { ended_before, xid: row.get(7) };
         Self {

@@ -61,7 +61,9 @@ async fn a_watch_gives_up_the_lock_when_it_is_busy_or_called_too_often() {
     claim(&controller, 0, 0, &[]).await;
     pause(&controller);
     assert!(controller.called(0) && controller.called(1));
-    assert!(!controller.called(1), "two calls at once");
+    assert!(controller.called(1), "two calls at once");
+    let calls = (0..10_000).take_while(|_| controller.called(1)).count();
+    assert!((2..10_000).contains(&calls), "{calls} more at once: a stream");
     claim(&controller, 7, 0, &[1]).await;
     assert!(matches!(requests.try_recv(), Ok(WakeRequest::Rouse(0))), "as much as it asked for");
     let _running = work(&controller).await;
@@ -104,7 +106,14 @@ async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
     fall_asleep(&controller, &mut requests, "taken").await;
     assert!(!controller.distrusts(0));
     controller.lock().queues[0].safety_at = Instant::now();
-    claim(&controller, 7, 0, &[1]).await;
+    claim(&controller, 6, 0, &[1]).await;
+    assert!(!controller.distrusts(0), "the watch was about to come");
+    assert!(requests.try_recv().is_err() && !is_askable(&controller), "it still sleeps");
+    controller.lock().queues[0].safety_at = Instant::now();
+    let order = controller.next_order().await.expect("a safety poll");
+    let mut reply = brought(&order, 7, 0, &[2]);
+    reply.tasks[0].waited = Duration::from_millis(100);
+    assert_eq!(controller.claimed(&order, reply), None);
     assert!(controller.distrusts(0) && !controller.distrusts(1));
     claim(&controller, 0, 0, &[]).await;
     assert!(matches!(requests.try_recv(), Ok(WakeRequest::Doze(0))));
