@@ -1,7 +1,7 @@
 //! Planning a claim and unpacking what it brought.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::sight::{Found, Sight};
 use super::{Controller, Order, State};
@@ -194,7 +194,7 @@ impl Controller {
                 self.found_plenty(queue, index);
             } else {
                 let asleep = queue.sight == Sight::Asleep;
-                let longest_wait = asleep.then(|| reply.longest_wait(at)).unwrap_or_default();
+                let longest_wait = if asleep { reply.longest_wait(at) } else { Duration::ZERO };
                 self.found_empty(queue, index, Found { tasks: popped, longest_wait }, now);
             }
         }
