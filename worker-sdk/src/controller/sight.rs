@@ -101,11 +101,13 @@ impl Controller {
                 Sight::Hot
             }
             Sight::Last if found.tasks > 0 => Sight::Hot,
-            Sight::Last | Sight::Asleep => Sight::Asleep,
+            Sight::Last => Sight::Asleep,
+            Sight::Asleep if found.tasks == 0 => Sight::Asleep,
             Sight::Hot | Sight::Poll(_) if found.tasks > 1 => {
                 Sight::Poll(now + self.busy_nap(queue.doublings))
             }
-            Sight::Hot | Sight::Poll(_) | Sight::Dozing => {
+            // Asleep: the watch may be about to come, or have given up the lock.
+            Sight::Hot | Sight::Poll(_) | Sight::Dozing | Sight::Asleep => {
                 self.ask(WakeRequest::Doze(index));
                 Sight::Dozing
             }
