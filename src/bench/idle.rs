@@ -1,5 +1,6 @@
 //! idle: what a worker, and then a server, cost while there is nothing to do. What the database does by
 //! itself, mostly autovacuum, is looked at first and is not theirs.
+//! An idle worker or server has no transaction of more than one statement.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const CALM: Duration = Duration::from_secs(2);
 /// Options of `idle`.
 #[derive(Debug, Clone, Args)]
 pub struct Idle {
-    /// How long to look at each; counters are a second late, so that short looks are rough.
+    /// How long to look at each; without `pg_stat_statements` counters are late, and short looks rough.
     #[arg(long, default_value_t = 60, value_parser = value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 }
@@ -52,7 +53,10 @@ impl Idle {
             |own: Option<f64>, base: Option<f64>| Some((own? - base.unwrap_or(0.0)).max(0.0));
         Outcome::new("idle", 0, seconds, Cost::default())
             .part(name)
-            .with("transactions_per_s", round((seen.commits - base.commits).max(0.0) / seconds))
+            .with(
+                "transactions_per_s",
+                round((seen.transactions - base.transactions).max(0.0) / seconds),
+            )
             .with("process_cpu_percent", percent(seen.own_us))
             .with("postgresql_cpu_percent", percent(above(seen.server_us, base.server_us)))
     }
@@ -72,7 +76,7 @@ impl Idle {
         observer.alone().await?;
         let own = cpu_before.zip(cpu_after).map(|(from, to)| to.saturating_sub(from));
         Ok(Seen {
-            commits: before.commits_until(after) as f64,
+            transactions: before.transactions_until(after) as f64,
             own_us: own.map(|us| us as f64),
             server_us: before.server_cpu_us_until(after).map(|us| us as f64),
         })
@@ -82,7 +86,7 @@ impl Idle {
 /// What was counted while somebody was there.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    commits: f64,
+    transactions: f64,
     /// Of its own processes.
     own_us: Option<f64>,
     /// Of the server.

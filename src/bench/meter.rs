@@ -102,9 +102,12 @@ impl Meter {
         }
     }
 
-    /// Transactions committed between two readings.
-    pub(super) fn commits_until(self, later: Self) -> i64 {
-        later.commits - self.commits
+    /// Transactions between two readings, of sessions in which every statement is one. Statements are
+    /// counted as they end; commits, where `pg_stat_statements` is missing, up to 10 s later by a
+    /// session that has little to do, and those of autovacuum with them.
+    pub(super) fn transactions_until(self, later: Self) -> i64 {
+        let statements = later.statements.zip(self.statements).map(|(to, from)| to - from);
+        statements.unwrap_or(later.commits - self.commits)
     }
 
     /// CPU of the server between two readings, in µs.
@@ -234,5 +237,13 @@ mod tests {
         assert_eq!((cost.server_cpu_us_per_task, cost.statements_per_task), (None, None));
         assert_eq!(cost.hot_share, None);
         assert_eq!(NOTHING.until(later, 0).wal_bytes_per_task, None);
+    }
+
+    #[test]
+    fn transactions_are_the_statements_where_these_are_counted() {
+        let later = Meter { commits: 30, statements: Some(7), ..NOTHING };
+        assert_eq!(NOTHING.transactions_until(later), 30);
+        let counted = Meter { statements: Some(2), ..NOTHING };
+        assert_eq!(counted.transactions_until(later), 5);
     }
 }

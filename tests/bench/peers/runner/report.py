@@ -41,7 +41,7 @@ TABLES = {
 
 
 def summary(records):
-    """By workload and peer: medians over the rounds that went well, and ratios to them."""
+    """By workload and peer: medians over the rounds that went well, and Tuskline's ratios to them."""
     groups = {}
     for record in records:
         group = groups.setdefault((record["workload"], record.get("rate")), {})
@@ -55,11 +55,23 @@ def summary(records):
 def with_ratios(workload, peers):
     columns, ratios = TABLES[workload]
     rows = {name: medians(columns, records) for name, records in peers.items()}
-    for row in rows.values():
+    for name, row in rows.items():
         for _, key, *_ in ratios:
-            ours, its = rows.get(OURS, {}).get(key), row[key]
-            row[f"ours_to_its_{key}"] = ours / its if ours is not None and its else None
+            known = ratios_by_round(key, peers.get(OURS, []), peers[name])
+            row[f"ours_to_its_{key}"] = median(known) if known else None
+            row[f"ours_to_its_{key}_by_round"] = known
     return rows
+
+
+def ratios_by_round(key, ours, its):
+    """Within a round, as the machine is not the same an hour later."""
+    mine, theirs = by_round(key, ours), by_round(key, its)
+    return [mine[number] / theirs[number] for number in sorted(mine.keys() & theirs.keys())]
+
+
+def by_round(key, records):
+    well = {record["round"]: flat(record) for record in records if not record.get("problem")}
+    return {number: record[key] for number, record in well.items() if record.get(key)}
 
 
 def medians(columns, records):
@@ -88,7 +100,7 @@ def text(report):
     for table in report["summary"]:
         lines += table_lines(table, peers, report["options"]) + [""]
     lines += [
-        "x: Tuskline's figure divided by the peer's, from this run.",
+        "x: Tuskline's figure divided by the peer's of the same round; median of rounds.",
         "lacks: what Tuskline keeps and the peer, as it is run here, does not:",
     ]
     lines += [f"  {letter}  {what}" for letter, what in GUARANTEES.items()]
