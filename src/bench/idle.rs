@@ -20,7 +20,7 @@ const CALM: Duration = Duration::from_secs(2);
 /// Options of `idle`.
 #[derive(Debug, Clone, Args)]
 pub struct Idle {
-    /// How long to look at each; without `pg_stat_statements` counters are late, and short looks rough.
+    /// How long to look at each; short looks are rough where statements are not counted.
     #[arg(long, default_value_t = 60, value_parser = value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 }
