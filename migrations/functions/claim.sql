@@ -3,6 +3,7 @@
 -- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots;
 -- p_bounds: the most to take from each queue by itself, null: no bound of its own.
 -- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
+-- p_pass: where others are taking the first tasks, those behind may be passed for what lies further on (pop).
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
 -- rows were popped and the first and last number, with the number of this transaction (null if it wrote
 -- nothing) and ended_before: from these the caller advances its marks.
@@ -10,7 +11,8 @@
 -- order whatever the statistics say, and no JIT, which compiles for 40 ms as soon as many segments make
 -- a plan look dear.
 create or replace function tuskline.claim_batch(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[])
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[],
+  p_pass boolean)
 returns tuskline.exchanged language plpgsql as $$
 declare
   v         tuskline.exchanged;
@@ -40,8 +42,8 @@ begin
   for v_at in 1..cardinality(p_queues) loop
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
-    execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2)' into v_popped
-      using coalesce(p_marks[v_at], 0), v_most;
+    execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
+      using coalesce(p_marks[v_at], 0), v_most, p_pass;
     v_count := coalesce(cardinality(v_popped) - 2, 0);
     v.popped[v_at] := v_count;
     continue when v_count = 0;
@@ -79,15 +81,16 @@ begin
   insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, v.lease_id, v.task_id);
   return v;
 end $$;
-comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[]) is 'What claim and exchange share.';
+comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], boolean) is 'What claim and exchange share.';
 
 create or replace function tuskline.claim(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null)
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,
+  p_pass boolean default false)
 returns tuskline.exchanged language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds);
+  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_pass);
 end $$;
-comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[]) is
+comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[], boolean) is
   'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';

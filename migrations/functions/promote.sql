@@ -28,7 +28,7 @@ begin
   for v_queue in select distinct q.queue_id from tuskline.queue q join tuskline.gate s
                      on s.lambda = q.lambda and (s.priority is null or s.priority = q.priority)
                   where s.collection is null and s.action <> 'slow' and s.opened_at is null order by 1 loop
-    execute 'select (tuskline.pop_' || v_queue || '(0, $1))[3:]' into v_ids using p_limit;
+    execute 'select (tuskline.pop_' || v_queue || '(0, $1, false))[3:]' into v_ids using p_limit;
     continue when v_ids is null;
     v_ids := tuskline.put_back_locked(v_ids);
     v_free := tuskline.hold_gated(v_ids, v_now, '{enqueued}');

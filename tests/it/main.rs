@@ -47,6 +47,7 @@ mod no_concurrent_execution;
 mod no_concurrent_workers;
 mod orders;
 mod owners;
+mod passing;
 mod periodic;
 mod periodic_servers;
 mod plans;

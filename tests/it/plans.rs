@@ -218,6 +218,29 @@ async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
     assert!(most < 500 * 12, "{most} pages for 500 tasks");
 }
 
+#[tokio::test]
+async fn who_passes_others_at_work_reads_nothing_of_what_they_take() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 2_000).await;
+    let claim = |limit: i32, pass: bool| {
+        format!("{}, null, {pass})", claim_sql(&hand, limit).trim_end_matches(')'))
+    };
+    let at_work = [db.connect().await, db.connect().await];
+    for (session, limit) in at_work.iter().zip([500, 1_000]) {
+        session.batch_execute(&format!("begin; {}", claim(limit, true))).await.unwrap();
+    }
+    let session = db.connect().await;
+    let mut pages = Vec::new();
+    // The first calls of a session read the catalogue.
+    for pass in [true, false, true, false] {
+        session.batch_execute("begin").await.unwrap();
+        pages.push(buffers(&session, &claim(100, pass)).await);
+        session.batch_execute("rollback").await.unwrap();
+    }
+    assert!(pages[3] - pages[2] > 1_000, "{pages:?}");
+}
+
 /// Pages that the end of two tasks costs, a plain one and one that another waits for, when so many that have
 /// ended lie between them: whoever waits has an id of another range.
 async fn end_of_two_far_apart(db: &Db, hand: &Hand, between: i32) -> i64 {
@@ -271,7 +294,7 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
     for _ in 0..60 {
         db.run(&format!("insert into tuskline.queued (queue_id, task_id) select {queue}, n from generate_series(1, 100) n")).await;
         let mark: i64 = db.one("select min(seq) - 1 from tuskline.queued").await;
-        let pop = format!("select tuskline.pop_{queue}({mark}, 100)");
+        let pop = format!("select tuskline.pop_{queue}({mark}, 100, true)");
         seen.push(buffers(&db.client, &pop).await);
     }
     let (early, late) = (seen[5..10].iter().max().unwrap(), seen[50..].iter().max().unwrap());

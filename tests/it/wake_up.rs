@@ -187,8 +187,8 @@ async fn two_sleeping_workers_are_both_woken_by_one_notification() {
 const COUNT_POPS: &str = "
     create sequence tuskline.popped;
     do $do$ begin
-      execute replace(pg_get_functiondef('tuskline.make_pop'::regproc), 'if not exists',
-        $$perform nextval('tuskline.popped'); if not exists$$);
+      execute replace(pg_get_functiondef('tuskline.make_pop'::regproc), 'select seq, ctid',
+        $$perform nextval('tuskline.popped'); select seq, ctid$$);
       perform tuskline.make_leaf_verbs();
     end $do$";
 

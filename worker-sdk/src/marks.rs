@@ -46,6 +46,8 @@ pub(crate) struct Asked {
     pub mark: i64,
     /// Which pending number was known.
     count: u64,
+    /// It looks for what became visible late, so that nothing may be passed.
+    pub sweep: bool,
 }
 
 /// What a claim says of the transactions around it.
@@ -65,7 +67,7 @@ impl Mark {
 
     /// The mark to claim with; when a sweep is due, that of the sweep before or 0.
     pub(crate) fn for_claim(&mut self, now: Instant) -> Asked {
-        let asked = Asked { mark: self.settled, count: self.count };
+        let asked = Asked { mark: self.settled, count: self.count, sweep: false };
         #[cfg(mutants)]
         if crate::twin::is("low_water_cursor") {
             return asked;
@@ -77,7 +79,7 @@ impl Mark {
         self.sweeps += 1;
         let before = std::mem::replace(&mut self.swept, self.settled);
         let mark = if self.sweeps.is_multiple_of(FROM_ZERO) { 0 } else { before };
-        Asked { mark, ..asked }
+        Asked { mark, sweep: true, ..asked }
     }
 
     /// The mark to look above without a claim; none: the sweep is due, and only a claim can do it.
@@ -178,9 +180,11 @@ mod tests {
         assert_eq!(claim(&mut mark, None, 11, 11), 5);
         let later = |minutes: u64| Instant::now() + Duration::from_secs(61 * minutes);
         assert_eq!(mark.for_look(later(1)), None, "a look is no sweep");
-        assert_eq!(mark.for_claim(later(1)).mark, 0);
+        let sweep = mark.for_claim(later(1));
+        assert_eq!((sweep.mark, sweep.sweep), (0, true));
         assert_eq!(mark.for_look(later(1)), Some(5));
-        assert_eq!(mark.for_claim(later(1)).mark, 5);
+        let after = mark.for_claim(later(1));
+        assert_eq!((after.mark, after.sweep), (5, false));
         claim(&mut mark, Some((6, 9)), 12, 12);
         assert_eq!(claim(&mut mark, None, 13, 13), 9);
         assert_eq!(mark.for_claim(later(2)).mark, 5);

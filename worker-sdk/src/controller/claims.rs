@@ -8,6 +8,10 @@ use super::{Controller, Order, State};
 use crate::hsc::Reply;
 use crate::work::{Stop, Work};
 
+/// One claim in so many passes nobody, so that what lies behind a task that is held for long is not
+/// passed for ever.
+const WHOLE: u32 = 16;
+
 impl Controller {
     /// Adds to the order every queue worth a look whose lambda has room: of lambdas that have a backlog,
     /// or of the others, whose tasks shall not wait until a batch is done. `last`: this lane is the one
@@ -41,6 +45,8 @@ impl Controller {
                 break;
             }
         }
+        let sweeps = order.asked.iter().any(|asked| asked.sweep);
+        order.request.pass = !sweeps && fastrand::u32(..WHOLE) > 0;
         if aged_asked {
             state.claims = 0;
         } else {

@@ -317,3 +317,19 @@ async fn leases_are_asked_for_after_a_broken_exchange_and_now_and_then() {
     assert!(controller.unknown_leases(&[9], now).is_empty());
     assert_eq!(controller.unknown_leases(&[9], now), [9]);
 }
+
+#[tokio::test]
+async fn most_claims_may_pass_others_at_work_but_none_that_sweeps() {
+    let (controller, _requests) = controller(config());
+    let ago = Instant::now().checked_sub(Duration::from_secs(61)).expect("up for a minute");
+    let mut passing = [0; 2];
+    for round in 0..1_000 {
+        let sweeps = round % 2 == 1;
+        controller.lock().queues[0].mark = Mark::new(if sweeps { ago } else { Instant::now() });
+        let mut order = controller.next_order().await.expect("a claim");
+        passing[round % 2] += usize::from(order.request.pass);
+        controller.unclaim(&mut order);
+    }
+    assert!((400..500).contains(&passing[0]), "{passing:?}");
+    assert_eq!(passing[1], 0);
+}

@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub budgets: Vec<i32>,
     /// Per queue, the most to take from it; none: what is left of its group's budget.
     pub bounds: Vec<Option<i32>>,
+    /// Where others are taking the first tasks, those behind them may be passed for what lies further on.
+    pub pass: bool,
 }
 
 impl Request {
@@ -72,9 +74,9 @@ pub(crate) struct ClaimedTask {
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
     ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
-    from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
-const EXCHANGE_TYPES: [Type; 10] = [
+const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT8,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
@@ -85,6 +87,7 @@ const EXCHANGE_TYPES: [Type; 10] = [
     Type::INT2_ARRAY,
     Type::INT4_ARRAY,
     Type::INT4_ARRAY,
+    Type::BOOL,
 ];
 
 /// A lane's connection with `exchange` prepared on it, unless a transaction pooler stands between.
@@ -109,7 +112,7 @@ impl Lane {
         let done = (!request.done_leases.is_empty()).then_some(&request.done_leases);
         let bounded = request.bounds.iter().any(Option::is_some);
         let bounds = bounded.then_some(&request.bounds);
-        let values: [&(dyn ToSql + Sync); 10] = [
+        let values: [&(dyn ToSql + Sync); 11] = [
             &executor,
             &request.tasks,
             &request.fences,
@@ -120,6 +123,7 @@ impl Lane {
             &request.groups,
             &request.budgets,
             &bounds,
+            &request.pass,
         ];
         let doubts = self.doubts.count();
         let rows = match &self.prepared {
