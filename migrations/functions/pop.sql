@@ -9,9 +9,9 @@
 -- there.
 -- p_pass: who finds the first task being taken may begin above the last that a batch took who found the
 -- like. A locked row that is passed by itself costs as much as one that is taken, and of four worker processes
--- each claim passed 3,200: 22 pages a task, and eight drained half of what one does. That last number is
--- in a sequence, queue_<n>_taken, because others see it before its commit. It is a hint: who finds too
--- little above it looks from the mark after all.
+-- each claim passed 3,200: 22 pages a task in place of 15, and eight drained two thirds of what one does. That
+-- last number is in a sequence, queue_<n>_taken, because others see it before its commit. It is a hint: who
+-- finds too little above it looks from the mark after all.
 create or replace function tuskline.make_pop(p_queue integer) returns void
 language plpgsql as $make$
 declare
