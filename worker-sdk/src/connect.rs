@@ -28,6 +28,7 @@ const PARTING: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client,
+    doubts: Doubts,
     _held: oneshot::Sender<Infallible>,
 }
 
@@ -39,24 +40,39 @@ impl Deref for Session {
     }
 }
 
+impl Session {
+    /// How many of its commits are in doubt so far. More than before a call: that one's is.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.count()
+    }
+}
+
 impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
     }
 }
 
-/// Opens one connection. The receiver ends when the connection does.
+/// Opens one connection.
 pub(crate) async fn connect(
+    config: &Config,
+    limit: Duration,
+) -> Result<Session, tokio_postgres::Error> {
+    open(config, limit, |_| {}).await
+}
+
+/// Opens one connection that will listen. The receiver ends when the connection does.
+pub(crate) async fn connect_listening(
     config: &Config,
     limit: Duration,
 ) -> Result<(Session, Channels), tokio_postgres::Error> {
     let (send, receive) = mpsc::unbounded_channel();
-    let (client, _) = open(config, limit, move |notification| {
+    let session = open(config, limit, move |notification| {
         // The receiver may be gone while the connection lives on: then nobody listens.
         let _ = send.send(notification.channel().to_owned());
     })
     .await?;
-    Ok((client, receive))
+    Ok((session, receive))
 }
 
 /// Does `work` on a runtime, which then drives whatever connection it opens: others may have threads
@@ -70,19 +86,11 @@ pub(crate) async fn on<T: Send + 'static>(
     working.join_next().await?.ok()
 }
 
-/// Opens one connection whose commits may be in doubt.
-pub(crate) async fn connect_watched(
-    config: &Config,
-    limit: Duration,
-) -> Result<(Session, Doubts), tokio_postgres::Error> {
-    open(config, limit, |_| {}).await
-}
-
 async fn open(
     config: &Config,
     limit: Duration,
     notified: impl Fn(&Notification) + Send + 'static,
-) -> Result<(Session, Doubts), tokio_postgres::Error> {
+) -> Result<Session, tokio_postgres::Error> {
     let mut config = config.clone();
     config
         .connect_timeout(limit)
@@ -107,7 +115,7 @@ async fn open(
             driver.abort();
         }
     });
-    Ok((Session { client, _held: held }, doubts))
+    Ok(Session { client, doubts, _held: held })
 }
 
 /// Drives a connection to its end, and hears what the server says between the answers.
@@ -190,8 +198,7 @@ mod tests {
         });
         let config = format!("postgresql://somebody@127.0.0.1:{port}/somewhere?sslmode=disable");
         let config: Config = config.parse().expect("an address");
-        let (session, _channels) =
-            connect(&config, Duration::from_secs(10)).await.expect("welcome");
+        let session = connect(&config, Duration::from_secs(10)).await.expect("welcome");
         let asked = timeout(Duration::from_millis(50), session.simple_query("select 1")).await;
         assert!(asked.is_err());
         drop(session);

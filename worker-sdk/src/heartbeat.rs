@@ -62,7 +62,7 @@ impl Heartbeat {
         let client = match held.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => match timeout(limit, connect(&self.db.config, limit)).await {
-                Ok(Ok((client, _))) => client,
+                Ok(Ok(client)) => client,
                 Ok(Err(error)) => return Err(error.to_string()),
                 Err(_) => return Err("connecting took too long".into()),
             },

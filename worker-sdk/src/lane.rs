@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
-use crate::connect::{Backoff, connect, connect_watched, settle_session};
+use crate::connect::{Backoff, connect, settle_session};
 use crate::controller::{Controller, Order};
 use crate::database::Database;
 use crate::error::queues_not_rebuilt;
@@ -108,7 +108,7 @@ async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Resu
 async fn rebuild_queues(db: &Database) {
     tracing::info!("the server restarted or was promoted; rebuilding the queues");
     let rebuild = async {
-        let (client, _) = connect(&db.config, db.request_timeout).await?;
+        let client = connect(&db.config, db.request_timeout).await?;
         hsc::rebuild_queues(&client).await
     };
     let rebuilt = timeout(db.request_timeout * 4, rebuild).await;
@@ -116,9 +116,9 @@ async fn rebuild_queues(db: &Database) {
 }
 
 async fn open_lane(db: &Database) -> Result<Lane, tokio_postgres::Error> {
-    let (client, doubts) = connect_watched(&db.config, db.request_timeout).await?;
+    let client = connect(&db.config, db.request_timeout).await?;
     if !db.pooled {
         settle_session(&client, db.request_timeout).await?;
     }
-    Lane::on(client, doubts, db.pooled).await
+    Lane::on(client, db.pooled).await
 }

@@ -109,7 +109,7 @@ impl Side {
     async fn open(&self) -> Option<Session> {
         let (config, limit, pooled) = (self.config.clone(), self.limit, self.pooled);
         let open = async move {
-            let (client, _) = connect(&config, limit).await.ok()?;
+            let client = connect(&config, limit).await.ok()?;
             if !pooled {
                 settle_session(&client, limit).await.ok()?;
             }

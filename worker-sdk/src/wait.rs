@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Backoff, Channels, Session, connect};
+use crate::connect::{Backoff, Channels, Session, connect_listening};
 use crate::{Client, Error, TaskId, TaskStatus};
 
 /// Longest time between two looks at a task, when notifications can be heard.
@@ -146,7 +146,7 @@ impl Drop for Waiting {
 async fn hear(config: Config, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Arc<Mutex<Waits>>) {
     let mut backoff = Backoff::default();
     loop {
-        match timeout(ANSWER_LIMIT, connect(&config, ANSWER_LIMIT)).await {
+        match timeout(ANSWER_LIMIT, connect_listening(&config, ANSWER_LIMIT)).await {
             Ok(Ok((session, channels))) => {
                 backoff.reset();
                 if serve(&session, channels, &mut asked, &waits).await {

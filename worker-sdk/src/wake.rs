@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, Channels, Session, connect};
+use crate::connect::{Backoff, Channels, Session, connect_listening};
 use crate::controller::{Controller, WakeRequest};
 use crate::database::Database;
 use crate::hsc;
@@ -79,7 +79,7 @@ impl WakeLine {
             .chain(std::iter::once(format!("listen tuskline_executor_{};", self.db.executor)))
             .collect();
         let open = async {
-            let (client, channels) = connect(&self.db.config, ANSWER_LIMIT).await?;
+            let (client, channels) = connect_listening(&self.db.config, ANSWER_LIMIT).await?;
             client.batch_execute(&listen).await?;
             Ok::<_, tokio_postgres::Error>((client, channels))
         };
@@ -239,7 +239,7 @@ async fn answer<T>(
 /// True when a transaction pooler stands between: a session that listens does not hear itself. A server sends a
 /// session what it told itself before it ends the statement, so there is next to nothing to wait for.
 pub(crate) async fn is_pooled(config: &Config) -> Result<bool, tokio_postgres::Error> {
-    let (client, mut channels) = connect(config, ANSWER_LIMIT).await?;
+    let (client, mut channels) = connect_listening(config, ANSWER_LIMIT).await?;
     let echo = format!("tuskline_echo_{}_{}", std::process::id(), fastrand::u32(..));
     client.batch_execute(&format!("listen {echo}")).await?;
     client.batch_execute(&format!("notify {echo}")).await?;

@@ -135,7 +135,7 @@ impl Worker {
     async fn enlist(&self) -> Result<(Arc<Database>, Vec<hsc::Served>, u64), Error> {
         let names: Vec<String> = self.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
         let limit = self.config.request_timeout;
-        let (client, _) = in_time(limit, connect(&self.database, limit)).await?;
+        let client = in_time(limit, connect(&self.database, limit)).await?;
         version::check(hsc::version(&client).await.map_err(Error::from_read)?)?;
         if self.define {
             for name in &names {

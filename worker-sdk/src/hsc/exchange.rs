@@ -7,7 +7,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::Result;
 use crate::connect::Session;
-use crate::doubt::Doubts;
 use crate::json::{JsonOwned, JsonText};
 use crate::marks::Around;
 
@@ -94,17 +93,16 @@ const EXCHANGE_TYPES: [Type; 11] = [
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub client: Session,
-    doubts: Doubts,
     prepared: Option<tokio_postgres::Statement>,
 }
 
 impl Lane {
-    pub(crate) async fn on(client: Session, doubts: Doubts, pooled: bool) -> Result<Self> {
+    pub(crate) async fn on(client: Session, pooled: bool) -> Result<Self> {
         let prepared = match pooled {
             false => Some(client.prepare_typed(EXCHANGE, &EXCHANGE_TYPES).await?),
             true => None,
         };
-        Ok(Self { client, doubts, prepared })
+        Ok(Self { client, prepared })
     }
 
     pub(crate) async fn exchange(&self, executor: i64, request: &Request) -> Result<Reply> {
@@ -125,7 +123,7 @@ impl Lane {
             &bounds,
             &request.pass,
         ];
-        let doubts = self.doubts.count();
+        let doubts = self.client.doubts();
         let rows = match &self.prepared {
             Some(statement) => self.client.query(statement, &values).await?,
             None => {
@@ -133,7 +131,7 @@ impl Lane {
                 self.client.query_typed(EXCHANGE, &typed).await?
             }
         };
-        Ok(Reply { doubtful: self.doubts.count() != doubts, ..Reply::read(&rows[0]) })
+        Ok(Reply { doubtful: self.client.doubts() != doubts, ..Reply::read(&rows[0]) })
     }
 }
 
