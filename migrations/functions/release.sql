@@ -39,6 +39,7 @@ begin
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
   select array(select u.id from u), array(select distinct queue_id from i), array(select u.id from u where u.status = 'cancelled' order by u.id)
     into released, v_queues, v_ended;
+  if cardinality(released) + cardinality(held) < cardinality(p_tasks) then perform tuskline.witness(); end if;
   perform tuskline.hand_on(v_ended, v_now, false); -- who was asked to stop meanwhile
   perform tuskline.drop_leases(p_executor, array(
     select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(

@@ -1,6 +1,6 @@
 -- set_results: claimed or processing -> what the lambda said. The guard carries the attempt: a result
 -- under another fence, or for a task that is finished, changes nothing and comes back as refused, a
--- value. Sending the same result twice is harmless. p_tasks and p_fences: plain successes. p_notes:
+-- value, once the standby agrees (witness). Sending the same result twice is harmless. p_tasks and p_fences: plain successes. p_notes:
 -- everything that has something to say: a JSON array of {task, fence, status, error_class, message,
 -- after_ms, output} with status success, retriable_failure, snoozed, fatal_failure or cancelled.
 -- p_done_leases: leases of which every task is settled by this. It waits for rows that others have
@@ -26,6 +26,7 @@ begin
     end if;
     v_applied := tuskline.succeed(p_tasks, p_fences, v_now);
     if v_applied < cardinality(p_tasks) then
+      perform tuskline.witness();
       v_refused := array(select r.id from unnest(p_tasks, p_fences) as r (id, fence)
         where not exists (select from tuskline.task t where t.id = r.id and t.fence = r.fence and t.status = 'success'));
     end if;

@@ -62,6 +62,7 @@ begin
   perform tuskline.hand_on(v_done.task_id, p_now);
   if v_due is not null then perform tuskline.wake_timer(v_due, p_now); end if;
   if cardinality(v_done.task_id) = cardinality(v_ids) then return '{}'; end if;
+  perform tuskline.witness();
   -- Refused: what did not change now and does not already say what this result says.
   return array(select r.id from unnest(v_ids, v_fences, v_status) as r (id, fence, status)
     where r.id <> all (coalesce(v_done.task_id, '{}')) and not exists (select from tuskline.task t

@@ -23,7 +23,8 @@ begin
        and t.fence = v_fences[width_bucket(t.id, v_sorted)] and t.status = 'claimed'
        and t.id between v_sorted[1] and v_sorted[cardinality(v_sorted)]
     returning t.id)
-  select array_agg(id) into v_ids from u;
-  return coalesce(v_ids, '{}');
+  select coalesce(array_agg(id), '{}') into v_ids from u;
+  if cardinality(v_ids) < cardinality(p_tasks) then perform tuskline.witness(); end if;
+  return v_ids;
 end $$;
 comment on function tuskline.start(bigint, bigint[], bigint[]) is 'claimed -> processing; returns the tasks it moved.';

@@ -2,12 +2,13 @@
 //! somebody cancels the wait for a synchronous standby.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use tuskline::embedded::{Cluster, Stop};
-use tuskline_sdk::{Client, Error, NewTask, TaskId};
+use tuskline_sdk::{Client, Error, NewTask, TaskId, WorkerConfig};
 
-use crate::support::{Db, Gate, Running, calm, own_cluster, within};
+use crate::support::{Answer, Db, Gate, Running, calm, own_cluster, within};
 
 /// A cluster of the test's own whose every commit waits for a standby that does not exist, but for
 /// those of sessions that the test opens to look.
@@ -174,5 +175,110 @@ async fn results_committed_in_doubt_are_sent_again() {
     );
     worker.stop().await;
     db.assert_nothing_left().await;
+    cluster.stop(Stop::Immediate).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_changes_nothing_waits_for_the_standby_too() {
+    let (mut cluster, db) = waiting().await;
+    commit(&db, "local").await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    let [done, open] = hand.claim(2).await.try_into().expect("two");
+    assert_eq!(hand.succeed(&done).await, Answer::Accepted);
+    commit(&db, "on").await;
+    let (executor, fence) = (hand.executor, done.fence);
+    let results = |task: i64, fence: i64| format!("{executor}, array[{task}], array[{fence}]");
+    let note =
+        format!("[{{\"task\":{},\"fence\":{},\"status\":\"fatal_failure\"}}]", open.id, fence + 1);
+    let calls = [
+        // Said again after an answer that was in doubt: what the first call did is no proof.
+        (format!("tuskline.set_results({})", results(done.id, fence)), vec![]),
+        // A primary that is none any more does not know the attempt.
+        (format!("tuskline.set_results({})", results(open.id, fence + 1)), vec![open.id]),
+        (format!("tuskline.set_results({executor}, '{{}}', '{{}}', '{note}')"), vec![open.id]),
+        (
+            format!(
+                "(tuskline.exchange({}, null, null, '{{}}', '{{}}', '{{}}', '{{}}')).refused",
+                results(open.id, fence + 1)
+            ),
+            vec![open.id],
+        ),
+        (format!("(tuskline.release({})).released", results(open.id, fence + 1)), vec![]),
+        (format!("tuskline.start({})", results(open.id, fence + 1)), vec![]),
+    ];
+    for (call, expected) in calls {
+        let session = db.connect().await;
+        let sql = format!("select {call}");
+        let asking = async move { session.query_one(&sql, &[]).await.unwrap().get(0) };
+        let answer: Vec<i64> = cancelled(&db, asking).await;
+        assert_eq!(answer, expected, "{call}");
+    }
+    assert_eq!(db.status(open.id).await, "claimed");
+    cluster.stop(Stop::Immediate).await.unwrap();
+}
+
+/// The first release, and the first heartbeat, waits for the standby; both are counted.
+const WATCH_CALLS: &str = "
+    create sequence tuskline_test.releases;
+    create sequence tuskline_test.beats;
+    alter function tuskline.release(bigint, bigint[], bigint[], bigint[]) rename to release_unharmed;
+    create function tuskline.release(
+      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null,
+      out released bigint[], out held bigint[]) language plpgsql as $$
+    begin
+      if nextval('tuskline_test.releases') = 1 then
+        perform set_config('synchronous_commit', 'on', true);
+      end if;
+      select r.released, r.held into released, held
+        from tuskline.release_unharmed(p_executor, p_tasks, p_fences, p_done_leases) r;
+    end $$;
+    create function tuskline_test.wait() returns trigger language plpgsql as $$
+    begin
+      if nextval('tuskline_test.beats') = 1 then
+        perform set_config('synchronous_commit', 'on', true);
+      end if;
+      return null;
+    end $$;
+    create trigger wait after update of beats on tuskline.executor
+      for each row execute function tuskline_test.wait()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_back_in_doubt_is_given_back_again() {
+    let (mut cluster, db) = waiting().await;
+    db.run(WATCH_CALLS).await;
+    commit(&db, "local").await;
+    let gate = Gate::new();
+    let mut config = calm();
+    config.drain_grace = Duration::from_millis(300);
+    db.run("select nextval('tuskline_test.beats')").await;
+    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    let id = db.schedule("work").await;
+    gate.next().await;
+    worker.tell_to_stop();
+    db.until(&format!("select count(*) = 1 {WAITERS}")).await;
+    db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
+    worker.stop().await;
+    assert_eq!(db.one::<i64>("select last_value from tuskline_test.releases").await, 2);
+    assert_eq!(db.status(id).await, "enqueued");
+    cluster.stop(Stop::Immediate).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_in_doubt_is_sent_again_and_counts_for_nothing() {
+    let (mut cluster, db) = waiting().await;
+    db.run(WATCH_CALLS).await;
+    commit(&db, "local").await;
+    let gate = Gate::open();
+    let worker = Running::start(
+        &db,
+        WorkerConfig::with_heartbeat(Duration::from_secs(600)),
+        vec![gate.lambda("work")],
+    );
+    db.until(&format!("select count(*) = 1 {WAITERS}")).await;
+    db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
+    // Not in ten minutes: a promoted standby knows nothing of the first.
+    db.until("select last_value = 2 from tuskline_test.beats").await;
+    worker.stop().await;
     cluster.stop(Stop::Immediate).await.unwrap();
 }

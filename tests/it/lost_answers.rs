@@ -194,3 +194,83 @@ async fn a_worker_that_is_not_answered_does_not_start() {
         assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
     }
 }
+
+/// The first results, the first start and the first release get the answer of a server that knows
+/// none of their attempts, such as a primary that is none any more.
+const ANSWER_AS_A_STRANGER: &str = "
+    create sequence tuskline_test.refusals;
+    create sequence tuskline_test.starts;
+    create sequence tuskline_test.releases;
+    alter function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
+    create function tuskline.record_results(
+      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
+    returns bigint[] language plpgsql as $$
+    begin
+      if cardinality(p_tasks) > 0 and nextval('tuskline_test.refusals') = 1 then return p_tasks; end if;
+      return tuskline.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
+    end $$;
+    alter function tuskline.start(bigint, bigint[], bigint[]) rename to start_unharmed;
+    create function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
+    returns bigint[] language plpgsql as $$
+    begin
+      if nextval('tuskline_test.starts') = 1 then return '{}'; end if;
+      return tuskline.start_unharmed(p_executor, p_tasks, p_fences);
+    end $$;
+    alter function tuskline.release(bigint, bigint[], bigint[], bigint[]) rename to release_unharmed;
+    create function tuskline.release(
+      p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null,
+      out released bigint[], out held bigint[]) language plpgsql as $$
+    begin
+      released := '{}'; held := '{}';
+      if nextval('tuskline_test.releases') > 1 then
+        select r.released, r.held into released, held
+          from tuskline.release_unharmed(p_executor, p_tasks, p_fences, p_done_leases) r;
+      end if;
+    end $$";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_result_was_refused_beside_others_of_its_lease_is_not_lost() {
+    let db = Db::with_lambda("work").await;
+    db.run(ANSWER_AS_A_STRANGER).await;
+    db.run("select nextval('tuskline_test.starts'), nextval('tuskline_test.releases')").await;
+    let gate = Gate::new();
+    let worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
+    db.until_asleep("work").await;
+    let ids = db.schedule_many("work", 2).await;
+    gate.next_many(2).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 1);
+    gate.let_pass(1);
+    db.until("select is_called from tuskline_test.refusals").await;
+    // The last of its lease as far as the worker knows.
+    gate.let_pass(1);
+    db.until_count("success", 1).await;
+    gate.open_for_good();
+    db.until_count("success", 2).await;
+    assert_eq!(gate.record().executions().len(), 3, "the one that nobody has recorded, again");
+    assert_eq!(db.count("success").await, i64::try_from(ids.len()).unwrap());
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_nobody_took_back_beside_others_of_its_lease_is_not_lost() {
+    let db = Db::with_lambda("work").await;
+    db.run(ANSWER_AS_A_STRANGER).await;
+    db.run("select nextval('tuskline_test.refusals')").await;
+    let gate = Gate::new();
+    // The second was part of a worker's death: its start is reported, refused, and it is given back.
+    db.run("begin").await;
+    let ids = db.schedule_many("work", 2).await;
+    db.run(&format!("update tuskline.task set crashes = 1 where id = {}", ids[1])).await;
+    db.run("commit").await;
+    let worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
+    gate.next().await;
+    db.until("select is_called from tuskline_test.releases").await;
+    gate.let_pass(1);
+    db.until_status(ids[0], "success").await;
+    gate.open_for_good();
+    db.until_status(ids[1], "success").await;
+    assert_eq!(gate.record().tasks(), ids, "each once");
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}

@@ -80,6 +80,8 @@ struct State {
     leases: HashMap<i64, usize>,
     /// Leases that are over and still to be dropped.
     settled_leases: Vec<i64>,
+    /// Those of the former under which a result was refused: not ours to drop.
+    refused_leases: HashSet<i64>,
     unknown_leases: HashSet<i64>,
     disowned_leases: HashSet<i64>,
     /// Until then a claim may have been made that we know nothing of.
@@ -173,6 +175,7 @@ impl Controller {
             unacknowledged: 0,
             leases: HashMap::new(),
             settled_leases: Vec::new(),
+            refused_leases: HashSet::new(),
             unknown_leases: HashSet::new(),
             disowned_leases: HashSet::new(),
             doubt_until: now,

@@ -26,12 +26,14 @@ impl Database {
             return;
         }
         let mut leases = controller.last_leases(&back);
-        let Some(held) = self.side.release(&back, &leases).await else {
+        let Some(moved) = self.side.release(&back, &leases).await else {
             return controller.keep_abandoned(back);
         };
         let (kept, given): (Vec<_>, Vec<_>) =
-            back.into_iter().partition(|work| held.contains(&work.task));
+            back.into_iter().partition(|work| moved.held.contains(&work.task));
         leases.retain(|lease| kept.iter().all(|work| work.lease != *lease));
+        let strange = given.iter().filter(|work| !moved.tasks.contains(&work.task));
+        controller.refused(strange.map(|work| work.lease));
         controller.given_back(&given, &leases);
         controller.keep_abandoned(kept);
     }

@@ -69,10 +69,13 @@ impl Heartbeat {
         };
         let draining = self.draining.is_cancelled();
         let leases = self.controller.wants_leases(Instant::now());
+        let doubts = client.doubts();
         let sent_ns = clock_ns();
         // A test that keeps a history of the worker reads these two, and `lane`'s, from the trace.
         tracing::trace!(beat = sent_ns, "heartbeat sent");
         match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
+            // A standby that is promoted knows nothing of it, and would not count it.
+            Ok(Ok(_)) if client.doubts() > doubts => Err("committed in doubt".into()),
             Ok(Ok(beat)) => {
                 #[cfg(not(mutants))]
                 let counts_from = sent_ns;

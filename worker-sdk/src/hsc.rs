@@ -123,27 +123,34 @@ pub(crate) async fn start(
     executor: i64,
     tasks: &[i64],
     fences: &[i64],
-) -> Result<Vec<i64>> {
+) -> Result<Moved> {
     let rows = client
         .query_typed(
             "select tuskline.start($1, $2, $3)",
             &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)],
         )
         .await?;
-    Ok(rows[0].get(0))
+    Ok(Moved { tasks: rows[0].get(0), held: Vec::new() })
 }
 
-/// Answers with the tasks that stay ours for now, because others have their rows locked.
+/// What became of tasks that a call was about. Those that it names nowhere are not ours.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    pub tasks: Vec<i64>,
+    /// They stay ours for now, because others have their rows locked.
+    pub held: Vec<i64>,
+}
+
 pub(crate) async fn release(
     client: &Client,
     executor: i64,
     tasks: &[i64],
     fences: &[i64],
     done_leases: &[i64],
-) -> Result<Vec<i64>> {
+) -> Result<Moved> {
     let rows = client
         .query_typed(
-            "select held from tuskline.release($1, $2, $3, $4)",
+            "select released, held from tuskline.release($1, $2, $3, $4)",
             &[
                 (&executor, Type::INT8),
                 (&tasks, Type::INT8_ARRAY),
@@ -152,7 +159,7 @@ pub(crate) async fn release(
             ],
         )
         .await?;
-    Ok(rows[0].get(0))
+    Ok(Moved { tasks: rows[0].get(0), held: rows[0].get(1) })
 }
 
 pub(crate) async fn release_lease(client: &Client, executor: i64, lease: i64) -> Result<()> {

@@ -66,6 +66,7 @@ async fn settle(
     let settled = !(reply.doubtful && order.request.has_results());
     if settled {
         controller.held_back(order, &reply.held);
+        controller.refused(order.leases_of(&reply.refused));
         controller.acknowledged(order);
     }
     if let Some(lease) = controller.claimed(order, reply) {

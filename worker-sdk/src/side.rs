@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
 use crate::connect::{Backoff, Session, connect, on, settle_session};
-use crate::hsc;
+use crate::hsc::{self, Moved};
 use crate::work::Work;
 
 /// Longest wait for a connection that is opened anew: whoever else has a rare call waits for it, too.
@@ -39,12 +39,11 @@ impl Side {
     /// claimed -> processing; answers with the tasks moved, `None` when the database did not answer.
     pub(crate) async fn start(&self, tasks: &[(i64, i64)]) -> Option<Vec<i64>> {
         let (tasks, fences): (Vec<_>, Vec<_>) = tasks.iter().copied().unzip();
-        self.call(Verb::Start { tasks: &tasks, fences: &fences }).await
+        Some(self.call(Verb::Start { tasks: &tasks, fences: &fences }).await?.tasks)
     }
 
-    /// Gives work back; answers with what stays ours for now, because others have its rows locked.
-    /// `None`: the database did not answer, and the work may be ours or not.
-    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) -> Option<Vec<i64>> {
+    /// Gives work back. `None`: the database did not answer, and the work may be ours or not.
+    pub(crate) async fn release(&self, work: &[Work], done_leases: &[i64]) -> Option<Moved> {
         let tasks: Vec<_> = work.iter().map(|one| one.task).collect();
         let fences: Vec<_> = work.iter().map(|one| one.fence).collect();
         self.call(Verb::Release { tasks: &tasks, fences: &fences, done_leases }).await
@@ -60,8 +59,9 @@ impl Side {
         self.call(Verb::End).await;
     }
 
-    /// A broken call is tried three times.
-    async fn call(&self, verb: Verb<'_>) -> Option<Vec<i64>> {
+    /// A broken call is tried three times, and one that was committed in doubt counts as broken: a standby
+    /// that is promoted knows nothing of it.
+    async fn call(&self, verb: Verb<'_>) -> Option<Moved> {
         let mut held = self.client.lock().await;
         let mut backoff = Backoff::default();
         for _ in 0..3 {
@@ -73,7 +73,9 @@ impl Side {
                 tokio::time::sleep(backoff.next()).await;
                 continue;
             };
+            let doubts = client.doubts();
             match timeout(self.limit, self.perform(&client, &verb)).await {
+                Ok(Ok(_)) if client.doubts() > doubts => tracing::warn!("side call in doubt"),
                 Ok(Ok(value)) => {
                     *held = Some(client);
                     return Some(value);
@@ -89,7 +91,7 @@ impl Side {
         &self,
         client: &Client,
         verb: &Verb<'_>,
-    ) -> Result<Vec<i64>, tokio_postgres::Error> {
+    ) -> Result<Moved, tokio_postgres::Error> {
         match verb {
             Verb::Start { tasks, fences } => hsc::start(client, self.executor, tasks, fences).await,
             Verb::Release { tasks, fences, done_leases } => {
@@ -97,11 +99,11 @@ impl Side {
             }
             Verb::ReleaseLease(lease) => {
                 hsc::release_lease(client, self.executor, *lease).await?;
-                Ok(Vec::new())
+                Ok(Moved::default())
             }
             Verb::End => {
                 hsc::end_executor(client, self.executor).await?;
-                Ok(Vec::new())
+                Ok(Moved::default())
             }
         }
     }

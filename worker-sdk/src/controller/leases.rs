@@ -1,5 +1,7 @@
 //! Which leases are ours, and when one may go: when the outcome of every task under it is recorded.
-//! Until then it must stay, or nobody would rescue what is left of it after our death.
+//! Until then it must stay, or nobody would rescue what is left of it after our death. A task of which the
+//! database says that it is not ours has no outcome yet, should that database be a primary that is none any
+//! more: its lease is left, and given back once the heartbeat finds it, where there is one left.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -19,12 +21,23 @@ impl Controller {
     pub(crate) fn given_back(&self, back: &[Work], leases: &[i64]) {
         let mut state = self.lock();
         for lease in leases {
-            state.leases.remove(lease);
+            state.forget_lease(*lease);
         }
         for part in parts_of(back) {
             state.count_down(part);
         }
         self.lanes.notify_one();
+    }
+
+    /// Tasks under these leases are not ours any more, says the database. Before they are counted as done.
+    pub(crate) fn refused(&self, leases: impl Iterator<Item = i64>) {
+        let mut state = self.lock();
+        let State { leases: known, refused_leases, .. } = &mut *state;
+        let before = refused_leases.len();
+        refused_leases.extend(leases.filter(|lease| known.contains_key(lease)));
+        if refused_leases.len() > before {
+            self.doubt(&mut state);
+        }
     }
 
     /// The work could not be given back: it stays ours until the next try.
@@ -84,7 +97,7 @@ impl State {
     /// The results of an order are recorded, and its last leases gone.
     pub(super) fn settle_leases(&mut self, order: &Order) {
         for lease in &order.request.done_leases {
-            self.leases.remove(lease);
+            self.forget_lease(*lease);
         }
         for part in &order.parts {
             self.count_down(*part);
@@ -96,15 +109,23 @@ impl State {
     fn count_down(&mut self, (lease, tasks): (i64, usize)) {
         let Some(left) = self.leases.get_mut(&lease) else { return };
         *left = left.saturating_sub(tasks);
-        if *left == 0 {
-            self.leases.remove(&lease);
+        if *left > 0 {
+            return;
+        }
+        if !self.forget_lease(lease) {
             self.settled_leases.push(lease);
             self.first_result_at.get_or_insert_with(Instant::now);
         }
     }
 
+    /// True: a result under it was refused.
+    fn forget_lease(&mut self, lease: i64) -> bool {
+        self.leases.remove(&lease);
+        self.refused_leases.remove(&lease)
+    }
+
     fn is_last(&self, (lease, tasks): (i64, usize)) -> bool {
-        self.leases.get(&lease) == Some(&tasks)
+        self.leases.get(&lease) == Some(&tasks) && !self.refused_leases.contains(&lease)
     }
 }
 

@@ -29,6 +29,13 @@ pub(crate) struct Order {
     pub(super) parts: Vec<(i64, usize)>,
 }
 
+impl Order {
+    /// Leases of these of its results.
+    pub(crate) fn leases_of(&self, tasks: &[i64]) -> impl Iterator<Item = i64> {
+        self.results.iter().filter(|one| tasks.contains(&one.task)).map(|one| one.lease)
+    }
+}
+
 enum Decision {
     Go(Box<Order>),
     Wait(Option<Instant>),
@@ -88,7 +95,7 @@ impl Controller {
         Decision::Wait([linger, look, state.held.next_at()].into_iter().flatten().min())
     }
 
-    /// The results of an order are recorded.
+    /// The results of an order are recorded, or refused.
     pub(crate) fn acknowledged(&self, order: &Order) {
         let mut state = self.lock();
         state.settle_leases(order);

@@ -118,6 +118,37 @@ async fn a_lease_goes_only_when_every_result_under_it_is_recorded() {
 }
 
 #[tokio::test]
+async fn a_lease_of_which_a_result_was_refused_is_left_to_the_heartbeat() {
+    let (controller, _requests) = controller(config());
+    assert!(controller.unknown_leases(&[], Instant::now()).is_empty());
+    claim(&controller, 7, 0, &[1, 2, 3]).await;
+    let works = [work(&controller).await, work(&controller).await, work(&controller).await];
+    for (work, refused) in works.iter().zip([true, false, false]) {
+        succeed(&controller, work);
+        let order = controller.next_order().await.expect("results");
+        assert!(order.request.done_leases.is_empty(), "it may not have been the database");
+        let named: &[i64] = if refused { &[work.task] } else { &[] };
+        controller.refused(order.leases_of(named));
+        assert!(controller.wants_leases(Instant::now()));
+        assert!(controller.unknown_leases(&[7], Instant::now()).is_empty(), "it is at work");
+        done(&controller, &order);
+    }
+    assert_eq!(controller.take_settled_leases(), Vec::<i64>::new());
+    assert!(controller.lock().refused_leases.is_empty());
+    assert!(controller.unknown_leases(&[7], Instant::now()).is_empty());
+    assert_eq!(controller.unknown_leases(&[7], Instant::now()), [7]);
+    // Of the last there is nothing to decide: wherever it was refused, there the lease is gone.
+    claim(&controller, 8, 0, &[4]).await;
+    succeed(&controller, &work(&controller).await);
+    let order = controller.next_order().await.expect("results");
+    assert_eq!(order.request.done_leases, [8]);
+    controller.refused(order.leases_of(&[4]));
+    done(&controller, &order);
+    let state = controller.lock();
+    assert!(state.leases.is_empty() && state.refused_leases.is_empty());
+}
+
+#[tokio::test]
 async fn a_lease_outlives_work_that_could_not_be_given_back() {
     let (controller, _requests) = controller(WorkerConfig { slots: 1, ..config() });
     claim(&controller, 7, 0, &[1, 2]).await;
