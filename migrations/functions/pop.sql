@@ -5,6 +5,9 @@
 -- Asks first whether there is anything: most queues of a claim are empty, and that makes them half as dear.
 -- Most others hold tasks that nobody has touched yet, and end after one statement: each further expression is
 -- set up anew in every transaction, some 4,000 instructions.
+-- The second statement begins at the first row that the first one saw, not at the mark: what has died between
+-- them (under a held snapshot, all that was taken since) is walked over once. What becomes visible below that
+-- row meanwhile is for a later look, as if it had become visible after this one.
 -- Rides the leaf's primary key (seq). The ctid = any (array(...)) form is deliberate: with a join, a
 -- generic plan takes LIMIT for 10 % of the table and reads all of it.
 -- Returns a number below which it saw nothing, the last number, and then the tasks in id order; null: nothing
@@ -39,10 +42,11 @@ begin
   if not found then return null; end if;
   if not v_row.touched then
     with d as (delete from tuskline.queue_%1$s where ctid = any (array(
-      select ctid from tuskline.queue_%1$s where seq > p_mark order by seq limit p_limit for update skip locked)) returning seq, task_id)
+      select ctid from tuskline.queue_%1$s where seq >= v_row.seq order by seq limit p_limit for update skip locked)) returning seq, task_id)
     select min(d.seq) || (max(d.seq) || array_agg(d.task_id order by d.task_id)) into v_ids from d;
     return v_ids;
   end if;
+  p_mark := v_row.seq - 1;
   v_from := p_mark;
   v_ids := '{}';
   perform from tuskline.queue_%1$s where ctid = v_row.ctid for update skip locked;

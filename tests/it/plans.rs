@@ -302,6 +302,28 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
 }
 
 #[tokio::test]
+async fn a_look_from_far_below_walks_over_what_has_died_once() {
+    let db = Db::with_lambda("work").await;
+    let queue = db.queue("work", "normal").await;
+    let holder = db.connect().await;
+    holder.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
+    let put = async |tasks: i32| {
+        db.run(&format!("insert into tuskline.queued (queue_id, task_id) select {queue}, n from generate_series(1, {tasks}) n")).await;
+    };
+    put(20_000).await;
+    db.run("delete from tuskline.queued").await;
+    put(1).await;
+    db.run("set enable_seqscan = off; set enable_bitmapscan = off").await;
+    let look = format!("select from tuskline.queue_{queue} where seq > 0 order by seq limit 1");
+    let pop = format!("select tuskline.pop_{queue}(0, 100, false)");
+    // The first calls of a session read the catalogue.
+    db.client.batch_execute(&format!("begin; {look}; {pop}; rollback")).await.unwrap();
+    let once = buffers(&db.client, &look).await;
+    let popped = buffers(&db.client, &pop).await;
+    assert!(once > 100 && popped < once + once / 2, "{once} for a look, {popped} for a claim");
+}
+
+#[tokio::test]
 async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
