@@ -23,6 +23,12 @@ comment on type tuskline.status is
 create type tuskline.priority as enum ('critical', 'high', 'normal', 'low');
 comment on type tuskline.priority is 'Order among the tasks of one lambda, first label first.';
 
+-- SQLAlchemy names a type for each text that it sends. Without these it could not insert its values.
+create cast (text as tuskline.status) with inout as assignment;
+create cast (varchar as tuskline.status) with inout as assignment;
+create cast (text as tuskline.priority) with inout as assignment;
+create cast (varchar as tuskline.priority) with inout as assignment;
+
 create function tuskline.clock() returns timestamptz language sql volatile as 'select clock_timestamp()';
 comment on function tuskline.clock() is 'The only clock that decides what is due, and the one that every time in a table is of. Read once per verb.';
 
@@ -60,7 +66,7 @@ comment on column tuskline.lambda.fatal_retention is 'How long a task stays that
 comment on column tuskline.lambda.archive is 'Where its tasks go before they are deleted. none: nowhere. table: task_archive. file: JSON lines in the directory of tuskline serve --archive-dir; without one they are not deleted.';
 comment on column tuskline.lambda.direct is 'True: a task that is due goes into its queue in the transaction that schedules it. False: the store consumer moves it.';
 comment on column tuskline.lambda.max_payload_bytes is 'Largest payload accepted, in bytes of JSON text.';
-comment on column tuskline.lambda.max_backlog is 'Tasks that may wait before more are refused, checked each second; 0: any number.';
+comment on column tuskline.lambda.max_backlog is 'Tasks that may wait (due, in line or behind gates) before more are refused, checked each second; 0: any number.';
 comment on column tuskline.lambda.owner is 'Role that defined it.';
 comment on column tuskline.lambda.created_at is 'When it was defined.';
 comment on column tuskline.lambda.altered_at is 'When it was last altered.';
@@ -99,6 +105,20 @@ comment on column tuskline.queued.task_id is 'The task. A row whose task is not 
 create unlogged table tuskline.boot (booted_at timestamptz primary key);
 comment on table  tuskline.boot is 'One row. Empty after a crash or on a promoted standby: then the queues must be rebuilt before anything is claimed.';
 comment on column tuskline.boot.booted_at is 'When the queues were last known complete. Names this life of the server: what was seen in another counts for nothing.';
+
+create table tuskline.installation (
+  is_only   boolean primary key default true check (is_only),
+  name      text not null default 'default' check (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+  named_by  name not null default session_user,
+  named_at  timestamptz not null default tuskline.clock());
+insert into tuskline.installation default values;
+comment on table  tuskline.installation is
+  'One row: the name of this installation. Workers and servers that say another name get no work, so a restored copy of production runs nothing. Change it with tuskline.adopt.';
+comment on column tuskline.installation.is_only is 'True: there is one row.';
+comment on column tuskline.installation.name is
+  'Name that every worker and server must say (TUSKLINE_INSTALLATION); default: none was given.';
+comment on column tuskline.installation.named_by is 'Role that gave the name.';
+comment on column tuskline.installation.named_at is 'When the name was given.';
 
 create sequence tuskline.task_seq;
 comment on sequence tuskline.task_seq is 'Ids of tasks, by default and for tasks that are due at once.';
@@ -181,6 +201,16 @@ comment on column tuskline.segment.ripe_at is 'When it is worth reading again to
 comment on column tuskline.segment.unarchived_since is 'Since when it could be dropped, if a server had a directory for the tasks that are to be archived to files.';
 comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';
 
+create table tuskline.segment_guard ();
+comment on table tuskline.segment_guard is
+  'Locked by the transaction that makes segments. Holds no rows.';
+create table tuskline.queue_guard ();
+comment on table tuskline.queue_guard is
+  'Locked by the transaction that makes queues. Holds no rows.';
+create table tuskline.retention_guard ();
+comment on table tuskline.retention_guard is
+  'Locked by the janitor that retires segments, in a transaction of its own. Holds no rows.';
+
 create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));
 comment on table tuskline.task_kept is 'Tasks that outlive their dropped segment. The view tasks shows both.';
 
@@ -200,6 +230,7 @@ create table tuskline.executor (
   sdk_version  text not null,
   role         name not null default session_user,
   lease        interval not null,
+  connections  integer,
   beats        bigint not null default 0,
   silent_ms    integer not null default 0,
   started_at   timestamptz not null,
@@ -217,6 +248,9 @@ comment on column tuskline.executor.lambdas is 'Lambdas it serves.';
 comment on column tuskline.executor.sdk_version is 'Version of the SDK it was built with.';
 comment on column tuskline.executor.role is 'Role it logged in with.';
 comment on column tuskline.executor.lease is 'How long it must be silent before its tasks run elsewhere.';
+comment on column tuskline.executor.connections is
+  'Connections that it keeps at most, by what it said; null: it said nothing. Those that its bodies '
+  'take come on top.';
 comment on column tuskline.executor.silent_ms is 'Since its last beat, at least; noted by store consumers, so that one that dies does not take what it saw along.';
 comment on column tuskline.executor.beats is 'Heartbeats so far. Whoever sees the same number for a whole lease on a clock of its own may end it.';
 comment on column tuskline.executor.started_at is 'When it registered.';
@@ -224,7 +258,9 @@ comment on column tuskline.executor.beat_at is 'Its last heartbeat.';
 comment on column tuskline.executor.expires_at is 'Its last heartbeat plus its lease, by the database''s clock, which may step: for people, and for rescue() without arguments.';
 comment on column tuskline.executor.draining is 'True once it stops claiming.';
 comment on column tuskline.executor.ended_at is 'When it stopped, or was ended because it was silent. Nothing else takes its tasks away.';
-comment on column tuskline.executor.end_reason is 'stopped or expired.';
+comment on column tuskline.executor.end_reason is
+  'stopped; expired; adopted (the installation got another name); or replaced: the same process has '
+  'another number now.';
 
 create table tuskline.alive (
   executor_id bigint primary key,
@@ -274,7 +310,7 @@ comment on table  tuskline.task_failure is 'One row per failed attempt.';
 comment on column tuskline.task_failure.task_id is 'The task.';
 comment on column tuskline.task_failure.fence is 'Its fence in that attempt.';
 comment on column tuskline.task_failure.attempt is 'Which attempt.';
-comment on column tuskline.task_failure.executor_id is 'Who tried.';
+comment on column tuskline.task_failure.executor_id is 'The worker that tried; 0: there was no attempt.';
 comment on column tuskline.task_failure.error_class is 'error, fatal, panic, decode, timeout, crash or the lambda''s own word.';
 comment on column tuskline.task_failure.message is 'What the lambda said, at most 8 KB.';
 comment on column tuskline.task_failure.fingerprint is 'Hash of class and message with the digits masked: equal for failures of one cause.';
@@ -297,6 +333,7 @@ create table tuskline.audit (
   verb    text not null,
   subject text not null,
   detail  text);
+alter table tuskline.audit replica identity full; -- as below
 comment on table  tuskline.audit is 'Acts of operators and owners, append-only.';
 comment on column tuskline.audit.at is 'When.';
 comment on column tuskline.audit.actor is 'Which role.';
@@ -309,6 +346,8 @@ create table tuskline.stamp (
   digest       text not null,
   applied_by   text not null,
   applied_at   timestamptz not null);
+-- Without a key and without this, a publication FOR ALL TABLES refuses every delete.
+alter table tuskline.stamp replica identity full;
 comment on table  tuskline.stamp is 'Which set of functions is installed. A binary never replaces a newer set.';
 comment on column tuskline.stamp.function_set is 'Number of the set; grows with every change of meaning.';
 comment on column tuskline.stamp.digest is 'Hash of the function texts.';

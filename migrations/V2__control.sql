@@ -1,6 +1,11 @@
 -- Gates, limits and orders: touched by tasks that meet one only.
 
+create table tuskline.promotion_guard ();
+comment on table tuskline.promotion_guard is
+  'Locked by the store consumer that looks at backlogs and breakers. Holds no rows.';
+
 create table tuskline.guarded (lambda text not null);
+alter table tuskline.guarded replica identity full; -- a publication FOR ALL TABLES wants one
 comment on table  tuskline.guarded is 'Lambdas that have a gate or a rule. Mostly empty, and without an index, so that every claim may ask at the price of no page.';
 comment on column tuskline.guarded.lambda is 'The lambda.';
 
@@ -16,7 +21,7 @@ create table tuskline.gate (
   set_at     timestamptz not null,
   until      timestamptz,
   opened_at  timestamptz);
-comment on table  tuskline.gate is 'Gates that are set now. Set one with tuskline.gate(), open it with tuskline.ungate(); audit has both.';
+comment on table  tuskline.gate is 'Gates that are set, or were opened and still hold tasks. Set one with tuskline.gate(), open it with tuskline.ungate(); audit has both.';
 comment on sequence tuskline.gate_gate_id_seq is 'Numbers of gates.';
 comment on column tuskline.gate.gate_id is 'Number of the gate.';
 comment on column tuskline.gate.lambda is 'Lambda it is on.';
@@ -73,12 +78,13 @@ create table tuskline.rule (
   author     name not null default session_user,
   set_at     timestamptz not null,
   dropped_at timestamptz,
+  late_joiners text[],
   rank       integer not null generated always as (16 * (kind = 'rate')::integer + 8 * (kind = 'concurrency')::integer
     + 4 * (not by_key)::integer + 2 * (collection is null)::integer + (priority is null)::integer) stored);
 create unique index rule_scope on tuskline.rule (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key)
   where dropped_at is null;
 comment on table  tuskline.rule is 'How many tasks of a lambda may run at a time, or start in a second, and which keep an order. Set with set_limit() and set_order().';
-comment on index  tuskline.rule_scope is 'One rule of a kind for a lambda or a collection, and one by key.';
+comment on index  tuskline.rule_scope is 'One rule of a kind for a lambda, a collection, a priority or both of these; and one by key.';
 comment on sequence tuskline.rule_rule_id_seq is 'Numbers of rules.';
 comment on column tuskline.rule.rule_id is 'Number of the rule.';
 comment on column tuskline.rule.lambda is 'Lambda whose tasks it counts.';
@@ -94,6 +100,8 @@ comment on column tuskline.rule.on_failure is 'Of order: block holds the key unt
 comment on column tuskline.rule.author is 'Role that set it.';
 comment on column tuskline.rule.set_at is 'When it was set.';
 comment on column tuskline.rule.rank is 'The order in which a task meets the rules: orders first, then limits at a time, then rates; by key first, and the narrower before the wider.';
+comment on column tuskline.rule.late_joiners is
+  'Transactions, as pg_locks names them, that may still join wait lists of a dropped rule; null: alive.';
 comment on column tuskline.rule.dropped_at is 'When it was taken away; its row goes as soon as nobody stands in its lines any more.';
 
 create table tuskline.slot (
@@ -148,7 +156,7 @@ create table tuskline.pace (
   mark_id  bigint not null default 0,
   swept_at timestamptz not null default '-infinity',
   primary key (rule_id, key));
-comment on table  tuskline.pace is 'How far each rate has come. Written by store consumers, one at a time.';
+comment on table  tuskline.pace is 'How far each rate has come. Written under the lock of its rule.';
 comment on column tuskline.pace.rule_id is 'The rule.';
 comment on column tuskline.pace.key is 'The key that is counted.';
 comment on column tuskline.pace.next_at is 'When the next task may start.';

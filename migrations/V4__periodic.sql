@@ -31,7 +31,7 @@ create table tuskline.periodic (
 comment on table  tuskline.periodic is 'Schedules of tasks that come again and again. Define one with tuskline.define_periodic(); audit has every change. The view periodics shows them.';
 comment on column tuskline.periodic.name is 'Name of the schedule.';
 comment on column tuskline.periodic.lambda is 'Lambda of its tasks.';
-comment on column tuskline.periodic.cron is 'When: minute, hour, day of the month, month, day of the week; seconds before these, as you like. Servers read it, SQL does not.';
+comment on column tuskline.periodic.cron is 'When: minute, hour, day of the month, month, day of the week; seconds before these, as you like. Servers calculate its ticks.';
 comment on column tuskline.periodic.zone is 'IANA time zone whose clocks the cron is read by.';
 comment on column tuskline.periodic.payload is 'Payload of each task.';
 comment on column tuskline.periodic.collection is 'Collection of each task.';
@@ -51,6 +51,10 @@ comment on column tuskline.periodic.next_tick is 'The first tick after that; nul
 comment on column tuskline.periodic.last_tick is 'The latest tick that was dealt with.';
 comment on column tuskline.periodic.last_task is 'The latest task that it scheduled.';
 comment on column tuskline.periodic.trouble is 'Why a server could not calculate its ticks, or fire them.';
+
+create table tuskline.time_zone (name text primary key);
+comment on table  tuskline.time_zone is 'Time zones by which servers can calculate ticks. tuskline migrate writes what its binary knows; the zones of PostgreSQL may be others.';
+comment on column tuskline.time_zone.name is 'IANA name, as Europe/Berlin.';
 
 create table tuskline.tick (
   name     text not null,

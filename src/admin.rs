@@ -16,6 +16,7 @@ mod doctor;
 pub(crate) mod duration;
 mod failure;
 mod gate;
+mod installation;
 mod lambda;
 mod limit;
 mod output;
@@ -67,7 +68,9 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Create the schema, or bring it to this version.
-    Migrate,
+    Migrate(server::MigrateArgs),
+    /// Give this installation another name, for a restored copy; its old workers get no more work.
+    Adopt(installation::AdoptArgs),
     /// Run the store consumer, the schedules and the janitor until told to stop.
     Serve(server::ServeArgs),
     /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
@@ -147,7 +150,8 @@ pub fn main() -> ExitCode {
 async fn execute(cli: Cli) -> Outcome {
     let global = &cli.global;
     match cli.command {
-        Command::Migrate => server::migrate(global).await,
+        Command::Migrate(args) => server::migrate(global, args).await,
+        Command::Adopt(args) => installation::adopt(global, args).await,
         Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
         Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
         Command::Demo(args) => demo::run(global, args, end_of_process()?).await,

@@ -8,10 +8,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt as _;
 use tokio_postgres::CopyOutStream;
+
+/// Payloads are nobody's business but the server's: other accounts of the machine read no file.
+const MODE: u32 = 0o600;
 
 /// Bytes read at a time when the end of the last whole line is looked for.
 const BLOCK: u64 = 64 * 1024;
@@ -49,7 +53,7 @@ impl Directory {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = Self { path: path.into(), token: fastrand::u32(..) };
         let probe = directory.path.join(format!(".probe_{:08x}", directory.token));
-        let tried = File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe));
+        let tried = create_new(&probe).and_then(|_| std::fs::remove_file(&probe));
         tried.map_err(|source| Error::File { path: directory.path.clone(), source })?;
         Ok(directory)
     }
@@ -70,7 +74,7 @@ impl Directory {
 
     async fn put(&self, no: i64, unfinished: &Path, lines: CopyOutStream) -> Result<u64, Error> {
         let of = |source| Error::File { path: unfinished.to_owned(), source };
-        let file = File::create_new(unfinished).map_err(of)?;
+        let file = create_new(unfinished).map_err(of)?;
         let (file, tasks) = copy(file, unfinished, lines).await?;
         sync(file).await.map_err(of)?;
         if tasks > 0 {
@@ -101,8 +105,13 @@ impl Directory {
         let day = chrono::Utc::now().format("%Y-%m-%d");
         let path = self.path.join(format!("{kind}_{day}_{:08x}.jsonl", self.token));
         let of = |source| Error::File { path: path.clone(), source };
-        let mut file =
-            OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(of)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(MODE)
+            .open(&path)
+            .map_err(of)?;
         let before = end_of_lines(&mut file).map_err(of)?;
         file.set_len(before).map_err(of)?;
         let undo = file.try_clone().map_err(of)?;
@@ -127,6 +136,10 @@ impl Directory {
         };
         synced.map_err(|source| Error::File { path: self.path.clone(), source })
     }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(path)
 }
 
 /// Copies what comes, a piece at a time, and counts the lines.

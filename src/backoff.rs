@@ -1,12 +1,15 @@
 //! Rest between two tries to connect: doubled each time, capped, jittered.
 //!
-//! Promises: at most a second, so that a failover is noticed at once; never the same rest in two
+//! Promises: at most a second, so that a failover is noticed at once (30 s after a refusal); never the same rest in two
 //! processes, so that a database that comes back is not met by all of them together.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// Longest rest after a refusal, which a person must mend.
+const LONGEST_AFTER_REFUSAL: Duration = Duration::from_secs(30);
 
 /// Counts the tries since the last success.
 #[derive(Debug, Default)]
@@ -17,7 +20,16 @@ pub struct Backoff {
 impl Backoff {
     /// The rest before the next try: between half the doubled rest and all of it.
     pub fn rest(&mut self) -> Duration {
-        let full = FIRST.saturating_mul(1 << self.tries.min(10)).min(LONGEST);
+        self.rest_up_to(LONGEST)
+    }
+
+    /// The same after a refusal: it grows for longer.
+    pub fn long_rest(&mut self) -> Duration {
+        self.rest_up_to(LONGEST_AFTER_REFUSAL)
+    }
+
+    fn rest_up_to(&mut self, longest: Duration) -> Duration {
+        let full = FIRST.saturating_mul(1 << self.tries.min(10)).min(longest);
         self.tries += 1;
         full.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -25,11 +37,6 @@ impl Backoff {
     /// It worked: the next rest is short again.
     pub fn reset(&mut self) {
         self.tries = 0;
-    }
-
-    /// True for the first try after a success, the only one worth a warning.
-    pub fn is_first(&self) -> bool {
-        self.tries == 0
     }
 }
 
@@ -43,6 +50,8 @@ mod tests {
         assert!(backoff.rest() <= FIRST);
         assert!((0..100).all(|_| backoff.rest() <= LONGEST));
         assert!(backoff.rest() >= LONGEST / 2);
+        assert!(backoff.long_rest() >= LONGEST_AFTER_REFUSAL / 2);
+        assert!(backoff.long_rest() <= LONGEST_AFTER_REFUSAL);
         backoff.reset();
         assert!(backoff.rest() <= FIRST);
     }

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use crate::archive::Directory;
 
+/// Name of an installation that was given none.
+pub const DEFAULT_INSTALLATION: &str = "default";
+
 /// Bounds of the store consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConsumerOptions {
+    /// Name of the installation that this server belongs to. `default`: the database has none.
+    pub installation: String,
     /// Timers moved per transaction. 1,000: a commit costs as much as 50–100 row transitions, and
     /// a batch holds its rows' locks for some 20 ms.
     pub batch: u32,
@@ -41,6 +46,7 @@ pub struct StoreConsumerOptions {
 impl Default for StoreConsumerOptions {
     fn default() -> Self {
         Self {
+            installation: DEFAULT_INSTALLATION.to_owned(),
             batch: 1_000,
             rescue_batch: 100,
             rescue_every: Duration::from_millis(250),
@@ -58,6 +64,8 @@ impl Default for StoreConsumerOptions {
 /// Bounds of the periodic role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeriodicOptions {
+    /// Name of the installation that this server belongs to. `default`: the database has none.
+    pub installation: String,
     /// Schedules looked at per transaction. 50: a commit costs as much as 50–100 row transitions.
     pub batch: u32,
     /// Ticks of one schedule fired per transaction. 1,000, which the verb takes at most: after a long
@@ -79,6 +87,7 @@ pub struct PeriodicOptions {
 impl Default for PeriodicOptions {
     fn default() -> Self {
         Self {
+            installation: DEFAULT_INSTALLATION.to_owned(),
             batch: 50,
             most_ticks: 1_000,
             longest_nap: Duration::from_secs(15),
@@ -92,8 +101,13 @@ impl Default for PeriodicOptions {
 /// Bounds of the janitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JanitorOptions {
+    /// Name of the installation that this server belongs to. `default`: the database has none.
+    pub installation: String,
     /// Time between two rounds. 30 s: at 10,000 tasks a second a segment lasts 28 minutes.
     pub every: Duration,
+    /// Time between two looks whether fewer segments are ready than half of that. 5 s: a role that may draw
+    /// ids and does nothing else draws a segment's in 6 s at most (2.7 million a second).
+    pub segments_check_every: Duration,
     /// Segments kept ready ahead of each id range. 8: four hours at that rate without a janitor.
     pub segments_ahead: i32,
     /// How long a segment is in use before the next is begun, full or not. 1 day: retention is as
@@ -119,7 +133,9 @@ pub struct JanitorOptions {
 impl Default for JanitorOptions {
     fn default() -> Self {
         Self {
+            installation: DEFAULT_INSTALLATION.to_owned(),
             every: Duration::from_secs(30),
+            segments_check_every: Duration::from_secs(5),
             segments_ahead: 8,
             segment_span: Duration::from_secs(24 * 60 * 60),
             purge_batch: 5_000,

@@ -1,8 +1,10 @@
-//! Health over HTTP: `/healthz` says that the process is up, `/readyz` that it can do its work.
+//! Health over HTTP: `/healthz` says that the process is up and the database refuses none of its roles,
+//! `/readyz` that it can do its work.
 //!
-//! Promises: an answer within three seconds, whatever the database does; 200 or 503 and a JSON
-//! object with the reason. Must never: tell an address or a password.
+//! Promises: an answer within three seconds, whatever the database and other clients do; 200 or 503 and a
+//! JSON object with the reason. Must never: tell an address or a password.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +13,41 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Fit;
 
 use crate::migrate::FUNCTION_SET;
+use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, Session, Told};
 use crate::store::{self, Readiness};
 
 /// Longest wait for the database before we are not ready.
 const DEADLINE: Duration = Duration::from_secs(3);
 
+/// Longest life of a connection, which is for one request: 2 s to send it, 3 s for the answer.
+const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Most connections at a time. Another one takes the place of the oldest: an honest request takes
+/// milliseconds, so the oldest are those that were opened and say nothing.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Rest after an accept that failed, as when the process has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// One session for all who ask, opened when the first does.
 struct Health {
     config: Config,
     session: Mutex<Option<Session>>,
+    roles: RoleHealth,
 }
 
 /// Takes the port.
@@ -40,21 +58,59 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Answers until `shutdown`.
-///
-/// # Errors
-/// The listener failed.
+/// Answers until `shutdown`; then ends the requests that it has begun.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
+    roles: RoleHealth,
     shutdown: CancellationToken,
-) -> std::io::Result<()> {
-    let health = Arc::new(Health { config, session: Mutex::new(None) });
-    let routes = Router::new()
-        .route("/healthz", get(async || Json(json!({"status": "up"}))))
-        .route("/readyz", get(readyz))
-        .with_state(health);
-    axum::serve(listener, routes).with_graceful_shutdown(shutdown.cancelled_owned()).await
+) {
+    let routes = routes(config, roles);
+    let (mut connections, mut oldest) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
+    while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
+        let Ok((stream, _)) = accepted else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        while connections.try_join_next().is_some() {}
+        oldest.retain(|connection| !connection.is_finished());
+        while oldest.len() >= MOST_CONNECTIONS
+            && let Some(connection) = oldest.pop_front()
+        {
+            connection.abort();
+        }
+        oldest.push_back(connections.spawn(answer(stream, routes.clone())));
+    }
+    drop(listener);
+    // Past this deadline each connection has ended.
+    let _ = timeout(CONNECTION_DEADLINE, connections.join_all()).await;
+}
+
+/// One request, or none in time. How a client ends its connection is no matter of ours.
+async fn answer(stream: TcpStream, routes: Router) {
+    let mut server = Builder::new(TokioExecutor::new()).http1_only();
+    server.http1().keep_alive(false);
+    let service = TowerToHyperService::new(routes);
+    let _ =
+        timeout(CONNECTION_DEADLINE, server.serve_connection(TokioIo::new(stream), service)).await;
+}
+
+fn routes(config: Config, roles: RoleHealth) -> Router {
+    let health = Arc::new(Health { config, session: Mutex::new(None), roles });
+    Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health)
+}
+
+/// A role that the database refuses stays refused until a person mends it; a database that is away comes
+/// back, and ending the process would not bring it back sooner.
+async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
+    let troubles = health.roles.troubles();
+    match troubles.is_empty() {
+        true => (StatusCode::OK, Json(json!({"status": "up"}))),
+        false => {
+            let failing = json!({"status": "failing", "roles": troubles});
+            (StatusCode::SERVICE_UNAVAILABLE, Json(failing))
+        }
+    }
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {

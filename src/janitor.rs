@@ -18,10 +18,10 @@ use tokio::time::sleep;
 use tokio_postgres::{Config, Error};
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
 use crate::config::JanitorOptions;
-use crate::session::{Deadlines, Session, Told};
-use crate::store::retention;
+use crate::recovery::{Recovery, RoleHealth};
+use crate::session::{Deadlines, Session};
+use crate::store::{self, retention};
 
 /// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,18 +33,21 @@ pub struct Marks {
 }
 
 /// Works until `shutdown`, through every loss of the database.
-pub async fn run(config: Config, options: JanitorOptions, shutdown: CancellationToken) {
-    let mut backoff = Backoff::default();
+pub async fn run(
+    config: Config,
+    options: JanitorOptions,
+    health: RoleHealth,
+    shutdown: CancellationToken,
+) {
+    let mut recovery = Recovery::new("janitor", health);
     let mut warned = options.archive.is_some();
     let mut marks = Marks::default();
     while !shutdown.is_cancelled() {
-        let work = work(&config, &options, &mut backoff, &mut warned, &mut marks);
+        let work = work(&config, &options, &mut recovery, &mut warned, &mut marks);
         let end = shutdown.run_until_cancelled(work).await;
         let Some(Err(lost)) = end else { break };
-        if backoff.is_first() {
-            tracing::warn!(error = %Told(&lost), "janitor lost the database, connecting again");
-        }
-        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+        let rest = recovery.failed(&lost);
+        shutdown.run_until_cancelled(sleep(rest)).await;
     }
     tracing::debug!("janitor stopped");
 }
@@ -52,14 +55,13 @@ pub async fn run(config: Config, options: JanitorOptions, shutdown: Cancellation
 async fn work(
     config: &Config,
     options: &JanitorOptions,
-    backoff: &mut Backoff,
+    recovery: &mut Recovery,
     warned: &mut bool,
     marks: &mut Marks,
 ) -> Result<std::convert::Infallible, Error> {
     let mut audit_at = Instant::now();
     loop {
-        // A session per round: it holds the lock of retirement no longer than it works, and its
-        // memory of many partitions goes with it.
+        // A session per round: its memory of many partitions goes with it.
         let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
         round(&session, options, marks).await?;
         if !*warned {
@@ -70,8 +72,25 @@ async fn work(
             audit_at = Instant::now() + options.audit_every;
         }
         drop(session);
-        backoff.reset();
-        sleep(jittered(options.every)).await;
+        recovery.worked();
+        rest(config, options).await?;
+    }
+}
+
+/// Between two rounds. Ids may be drawn faster than tasks are made, so the segments ahead are watched.
+async fn rest(config: &Config, options: &JanitorOptions) -> Result<(), Error> {
+    let next = Instant::now() + jittered(options.every);
+    loop {
+        sleep(options.segments_check_every.min(next.saturating_duration_since(Instant::now())))
+            .await;
+        if Instant::now() >= next {
+            return Ok(());
+        }
+        let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
+        if retention::segments_ahead(session.client()).await? < options.segments_ahead / 2 {
+            let added = retention::add_segments(session.client(), options.segments_ahead).await?;
+            tracing::warn!(added, "ids are drawn fast: segments were made between two rounds");
+        }
     }
 }
 
@@ -85,12 +104,13 @@ pub async fn round(
     marks: &mut Marks,
 ) -> Result<(), Error> {
     let client = session.client();
+    store::check_installation(client, &options.installation).await?;
     let added = retention::add_segments(client, options.segments_ahead).await?;
     let rolled = retention::roll_segments(client, options.segment_span).await?;
     if added + rolled > 0 {
         tracing::info!(added, rolled, "segments of the task store");
     }
-    retirement::retire(client, options).await?;
+    retirement::retire(session, options).await?;
     purge(session, options, marks).await
 }
 
@@ -101,15 +121,21 @@ async fn purge(
 ) -> Result<(), Error> {
     let mut purged = 0;
     for _ in 0..options.purge_rounds {
-        let gone = retention::purge(session.client(), options.purge_batch).await?;
+        let gone =
+            retention::purge(session.client(), options.purge_batch, &options.installation).await?;
         purged += gone;
         if gone == 0 {
             break;
         }
     }
     for _ in 0..options.purge_rounds {
-        let (mark, gone) =
-            retention::purge_kept(session.client(), marks.kept, options.purge_batch).await?;
+        let (mark, gone) = retention::purge_kept(
+            session.client(),
+            marks.kept,
+            options.purge_batch,
+            &options.installation,
+        )
+        .await?;
         purged += gone;
         marks.kept = mark.unwrap_or(0);
         if mark.is_none() {

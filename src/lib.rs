@@ -11,6 +11,7 @@ pub mod health;
 pub mod janitor;
 pub mod migrate;
 pub mod periodic;
+pub mod recovery;
 pub mod serve;
 pub mod session;
 pub mod store;

@@ -8,14 +8,19 @@
 //! functions as they were; grants on functions and views survive.
 //! Must never: touch a database whose functions are newer than this binary, or a standby.
 
+mod trust;
+mod turn;
+
 use std::time::Duration;
 
+use refinery::{Migration, Runner};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Transaction};
 
 use crate::session::{Deadlines, Session};
+use crate::store::guard;
 
 /// Number of the function set in this binary. Grows with every change of meaning and with every
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::Fit`]).
@@ -39,7 +44,7 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
-    "clock", "refuse", "version", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
+    "clock", "refuse", "overloads", "version", "installation", "guards", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
     "wake", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "enter", "admit", "bury", "leave", "await_end", "follow", "heed_parents", "hold_gated", "enqueue_due",
@@ -47,7 +52,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "register_executor", "pop", "look", "take", "claim", "witness", "start", "heartbeat", "settle", "set_results",
     "assert_current", "set_progress", "hold_back", "exchange",
     "release", "rescue", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
-    "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
+    "cron_trouble", "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
     "views", "chains", "periodics", "dead_letters", "bulk", "segments_to_retire", "retention", "archive", "start_purge", "advance_purge",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
 ];
@@ -56,9 +61,21 @@ const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/
 const CLEAR: (&str, &str) = ("clear", include_str!("../migrations/renewal/clear.sql"));
 const SWEEP: (&str, &str) = ("sweep", include_str!("../migrations/renewal/sweep.sql"));
 
-mod tables {
-    refinery::embed_migrations!("migrations");
+macro_rules! tables {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../migrations/", $name, ".sql")))),*]
+    };
 }
+
+/// The history of the tables. refinery's own macro would compile its regex and time crates twice.
+const TABLES: &[Source] = &tables![
+    "V1__task_store",
+    "V2__control",
+    "V3__together",
+    "V4__periodic",
+    "V5__dead_letters",
+    "V6__retention",
+];
 
 /// What a migration did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -96,6 +113,12 @@ pub enum Error {
     /// The server only reads.
     #[error("this server is a standby or read-only: connect to the primary")]
     Standby,
+    /// The settings of the session are not those that a migration states.
+    #[error("migrate refuses this connection: {0}")]
+    Settings(String),
+    /// Another role could have planted what a migration runs.
+    #[error("migrate refuses this database: {0}")]
+    Foreign(String),
     /// A later Tuskline has been here.
     #[error("schema is newer than this binary: it has {found}, this binary function set {ours}")]
     SchemaNewer {
@@ -114,6 +137,14 @@ pub enum Error {
         name: &'static str,
         /// What the server said.
         source: tokio_postgres::Error,
+    },
+    /// Another process has been migrating for too long.
+    #[error(
+        "another process migrates this database: {holder}; end it, or wait for it and run migrate again"
+    )]
+    Busy {
+        /// Its session.
+        holder: String,
     },
     /// The connection or another statement failed.
     #[error("{0}")]
@@ -138,11 +169,18 @@ pub async fn migrate(config: &Config) -> Result<Report, Error> {
 }
 
 async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, Error> {
-    let mut session = Session::open(config, "migrate", Deadlines::PATIENT).await?;
+    let opened = Session::strict(config, "migrate", Deadlines::PATIENT, &trust::STATED).await;
+    let mut session = opened.map_err(trust::of_opening)?;
+    // Its one statement names the catalog, so a planted function cannot answer it.
     check_server(session.client()).await?;
-    lock(session.client()).await?;
+    trust::check_settings(session.client()).await?;
+    // Before anything in it is read: a view of a stranger's runs a function of a stranger's.
+    trust::check_schema(session.client()).await?;
+    refuse_newer(session.client()).await?;
+    let guard = turn::take(&session).await?;
     let applied = migrate_tables(session.client_mut()).await?;
     let functions = migrate_functions(session.client_mut(), functions).await?;
+    drop(guard);
     Ok(Report { applied, functions, function_set: FUNCTION_SET })
 }
 
@@ -152,8 +190,9 @@ type Source = (&'static str, &'static str);
 async fn check_server(client: &Client) -> Result<(), Error> {
     let row = client
         .query_one(
-            "select current_setting('server_version_num')::integer, current_setting('server_version'), \
-             current_setting('server_encoding'), pg_is_in_recovery()",
+            "select pg_catalog.current_setting('server_version_num')::integer, \
+             pg_catalog.current_setting('server_version'), \
+             pg_catalog.current_setting('server_encoding'), pg_catalog.pg_is_in_recovery()",
             &[],
         )
         .await?;
@@ -169,28 +208,21 @@ async fn check_server(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// One process at a time, by a session lock that the end of the session gives up.
-async fn lock(client: &Client) -> Result<(), Error> {
-    let free = client.query_one("select pg_try_advisory_lock(1953854315, -5)", &[]).await?;
-    if !free.get::<_, bool>(0) {
-        tracing::info!("another process is migrating this database, waiting for it");
-        client.execute("select pg_advisory_lock(1953854315, -5)", &[]).await?;
+/// On a database of a later version nothing is touched, and not even the history is read.
+async fn refuse_newer(client: &Client) -> Result<(), Error> {
+    match stamp(client).await? {
+        Some((found, _)) if found > FUNCTION_SET => {
+            Err(Error::SchemaNewer { found: format!("function set {found}"), ours: FUNCTION_SET })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// Looks at the stamp first: on a database of a later version not even the history is read.
 async fn migrate_tables(client: &mut Client) -> Result<Vec<String>, Error> {
-    if let Some((found, _)) = stamp(client).await?
-        && found > FUNCTION_SET
-    {
-        return Err(Error::SchemaNewer {
-            found: format!("function set {found}"),
-            ours: FUNCTION_SET,
-        });
-    }
-    client.batch_execute("create schema if not exists tuskline").await?;
-    let mut runner = tables::migrations::runner();
+    refuse_newer(client).await?;
+    let tables: Result<Vec<_>, _> =
+        TABLES.iter().map(|(name, text)| Migration::unapplied(name, text)).collect();
+    let mut runner = Runner::new(&tables.map_err(of_tables)?);
     runner.set_migration_table_name("tuskline.schema_history");
     let report = runner.run_async(client).await.map_err(of_tables)?;
     Ok(report.applied_migrations().iter().map(ToString::to_string).collect())
@@ -234,7 +266,8 @@ async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<
             }
             Err(error) if rounds_left > 0 && is_code(&error, &SqlState::LOCK_NOT_AVAILABLE) => {
                 rounds_left -= 1;
-                tracing::info!("a view is in use by a long transaction, trying again");
+                let holder = guard::users(client).await?;
+                tracing::info!(holder, "something is in use by a long transaction, trying again");
                 tokio::time::sleep(LOCK_PAUSE).await;
             }
             Err(error) => return Err(error),
@@ -258,6 +291,7 @@ async fn renew(
     for &function in functions {
         apply(&transaction, function).await?;
     }
+    put_time_zones(&transaction).await?;
     apply(&transaction, SWEEP).await?;
     apply(&transaction, INSTALL).await?;
     transaction.execute("delete from tuskline.stamp", &[]).await?;
@@ -270,6 +304,19 @@ async fn renew(
         .await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// The zones by which this binary calculates ticks: `define_periodic` refuses others.
+async fn put_time_zones(transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+    let names: Vec<&str> = zone_names().collect();
+    transaction.execute("delete from tuskline.time_zone where name <> all ($1)", &[&names]).await?;
+    let put = "insert into tuskline.time_zone select unnest($1::text[]) on conflict do nothing";
+    transaction.execute(put, &[&names]).await?;
+    Ok(())
+}
+
+fn zone_names() -> impl Iterator<Item = &'static str> {
+    chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
 }
 
 async fn apply(transaction: &Transaction<'_>, (name, text): Source) -> Result<(), Error> {
@@ -286,12 +333,13 @@ fn is_code(error: &Error, code: &SqlState) -> bool {
     matches!(error, Error::Function { source, .. } | Error::Database(source) if source.code() == Some(code))
 }
 
-/// SHA-256 over every name and text, as hex.
+/// SHA-256 over every name and text, and the time zones that go with them, as hex.
 fn digest(functions: &[Source]) -> String {
     let all = functions.iter().chain([&INSTALL, &REMEMBER, &CLEAR, &SWEEP]);
     let hash = all.fold(Sha256::new(), |hash, (name, text)| {
         hash.chain_update(name).chain_update([0]).chain_update(text).chain_update([0])
     });
+    let hash = zone_names().fold(hash, |hash, zone| hash.chain_update(zone).chain_update([0]));
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

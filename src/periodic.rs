@@ -18,9 +18,9 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
 use crate::config::PeriodicOptions;
-use crate::session::{Deadlines, Lost, Session, Told};
+use crate::recovery::{Recovery, RoleHealth};
+use crate::session::{Deadlines, Lost, Session};
 use crate::store::periodic::{self as store, Due, Fire, Fired, PERIODIC_CHANNEL, Schedule};
 pub use rhythm::{Rhythm, Trouble};
 
@@ -30,15 +30,18 @@ const ROLE: &str = "periodic";
 const ECHO_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Fires ticks until `shutdown`, through every loss of the database.
-pub async fn run(config: Config, options: PeriodicOptions, shutdown: CancellationToken) {
-    let mut backoff = Backoff::default();
+pub async fn run(
+    config: Config,
+    options: PeriodicOptions,
+    health: RoleHealth,
+    shutdown: CancellationToken,
+) {
+    let mut recovery = Recovery::new(ROLE, health);
     while !shutdown.is_cancelled() {
-        let end = shutdown.run_until_cancelled(work(&config, &options, &mut backoff)).await;
+        let end = shutdown.run_until_cancelled(work(&config, &options, &mut recovery)).await;
         let Some(Err(lost)) = end else { break };
-        if backoff.is_first() {
-            tracing::warn!(error = %Told(&lost), "periodic lost the database, connecting again");
-        }
-        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+        let rest = recovery.failed(&lost);
+        shutdown.run_until_cancelled(sleep(rest)).await;
     }
     tracing::debug!("periodic stopped");
 }
@@ -46,14 +49,14 @@ pub async fn run(config: Config, options: PeriodicOptions, shutdown: Cancellatio
 async fn work(
     config: &Config,
     options: &PeriodicOptions,
-    backoff: &mut Backoff,
+    recovery: &mut Recovery,
 ) -> Result<std::convert::Infallible, Lost> {
     let silent = |_| Lost::Silent(options.lap_deadline);
     let periodic = Periodic::connect(config, options).await?;
     timeout(options.lap_deadline, periodic.calculate_all()).await.map_err(silent)??;
-    backoff.reset();
     loop {
         let nap = timeout(options.lap_deadline, periodic.lap()).await.map_err(silent)??;
+        recovery.worked();
         // Whether it was the time or a notification, the next lap looks at everything.
         let _ = timeout(nap, periodic.session.notified()).await;
     }
@@ -93,8 +96,7 @@ impl<'o> Periodic<'o> {
     async fn calculate_all(&self) -> Result<(), Lost> {
         let mut after = String::new();
         loop {
-            let due = store::due_periodic(self.session.client(), self.options.batch, Some(&after));
-            let due = due.await?;
+            let due = self.due(Some(&after)).await?;
             self.deal_with(&due).await?;
             match due.schedules.into_iter().last() {
                 Some(last) => after = last.name,
@@ -106,13 +108,18 @@ impl<'o> Periodic<'o> {
     /// Fires everything that is due; says how long to sleep.
     async fn lap(&self) -> Result<Duration, Lost> {
         loop {
-            let due = store::due_periodic(self.session.client(), self.options.batch, None).await?;
+            let due = self.due(None).await?;
             match self.deal_with(&due).await? {
                 Dealt::All => {}
                 Dealt::Busy => return Ok(self.busy_nap()),
                 Dealt::Nothing => return Ok(self.nap_until(due.next_due)),
             }
         }
+    }
+
+    async fn due(&self, after: Option<&str>) -> Result<Due, Lost> {
+        let PeriodicOptions { batch, installation, .. } = self.options;
+        Ok(store::due_periodic(self.session.client(), *batch, after, installation).await?)
     }
 
     async fn deal_with(&self, due: &Due) -> Result<Dealt, Lost> {
@@ -140,7 +147,8 @@ impl<'o> Periodic<'o> {
     /// All of a batch in one transaction; if the server will not, each by itself, so that only the culprit
     /// stays behind.
     async fn fire(&self, fires: &[Fire]) -> Result<Fired, Lost> {
-        let fired = store::fire_periodic(self.session.client(), fires).await;
+        let fired =
+            store::fire_periodic(self.session.client(), fires, &self.options.installation).await;
         match fired.as_ref().map_err(|error| error.as_db_error()) {
             Err(Some(_)) if fires.len() > 1 => {
                 let mut all = Fired::default();

@@ -14,8 +14,9 @@ use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Fit;
 
-use crate::config::{JanitorOptions, PeriodicOptions, StoreConsumerOptions};
+use crate::config::{DEFAULT_INSTALLATION, JanitorOptions, PeriodicOptions, StoreConsumerOptions};
 use crate::migrate::FUNCTION_SET;
+use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, Session, Told};
 use crate::store::{self, Readiness};
 use crate::{health, janitor, periodic, store_consumer};
@@ -38,6 +39,8 @@ pub struct Options {
     pub roles: Vec<Role>,
     /// Where `/healthz` and `/readyz` answer; none: nowhere.
     pub listen: Option<SocketAddr>,
+    /// Name of the installation that the database must have.
+    pub installation: String,
     /// Bounds of the store consumer.
     pub store_consumer: StoreConsumerOptions,
     /// Bounds of the periodic role.
@@ -52,6 +55,7 @@ impl Default for Options {
         Self {
             roles: vec![Role::StoreConsumer, Role::Periodic, Role::Janitor],
             listen: None,
+            installation: DEFAULT_INSTALLATION.to_owned(),
             store_consumer: StoreConsumerOptions::default(),
             periodic: PeriodicOptions::default(),
             janitor: JanitorOptions::default(),
@@ -90,9 +94,6 @@ pub enum Error {
     /// Every role of ours writes.
     #[error("this server is a standby or read-only: connect to the primary")]
     ReadOnly,
-    /// Health stopped answering.
-    #[error("health: {0}")]
-    Health(io::Error),
     /// A role panicked; a supervisor had better start us again.
     #[error("a role ended before it was told to")]
     RoleEnded,
@@ -114,26 +115,23 @@ pub async fn run(
         }
         None => None,
     };
-    check(&config).await?;
+    check(&config, &options.installation).await?;
     // Whatever ends this call, by error or by dropping it, ends the roles.
     let roles_end = shutdown.child_token();
     let _ends_roles = roles_end.clone().drop_guard();
-    let mut roles = JoinSet::new();
+    let (mut roles, role_health) = (JoinSet::new(), RoleHealth::default());
     for role in &options.roles {
-        start(*role, &config, &options, &roles_end, &mut roles);
+        start(*role, &config, &options, (&role_health, &roles_end), &mut roles);
     }
     tracing::info!(roles = ?options.roles, listen = ?options.listen, "serving");
     let told_to_stop = async {
         match listener {
-            Some(listener) => health::serve(listener, config, shutdown.clone()).await,
-            None => {
-                shutdown.cancelled().await;
-                Ok(())
-            }
+            Some(listener) => health::serve(listener, config, role_health, shutdown.clone()).await,
+            None => shutdown.cancelled().await,
         }
     };
     tokio::select! {
-        stopped = told_to_stop => stopped.map_err(Error::Health)?,
+        () = told_to_stop => {}
         Some(_) = roles.join_next() => if !shutdown.is_cancelled() { return Err(Error::RoleEnded) },
     }
     while roles.join_next().await.is_some() {}
@@ -144,24 +142,39 @@ fn start(
     role: Role,
     config: &Config,
     options: &Options,
-    end: &CancellationToken,
+    (health, end): (&RoleHealth, &CancellationToken),
     roles: &mut JoinSet<()>,
 ) {
-    let (config, end) = (config.clone(), end.clone());
+    let (config, health, end) = (config.clone(), health.clone(), end.clone());
+    let installation = options.installation.clone();
     match role {
         Role::StoreConsumer => {
-            roles.spawn(store_consumer::run(config, options.store_consumer.clone(), end))
+            let own = StoreConsumerOptions { installation, ..options.store_consumer.clone() };
+            roles.spawn(store_consumer::run(config, own, health, end))
         }
-        Role::Periodic => roles.spawn(periodic::run(config, options.periodic.clone(), end)),
-        Role::Janitor => roles.spawn(janitor::run(config, options.janitor.clone(), end)),
+        Role::Periodic => {
+            let own = PeriodicOptions { installation, ..options.periodic.clone() };
+            roles.spawn(periodic::run(config, own, health, end))
+        }
+        Role::Janitor => {
+            let own = JanitorOptions { installation, ..options.janitor.clone() };
+            roles.spawn(janitor::run(config, own, health, end))
+        }
     };
 }
 
 /// One look before the loops start. What the database refuses stays refused; an absent one comes.
-async fn check(config: &Config) -> Result<(), Error> {
+async fn check(config: &Config, installation: &str) -> Result<(), Error> {
     let looked = async {
         let session = Session::open(config, "serve", Deadlines::USUAL).await?;
-        store::readiness(session.client()).await
+        let readiness = store::readiness(session.client()).await?;
+        // A later verb would say it, too; here it ends the process with the reason.
+        if readiness.function_set.is_some_and(|set| matches!(Fit::of(set), Fit::Same | Fit::Later))
+            && !readiness.read_only
+        {
+            store::check_installation(session.client(), installation).await?;
+        }
+        Ok(readiness)
     };
     match looked.await {
         Ok(Readiness { read_only: true, .. }) => Err(Error::ReadOnly),

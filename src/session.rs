@@ -36,12 +36,15 @@ impl Deadlines {
     /// For migrations and retention, which wait for other people's transactions.
     pub const PATIENT: Self =
         Self { statement: Duration::ZERO, idle_in_transaction: Duration::from_secs(300) };
+    /// For a guard, whose transaction is idle as long as its process works.
+    pub const NONE: Self = Self { statement: Duration::ZERO, idle_in_transaction: Duration::ZERO };
 }
 
 /// A connection and the task that drives it.
 #[derive(Debug)]
 pub struct Session {
     client: Client,
+    config: Config,
     driver: JoinHandle<()>,
     notified: Arc<Notify>,
 }
@@ -64,6 +67,25 @@ impl Session {
         }
     }
 
+    /// As [`Session::open`], with more settings, and only with them: a pooler that refuses them is an error.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn strict(
+        config: &Config,
+        role: &str,
+        deadlines: Deadlines,
+        settings: &[(&str, &str)],
+    ) -> Result<Self, Error> {
+        let mut all = options(config, deadlines);
+        for (name, value) in settings {
+            all.push_str(&format!(" -c {name}={}", value.replace(' ', "\\ ")));
+        }
+        let mut set = config.clone();
+        set.options(all);
+        Self::plain(&set, role).await
+    }
+
     /// As [`Session::open`], with the settings that everybody's sessions get.
     ///
     /// # Errors
@@ -77,7 +99,7 @@ impl Session {
         let (client, connection) = connect_in_turn(&config, |_| each).await?;
         let notified = Arc::new(Notify::new());
         let driver = tokio::spawn(drive(connection, Arc::clone(&notified)));
-        Ok(Self { client, driver, notified })
+        Ok(Self { client, config, driver, notified })
     }
 
     /// As [`Session::open`], and listens on `channel`, a plain identifier.
@@ -88,6 +110,11 @@ impl Session {
         let session = Self::open(config, role, Deadlines::USUAL).await?;
         session.client.batch_execute(&format!("listen {channel}")).await?;
         Ok(session)
+    }
+
+    /// How it was reached, for another connection of the same process.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The connection, for statements.

@@ -6,6 +6,7 @@
 //! Statements are sent unnamed, in one round trip, so that they survive a pooler and a migration.
 
 pub mod archive;
+pub mod guard;
 pub mod periodic;
 mod rescue;
 pub mod retention;
@@ -13,7 +14,7 @@ pub mod retention;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tokio_postgres::types::{Timestamp, Type};
+use tokio_postgres::types::{Timestamp, ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
 pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
@@ -43,14 +44,19 @@ pub async fn enqueue_due(
     client: &Client,
     mark: Option<DateTime<Utc>>,
     limit: u32,
+    installation: &str,
 ) -> Result<Enqueued, Error> {
     #[cfg(mutants)]
     twin::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
             "select moved, looked_until, next_due_ms, ended_before, xid, gates \
-             from tuskline.enqueue_due($1, $2)",
-            &[(&mark, Type::TIMESTAMPTZ), (&limit.cast_signed(), Type::INT4)],
+             from tuskline.enqueue_due($1, $2, $3)",
+            &[
+                (&mark, Type::TIMESTAMPTZ),
+                (&limit.cast_signed(), Type::INT4),
+                (&installation, Type::TEXT),
+            ],
         )
         .await?;
     Ok(Enqueued {
@@ -83,10 +89,21 @@ pub struct Promoted {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn promote(client: &Client, limit: u32) -> Result<Promoted, Error> {
-    let sql = "select moved, next_due_ms from tuskline.promote($1)";
-    let row = client.query_typed_one(sql, &[(&limit.cast_signed(), Type::INT4)]).await?;
+pub async fn promote(client: &Client, limit: u32, installation: &str) -> Result<Promoted, Error> {
+    let sql = "select moved, next_due_ms from tuskline.promote($1, $2)";
+    let with: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&limit.cast_signed(), Type::INT4), (&installation, Type::TEXT)];
+    let row = client.query_typed_one(sql, &with).await?;
     Ok(Promoted { moved: row.get::<_, i32>(0).unsigned_abs(), next_due: next_due(&row, 1) })
+}
+
+/// Refuses (TK041) when the database is another installation than `installation`.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn check_installation(client: &Client, installation: &str) -> Result<(), Error> {
+    let sql = "select tuskline.check_installation($1)";
+    client.query_typed(sql, &[(&installation, Type::TEXT)]).await.map(drop)
 }
 
 /// Fills the queues from the task store if they were lost; the number of tasks, or none if they

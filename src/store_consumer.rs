@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
 use crate::config::StoreConsumerOptions;
-use crate::session::{Deadlines, Lost, Session, Told};
+use crate::recovery::{Recovery, RoleHealth};
+use crate::session::{Deadlines, Lost, Session};
 use crate::store::{self, Doze, Promoted, TIMER_CHANNEL};
 use mark::TimerMark;
 use silence::Silence;
@@ -29,16 +29,19 @@ const ROLE: &str = "store-consumer";
 const ECHO_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Consumes until `shutdown`, through every loss of the database.
-pub async fn run(config: Config, options: StoreConsumerOptions, shutdown: CancellationToken) {
-    let (mut backoff, mut silence) = (Backoff::default(), Silence::default());
+pub async fn run(
+    config: Config,
+    options: StoreConsumerOptions,
+    health: RoleHealth,
+    shutdown: CancellationToken,
+) {
+    let (mut recovery, mut silence) = (Recovery::new(ROLE, health), Silence::default());
     while !shutdown.is_cancelled() {
-        let consumed = consume(&config, &options, &mut silence, &mut backoff);
+        let consumed = consume(&config, &options, &mut silence, &mut recovery);
         let end = shutdown.run_until_cancelled(consumed).await;
         let Some(Err(lost)) = end else { break };
-        if backoff.is_first() {
-            tracing::warn!(error = %Told(&lost), "store consumer lost the database, connecting again");
-        }
-        shutdown.run_until_cancelled(sleep(backoff.rest())).await;
+        let rest = recovery.failed(&lost);
+        shutdown.run_until_cancelled(sleep(rest)).await;
     }
     tracing::debug!("store consumer stopped");
 }
@@ -47,14 +50,14 @@ async fn consume(
     config: &Config,
     options: &StoreConsumerOptions,
     silence: &mut Silence,
-    backoff: &mut Backoff,
+    recovery: &mut Recovery,
 ) -> Result<std::convert::Infallible, Lost> {
     let mut consumer = StoreConsumer::connect(config, options, silence).await?;
-    backoff.reset();
     loop {
         let nap = timeout(options.lap_deadline, consumer.lap())
             .await
             .map_err(|_| Lost::Silent(options.lap_deadline))??;
+        recovery.worked();
         consumer.sleep(nap).await?;
     }
 }
@@ -150,7 +153,13 @@ impl<'o> StoreConsumer<'o> {
     async fn enqueue_due(&mut self) -> Result<Duration, Lost> {
         let mut from = self.mark.begin();
         loop {
-            let call = store::enqueue_due(self.verbs.client(), from, self.options.batch).await?;
+            let call = store::enqueue_due(
+                self.verbs.client(),
+                from,
+                self.options.batch,
+                &self.options.installation,
+            )
+            .await?;
             self.mark.learn(&call);
             if call.moved > 0 {
                 tracing::debug!(moved = call.moved, "enqueue_due");
@@ -170,7 +179,9 @@ impl<'o> StoreConsumer<'o> {
 
     /// Does a batch of what gates ask for.
     async fn promote(&self) -> Result<Promoted, Lost> {
-        let call = store::promote(self.verbs.client(), self.options.batch).await?;
+        let call =
+            store::promote(self.verbs.client(), self.options.batch, &self.options.installation)
+                .await?;
         if call.moved > 0 {
             tracing::debug!(moved = call.moved, "promote");
         }
@@ -184,8 +195,13 @@ impl<'o> StoreConsumer<'o> {
         self.rescue_at = Instant::now() + self.options.rescue_every;
         loop {
             let silent = self.silence.due(Instant::now());
-            let call =
-                store::rescue(self.verbs.client(), self.options.rescue_batch, &silent).await?;
+            let call = store::rescue(
+                self.verbs.client(),
+                self.options.rescue_batch,
+                &silent,
+                &self.options.installation,
+            )
+            .await?;
             self.silence.learn(&call, Instant::now());
             let (silent, silent_ms) = self.silence.worth_noting(Instant::now());
             if !silent_ms.is_empty() {

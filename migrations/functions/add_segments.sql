@@ -28,13 +28,13 @@ end $$;
 comment on function tuskline.add_segment(bigint) is 'Makes and attaches one partition of task; false if it is there.';
 
 create or replace function tuskline.add_segments(p_ahead integer default 8) returns integer
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
   v_last  bigint;
   v_added integer := 0;
 begin
-  perform pg_advisory_xact_lock(1953854315, -1);
+  perform tuskline.lock_segments();
   for v_last in select last_value from tuskline.task_seq union all select last_value from tuskline.future_seq loop
     -- Also those that were used up since somebody looked.
     update tuskline.segment set opened_at = v_now

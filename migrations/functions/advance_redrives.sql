@@ -182,8 +182,10 @@ declare
   v_all      bigint[];
   v_locked   bigint[];
 begin
-  v_segments := array(select s.no from (select distinct tuskline.segment_of(id) as no from unnest(p_ids) as id order by 1) s
-    where pg_try_advisory_xact_lock_shared(1953854318, tuskline.segment_key(s.no)));
+  perform tuskline.recall_segments(p_ids);
+  v_segments := array(select s.segment_no from tuskline.segment s
+    where s.segment_no in (select tuskline.segment_of(id) from unnest(p_ids) as id)
+    order by s.segment_no for key share of s skip locked);
   v_ids := array(select id from unnest(p_ids) as id where tuskline.segment_of(id) = any (v_segments));
   v_all := v_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
   v_locked := array(

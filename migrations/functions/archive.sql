@@ -66,7 +66,7 @@ comment on function tuskline.archive_segment(bigint, bigint, integer) is 'Copies
 -- archive_lines: a task a line. JSON allows line breaks between its tokens and nowhere else.
 create or replace function tuskline.archive_lines(p_ids bigint[]) returns setof text
 language sql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  select translate(row_to_json(a)::text, E'\n\r', '  ')
+  select translate(row_to_json(a)::text, chr(10) || chr(13), '  ')
     from (select u.*, tuskline.failures_of(u.id) as failures, (select o.output from tuskline.task_output o where o.task_id = u.id) as output,
                  tuskline.clock() as archived_at
             from (select t.* from tuskline.task t where t.id = any (p_ids)

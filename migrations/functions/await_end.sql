@@ -20,6 +20,6 @@ begin
     delete from tuskline.awaited a using tuskline.task t
      where a.task_id = any (p_ids) and t.id = a.task_id and t.finished_at is not null returning a.task_id)
   select array_agg(a.task_id) into p_ids from a;
-  perform pg_notify('tuskline_ended_' || id, '') from unnest(p_ids) as id;
+  perform tuskline.notify('tuskline_ended_' || id) from unnest(p_ids) as id;
 end $$;
 comment on function tuskline.tell_waiting(bigint[]) is 'Notifies those who wait for the end of these tasks.';

@@ -24,7 +24,7 @@ begin
   elsif t.status in ('claimed', 'processing') then
     insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
     on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;
-    perform pg_notify('tuskline_executor_' || l.executor_id, '') from tuskline.lease l where l.lease_id = t.fence;
+    perform tuskline.notify('tuskline_executor_' || l.executor_id) from tuskline.lease l where l.lease_id = t.fence;
   else
     return 'too_late';
   end if;
@@ -49,7 +49,7 @@ begin
   if exists (select from tuskline.guarded) then perform tuskline.give_up(array[p_task], null, p_now); end if;
   insert into tuskline.timer (due, task_id) select p_now, d.task_id from tuskline.dependency d where d.parent_id = p_task on conflict do nothing;
   if found then perform tuskline.wake_timer(p_now, p_now); end if;
-  perform pg_notify('tuskline_ended_' || p_task, '');
+  perform tuskline.notify('tuskline_ended_' || p_task);
   insert into tuskline.audit (at, verb, subject, detail) values (p_now, 'cancel', 'task ' || p_task, p_reason);
   return 'cancelled';
 end $$;

@@ -8,7 +8,7 @@ declare
     when p_action = 'slow' and (p_per_second is null or not (p_per_second between 0.001 and 1000000))
       then format('per_second must be 0.001 to 1000000, got %s', coalesce(p_per_second::text, 'null'))
     when p_action <> 'slow' and p_per_second is not null then format('per_second is for slow only, got %s', p_per_second)
-    when p_reason is null or p_reason !~ '\S' or length(p_reason) > 500 then 'reason must have 1 to 500 characters'
+    when p_reason is null or p_reason !~ '[^[:space:]]' or length(p_reason) > 500 then 'reason must have 1 to 500 characters'
     when p_until is not null and p_for is not null then 'give until or for, not both'
     when not isfinite(coalesce(p_until, p_now + p_for)) or coalesce(p_until, p_now + p_for) <= p_now
       then format('until must be finite and to come, got %s', coalesce(p_until::text, p_for::text))

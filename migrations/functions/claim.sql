@@ -40,6 +40,8 @@ begin
   v.last_seq := v.first_seq;
   v.ended_before := tuskline.ended_before('tuskline.queued');
   for v_at in 1..cardinality(p_queues) loop
+    if coalesce(p_queues[v_at] not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
+                or p_budgets[p_groups[v_at]] is null, true) then perform tuskline.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
     execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
@@ -82,6 +84,17 @@ begin
   return v;
 end $$;
 comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], boolean) is 'What claim and exchange share.';
+
+create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
+language plpgsql immutable as $$
+begin
+  perform tuskline.refuse('TK053',
+    format('invalid_claim: each queue must exist, and its group must have a budget, got queue %s, group %s',
+      coalesce(p_queue::text, 'null'), coalesce(p_group::text, 'null')),
+    'tuskline.executor_lambdas() tells the queues; groups count from 1');
+end $$;
+comment on function tuskline.refuse_claim(integer, smallint) is
+  'Refuses (TK053) a claim of a queue that is not there, or whose group has no budget.';
 
 create or replace function tuskline.claim(
   p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,

@@ -26,7 +26,9 @@ begin
   perform tuskline.check_settings(p_attempt_timeout, p_max_attempts, p_retry_base, p_retry_cap,
     p_retention, p_dead_retention, p_direct, p_max_payload_bytes, p_max_crashes, p_max_backlog);
   perform tuskline.check_keeping(p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive);
-  perform pg_advisory_xact_lock(1953854315, -2);
+  -- Every worker asks at its start: it waits for nobody who just defines another.
+  if exists (select from tuskline.lambda where name = p_name) then return false; end if;
+  perform tuskline.lock_queues();
   insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes, retry_base, retry_cap,
                                retention, dead_retention, cancelled_retention, dropped_retention, fatal_retention, archive,
                                direct, max_payload_bytes, max_backlog, created_at, altered_at)

@@ -1,13 +1,14 @@
 -- define_periodic: a schedule, by its name: a new one, or other settings for one that there is. Every deploy
 -- may call it: the same settings again change nothing, and one that is paused stays paused. With another
 -- rhythm (cron, zone, starts_at, ends_at) it begins anew: ticks of the old one that nobody has fired by now
--- are not owed any more. SQL knows no cron: a server calculates the ticks, as soon as this commits.
+-- are not owed any more. A server calculates the ticks, as soon as this commits; a cron or a zone that it
+-- could not read is refused here.
 create or replace function tuskline.define_periodic(
   p_name        text,
   p_lambda      text,
   p_cron        text,
+  p_payload     text        default null,
   p_zone        text        default 'UTC',
-  p_payload     json        default null,
   p_collection  text        default null,
   p_priority    text        default 'normal',
   p_missed      text        default 'once',
@@ -26,8 +27,8 @@ declare
 begin
   perform tuskline.check_name('schedule', p_name);
   perform tuskline.check_periodic(p_cron, p_zone, p_missed, p_missed_most, p_grace, p_overlap, p_starts_at, p_ends_at);
-  n := (p_name, p_lambda, regexp_replace(btrim(p_cron), '\s+', ' ', 'g'), p_zone, p_payload, p_collection, tuskline.priority_of(p_priority), p_missed, p_missed_most,
-        p_grace, p_overlap, p_starts_at, p_ends_at, true, session_user, v_now, nextval('tuskline.periodic_version_seq'), v_now, null, null, null, null);
+  n := (p_name, p_lambda, tuskline.spaced_cron(p_cron), p_zone, tuskline.json_of('payload', p_payload),
+        p_collection, tuskline.priority_of(p_priority), p_missed, p_missed_most, p_grace, p_overlap, p_starts_at, p_ends_at, true, session_user, v_now, nextval('tuskline.periodic_version_seq'), v_now, null, null, null, null);
   perform tuskline.check_first(n, v_now);
   loop
     insert into tuskline.periodic select n.* on conflict do nothing;
@@ -50,20 +51,21 @@ begin
   end loop;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'define_periodic', 'periodic ' || p_name, concat_ws(' ', v_said, p_lambda, n.cron, p_zone, 'missed', p_missed, 'overlap', p_overlap));
-  perform pg_notify('tuskline_periodic', '');
+  perform tuskline.notify('tuskline_periodic');
   return v_said;
 end $$;
-comment on function tuskline.define_periodic(text, text, text, text, json, text, text, text, integer, interval, text, timestamptz, timestamptz) is
+comment on function tuskline.define_periodic(text, text, text, text, text, text, text, text, integer, interval, text, timestamptz, timestamptz) is
   'Defines a schedule, or changes one: a task of p_lambda at each tick of p_cron (5 fields, or 6 with seconds) by the clocks of p_zone. Says defined, changed or unchanged. Audited.';
+select tuskline.make_overloads();
 
 create or replace function tuskline.check_periodic(
   p_cron text, p_zone text, p_missed text, p_missed_most integer, p_grace interval, p_overlap text, p_starts_at timestamptz, p_ends_at timestamptz)
-returns void language plpgsql immutable as $$
+returns void language plpgsql stable as $$
 declare
+  v_cron  text := tuskline.cron_trouble(p_cron);
   v_wrong text := case
-    when p_cron is null or length(p_cron) > 200 or p_cron !~ '^\s*(@[A-Za-z]+|\S+(\s+\S+){4,5})\s*$'
-      then format('cron must have 5 fields, or 6 with seconds, got %s', coalesce(quote_literal(left(p_cron, 80)), 'null'))
-    when p_zone is null or p_zone !~ '^[A-Za-z][A-Za-z0-9_+/-]{0,63}$'
+    when v_cron is not null then 'cron must have ' || v_cron
+    when p_zone is null or not exists (select from tuskline.time_zone z where z.name = p_zone)
       then format('zone must be the name of a time zone, as Europe/Berlin, got %s', coalesce(quote_literal(left(p_zone, 80)), 'null'))
     when p_missed is null or p_missed not in ('skip', 'once', 'all')
       then format('missed must be skip, once or all, got %s', coalesce(quote_literal(left(p_missed, 80)), 'null'))

@@ -5,12 +5,14 @@
 -- than the one before it.
 create or replace function tuskline.due_periodic(
   p_limit integer default 100, p_after text default null,
+  p_installation text default 'default',
   out until timestamptz, out next_due_ms bigint, out names text[], out versions bigint[], out crons text[], out zones text[],
   out sinces timestamptz[], out on_times timestamptz[], out most integer[], out ends timestamptz[], out troubles text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
+  perform tuskline.check_installation(p_installation);
   until := v_now;
   select array_agg(d.name), array_agg(d.version), array_agg(d.cron), array_agg(d.zone), array_agg(d.since), array_agg(d.on_time),
          array_agg(d.most), array_agg(d.ends_at), array_agg(d.trouble)
@@ -24,7 +26,7 @@ begin
   select ceil(1000 * extract(epoch from min(greatest(coalesce(s.next_tick, v_now) - v_now, '0')))) into next_due_ms
     from tuskline.periodic s where s.enabled and s.trouble is null and s.next_tick is distinct from 'infinity';
 end $$;
-comment on function tuskline.due_periodic(integer, text) is
+comment on function tuskline.due_periodic(integer, text, text) is
   'Schedules whose ticks up to now (until) are to be calculated: after when (sinces), from when on they are on time, how many of those missed are wanted at most. And how long until the next (ms; null: none).';
 
 -- note_trouble: a server that cannot read a cron, does not know its zone, or meets an error when it fires, says

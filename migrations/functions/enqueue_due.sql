@@ -6,6 +6,7 @@
 -- p_mark: nothing due at or before it is left (a hint of the caller's; null: look at everything).
 create or replace function tuskline.enqueue_due(
   p_mark timestamptz default null, p_limit integer default 1000,
+  p_installation text default 'default',
   out moved integer, out looked_until timestamptz, out next_due_ms bigint, out ended_before bigint, out xid bigint, out gates boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan
@@ -19,6 +20,7 @@ declare
   v_held bigint[] := '{}';
   v_last timestamptz;
 begin
+  perform tuskline.check_installation(p_installation);
   ended_before := tuskline.ended_before('tuskline.timer');
   select array_agg(d.task_id), array_agg(d.due), max(d.due) into v_ids, v_due, v_last
     from (select task_id, due from tuskline.timer where due > v_mark and due <= v_now
@@ -47,7 +49,7 @@ begin
     select t.due - v_now from tuskline.timer t where t.due > looked_until order by t.due limit 1))) end;
   moved := moved - cardinality(v_held);
 end $$;
-comment on function tuskline.enqueue_due(timestamptz, integer) is
+comment on function tuskline.enqueue_due(timestamptz, integer, text) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
 
 -- enqueue_timed: the timers go first: what enqueueing one task sets off may give another of them a timer anew,

@@ -1,7 +1,7 @@
 -- enter: asks the rules about tasks that are about to be enqueued, one rule after the other, always in the
 -- same order. Who gets a place goes on to the next rule; who does not stands in line, keeping the places
 -- it has. Returns those that have all they need, in id order. The caller has locked the tasks.
--- A rule's places are given by one at a time (its advisory lock), and given back by anybody (leave): a
+-- A rule's places are given by one at a time (the lock of its row), and given back by anybody (leave): a
 -- place seen as taken may be given back while we look. So we lock what is taken: whoever gives it back
 -- then waits for us, and sees who stands in line; a place that is locked is just being given back, and the
 -- first in line looks again at once. (rule_id + 0: by the task's index, whatever the statistics say.)
@@ -11,6 +11,7 @@ create or replace function tuskline.enter(p_ids bigint[], p_now timestamptz) ret
 language plpgsql as $$
 declare
   r        tuskline.rule;
+  v_rule   tuskline.rule;
   v_first  bigint := (select min(id) from unnest(p_ids) as id);
   v_last   bigint := (select max(id) from unnest(p_ids) as id);
   v_out    bigint[] := '{}';
@@ -31,13 +32,16 @@ begin
                and not exists (select from tuskline.slot s where s.task_id = t.id and s.rule_id + 0 = r.rule_id)) c
      where c.key is not null;
     continue when v_ids is null;
-    if not pg_try_advisory_xact_lock(1953854316, r.rule_id::integer) then
+    select u.* into v_rule from tuskline.rule u
+     where u.rule_id = r.rule_id for no key update skip locked;
+    if not found then
       insert into tuskline.timer (due, task_id) select p_now + interval '20 milliseconds', id from unnest(v_ids) as id on conflict do nothing;
       perform tuskline.wake_timer(p_now, p_now);
       v_out := v_out || v_ids;
       continue;
     end if;
-    continue when not exists (select from tuskline.rule u where u.rule_id = r.rule_id and u.dropped_at is null);
+    continue when v_rule.dropped_at is not null;
+    r := v_rule; -- as it is now: settings may have changed since we listed the rules
     if r.fair then v_turns := tuskline.turns(r.rule_id, v_ids); end if;
     insert into tuskline.line (rule_id, key, turn, task_id)
     select r.rule_id, c.key, c.turn, c.id from unnest(v_ids, v_keys, v_turns) as c (id, key, turn)

@@ -11,7 +11,10 @@ declare
 begin
   select s.*, q.queue_id into t from tuskline.tasks s left join tuskline.queue q on q.lambda = s.lambda and q.priority = s.priority
    where s.id = p_task;
-  if not found then
+  if t.id is not null and t.finished_at is null then
+    return query select * from tuskline.explain_lock(p_task);
+  end if;
+  if t.id is null then
     return query select 'unknown', format('no task has the id %s, or its retention is over', p_task), null, null;
   elsif t.finished_at is not null then
     return query select 'ended', format('%s since %s%s', t.status, t.finished_at, ': ' || (select f.error_class || ', ' || left(f.message, 200)

@@ -6,7 +6,9 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
              format('%s others wait before this one', a.ahead))
            when 'rate' then format('%s a second%s; %s ahead, the next may start at %s', r.per_second, k.of_key, a.ahead,
              (select p.next_at from tuskline.pace p where p.rule_id = r.rule_id and p.key = l.key))
-           else format('%s at a time%s, %s running; %s ahead', r.most, k.of_key, h.held, a.ahead) end,
+           else format('%s at a time%s, %s running; %s ahead', r.most, k.of_key, h.held, a.ahead) end
+         || coalesce('; held up by ' || tuskline.lock_holders(
+              'tuskline.rule', '{RowShareLock,RowExclusiveLock}', '1 second'), ''),
          format('tuskline.rule %s on %s', r.rule_id, tuskline.scope_of(r.lambda, r.collection, r.priority)),
          case when r.kind <> 'order' then format('select tuskline.set_limit(...), or tuskline.drop_rule(%s)', r.rule_id)
               when h.holder is not null and not h.runs then format('select tuskline.unblock(%L, %L)', r.lambda, l.key) end
@@ -67,3 +69,18 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
      and not exists (select from tuskline.chain_task c where c.task_id = p_task and c.waits_for is not null)
 $$;
 comment on function tuskline.explain_waiting(bigint, tuskline.status, smallint, timestamptz) is 'explain for a task that waits for its time or behind a gate.';
+
+-- explain_lock: verbs step around a row that is locked, so its task stays where it is.
+create or replace function tuskline.explain_lock(p_task bigint)
+returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
+  select 'locked', 'its row is locked by ' || h.holder, format('tuskline.task %s', p_task),
+         'end that transaction'
+    from tuskline.task t
+         join pg_locks l on l.locktype = 'transactionid' and l.transactionid = t.xmax
+                        and l.mode = 'ExclusiveLock' and l.granted
+                        and l.pid is distinct from pg_backend_pid()
+         cross join lateral tuskline.name_transaction(l.virtualtransaction, '1 second') as h (holder)
+   where t.id = p_task and h.holder is not null
+$$;
+comment on function tuskline.explain_lock(bigint) is
+  'explain for a task whose row another transaction has locked.';

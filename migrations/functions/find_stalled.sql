@@ -45,7 +45,7 @@ begin
    where p_no = (select min(s.segment_no) from tuskline.segment s where s.sealed_at is null)
      and not exists (select from tuskline.slot s where s.rule_id = l.rule_id and s.key = l.key)
    order by l.rule_id, l.key, l.turn, l.task_id on conflict do nothing;
-  if unqueued + unleased > 0 then perform pg_notify('tuskline_queue', ''); end if;
+  if unqueued + unleased > 0 then perform tuskline.notify('tuskline_queue'); end if;
 end $$;
 comment on function tuskline.find_stalled(bigint, interval) is
   'Puts tasks of one segment that nothing points to any more back into a timer or their queue; says how many.';

@@ -2,7 +2,9 @@
 -- (tick_pkey): that, the version and the row's lock let any number of servers do it, without a leader. What
 -- is late or overlaps is decided here, not by whoever calculated. Returns how many tasks; null: the schedule
 -- has changed, or somebody else is at it: look again.
-create or replace function tuskline.fire_periodic(p_name text, p_version bigint, p_until timestamptz, p_ticks timestamptz[], p_next timestamptz)
+create or replace function tuskline.fire_periodic(
+  p_name text, p_version bigint, p_until timestamptz, p_ticks timestamptz[], p_next timestamptz,
+  p_installation text default 'default')
 returns integer language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
@@ -14,6 +16,7 @@ declare
   v_fired  integer := 0;
   s        tuskline.periodic;
 begin
+  perform tuskline.check_installation(p_installation);
   select * into s from tuskline.periodic where name = p_name and version = p_version and enabled for update skip locked;
   if not found or coalesce(p_until > v_now, true) then return null; end if;
   perform tuskline.check_ticks(s, p_until, p_ticks, p_next);
@@ -42,7 +45,7 @@ begin
    where name = p_name;
   return v_fired;
 end $$;
-comment on function tuskline.fire_periodic(text, bigint, timestamptz, timestamptz[], timestamptz) is
+comment on function tuskline.fire_periodic(text, bigint, timestamptz, timestamptz[], timestamptz, text) is
   'Fires the ticks of a schedule up to p_until, as due_periodic told of it; p_next: the first after that. Returns how many tasks; null: look again.';
 
 create or replace function tuskline.check_ticks(s tuskline.periodic, p_until timestamptz, p_ticks timestamptz[], p_next timestamptz) returns void

@@ -46,9 +46,9 @@ begin
   values (v_now, 'gate', tuskline.scope_of(p_lambda, p_collection, v_priority),
           concat_ws(' ', 'gate', v_gate, p_action, p_per_second || '/s', 'until ' || coalesce(p_until, v_now + p_for), p_reason));
   perform tuskline.guard_queues(p_lambda);
-  perform pg_notify('tuskline_executor_' || e.executor_id, '')
+  perform tuskline.notify('tuskline_executor_' || e.executor_id)
      from tuskline.executor e where e.ended_at is null and p_lambda = any (e.lambdas);
-  perform pg_notify('tuskline_timer', '');
+  perform tuskline.notify('tuskline_timer');
   return v_gate;
 end $$;
 comment on function tuskline.gate(text, text, text, text, double precision, timestamptz, interval, text, boolean) is

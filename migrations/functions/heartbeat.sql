@@ -3,18 +3,23 @@
 -- tasks alone; whoever ends it updates this very row, and finds the beat counted. An ended one never
 -- comes back. Names the leases it holds if it asks, so that a worker finds a claim whose answer it never
 -- got and gives it back: seldom, because that reads all it has held since the last vacuum.
+-- p_beats: heartbeats that were acknowledged to this worker. A row that knows fewer, or no row, is of the
+-- past: this database is a copy of an earlier state (restored, or promoted without the last beats).
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false, p_leases boolean default true,
+  p_beats bigint default null,
   out alive boolean, out leases bigint[], out cancelled_tasks bigint[], out cancelled_fences bigint[],
-  out gated_tasks bigint[], out gated_fences bigint[])
+  out gated_tasks bigint[], out gated_fences bigint[], out past boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
   update tuskline.executor e
      set beats = e.beats + 1, silent_ms = 0, beat_at = v_now, expires_at = v_now + e.lease, draining = e.draining or p_draining
-   where e.executor_id = p_executor and e.ended_at is null;
+   where e.executor_id = p_executor and e.ended_at is null and (p_beats is null or e.beats >= p_beats);
   alive := found;
+  past := not alive and p_beats is not null and not exists (
+    select from tuskline.executor e where e.executor_id = p_executor and e.beats >= p_beats);
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
       from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;
@@ -27,5 +32,7 @@ begin
     if p_leases then leases := array(select l.lease_id from tuskline.lease l where l.executor_id = p_executor); end if;
   end if;
 end $$;
-comment on function tuskline.heartbeat(bigint, boolean, boolean) is
-  'Keeps a worker alive for another lease and names the tasks it shall stop, and its leases (p_leases). False: it was ended, and must end.';
+comment on function tuskline.heartbeat(bigint, boolean, boolean, bigint) is
+  'Keeps a worker alive for another lease and names the tasks it shall stop, and its leases '
+  '(p_leases). alive is false: its bodies must stop. past is true: this database is a copy of a '
+  'state in which fewer than p_beats of its heartbeats were known.';

@@ -64,8 +64,8 @@ declare
 begin
   if octet_length(p_payload::text) > v_most then
     perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', v_most, octet_length(p_payload::text), p_where));
-  elsif strpos(p_payload::text, '\u0000') > 0 and not tuskline.is_storable(p_payload) then
-    perform tuskline.refuse('TK003', format('invalid_payload: \u0000 cannot be stored in text%s', p_where));
+  elsif strpos(p_payload::text, chr(92) || 'u0000') > 0 and not tuskline.is_storable(p_payload) then
+    perform tuskline.refuse('TK003', format('invalid_payload: %su0000 cannot be stored in text%s', chr(92), p_where));
   end if;
 end $$;
 comment on function tuskline.check_payload(text, json, text) is 'Refuses (TK003, TK004) a payload that a lambda''s tasks cannot have.';

@@ -12,10 +12,12 @@ comment on function tuskline.make_segment_verbs(bigint) is 'Makes what a segment
 create or replace function tuskline.make_leaf_verbs() returns void
 language plpgsql as $$
 begin
-  perform pg_advisory_xact_lock(1953854315, -1);
-  perform pg_advisory_xact_lock(1953854315, -2);
+  perform tuskline.lock_segments();
+  perform tuskline.lock_queues();
   perform tuskline.make_pop(q.queue_id) from tuskline.queue q;
   perform tuskline.make_segment_verbs(s.segment_no) from tuskline.segment s
     where to_regclass('tuskline.task_' || s.segment_no) is not null;
+  perform tuskline.make_overloads();
 end $$;
-comment on function tuskline.make_leaf_verbs() is 'Renews pop_<n> of every queue, and take_<n>, succeed_<n> and settle_<n> of every segment.';
+comment on function tuskline.make_leaf_verbs() is
+  'Renews what is made of other functions: pop_<n> of every queue, take_<n>, succeed_<n> and settle_<n> of every segment, and overloads.';

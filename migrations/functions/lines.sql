@@ -18,7 +18,8 @@ comment on function tuskline.turn_of(text, tuskline.priority, timestamptz) is 'P
 -- timer, so that a flood behind a limit costs nobody a thing until its turn. The first of each line among
 -- them gets a timer all the same, and asks for all; returned are the others. Of one ordering key, whoever
 -- commits first is first. A fair line gives turns one at a time, so its tasks go by way of the store consumer.
--- Whoever deletes a dropped rule sees by the lock whether somebody may still be joining its lines.
+-- No lock is asked for: a dropped rule is deleted only when the transactions that had written to wait
+-- lists at the time have ended (let_line_go).
 create or replace function tuskline.join_lines(p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
@@ -27,10 +28,6 @@ declare
   v_rest  bigint[];
 begin
   if not exists (select from tuskline.guarded) then return '{}'; end if;
-  perform pg_advisory_xact_lock_shared(1953854317, u.rule_id::integer)
-     from (select r.rule_id from tuskline.rule r where r.dropped_at is null
-              and r.lambda in (select t.lambda from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last) order by 1) u;
-  if not found then return '{}'; end if;
   with j as (
     insert into tuskline.line (rule_id, key, turn, task_id)
     select f.rule_id, f.key, f.turn, f.id

@@ -28,4 +28,4 @@ language sql as $$
       union all select from tuskline.parked p where p.gate_id in (select g.gate_id from tuskline.gate g where g.lambda = p_lambda)
       limit p_most) w)
 $$;
-comment on function tuskline.is_backlog(text, integer) is 'Whether as many tasks of a lambda wait as may; 0: any number may.';
+comment on function tuskline.is_backlog(text, integer) is 'Whether as many tasks of a lambda wait as may: in queues, in line or behind gates, not those that are due later; 0: any number may.';

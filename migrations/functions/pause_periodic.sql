@@ -24,7 +24,7 @@ begin
    where name = p_name and enabled <> p_enabled;
   if not found then return exists (select from tuskline.periodic where name = p_name); end if;
   insert into tuskline.audit (at, verb, subject, detail) values (v_now, p_verb, 'periodic ' || p_name, p_reason);
-  perform pg_notify('tuskline_periodic', '');
+  perform tuskline.notify('tuskline_periodic');
   return true;
 end $$;
 comment on function tuskline.set_enabled(text, boolean, text, text) is 'What pause_periodic and resume_periodic share; one that is so already is left as it is.';
@@ -37,7 +37,7 @@ begin
   delete from tuskline.periodic where name = p_name returning concat_ws(' ', lambda, cron, zone, p_reason) into v_detail;
   if not found then return false; end if;
   insert into tuskline.audit (at, verb, subject, detail) values (tuskline.clock(), 'drop_periodic', 'periodic ' || p_name, v_detail);
-  perform pg_notify('tuskline_periodic', '');
+  perform tuskline.notify('tuskline_periodic');
   return true;
 end $$;
 comment on function tuskline.drop_periodic(text, text) is 'Takes a schedule away; tasks that it scheduled stay. False: there is none of that name. Audited.';

@@ -3,7 +3,9 @@
 -- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
 -- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them
 -- hold nothing up. Call again at once while moved reaches the limit.
-create or replace function tuskline.promote(p_limit integer default 1000, out moved integer, out next_due_ms bigint)
+create or replace function tuskline.promote(
+  p_limit integer default 1000, p_installation text default 'default',
+  out moved integer, out next_due_ms bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -16,9 +18,10 @@ declare
   v_again timestamptz;
   g       tuskline.gate;
 begin
+  perform tuskline.check_installation(p_installation);
   moved := 0;
-  -- One store consumer at a time: both lock lambdas. -4 is the janitor's, who may hold it for minutes.
-  if pg_try_advisory_xact_lock(1953854315, -6) then
+  -- One store consumer at a time: both lock lambdas.
+  if tuskline.try_promotion() then
     perform tuskline.note_backlogs();
     if exists (select from tuskline.breaker) then perform tuskline.look_at_breakers(v_now); end if;
     perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
@@ -53,7 +56,7 @@ begin
             select p.next_at from tuskline.gate_pace p join tuskline.gate s using (gate_id)
              where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
 end $$;
-comment on function tuskline.promote(integer) is
+comment on function tuskline.promote(integer, text) is
   'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go; carries redrives on and looks at breakers. Says how many moved at gates and when to look again (ms).';
 
 -- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
@@ -115,7 +118,9 @@ comment on function tuskline.parked_of(bigint, bigint, integer) is 'Locks the fi
 create or replace function tuskline.let_line_go(p_rule bigint, p_now timestamptz, p_limit integer) returns integer
 language plpgsql as $$
 declare
-  v_ids bigint[];
+  v_ids   bigint[];
+  v_known text[];
+  v_late  text[];
 begin
   v_ids := array(
     select t.id from tuskline.task t
@@ -123,12 +128,36 @@ begin
      order by t.id for update skip locked);
   delete from tuskline.line l where l.task_id = any (v_ids) and l.rule_id + 0 = p_rule;
   perform tuskline.enqueue(v_ids, p_now);
-  -- Nobody may still be joining its lines: see join_lines.
-  if v_ids = '{}' and pg_try_advisory_xact_lock(1953854317, p_rule::integer) then
+  if v_ids <> '{}' then return cardinality(v_ids); end if;
+  select r.late_joiners into v_known from tuskline.rule r
+   where r.rule_id = p_rule for no key update skip locked;
+  if not found then return 0; end if;
+  v_late := tuskline.late_joiners(v_known);
+  if v_late = '{}' then
     delete from tuskline.line l where l.rule_id = p_rule
        and not exists (select from tuskline.tasks t where t.id = l.task_id and t.status in ('new', 'retriable_failure'));
     delete from tuskline.rule r where r.rule_id = p_rule and not exists (select from tuskline.line l where l.rule_id = p_rule);
+  elsif v_late is distinct from v_known then
+    update tuskline.rule r set late_joiners = v_late where r.rule_id = p_rule;
   end if;
-  return cardinality(v_ids);
+  return 0;
 end $$;
 comment on function tuskline.let_line_go(bigint, timestamptz, integer) is 'Lets a batch go of who stands in line for a dropped rule; forgets the rule after the last.';
+
+-- late_joiners: transactions that may have read a rule before it was dropped, and still join its
+-- wait lists. Each holds the lock of the table of wait lists to its end. The first look after the drop
+-- notes them; one that began later reads the rule as dropped. A prepared transaction has another name
+-- after a restart (-1/...), so each of these counts. Asked before the look at the wait lists.
+create or replace function tuskline.late_joiners(p_known text[]) returns text[]
+language sql volatile as $$
+  select array(
+    select distinct l.virtualtransaction from pg_locks l
+     where l.locktype = 'relation' and l.relation = 'tuskline.line'::regclass and l.granted
+       and l.mode = 'RowExclusiveLock' and l.pid is distinct from pg_backend_pid()
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+       and (p_known is null or l.virtualtransaction = any (p_known)
+            or l.virtualtransaction like '-1/%')
+     order by 1)
+$$;
+comment on function tuskline.late_joiners(text[]) is
+  'Open transactions that may still join wait lists; of those known before, which are left.';

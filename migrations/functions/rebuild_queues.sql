@@ -33,7 +33,7 @@ begin
     tasks := tasks + v_rows;
   end loop;
   insert into tuskline.boot values (v_now);
-  perform pg_notify('tuskline_queue', '');
+  perform tuskline.notify('tuskline_queue');
 end $$;
 comment on function tuskline.rebuild_queues() is
   'Fills the queues from the task store if they were lost in a crash or failover; does nothing otherwise.';

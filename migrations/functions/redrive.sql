@@ -11,18 +11,19 @@ create or replace function tuskline.redrive(
   p_limit       bigint           default null,
   p_per_second  double precision default null,
   p_canary      boolean          default false,
-  p_payload     json             default null,
+  p_payload     text             default null,
   p_reason      text             default null)
 returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now     timestamptz := tuskline.clock();
+  v_payload json := tuskline.json_of('payload', p_payload);
   v_redrive bigint;
 begin
   perform tuskline.check_dead(p_lambda, p_ids, p_limit);
-  perform tuskline.check_redrive(p_ids, p_per_second, p_canary, p_payload, p_reason);
+  perform tuskline.check_redrive(p_ids, p_per_second, p_canary, v_payload, p_reason);
   insert into tuskline.redrive (lambda, fingerprint, ids, collection, died_until, most, per_second, canary, payload, reason,
                                 set_at, step, next_at, mark_fingerprint)
-  values (p_lambda, p_fingerprint, p_ids, p_collection, least(v_now, p_before), p_limit, p_per_second, p_canary, p_payload, p_reason,
+  values (p_lambda, p_fingerprint, p_ids, p_collection, least(v_now, p_before), p_limit, p_per_second, p_canary, v_payload, p_reason,
           v_now, case when p_canary then 1 end, v_now, coalesce(p_fingerprint, ''))
   returning redrive_id into v_redrive;
   insert into tuskline.audit (at, verb, subject, detail)
@@ -30,11 +31,27 @@ begin
           concat_ws(' ', 'redrive', v_redrive, 'fingerprint ' || p_fingerprint, cardinality(p_ids) || ' ids', 'collection ' || p_collection,
                     'died before ' || p_before, 'at most ' || p_limit, p_per_second || '/s', case when p_canary then 'canary' end,
                     case when p_payload is not null then 'new payload' end, p_reason));
-  perform pg_notify('tuskline_timer', '');
+  perform tuskline.notify('tuskline_timer');
   return v_redrive;
 end $$;
-comment on function tuskline.redrive(text, text, bigint[], text, timestamptz, bigint, double precision, boolean, json, text) is
+comment on function tuskline.redrive(text, text, bigint[], text, timestamptz, bigint, double precision, boolean, text, text) is
   'Lets dead letters begin anew, a batch at a time: of a lambda or by ids, by fingerprint, collection, time of death; at most p_limit, p_per_second; p_canary: 1, then 10, then the rest, stopping when they die again. Returns its number. Audited.';
+
+-- A payload goes with one id, so that the overloads for json and jsonb take both first. They run as their
+-- caller, and plans contain the call of the verb instead.
+create or replace function tuskline.redrive(
+  p_ids bigint[], p_payload json, p_reason text default null) returns bigint language sql as $$
+  select tuskline.redrive(p_ids => p_ids, p_payload => p_payload::text, p_reason => p_reason)
+$$;
+comment on function tuskline.redrive(bigint[], json, text) is
+  'Lets one dead letter begin anew with another payload. Audited.';
+
+create or replace function tuskline.redrive(
+  p_ids bigint[], p_payload jsonb, p_reason text default null) returns bigint language sql as $$
+  select tuskline.redrive(p_ids => p_ids, p_payload => p_payload::text, p_reason => p_reason)
+$$;
+comment on function tuskline.redrive(bigint[], jsonb, text) is
+  'Lets one dead letter begin anew with another payload. Audited.';
 
 -- preview_redrive: what redrive would let go, with the same words.
 create or replace function tuskline.preview_redrive(
@@ -106,7 +123,7 @@ declare
     when p_per_second is not null and not (p_per_second between 0.001 and 1000000) then format('per_second must be 0.001 to 1000000, got %s', p_per_second)
     when p_canary is null then 'canary must be true or false, got null'
     when p_payload is not null and cardinality(p_ids) is distinct from 1 then 'a payload is for one task: give its id, and no other'
-    when p_reason is null or p_reason !~ '\S' or length(p_reason) > 500 then 'reason must have 1 to 500 characters'
+    when p_reason is null or p_reason !~ '[^[:space:]]' or length(p_reason) > 500 then 'reason must have 1 to 500 characters'
   end;
 begin
   if v_wrong is not null then perform tuskline.refuse('TK025', 'invalid_redrive: ' || v_wrong); end if;
@@ -114,8 +131,8 @@ begin
   select l.max_payload_bytes into v_most from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = p_ids[1];
   if octet_length(p_payload::text) > v_most then
     perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s', v_most, octet_length(p_payload::text)));
-  elsif strpos(p_payload::text, '\u0000') > 0 and not tuskline.is_storable(p_payload) then
-    perform tuskline.refuse('TK003', 'invalid_payload: \u0000 cannot be stored in text');
+  elsif strpos(p_payload::text, chr(92) || 'u0000') > 0 and not tuskline.is_storable(p_payload) then
+    perform tuskline.refuse('TK003', 'invalid_payload: ' || chr(92) || 'u0000 cannot be stored in text');
   end if;
 end $$;
 comment on function tuskline.check_redrive(bigint[], double precision, boolean, json, text) is 'Refuses (TK003, TK004, TK025) a redrive that makes no sense.';

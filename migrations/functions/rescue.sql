@@ -1,6 +1,6 @@
 -- rescue: the store consumer's second verb. Ends the executors that are dead and gives back the tasks of
--- every ended one: enqueued again, guarded by the fence, one crash counted; the third crash in a row
--- is death. Everything is picked SKIP LOCKED: a hostile transaction delays its own row only.
+-- every ended one: enqueued again, guarded by the fence, one crash counted; after max_crashes in a row
+-- (3 by default) it is dead. Everything is picked SKIP LOCKED: a hostile transaction delays its own row only.
 -- A task known to be a suspect (crashes > 0) is charged only if its body had started.
 --
 -- Who is dead? Not whom the database's clock says: when that steps forward every live worker looks
@@ -16,6 +16,7 @@
 create or replace function tuskline.rescue(
   p_limit integer default 100,
   p_silent bigint[] default null, p_beats bigint[] default null, p_booted_at timestamptz default null,
+  p_installation text default 'default',
   out leases integer, out rescued integer, out buried integer,
   out booted_at timestamptz, out executors bigint[], out beats bigint[], out lease_ms bigint[], out silent_ms bigint[])
 language plpgsql security definer
@@ -30,6 +31,7 @@ declare
   v_tasks  bigint[];
   v_fences bigint[];
 begin
+  perform tuskline.check_installation(p_installation);
   if p_silent is null then
     v_dead := array(select e.executor_id from tuskline.executor e
       where e.ended_at is null and e.expires_at <= v_now order by e.executor_id for update skip locked);
@@ -71,7 +73,7 @@ begin
     exit when found or cardinality(v_held) > 0 or cardinality(v_lease) < p_limit;
   end loop;
 end $$;
-comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz) is
+comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz, text) is
   'Ends dead workers and puts back the tasks of ended ones; says how many leases, rescued and dead tasks. Dead: who is in p_silent and has beaten no more. Without p_silent the database''s clock judges: wrong, and two executions at a time, when that has stepped forward.';
 
 -- note_silence: what a store consumer has seen so far, for those who come after it: else the dead

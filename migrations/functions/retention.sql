@@ -11,7 +11,7 @@ declare
   v_seq    regclass;
   v_last   bigint;
 begin
-  perform pg_advisory_xact_lock(1953854315, -1);
+  perform tuskline.lock_segments();
   foreach v_seq in array array['tuskline.task_seq', 'tuskline.future_seq']::regclass[] loop
     execute format('select last_value from %s', v_seq) into v_last;
     if exists (select from tuskline.segment where segment_no = tuskline.segment_of(v_last) and opened_at <= v_now - p_span)
@@ -55,7 +55,8 @@ declare
   v_kept bigint;
   v_busy boolean;
 begin
-  perform pg_advisory_xact_lock(1953854318, tuskline.segment_key(p_no)); -- whoever lets a task of it begin anew (revive) has committed
+  -- Waits for each transaction that lets a task of it begin again (stay_segments).
+  perform from tuskline.segment where segment_no = p_no for update;
   begin
     v_kept := tuskline.move_to_kept(p_no);
     execute format('select exists (select from tuskline.task_%s t where t.status in (''enqueued'', ''claimed'', ''processing''))', p_no) into v_busy;
@@ -135,7 +136,7 @@ declare
   v_back     bigint := 0;
   v_attached boolean;
 begin
-  perform pg_advisory_xact_lock(1953854318, tuskline.segment_key(p_no)); -- as above
+  perform from tuskline.segment where segment_no = p_no for update; -- as keep_leftovers
   v_attached := tuskline.is_attached(p_no);
   if exists (select from tuskline.task_kept where id between p_no << 24 and ((p_no + 1) << 24) - 1
              and status in ('new', 'retriable_failure')) then
@@ -179,13 +180,15 @@ end $$;
 comment on function tuskline.time_returned(bigint) is 'Gives the waiting tasks of a segment that came back a timer, unless something else will find them.';
 
 -- purge: at most p_limit rows a call, so that it never holds much; call until it returns 0.
-create or replace function tuskline.purge(p_limit integer default 5000) returns bigint
+create or replace function tuskline.purge(
+  p_limit integer default 5000, p_installation text default 'default') returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_rows bigint;
   v_gone bigint;
 begin
+  perform tuskline.check_installation(p_installation);
   delete from tuskline.redrive d where d.ended_at < v_now - interval '30 days';
   delete from tuskline.executor e where e.executor_id = any (array(
     select e.executor_id from tuskline.executor e where e.ended_at < v_now - interval '1 day'
@@ -197,21 +200,24 @@ begin
   get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
   return v_gone + tuskline.purge_ticks(p_limit, v_now);
 end $$;
-comment on function tuskline.purge(integer) is 'Deletes a batch of ended workers, of forgotten waits and of ticks that are past retention, and old redrives. Call until 0.';
+comment on function tuskline.purge(integer, text) is 'Deletes a batch of ended workers, of forgotten waits and of ticks that are past retention, and old redrives. Call until 0.';
 
 -- purge_kept: the janitor walks over task_kept, so many a call and a bounded number a round: there may be millions
 -- that stay for months, of which no index tells who is next. Those that are archived to files are left for
 -- whoever writes these (kept_to_file).
-create or replace function tuskline.purge_kept(p_after bigint default 0, p_limit integer default 5000, out mark bigint, out gone bigint)
+create or replace function tuskline.purge_kept(
+  p_after bigint default 0, p_limit integer default 5000, p_installation text default 'default',
+  out mark bigint, out gone bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
   v_ids bigint[];
 begin
+  perform tuskline.check_installation(p_installation);
   select k.ids, k.mark into v_ids, mark from tuskline.kept_past(p_after, p_limit, v_now, false) k;
   gone := tuskline.delete_tasks(v_ids, v_now);
 end $$;
-comment on function tuskline.purge_kept(bigint, integer) is
+comment on function tuskline.purge_kept(bigint, integer, text) is
   'Deletes kept tasks that are past retention, with their history, of the next p_limit after an id; says how many and where to go on (null: that was the last).';
 
 -- kept_past: `case`, or is_wanted would be asked about every kept task.

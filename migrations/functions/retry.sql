@@ -62,7 +62,6 @@ begin
   ), i as (insert into tuskline.task_store select * from m returning id)
   select v_ids || array_agg(i.id) from i into v_ids;
   select array_agg(id) into v_kept from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
-  insert into tuskline.segment (segment_no) select distinct tuskline.segment_of(id) from unnest(v_kept) as id order by 1 on conflict do nothing;
   insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_ids) as id on conflict do nothing;
   v_ids := v_ids || v_kept;
   if v_ids is null then return 0; end if;
@@ -93,19 +92,42 @@ $$;
 comment on function tuskline.may_revive(text, tuskline.status, timestamptz, timestamptz) is
   'Whether a task may begin anew: it ended otherwise than by success, and its retention is not over.';
 
--- stay_segments: until we commit, nobody finds that all in these segments has ended (segments_to_retire), nor
--- decides what of them must outlive them (keep_leftovers, return_leftovers).
+-- stay_segments: until we commit, no janitor finds that all tasks of these segments have ended
+-- (segments_to_retire), nor decides which of them outlive their segment (keep_leftovers,
+-- return_leftovers). Callers share the lock; one janitor has it alone. A segment that is being
+-- dropped, or made again, while we wait has another row then, or none: we look again.
 create or replace function tuskline.stay_segments(p_ids bigint[]) returns void
 language plpgsql as $$
+declare
+  v_nos  bigint[] := array(select distinct tuskline.segment_of(id) from unnest(p_ids) as id);
+  v_rows bigint;
 begin
-  perform pg_advisory_xact_lock_shared(1953854318, s.key)
-     from (select distinct tuskline.segment_key(tuskline.segment_of(id)) as key from unnest(p_ids) as id order by 1) s;
+  loop
+    perform from tuskline.segment s where s.segment_no = any (v_nos)
+      order by s.segment_no for key share;
+    get diagnostics v_rows = row_count;
+    exit when tuskline.recall_segments(p_ids) = 0
+      and v_rows = (select count(*) from tuskline.segment s where s.segment_no = any (v_nos));
+  end loop;
 end $$;
 comment on function tuskline.stay_segments(bigint[]) is 'Keeps the segments of these tasks from being sealed or retired, until the transaction ends.';
 
-create or replace function tuskline.segment_key(p_no bigint) returns integer
-language sql immutable as 'select (p_no & 2147483647)::integer';
-comment on function tuskline.segment_key(bigint) is 'Number of a segment''s advisory lock.';
+-- recall_segments: a kept task that begins again needs a row of its segment: a janitor finds it by that.
+create or replace function tuskline.recall_segments(p_ids bigint[]) returns bigint
+language plpgsql as $$
+declare
+  v_rows bigint;
+begin
+  insert into tuskline.segment (segment_no)
+  select distinct tuskline.segment_of(k.id) from tuskline.task_kept k
+   where k.id = any (p_ids)
+     and tuskline.may_revive(k.lambda, k.status, k.finished_at, tuskline.clock())
+   order by 1 on conflict do nothing;
+  get diagnostics v_rows = row_count;
+  return v_rows;
+end $$;
+comment on function tuskline.recall_segments(bigint[]) is
+  'Gives dropped segments a row again, if one of these tasks outlived them; returns how many.';
 
 create or replace function tuskline.unseal_segments(p_ids bigint[]) returns void
 language plpgsql as $$

@@ -5,7 +5,7 @@
 create or replace function tuskline.is_well_formed(p_collection text, p_payload json, p_max_payload_bytes integer)
 returns boolean language sql stable as $$
   select (p_collection is null or p_collection ~ '^[a-z][a-z0-9_]{0,62}$')
-     and (p_payload is null or octet_length(p_payload::text) <= p_max_payload_bytes and strpos(p_payload::text, '\u0000') = 0)
+     and (p_payload is null or octet_length(p_payload::text) <= p_max_payload_bytes and strpos(p_payload::text, chr(92) || 'u0000') = 0)
 $$;
 comment on function tuskline.is_well_formed(text, json, integer) is 'True for a collection and a payload that need no second look.';
 
@@ -23,10 +23,24 @@ $$;
 comment on function tuskline.is_direct(tuskline.status, bigint, smallint, smallint, timestamptz, timestamptz, timestamptz, timestamptz, text, json, integer, text, text, text, text) is
   'True for a row that may go straight into its queue: due, unclaimed and well-formed.';
 
+-- is_fresh: what the column defaults give. An ORM that names every column may send the same values; others
+-- are looked at by refuse_row. Only the segment in use is known to be open without a look.
+create or replace function tuskline.is_fresh(
+  p_id bigint, p_last bigint, p_created_at timestamptz, p_next_trigger_at timestamptz,
+  p_now timestamptz)
+returns boolean language sql stable as $$
+  select p_id > 0 and p_id <= p_last and p_id >> 24 = p_last >> 24
+     and p_created_at between p_now - interval '1 day' and p_now
+     and p_next_trigger_at between p_now - interval '1 day' and p_now + interval '10 minutes'
+$$;
+comment on function tuskline.is_fresh(bigint, bigint, timestamptz, timestamptz, timestamptz) is
+  'True for an id of the segment in use that was issued (p_last: the last one), and for times that need no second look.';
+
 create or replace function tuskline.route() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now     timestamptz := tuskline.clock();
+  v_last    bigint := pg_sequence_last_value('tuskline.task_seq');
   v_rows    bigint := 0;
   v_row     tuskline.task;
   v_queue   integer;
@@ -46,7 +60,8 @@ begin
   if v_rows = 1 then
     select q.queue_id, q.direct, q.max_payload_bytes into v_queue, v_direct, v_largest
       from tuskline.queue q where q.lambda = v_row.lambda and q.priority = v_row.priority;
-    if v_direct and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.started_at, v_row.finished_at,
+    if v_direct and tuskline.is_fresh(v_row.id, v_last, v_row.created_at, v_row.next_trigger_at, v_now)
+       and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.started_at, v_row.finished_at,
                                        v_row.scheduled_at, v_now, v_row.collection, v_row.payload, v_largest, v_row.ordering_key, v_row.limit_key, v_row.fairness_key, v_row.unique_key) then
       insert into tuskline.queued (queue_id, task_id) values (v_queue, v_row.id);
       if tuskline.is_watched(v_queue) then
@@ -64,7 +79,8 @@ begin
         insert into tuskline.queued (queue_id, task_id)
         select q.queue_id, t.id
           from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-         where q.direct and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
+         where q.direct and tuskline.is_fresh(t.id, v_last, t.created_at, t.next_trigger_at, v_now)
+           and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
                                                t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
         returning queue_id, task_id)
       select i.queue_id, array_agg(i.task_id) from i group by i.queue_id

@@ -7,11 +7,13 @@ set jit = off set plan_cache_mode = force_generic_plan set enable_hashjoin = off
 declare
   v_first bigint := p_ids[1];
   v_last  bigint := p_ids[cardinality(p_ids)];
+  v_drawn bigint := pg_sequence_last_value('tuskline.task_seq');
   v_due   timestamptz;
 begin
   perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(p_numbers[width_bucket(t.id, p_ids)], p_rows))
      from tuskline.task t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-    where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full and tuskline.is_direct(
+    where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full
+      and tuskline.is_fresh(t.id, v_drawn, t.created_at, t.next_trigger_at, p_now) and tuskline.is_direct(
             t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, p_now,
             t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key), false)
     order by p_numbers[width_bucket(t.id, p_ids)];
@@ -31,6 +33,9 @@ comment on function tuskline.route_rest(timestamptz, bigint[], bigint[], bigint)
 
 create or replace function tuskline.refuse_row(t tuskline.task, p_max_payload_bytes integer, p_is_full boolean, p_now timestamptz, p_where text)
 returns void language plpgsql as $$
+declare
+  v_last bigint := case t.id >> 50 when 0 then pg_sequence_last_value('tuskline.task_seq')
+                                   when 1 then pg_sequence_last_value('tuskline.future_seq') end;
 begin
   if p_max_payload_bytes is null then
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(t.lambda, 80), p_where),
@@ -38,13 +43,16 @@ begin
   elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.finished_at is not null or t.started_at is not null
      or t.status not in ('new', 'enqueued') or (t.status = 'new' and (t.scheduled_at is null or t.next_trigger_at is distinct from t.scheduled_at)) then
     perform tuskline.refuse('TK008', format('invalid_status: a task is born new or enqueued and unclaimed, got %s%s', t.status, p_where),
-      'insert lambda, payload, priority, collection and scheduled_at only');
+      'leave these columns to their defaults');
   elsif t.collection !~ '^[a-z][a-z0-9_]{0,62}$' then
     perform tuskline.refuse('TK002', format('invalid_name: collection must match [a-z][a-z0-9_]{0,62}, got %L%s', left(t.collection, 80), p_where));
   elsif not isfinite(t.scheduled_at) or t.scheduled_at > p_now + interval '10 years'
      or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + interval '10 years' then
     perform tuskline.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
       coalesce(t.scheduled_at, t.next_trigger_at), p_where));
+  elsif t.created_at not between p_now - interval '1 day' and p_now + interval '1 minute' then
+    perform tuskline.refuse('TK052', format('invalid_time: created_at must be now, within a day, got %s%s',
+      t.created_at, p_where), 'leave the column to its default');
   elsif octet_length(t.ordering_key) not between 1 and 256 or octet_length(t.limit_key) not between 1 and 256 or octet_length(t.fairness_key) not between 1 and 256 or octet_length(t.unique_key) not between 1 and 256 then
     perform tuskline.refuse('TK019', format('invalid_key: a key must have 1 to 256 bytes, got %s%s',
       coalesce(octet_length(t.ordering_key), octet_length(t.limit_key), octet_length(t.fairness_key), octet_length(t.unique_key)), p_where));
@@ -57,13 +65,43 @@ begin
       'try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)');
   elsif octet_length(t.payload::text) > p_max_payload_bytes then
     perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', p_max_payload_bytes, octet_length(t.payload::text), p_where));
-  elsif strpos(t.payload::text, '\u0000') > 0 and not tuskline.is_storable(t.payload) then
-    perform tuskline.refuse('TK003', format('invalid_payload: \u0000 cannot be stored in text%s', p_where));
+  elsif strpos(t.payload::text, chr(92) || 'u0000') > 0 and not tuskline.is_storable(t.payload) then
+    perform tuskline.refuse('TK003', format('invalid_payload: %su0000 cannot be stored in text%s', chr(92), p_where));
+  elsif t.id is not null and not coalesce(
+      t.id > 0 and t.id <= v_last and t.id >> 24 = v_last >> 24, false) then
+    perform tuskline.check_id(t.id, v_last, p_where);
   end if;
 end $$;
 comment on function tuskline.refuse_row(tuskline.task, integer, boolean, timestamptz, text) is 'Raises what is wrong with a row of task, if anything.';
 
--- A payload with the six characters \u0000 may still be harmless text (an escaped backslash before
+-- check_id: an id that a caller gives must have been issued, or the sequence comes to it later and that
+-- insert fails. A segment that is sealed is not read again, so that a task in it would be lost. The row's
+-- lock waits for a look that may seal it, and goes at once: a later look finds the caller's own lock of
+-- the partition (late_writers), which goes when its transaction ends.
+create or replace function tuskline.check_id(p_id bigint, p_last bigint, p_where text)
+returns void language plpgsql as $$
+declare
+  v_open boolean;
+begin
+  if p_id < 1 or p_id > p_last or p_last is null then
+    perform tuskline.refuse('TK051', format('invalid_id: the sequences of tuskline have not issued %s%s',
+      p_id, p_where), 'leave the column out, or insert its default');
+  end if;
+  begin
+    select g.sealed_at is null into v_open
+      from tuskline.segment g where g.segment_no = tuskline.segment_of(p_id) for share;
+    raise exception using errcode = 'TK051';
+  exception when sqlstate 'TK051' then null;
+  end;
+  if v_open is distinct from true or exists (select from tuskline.task_kept k where k.id = p_id) then
+    perform tuskline.refuse('TK051', format('invalid_id: the segment of %s is sealed%s', p_id, p_where),
+      'leave the column out, or insert its default');
+  end if;
+end $$;
+comment on function tuskline.check_id(bigint, bigint, text) is
+  'Refuses (TK051) an id that is not issued (p_last: the last of its sequence), or whose segment is sealed.';
+
+-- A payload with the six characters that JSON writes for U+0000 may still be harmless text (an escaped backslash before
 -- them); only the jsonb parser tells. Reached only by payloads that contain them.
 create or replace function tuskline.is_storable(p_payload json) returns boolean language plpgsql immutable as $$
 begin

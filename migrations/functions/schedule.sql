@@ -5,7 +5,7 @@
 -- the database adds to its own clock; an instant that has passed means now.
 create or replace function tuskline.schedule(
   p_lambda       text,
-  p_payload      json        default null,
+  p_payload      text        default null,
   p_priority     text        default 'normal',
   p_collection   text        default null,
   p_scheduled_at timestamptz default null,
@@ -16,26 +16,27 @@ create or replace function tuskline.schedule(
   p_unique_key   text        default null)
 returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now   timestamptz;
-  v_due   timestamptz;
-  v_id    bigint;
-  v_queue integer;
-  v_holder bigint;
+  v_payload json := tuskline.json_of('payload', p_payload);
+  v_now     timestamptz;
+  v_due     timestamptz;
+  v_id      bigint;
+  v_queue   integer;
+  v_holder  bigint;
 begin
   if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0 then
     select q.queue_id into v_queue from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
-       and tuskline.is_well_formed(p_collection, p_payload, q.max_payload_bytes);
+       and tuskline.is_well_formed(p_collection, v_payload, q.max_payload_bytes);
     if found then
       if p_unique_key is null then
         insert into tuskline.task_store (lambda, priority, collection, payload)
-        values (p_lambda, p_priority::tuskline.priority, p_collection, p_payload) returning id into v_id;
+        values (p_lambda, p_priority::tuskline.priority, p_collection, v_payload) returning id into v_id;
       else
         v_id := nextval('tuskline.task_seq');
-        v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, null, p_payload, tuskline.clock());
+        v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, null, v_payload, tuskline.clock());
         if v_holder <> v_id then return v_holder; end if;
         insert into tuskline.task_store (id, lambda, priority, collection, payload, unique_key)
-        values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, p_payload, p_unique_key);
+        values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, v_payload, p_unique_key);
       end if;
       insert into tuskline.queued (queue_id, task_id) values (v_queue, v_id);
       if tuskline.is_watched(v_queue) then
@@ -48,19 +49,20 @@ begin
   v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
   v_id := case when v_due > v_now then nextval('tuskline.future_seq') else nextval('tuskline.task_seq') end;
   if p_unique_key is not null then
-    v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, v_due, p_payload, v_now);
+    v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, v_due, v_payload, v_now);
     if v_holder <> v_id then return v_holder; end if;
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at,
                              ordering_key, limit_key, fairness_key, unique_key)
-  values (v_id, coalesce(p_lambda, ''), tuskline.priority_of(p_priority), p_collection, p_payload, v_due,
+  values (v_id, coalesce(p_lambda, ''), tuskline.priority_of(p_priority), p_collection, v_payload, v_due,
           case when v_due > v_now then 'new' else 'enqueued' end::tuskline.status,
           case when v_due > v_now then v_due else v_now + interval '10 minutes' end,
           p_ordering_key, p_limit_key, p_fairness_key, p_unique_key);
   return v_id;
 end $$;
-comment on function tuskline.schedule(text, json, text, text, timestamptz, interval, text, text, text, text) is
+comment on function tuskline.schedule(text, text, text, text, timestamptz, interval, text, text, text, text) is
   'Schedules one task, now or later, and returns its id; of a unique key that is held, the holder''s. It is accepted when your transaction commits.';
+select tuskline.make_overloads();
 
 create or replace function tuskline.due_time(
   p_now timestamptz, p_scheduled_at timestamptz, p_delay interval, p_row bigint default null, p_rows integer default null)

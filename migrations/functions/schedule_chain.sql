@@ -3,12 +3,13 @@
 -- collection, ordering_key, limit_key, fairness_key, scheduled_at, delay_ms, on_parent_failure (cancel, hold
 -- or run) and after: an array of names, of ids, or of {"task": name or id, "on": "success", "failure" or
 -- "always"}. Ids grow along the arrows, so that a chain is locked in the order in which it runs. What waits
--- for nobody goes the way of every other task; the rest is new, and gets no timer: its parents' ends find it.
-create or replace function tuskline.schedule_chain(p_tasks json, out chain_id bigint, out ids bigint[])
+-- for nobody goes the way of every other task; the rest is new, and the ends of its parents find it.
+-- One that waits for a task that there was before gets a timer, too: that task may have ended already.
+create or replace function tuskline.schedule_chain(p_tasks text, out chain_id bigint, out ids bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
-  v_tasks tuskline.chained[] := tuskline.read_chain(p_tasks, v_now);
+  v_tasks tuskline.chained[] := tuskline.read_chain(tuskline.json_of('tasks', p_tasks), v_now);
   v_edges tuskline.dependency[];
   v_old   bigint[];
 begin
@@ -40,8 +41,9 @@ begin
   select distinct v_now, e.task_id from unnest(v_edges) as e where e.parent_id = any (v_old);
   if found then perform tuskline.wake_timer(v_now, v_now); end if;
 end $$;
-comment on function tuskline.schedule_chain(json) is
+comment on function tuskline.schedule_chain(text) is
   'Schedules tasks that wait for each other or for others; returns the chain''s number and their ids in the order given. All or none.';
+select tuskline.make_overloads();
 
 -- place_chain: depths, ids and rows. What waits goes past the trigger, which would put it into its queue.
 create or replace function tuskline.place_chain(p_tasks tuskline.chained[], p_now timestamptz) returns tuskline.chained[]

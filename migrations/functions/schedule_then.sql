@@ -4,7 +4,7 @@
 create or replace function tuskline.schedule_then(
   p_after             bigint[],
   p_lambda            text,
-  p_payload           json default null,
+  p_payload           text default null,
   p_on                text default 'always',
   p_on_parent_failure text default 'cancel',
   p_priority          text default 'normal',
@@ -12,8 +12,10 @@ create or replace function tuskline.schedule_then(
 returns bigint language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select c.ids[1]
     from tuskline.schedule_chain(json_build_array(json_build_object(
-           'lambda', p_lambda, 'payload', p_payload, 'priority', p_priority, 'collection', p_collection, 'on_parent_failure', p_on_parent_failure,
+           'lambda', p_lambda, 'payload', tuskline.json_of('payload', p_payload),
+           'priority', p_priority, 'collection', p_collection, 'on_parent_failure', p_on_parent_failure,
            'after', (select coalesce(json_agg(json_build_object('task', a.id, 'on', p_on) order by a.id), '[]') from (select distinct id from unnest(p_after) as id) a)))) c
 $$;
-comment on function tuskline.schedule_then(bigint[], text, json, text, text, text, text) is
+comment on function tuskline.schedule_then(bigint[], text, text, text, text, text, text) is
   'Schedules a task that runs when all of these have ended (p_on: success, failure, always), such as those that schedule_many() returned in the same statement.';
+select tuskline.make_overloads();

@@ -5,7 +5,8 @@
 -- p_files: the caller can archive tasks to files; else it leaves segments with tasks that want that.
 -- Reads a whole segment, so it notes when that is worth doing again (ripe_at): when enough will be past
 -- their retention, or, while some are not terminal, after a hundred times the reading took.
-create or replace function tuskline.segments_to_retire(p_files boolean default false) returns setof bigint
+create or replace function tuskline.segments_to_retire(
+  p_files boolean default false, p_installation text default 'default') returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
@@ -17,15 +18,16 @@ declare
   s       record;
   r       record;
 begin
+  perform tuskline.check_installation(p_installation);
   for s in select g.segment_no from tuskline.segment g
             where g.opened_at is not null and g.segment_no <> all (v_open) and (g.ripe_at is null or g.ripe_at <= v_now)
             order by g.segment_no loop
     -- One on its way out is finished, not begun with again.
     continue when not tuskline.is_attached(s.segment_no) or to_regclass('tuskline.gone_' || s.segment_no) is not null;
-    -- Somebody lets a task of it begin anew (revive), or waits for us and will see what we note.
-    continue when not pg_try_advisory_xact_lock(1953854318, tuskline.segment_key(s.segment_no));
-    -- A retention that is altered meanwhile waits for what we note (alter_lambda), or we see it.
-    perform from tuskline.segment g where g.segment_no = s.segment_no for no key update;
+    -- A transaction that lets a task of it begin again (stay_segments) or alters a retention
+    -- (alter_lambda) has it locked; or it waits for us, and will see what we note.
+    perform from tuskline.segment g where g.segment_no = s.segment_no for update skip locked;
+    continue when not found;
     v_began := clock_timestamp();
     v_late := tuskline.late_writers(s.segment_no);
     select * into r from tuskline.look_at_segment(s.segment_no, v_now);
@@ -42,7 +44,7 @@ begin
      where g.segment_no = s.segment_no;
   end loop;
 end $$;
-comment on function tuskline.segments_to_retire(boolean) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
+comment on function tuskline.segments_to_retire(boolean, text) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
 
 -- look_at_segment: of each lambda and status the task that ended last stands for all of them.
 create or replace function tuskline.look_at_segment(

@@ -29,7 +29,7 @@ begin
      probe_after = excluded.probe_after, author = excluded.author, set_at = excluded.set_at;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'set_breaker', p_lambda, format('%s failures and %s %% of the attempts in %s, probe after %s', p_failures, 100 * p_share, p_window, p_probe_after));
-  perform pg_notify('tuskline_timer', '');
+  perform tuskline.notify('tuskline_timer');
 end $$;
 comment on function tuskline.set_breaker(text, integer, interval, double precision, interval) is
   'Pauses a lambda when p_failures attempts of one cause fail within p_window and these are p_share of all that end; lets one task pass after p_probe_after, whose success opens it. Audited.';

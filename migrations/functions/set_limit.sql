@@ -1,6 +1,6 @@
 -- set_limit: at most so many tasks of a lambda (or of a collection of it) at a time, or in a second; by key,
 -- for each limit_key by itself. Counted when a task enters its queue, over all workers: a task holds its
--- place from there to the end of its attempt. Null for both takes the rule away.
+-- place from there to the end of its attempt. drop_rule takes the limit away.
 create or replace function tuskline.set_limit(
   p_lambda text, p_most integer default null, p_per_second double precision default null,
   p_collection text default null, p_priority text default null, p_by_key boolean default false, p_burst integer default null, p_fair boolean default false)

@@ -16,8 +16,8 @@ begin
   values (v_now, 'set_rule', tuskline.scope_of(p_lambda, p_collection, p_priority),
           concat_ws(' ', 'rule', v_rule, p_kind, case when p_by_key then 'by key' end, case when p_fair then 'fair' end, p_most, p_per_second || '/s', p_on_failure));
   perform tuskline.guard_queues(p_lambda);
-  -- Whoever gives places by what the rule was has put into its lines whom he did not serve: they are seen now.
-  perform pg_advisory_xact_lock(1953854316, v_rule::integer);
+  -- The update above has waited for a transaction that granted permits by the former settings (enter
+  -- locks the rule's row). The tasks that it left in the wait lists are seen from here on.
   update tuskline.pace p set next_at = v_now + interval '1 second' / p_per_second
    where p.rule_id = v_rule and p.next_at > v_now + interval '1 second' / p_per_second;
   perform tuskline.kick(v_rule, v_now);
@@ -25,8 +25,8 @@ begin
 end $$;
 comment on function tuskline.set_rule(text, text, tuskline.priority, text, boolean, boolean, integer, double precision, integer, text) is 'What set_limit and set_order share.';
 
--- drop_rule: the row stays until nobody stands in its lines any more; promote lets them go. Whoever gives
--- places holds the rule's advisory lock: we wait for that, so that nobody joins a line afterwards.
+-- drop_rule: the row stays until its wait lists are empty; promote releases the tasks in them. The
+-- update waits for a transaction that grants permits (enter locks the row): then no task joins by enter.
 create or replace function tuskline.drop_rule(p_rule bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -34,7 +34,6 @@ declare
   r     tuskline.rule;
 begin
   perform from tuskline.lambda l where l.name = (select s.lambda from tuskline.rule s where s.rule_id = p_rule) for update;
-  perform pg_advisory_xact_lock(1953854316, p_rule::integer);
   update tuskline.rule set dropped_at = v_now where rule_id = p_rule and dropped_at is null returning * into r;
   if not found then return false; end if;
   delete from tuskline.slot where rule_id = p_rule;
@@ -43,7 +42,7 @@ begin
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'drop_rule', tuskline.scope_of(r.lambda, r.collection, r.priority), concat_ws(' ', 'rule', p_rule, r.kind));
   perform tuskline.guard_queues(r.lambda);
-  perform pg_notify('tuskline_timer', '');
+  perform tuskline.notify('tuskline_timer');
   return true;
 end $$;
 comment on function tuskline.drop_rule(bigint) is 'Takes a rule away; who waited for it goes on. Audited.';

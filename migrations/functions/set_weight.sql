@@ -7,7 +7,8 @@ begin
   elsif p_weight is null or not (p_weight between 0.001 and 1000) then
     perform tuskline.refuse('TK018', format('invalid_rule: weight must be 0.001 to 1000, got %s', coalesce(p_weight::text, 'null')));
   elsif p_fairness_key is null or octet_length(p_fairness_key) > 256 then
-    perform tuskline.refuse('TK019', 'invalid_key: a key must have 1 to 256 bytes');
+    perform tuskline.refuse('TK019', format('invalid_key: a key must have at most 256 bytes, got %s',
+      coalesce(octet_length(p_fairness_key)::text, 'null')), 'the empty key stands for tasks without one');
   end if;
   insert into tuskline.tenant (rule_id, fairness_key, weight, named, turn) values (p_rule, p_fairness_key, p_weight, true, 0)
   on conflict (rule_id, fairness_key) do update set weight = excluded.weight, named = true;

@@ -20,6 +20,10 @@ declare
   v_done    tuskline.ended;
   v_due     timestamptz;
 begin
+  if p_notes is not null then
+    p_notes := tuskline.storable(p_notes);
+    perform tuskline.check_notes(p_notes);
+  end if;
   select array_agg(r.id), array_agg(r.fence), array_agg(r.status),
          array_agg(r.error_class), array_agg(r.message),
          array_agg(r.after_ms), array_agg(r.output), bool_or(r.output is not null)
@@ -28,7 +32,7 @@ begin
             from unnest(p_tasks, p_fences) as u (id, fence)
           union all
           select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message, n.after_ms, n.output
-            from json_to_recordset(tuskline.storable(p_notes)) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)
+            from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text, error_class text, message text, after_ms bigint, output json)
           order by 1, 2) r;
   if v_status && '{retriable_failure,snoozed}' then
     select o.outcome, o.delay into v_outcome, v_delay from tuskline.outcomes(v_ids, v_fences, v_status, v_after) o;
@@ -154,10 +158,12 @@ comment on function tuskline.heed_requests(bigint[], timestamptz) is
 -- storable: a NUL or half a surrogate pair in one error text would make the server refuse the whole
 -- batch, again and again. JSON has them as escapes only; an even number of backslashes may precede.
 create or replace function tuskline.storable(p_notes json) returns json language sql immutable as $$
-  select case when p_notes::text !~* '\\u(0000|d[89a-f])' then p_notes else
+  select case when p_notes::text !~* replace('//u(0000|d[89a-f])', '/', chr(92)) then p_notes else
     regexp_replace(regexp_replace(p_notes::text,
-      '(?<!\\)((?:\\\\)*)(?:\\u0000|\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2}))', '\1\\ufffd', 'gi'),
-      '(?<!\\)(?<!\\ud[89ab][0-9a-f]{2})((?:\\\\)*)\\ud[c-f][0-9a-f]{2}', '\1\\ufffd', 'gi')::json end
+      replace('(?<!//)((?:////)*)(?://u0000|//ud[89ab][0-9a-f]{2}(?!//ud[c-f][0-9a-f]{2}))',
+              '/', chr(92)), replace('/1//ufffd', '/', chr(92)), 'gi'),
+      replace('(?<!//)(?<!//ud[89ab][0-9a-f]{2})((?:////)*)//ud[c-f][0-9a-f]{2}', '/', chr(92)),
+      replace('/1//ufffd', '/', chr(92)), 'gi')::json end
 $$;
 comment on function tuskline.storable(json) is 'Notes with U+FFFD in place of what PostgreSQL cannot store in text.';
 
@@ -196,6 +202,22 @@ begin
            order by i.id, i.fence) r;
 end $$;
 comment on function tuskline.outcomes(bigint[], bigint[], text[], bigint[]) is 'Status and delay that each result leads to, in the order of the ids.';
+
+-- check_notes: a field that is misspelt would be lost without a word.
+create or replace function tuskline.check_notes(p_notes json) returns void
+language plpgsql immutable as $$
+declare
+  v_field text := (
+    select k.field from json_array_elements(p_notes) as n (note), json_object_keys(n.note) as k (field)
+     where k.field not in ('task', 'fence', 'status', 'error_class', 'message', 'after_ms', 'output')
+     limit 1);
+begin
+  if v_field is not null then
+    perform tuskline.refuse('TK012', format('invalid_result: unknown field %L', left(v_field, 80)),
+      'there are task, fence, status, error_class, message, after_ms and output');
+  end if;
+end $$;
+comment on function tuskline.check_notes(json) is 'Refuses (TK012) results with a field that nothing reads.';
 
 create or replace function tuskline.check_outcome(p_status text) returns text language plpgsql immutable as $$
 begin

@@ -18,7 +18,7 @@ begin
   insert into tuskline.audit (at, verb, subject, detail)
   values (p_now, 'ungate', tuskline.scope_of(g.lambda, g.collection, g.priority), concat_ws(' ', 'gate', g.gate_id, g.action, p_why));
   perform tuskline.guard_queues(g.lambda);
-  perform pg_notify('tuskline_timer', '');
+  perform tuskline.notify('tuskline_timer');
   return true;
 end $$;
 comment on function tuskline.open_gate(bigint, timestamptz, text) is 'Opens a gate, by hand or because its time is over.';

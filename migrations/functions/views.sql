@@ -1,11 +1,13 @@
--- Views for people. None of them is read by Tuskline itself.
+-- Views for people. Functions read the view tasks where a task may have outlived its segment, and no other.
 create or replace view tuskline.tasks as
 select id, lambda, collection, priority, status, attempt, crashes,
-       coalesce(scheduled_at, created_at) as due_at, created_at, started_at, finished_at, next_trigger_at, fence, payload
+       coalesce(scheduled_at, created_at) as due_at, created_at, started_at, finished_at, next_trigger_at, fence, payload,
+       ordering_key, limit_key, fairness_key, unique_key
   from tuskline.task
 union all
 select id, lambda, collection, priority, status, attempt, crashes,
-       coalesce(scheduled_at, created_at), created_at, started_at, finished_at, next_trigger_at, fence, payload
+       coalesce(scheduled_at, created_at), created_at, started_at, finished_at, next_trigger_at, fence, payload,
+       ordering_key, limit_key, fairness_key, unique_key
   from tuskline.task_kept;
 comment on view tuskline.tasks is 'Every task whose id still resolves. Give an id: it is one index probe at any size.';
 
@@ -55,13 +57,36 @@ select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskli
             when m.due > tuskline.clock() then 'due later' else 'due, waits for the store consumer (tuskline serve)' end as reason
   from tuskline.timer m join tuskline.tasks t on t.id = m.task_id
  where t.status in ('new', 'retriable_failure')
+   -- Another timer than its own only makes the first of a wait list ask again.
+   and (m.due = t.next_trigger_at or not exists (select from tuskline.line l where l.task_id = t.id))
 union all
 select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tuskline.clock(),
        case when g.opened_at is null then format('gate %s (%s) of %s: %s', g.gate_id, g.action, g.author, g.reason)
             else format('gate %s was opened, waits for the store consumer', k.gate_id) end
   from tuskline.parked k join tuskline.tasks t on t.id = k.task_id left join tuskline.gate g using (gate_id)
- where t.status in ('new', 'retriable_failure');
-comment on view tuskline.waiting is 'Tasks that wait for their time, and why. Add "order by due limit n" on a large store.';
+ where t.status in ('new', 'retriable_failure')
+union all
+-- A row of timer says more than the wait list, and is shown above.
+select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
+       case when r.dropped_at is not null then format('limit %s was dropped, waits for the store consumer', r.rule_id)
+            when r.kind = 'order' then format('order: others of key %L go first', l.key)
+            else format('limit %s: %s%s', r.rule_id,
+                   case when r.kind = 'rate' then r.per_second || ' a second' else r.most || ' at a time' end,
+                   case when l.key <> '' then format(' for key %L', l.key) end) end
+  from tuskline.line l join tuskline.rule r using (rule_id) join tuskline.tasks t on t.id = l.task_id
+ where t.status in ('new', 'retriable_failure')
+   and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)
+union all
+select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
+       case when b.parent_id is null then format('waits for task %s', c.waits_for)
+            else format('held: task %s, for whose %s it waits, ended as %s', b.parent_id, b.condition, b.outcome) end
+  from tuskline.chain_task c join tuskline.tasks t on t.id = c.task_id
+       left join lateral (select d.parent_id, d.condition, d.outcome
+                            from tuskline.broken k join tuskline.dependency d using (task_id, parent_id)
+                           where k.task_id = c.task_id order by d.parent_id limit 1) b on true
+ where t.status = 'new' and num_nonnulls(c.waits_for, b.parent_id) > 0
+   and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id);
+comment on view tuskline.waiting is 'Tasks that wait, and for what: their time, a gate, a limit, an order or a parent; due is null where no time is known. Add "order by due limit n" on a large store.';
 
 create or replace view tuskline.gates as
 select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.per_second, coalesce(k.parked, 0) as parked,
@@ -91,13 +116,15 @@ returns table (
   due_at timestamptz, created_at timestamptz, started_at timestamptz, finished_at timestamptz, next_trigger_at timestamptz,
   executor_id bigint, host text, pid integer, lease_until timestamptz, cancel_requested_at timestamptz,
   failures bigint, error_class text, error text, output json, payload json,
-  percent real, message text, checkpoint json, said_at timestamptz)
+  percent real, message text, checkpoint json, said_at timestamptz,
+  ordering_key text, limit_key text, fairness_key text, unique_key text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select t.id, t.lambda, t.collection, t.priority::text, t.status::text, t.attempt::int, l.max_attempts::int, t.crashes::int,
          t.due_at, t.created_at, t.started_at, t.finished_at, t.next_trigger_at,
          e.executor_id, e.host, e.pid, e.expires_at, c.requested_at,
          (select count(*) from tuskline.task_failure f where f.task_id = t.id), f.error_class, f.message, o.output, t.payload,
-         p.percent, p.message, p.checkpoint, p.said_at
+         p.percent, p.message, p.checkpoint, p.said_at,
+         t.ordering_key, t.limit_key, t.fairness_key, t.unique_key
     from tuskline.tasks t
          left join tuskline.lambda l on l.name = t.lambda
          left join tuskline.lease s on t.status in ('claimed', 'processing') and s.lease_id = t.fence

@@ -1,10 +1,44 @@
+-- Reads a setting that is on or off. Another text is refused: a misspelt one would show at night.
+create or replace function tuskline.boolean_setting(p_name text) returns boolean
+language plpgsql stable as $$
+begin
+  return current_setting(p_name)::boolean;
+exception when invalid_text_representation then
+  perform tuskline.refuse('TK009', format('invalid_setting: %s must be on or off, got %L',
+    p_name, left(current_setting(p_name), 80)), format('set %s = on', p_name));
+end $$;
+comment on function tuskline.boolean_setting(text) is
+  'Value of a setting that is on or off; refuses (TK009) another text.';
+
+-- Tells whether the caller may prepare its transaction (PREPARE TRANSACTION, XA): the setting
+-- tuskline.two_phase.
+--
+-- PostgreSQL refuses to prepare a transaction that has sent a notification, and a prepared
+-- transaction keeps its advisory locks. With the setting on, no verb sends a notification or takes a
+-- wake lock. The workers then find the task at their safety poll, within a second.
+-- An empty text counts as off: a session reads that after the end of a SET LOCAL.
+create or replace function tuskline.is_two_phase() returns boolean language sql stable as $$
+  select case coalesce(current_setting('tuskline.two_phase', true), '')
+         when '' then false when 'off' then false when 'on' then true
+         else tuskline.boolean_setting('tuskline.two_phase') end
+$$;
+comment on function tuskline.is_two_phase() is
+  'Whether tuskline.two_phase is on: this transaction sends no notification and may be prepared.';
+
+create or replace function tuskline.notify(p_channel text) returns void language sql as $$
+  select pg_notify(p_channel, '') where not tuskline.is_two_phase()
+$$;
+comment on function tuskline.notify(text) is
+  'Sends a notification without a payload, unless the transaction may be prepared (two_phase).';
+
 -- wake: wakes only the sleeping. A controller about to wait holds its queue's exclusive session lock
 -- and looks once more before it sleeps; we take the shared transaction lock. If we get it, nobody
 -- sleeps, and nobody can fall asleep past our uncommitted rows until we end: no NOTIFY needed. A
 -- NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate), so a busy system must
 -- send none. It is only ever a hint: without it tasks start within the safety poll (1 s).
 create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as $$
-  select not pg_try_advisory_xact_lock_shared(1953854315, p_queue)
+  select case when tuskline.is_two_phase() then false
+              else not pg_try_advisory_xact_lock_shared(1953854315, p_queue) end
 $$;
 comment on function tuskline.is_watched(integer) is 'Whether somebody sleeps on this queue (0: timers). If not, nobody can before this transaction ends.';
 
@@ -14,7 +48,7 @@ declare
   v_queue integer;
 begin
   if cardinality(p_queues) > 16 then
-    perform pg_notify('tuskline_queue', '');
+    perform tuskline.notify('tuskline_queue');
     return;
   end if;
   foreach v_queue in array coalesce(p_queues, '{}') loop

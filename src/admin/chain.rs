@@ -79,7 +79,7 @@ fn read(file: &str) -> Result<String> {
 }
 
 async fn schedule(global: &Global, client: &Client, tasks: &str) -> Result<()> {
-    let sql = "select chain_id, ids from tuskline.schedule_chain($1::json)";
+    let sql = "select chain_id, ids from tuskline.schedule_chain($1)";
     let row = client.query_typed_one(sql, &[(&tasks, Type::TEXT)]).await?;
     let (chain, ids): (i64, Vec<i64>) = (row.get(0), row.get(1));
     if global.json {

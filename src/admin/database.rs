@@ -11,9 +11,13 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use super::Global;
-use super::failure::{Failed, WrongCall};
+use super::failure::{Failed, NO_TLS, WrongCall};
 use crate::embedded;
 use crate::session::{Deadlines, Session};
+
+/// What libpq understands of TLS, and we do not.
+const TLS_OPTIONS: [&str; 5] =
+    ["sslmode=verify", "sslrootcert=", "sslcert=", "sslkey=", "sslmode=allow"];
 
 /// Database of `tuskline dev`.
 pub const DEV_DATABASE: &str = "tuskline";
@@ -48,10 +52,15 @@ fn given(global: &Global) -> Result<Option<Config>> {
 pub fn parse(url: &str) -> Result<Config> {
     // The parser's own words may quote the address, and with it the password.
     let mut config: Config = url.parse().map_err(|_| {
+        if TLS_OPTIONS.iter().any(|option| url.contains(option)) {
+            let what = "the database address asks for TLS".to_owned();
+            return anyhow::Error::from(Failed { what, hint: Some(NO_TLS.to_owned()) });
+        }
         WrongCall(
             "the database address is not understood, give postgresql://user@host:5432/database"
                 .to_owned(),
         )
+        .into()
     })?;
     if config.get_password().is_none()
         && let Ok(password) = std::env::var("PGPASSWORD")
@@ -110,5 +119,7 @@ mod tests {
         assert_eq!(shown(&config), "database shop as me at db.example, port 6000");
         let refused = parse("postgresql://me:s3cret@[oops").unwrap_err().to_string();
         assert!(!refused.contains("s3cret"), "{refused}");
+        let secure = parse("postgresql://me:s3cret@db.example/shop?sslmode=verify-full");
+        assert_eq!(secure.unwrap_err().to_string(), "the database address asks for TLS");
     }
 }

@@ -4,8 +4,10 @@
 //! one fails. Must never: change anything. (It sends one notification, to itself.)
 
 mod archive;
+mod budget;
 mod connection;
 mod horizon;
+mod locks;
 mod periodic;
 mod schema;
 mod settings;
@@ -78,6 +80,7 @@ async fn examine(config: &tokio_postgres::Config, session: &Session) -> Result<V
     findings.push(connection::notifications(config, &other).await?);
     findings.push(connection::clock(client).await?);
     findings.push(horizon::examine(client).await?);
+    findings.extend(locks::examine(client).await?);
     findings.extend(settings::examine(client).await?);
     Ok(findings)
 }

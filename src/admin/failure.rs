@@ -118,6 +118,14 @@ fn in_words(error: &anyhow::Error) -> Report {
     }
 }
 
+/// Of a login that no line of pg_hba.conf lets in, which may be a line for TLS only.
+const NO_ENTRY: &str = "the server lets no such login in from here without TLS (pg_hba.conf), and this binary \
+     speaks no TLS: use a socket, a local proxy that does, or another line in that file";
+
+/// Of an address or a server that demands TLS.
+pub const NO_TLS: &str =
+    "this binary speaks no TLS: use sslmode=disable, a socket, or a local proxy that does";
+
 /// What the server refused.
 fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
     let code = said.code().code();
@@ -126,6 +134,12 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
         return Report { what: said.message().to_owned(), hint, code: 2 };
     }
     let advice = match said.code() {
+        // The server names the file in every language.
+        &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            if said.message().contains("pg_hba.conf") =>
+        {
+            Some(NO_ENTRY)
+        }
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             Some("check user and password in --database-url, or PGPASSWORD in the environment")
         }
@@ -162,7 +176,7 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
 fn of_connection(cause: &tokio_postgres::Error) -> Report {
     let told = Told(cause).to_string();
     let hint = if told.contains("TLS") {
-        "this binary speaks no TLS: use sslmode=disable, a socket, or a local proxy that does"
+        NO_TLS
     } else if told.contains("password missing") {
         "the server asks for a password: give it in --database-url, or PGPASSWORD in the environment"
     } else {

@@ -8,11 +8,19 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Global, Outcome, database, output};
+use super::{Global, Outcome, database, installation, output};
 use crate::archive::Directory;
-use crate::config::JanitorOptions;
+use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
 use crate::migrate::{self, Functions};
 use crate::serve::{self, Options, Role};
+
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// Name a database that has no name yet. Its workers and servers must then say the name.
+    #[arg(long, value_name = "NAME")]
+    installation: Option<String>,
+}
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -20,6 +28,9 @@ pub struct ServeArgs {
     /// Roles to run; all of them by default.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["store-consumer", "periodic", "janitor"])]
     roles: Vec<Role>,
+    /// Name of the installation that the database must have.
+    #[arg(long, value_name = "NAME", env = "TUSKLINE_INSTALLATION", hide_env_values = true)]
+    installation: Option<String>,
     /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
@@ -28,10 +39,14 @@ pub struct ServeArgs {
     archive_dir: Option<PathBuf>,
 }
 
-pub async fn migrate(global: &Global) -> Outcome {
+pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
     let config = database::find_given(global)?;
     let report = migrate::migrate(&config).await?;
-    output::answer(global, &json!(report), &told(&report))?;
+    let name = installation::name(&config, args.installation.as_deref()).await?;
+    let mut answer = json!(report);
+    answer["installation"] = json!(name);
+    let told = format!("{}\ninstallation: {name}", told(&report));
+    output::answer(global, &answer, &told)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -53,7 +68,14 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
     tracing::info!("{}", database::shown(&config));
     let archive = args.archive_dir.map(Directory::open).transpose()?;
     let janitor = JanitorOptions { archive, ..JanitorOptions::default() };
-    let options = Options { roles: args.roles, listen: args.listen, janitor, ..Options::default() };
+    let named = args.installation.filter(|name| !name.is_empty());
+    let options = Options {
+        roles: args.roles,
+        listen: args.listen,
+        installation: named.unwrap_or_else(|| DEFAULT_INSTALLATION.to_owned()),
+        janitor,
+        ..Options::default()
+    };
     serve::run(config, options, end).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,25 +10,27 @@ use tokio_postgres::{Client, Error};
 
 use super::archive;
 use crate::config::JanitorOptions;
+use crate::session::Session;
 use crate::store::archive as store;
+use crate::store::guard::{self, Guard, Guarded};
 use crate::store::retention::{self, SegmentNo, Stage};
 
 /// Finishes what others left, then retires what is ripe, unless another janitor is at it.
-pub async fn retire(client: &Client, options: &JanitorOptions) -> Result<(), Error> {
-    if !retention::try_lock(client).await? {
+pub async fn retire(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+    let client = session.client();
+    let Some(guard) = Guard::take(session.config(), Guarded::Retention).await? else {
+        let holder = guard::holders(client, Guarded::Retention).await?;
+        tracing::debug!(holder, "another janitor retires segments");
+        return Ok(());
+    };
+    retire_all(client, options, &guard).await?;
+    if !guard.is_held() {
         return Ok(());
     }
-    let done = match retire_all(client, options).await {
-        Ok(()) => archive_all(client, options).await,
-        failed => failed,
-    };
-    if !client.is_closed() {
-        retention::unlock(client).await?;
-    }
-    done
+    archive_all(client, options).await
 }
 
-async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Error> {
+async fn retire_all(client: &Client, options: &JanitorOptions, guard: &Guard) -> Result<(), Error> {
     for (no, stage) in retention::segments_to_finish(client).await? {
         tracing::info!(segment = no, ?stage, "finishing an interrupted retirement");
         finish(client, options, no, stage).await?;
@@ -37,7 +39,14 @@ async fn retire_all(client: &Client, options: &JanitorOptions) -> Result<(), Err
     if retention::segments_to_finish(client).await?.iter().any(|(_, at)| *at == Stage::Pending) {
         return Ok(());
     }
-    for no in retention::segments_to_retire(client, options.archive.is_some()).await? {
+    for no in
+        retention::segments_to_retire(client, options.archive.is_some(), &options.installation)
+            .await?
+    {
+        if !guard.is_held() {
+            tracing::warn!("the connection that guards retirement was lost, trying again later");
+            return Ok(());
+        }
         let Some(kept) = retention::keep_leftovers(client, no).await? else {
             tracing::info!(segment = no, "something in it came due, trying again later");
             continue;

@@ -2,18 +2,25 @@
 
 use super::*;
 
-#[test]
-fn every_function_file_is_applied() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/functions");
-    let mut files: Vec<_> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    let mut applied: Vec<_> =
-        FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| format!("{name}.sql")).collect();
+#[track_caller]
+fn check_applied(dir: &str, applied: impl Iterator<Item = &'static str>) {
+    let files = std::fs::read_dir(format!("{}/{dir}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<_> =
+        names.filter_map(|name| name.strip_suffix(".sql").map(str::to_owned)).collect();
+    let mut applied: Vec<_> = applied.collect();
     files.sort();
-    applied.sort();
+    applied.sort_unstable();
     assert_eq!(files, applied);
+}
+
+#[test]
+fn every_file_is_applied() {
+    check_applied("migrations", TABLES.iter().map(|(name, _)| *name));
+    check_applied(
+        "migrations/functions",
+        FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| *name),
+    );
 }
 
 #[test]

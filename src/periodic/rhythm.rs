@@ -23,6 +23,9 @@ use croner::{Cron, CronDateTime};
 /// How far back the search for the latest ticks begins; it doubles until there are enough.
 const FIRST_REACH: TimeDelta = TimeDelta::hours(1);
 
+/// Longest cron; `tuskline.cron_trouble` has the same.
+const CRON_MAX: usize = 200;
+
 /// Longest that clocks have ever been put forward, and more: a day.
 const LONGEST_GAP_MINUTES: i64 = 26 * 60;
 
@@ -58,15 +61,23 @@ pub enum Trouble {
 }
 
 impl Rhythm {
-    /// Reads a cron of five fields, or of six with seconds first, and the name of a time zone.
+    /// Reads a cron of five fields, or of six with seconds first, and the name of a time zone. Of what
+    /// croner reads, a field without a value and a letter that only looks like one of ASCII are refused.
+    /// `tuskline.cron_trouble` judges the same in SQL.
     ///
     /// # Errors
     /// [`Trouble::Cron`] or [`Trouble::Zone`].
     pub fn parse(cron: &str, zone: &str) -> Result<Self, Trouble> {
         let parser =
             CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-        let unread = |error: CronError| Trouble::Cron(cron.to_owned(), error.to_string());
-        let read = parser.parse(cron).map_err(unread)?;
+        let unread = |why: String| Trouble::Cron(cron.to_owned(), why);
+        if !cron.is_ascii() || cron.len() > CRON_MAX {
+            return Err(unread(format!("it must be ASCII, of at most {CRON_MAX} characters")));
+        }
+        let read = parser.parse(cron).map_err(|error| unread(error.to_string()))?;
+        if !has_values(&read) {
+            return Err(unread("each field must name a value".to_owned()));
+        }
         let zone = zone.parse().map_err(|_| Trouble::Zone(zone.to_owned()))?;
         let times = times_of(&read.pattern.to_string());
         Ok(Self { cron: read, zone, times })
@@ -167,6 +178,16 @@ impl Rhythm {
             reach = reach * 2;
         }
     }
+}
+
+/// Whether each field has a value, so that there can be a tick.
+fn has_values(cron: &Cron) -> bool {
+    let of = &cron.pattern;
+    let times = [&of.seconds, &of.minutes, &of.hours, &of.months];
+    let weekday = |bits: u8| !of.days_of_week.get_set_values(1 << bits).is_empty();
+    times.iter().all(|field| !field.values().is_empty())
+        && (!of.days.values().is_empty() || of.days.has_modifiers())
+        && (0..8).any(weekday)
 }
 
 /// By the fields before the last three, which are of days.

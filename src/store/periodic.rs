@@ -47,12 +47,21 @@ pub struct Due {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn due_periodic(client: &Client, limit: u32, after: Option<&str>) -> Result<Due, Error> {
+pub async fn due_periodic(
+    client: &Client,
+    limit: u32,
+    after: Option<&str>,
+    installation: &str,
+) -> Result<Due, Error> {
     let row = client
         .query_typed_one(
             "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, most, ends, troubles \
-             from tuskline.due_periodic($1, $2)",
-            &[(&limit.cast_signed(), Type::INT4), (&after, Type::TEXT)],
+             from tuskline.due_periodic($1, $2, $3)",
+            &[
+                (&limit.cast_signed(), Type::INT4),
+                (&after, Type::TEXT),
+                (&installation, Type::TEXT),
+            ],
         )
         .await?;
     Ok(Due { until: row.get(0), next_due: super::next_due(&row, 1), schedules: schedules(&row) })
@@ -125,7 +134,11 @@ impl std::ops::AddAssign for Fired {
 ///
 /// # Errors
 /// The connection's or the server's; then none is fired.
-pub async fn fire_periodic(client: &Client, fires: &[Fire]) -> Result<Fired, Error> {
+pub async fn fire_periodic(
+    client: &Client,
+    fires: &[Fire],
+    installation: &str,
+) -> Result<Fired, Error> {
     let names: Vec<&str> = fires.iter().map(|fire| fire.name.as_str()).collect();
     let versions: Vec<i64> = fires.iter().map(|fire| fire.version).collect();
     let untils: Vec<DateTime<Utc>> = fires.iter().map(|fire| fire.until).collect();
@@ -133,7 +146,7 @@ pub async fn fire_periodic(client: &Client, fires: &[Fire]) -> Result<Fired, Err
     let nexts: Vec<Option<DateTime<Utc>>> = fires.iter().map(|fire| fire.next).collect();
     let rows = client
         .query_typed(
-            "select tuskline.fire_periodic(d.name, d.version, d.until, d.ticks::timestamptz[], d.next) \
+            "select tuskline.fire_periodic(d.name, d.version, d.until, d.ticks::timestamptz[], d.next, $6) \
              from unnest($1, $2, $3, $4, $5) as d (name, version, until, ticks, next)",
             &[
                 (&names, Type::TEXT_ARRAY),
@@ -141,6 +154,7 @@ pub async fn fire_periodic(client: &Client, fires: &[Fire]) -> Result<Fired, Err
                 (&untils, Type::TIMESTAMPTZ_ARRAY),
                 (&ticks, Type::TEXT_ARRAY),
                 (&nexts, Type::TIMESTAMPTZ_ARRAY),
+                (&installation, Type::TEXT),
             ],
         )
         .await?;

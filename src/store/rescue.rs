@@ -50,16 +50,22 @@ pub struct Rescued {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn rescue(client: &Client, limit: u32, silent: &Silent) -> Result<Rescued, Error> {
+pub async fn rescue(
+    client: &Client,
+    limit: u32,
+    silent: &Silent,
+    installation: &str,
+) -> Result<Rescued, Error> {
     let row = client
         .query_typed_one(
             "select leases, rescued, buried, booted_at, executors, beats, lease_ms, silent_ms \
-             from tuskline.rescue($1, $2, $3, $4)",
+             from tuskline.rescue($1, $2, $3, $4, $5)",
             &[
                 (&limit.cast_signed(), Type::INT4),
                 (&silent.executors, Type::INT8_ARRAY),
                 (&silent.beats, Type::INT8_ARRAY),
                 (&silent.booted_at, Type::TIMESTAMPTZ),
+                (&installation, Type::TEXT),
             ],
         )
         .await?;

@@ -30,6 +30,14 @@ pub async fn add_segments(client: &Client, ahead: i32) -> Result<i32, Error> {
     Ok(row.get(0))
 }
 
+/// Segments that are ready beyond those in use, in the id range that has fewest; negative: not even one in use.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn segments_ahead(client: &Client) -> Result<i32, Error> {
+    Ok(client.query_typed_one("select coalesce(tuskline.segments_ahead(), -1)", &[]).await?.get(0))
+}
+
 /// Moves on to a new segment where the current one has been in use for `span`; how many did.
 ///
 /// # Errors
@@ -44,30 +52,19 @@ pub async fn roll_segments(client: &Client, span: Duration) -> Result<i32, Error
     Ok(row.get(0))
 }
 
-/// The session lock of retirement: one janitor at a time. False: another has it.
-///
-/// # Errors
-/// The connection's or the server's.
-pub async fn try_lock(client: &Client) -> Result<bool, Error> {
-    let row = client.query_typed_one("select pg_try_advisory_lock(1953854315, -4)", &[]).await?;
-    Ok(row.get(0))
-}
-
-/// Gives up the lock of retirement.
-///
-/// # Errors
-/// The connection's or the server's.
-pub async fn unlock(client: &Client) -> Result<(), Error> {
-    client.query_typed("select pg_advisory_unlock(1953854315, -4)", &[]).await.map(drop)
-}
-
 /// Segments whose retention is over; with `files` also those with tasks that are archived to files.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn segments_to_retire(client: &Client, files: bool) -> Result<Vec<SegmentNo>, Error> {
-    let sql = "select tuskline.segments_to_retire($1)";
-    let rows = client.query_typed(sql, &[(&files, Type::BOOL)]).await?;
+pub async fn segments_to_retire(
+    client: &Client,
+    files: bool,
+    installation: &str,
+) -> Result<Vec<SegmentNo>, Error> {
+    let sql = "select tuskline.segments_to_retire($1, $2)";
+    let with: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&files, Type::BOOL), (&installation, Type::TEXT)];
+    let rows = client.query_typed(sql, &with).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -133,8 +130,10 @@ pub async fn purge_history(
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn purge(client: &Client, limit: i32) -> Result<i64, Error> {
-    let row = client.query_typed_one("select tuskline.purge($1)", &[(&limit, Type::INT4)]).await?;
+pub async fn purge(client: &Client, limit: i32, installation: &str) -> Result<i64, Error> {
+    let with: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&limit, Type::INT4), (&installation, Type::TEXT)];
+    let row = client.query_typed_one("select tuskline.purge($1, $2)", &with).await?;
     Ok(row.get(0))
 }
 
@@ -147,9 +146,12 @@ pub async fn purge_kept(
     client: &Client,
     after: i64,
     limit: i32,
+    installation: &str,
 ) -> Result<(Option<i64>, i64), Error> {
-    let sql = "select mark, gone from tuskline.purge_kept($1, $2)";
-    let row = client.query_typed_one(sql, &[(&after, Type::INT8), (&limit, Type::INT4)]).await?;
+    let sql = "select mark, gone from tuskline.purge_kept($1, $2, $3)";
+    let with: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&after, Type::INT8), (&limit, Type::INT4), (&installation, Type::TEXT)];
+    let row = client.query_typed_one(sql, &with).await?;
     Ok((row.get(0), row.get(1)))
 }
 

@@ -11,6 +11,7 @@ use tuskline_sdk::Worker;
 
 use super::{Database, Error};
 use crate::config::{PeriodicOptions, StoreConsumerOptions};
+use crate::recovery::RoleHealth;
 use crate::{periodic, store_consumer};
 
 /// Longest wait for a worker to register. A start takes some tens of milliseconds; this one may be beside
@@ -49,8 +50,14 @@ impl Crew {
         });
         let options =
             StoreConsumerOptions { longest_nap: LONGEST_NAP, ..StoreConsumerOptions::default() };
-        let consumer = store_consumer::run(db.config().clone(), options, end.clone());
-        let ticks = periodic::run(db.config().clone(), PeriodicOptions::default(), end.clone());
+        let consumer =
+            store_consumer::run(db.config().clone(), options, RoleHealth::default(), end.clone());
+        let ticks = periodic::run(
+            db.config().clone(),
+            PeriodicOptions::default(),
+            RoleHealth::default(),
+            end.clone(),
+        );
         let mut crew = Self {
             executor: 0,
             worker: Some(tokio::spawn(worker.run())),

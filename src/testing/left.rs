@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use tokio_postgres::Statement;
 
 use super::{Database, Error};
+use crate::config::DEFAULT_INSTALLATION;
 use crate::store;
 
 /// In one statement, so that nothing is missed that passes from one place to another meanwhile. A task whose
@@ -127,8 +128,11 @@ impl<'d> Look<'d> {
 
     /// The store consumer's verbs, once: any number of those may share the work. True: there was some.
     async fn consume(&self) -> Result<bool, Error> {
-        let due = store::enqueue_due(self.db.own(), None, BATCH).await?;
-        let moved = if due.gates { store::promote(self.db.own(), BATCH).await?.moved } else { 0 };
+        let due = store::enqueue_due(self.db.own(), None, BATCH, DEFAULT_INSTALLATION).await?;
+        let moved = match due.gates {
+            true => store::promote(self.db.own(), BATCH, DEFAULT_INSTALLATION).await?.moved,
+            false => 0,
+        };
         Ok(due.moved + moved > 0)
     }
 }

@@ -1,5 +1,6 @@
 //! What a lambda wants archived is safe before it is deleted.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -102,6 +103,13 @@ fn lines(dir: &Path, prefix: &str) -> Vec<Value> {
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
         })
         .collect()
+}
+
+/// Payloads are for no other account of the machine.
+fn assert_private(dir: &Path) {
+    let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());
+    let modes: Vec<_> = files.map(|file| file.metadata().unwrap().permissions().mode()).collect();
+    assert!(!modes.is_empty() && modes.iter().all(|mode| mode & 0o777 == 0o600), "{modes:?}");
 }
 
 fn ids(lines: &[Value]) -> Vec<i64> {
@@ -251,4 +259,5 @@ async fn a_kept_task_is_in_a_file_before_it_is_deleted() {
     old.round(Some(directory)).await;
     assert_eq!(ids(&lines(dir.path(), "kept_")), [old.fatal]);
     assert_eq!(old.left().await, [old.waits]);
+    assert_private(dir.path());
 }

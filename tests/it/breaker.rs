@@ -315,7 +315,8 @@ async fn a_store_consumer_and_a_worker_trip_it_probe_and_go_on() {
 async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
     let (db, hand) = watched().await;
     let janitor = db.connect().await;
-    janitor.batch_execute("select pg_advisory_lock(1953854315, -4)").await.unwrap();
+    let retires = "begin; lock table tuskline.retention_guard in share row exclusive mode";
+    janitor.batch_execute(retires).await.unwrap();
     attempts(&db, &hand, 5, 0).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");

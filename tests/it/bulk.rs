@@ -259,10 +259,12 @@ async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
     let ids: Vec<i64> = db.one(sql).await;
     db.enqueue_due().await;
     hand.fail_for_good(&hand.take().await).await;
-    let segment = format!("tuskline.segment_key(tuskline.segment_of({}))", ids[0]);
     let other = db.connect().await;
     for held in [
-        format!("select pg_advisory_xact_lock(1953854318, {segment})"),
+        format!(
+            "select from tuskline.segment where segment_no = tuskline.segment_of({}) for update",
+            ids[0]
+        ),
         format!("select from tuskline.task where id = {} for update", ids[1]),
     ] {
         other.batch_execute(&format!("begin; {held}")).await.unwrap();

@@ -52,141 +52,91 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-const COMMANDS: [&str; 90] = [
-    "",
-    "migrate",
-    "serve",
-    "dev",
-    "demo",
-    "lambda",
-    "lambda define",
-    "lambda alter",
-    "lambda list",
-    "lambda show",
-    "gate",
-    "gate pause",
-    "gate drop",
-    "gate divert",
-    "gate slow",
-    "gate open",
-    "gate list",
-    "limit",
-    "limit set",
-    "limit order",
-    "limit weight",
-    "limit drop",
-    "limit list",
-    "limit blocked",
-    "limit unblock",
-    "unique",
-    "unique set",
-    "unique drop",
-    "unique list",
-    "task",
-    "task schedule",
-    "task status",
-    "task explain",
-    "task list",
-    "task cancel",
-    "task retry",
-    "task wait",
-    "dead",
-    "dead list",
-    "dead groups",
-    "dead show",
-    "dead redrive",
-    "dead redrives",
-    "dead stop",
-    "dead purge",
-    "breaker",
-    "breaker set",
-    "breaker drop",
-    "breaker list",
-    "chain",
-    "chain schedule",
-    "chain show",
-    "chain cancel",
-    "chain retry",
-    "bulk",
-    "bulk cancel",
-    "bulk retry",
-    "bulk priority",
-    "bulk collection",
-    "bulk resume",
-    "bulk stop",
-    "bulk list",
-    "purge",
-    "periodic",
-    "periodic define",
-    "periodic list",
-    "periodic show",
-    "periodic pause",
-    "periodic resume",
-    "periodic drop",
-    "periodic preview",
-    "doctor",
-    "psql",
-    "bench",
-    "bench schedule-single",
-    "bench schedule-batch",
-    "bench copy",
-    "bench drain",
-    "bench life",
-    "bench latency",
-    "bench idle",
-    "bench rebuild",
-    "bench recover",
-    "bench flood",
-    "bench held-horizon",
-    "bench backlog",
-    "bench batch",
-    "bench scale",
-    "bench mixed",
-    "bench all",
-];
-
-#[test]
-fn help_fits_eighty_columns() {
-    let mut screen = String::new();
-    for command in COMMANDS {
-        let line = format!("{command} --help");
-        let help = tuskline(&line.split_whitespace().collect::<Vec<_>>()).run().fine();
-        writeln!(screen, "$ tuskline {}\n{help}", line.trim()).unwrap();
-    }
-    let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();
-    assert!(wide.is_empty(), "{wide:#?}");
-    check("help", &screen);
+/// What `--help` says of a command.
+fn help(command: &str) -> String {
+    let words = command.split_whitespace().chain(["--help"]);
+    tuskline(&words.collect::<Vec<_>>()).run().fine()
 }
 
-#[test]
-fn every_command_is_in_the_help_that_is_tested() {
-    let help = |command: &str| {
-        let line = format!("{command} --help");
-        tuskline(&line.split_whitespace().collect::<Vec<_>>()).run().fine()
-    };
-    let listed = |help: &str| -> Vec<String> {
-        let list = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
-        let named = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-        named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
-    };
-    for group in [
-        "", "lambda", "gate", "limit", "unique", "task", "dead", "breaker", "chain", "bulk",
-        "periodic", "bench",
-    ] {
-        for name in listed(&help(group)) {
-            let command = format!("{group} {name}").trim().to_owned();
-            let known = COMMANDS.contains(&command.as_str());
-            assert!(known || name == "help" || name == "completions", "{command}");
+/// Every command with its help. The list comes from the program: its help names them.
+fn commands() -> Vec<(String, String)> {
+    let mut all = vec![(String::new(), help(""))];
+    let mut next = 0;
+    while let Some((group, text)) = all.get(next).cloned() {
+        next += 1;
+        let Some((_, list)) = text.split_once("Commands:\n") else { continue };
+        let list = list.split("\n\n").next().unwrap().lines();
+        let named = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        for name in named.filter_map(|line| line.split_whitespace().next()) {
+            if name != "help" {
+                let command = format!("{group} {name}").trim().to_owned();
+                all.push((command.clone(), help(&command)));
+            }
         }
+    }
+    all
+}
+
+/// The help of a command without the options of all commands, and these by themselves.
+fn divided(text: &str) -> (String, String) {
+    let (own, rest) = text.split_once("Global options:\n").unwrap();
+    let indented = |line: &&str| line.is_empty() || line.starts_with(' ');
+    let after: Vec<_> = rest.lines().skip_while(indented).collect();
+    let global: Vec<_> = rest.lines().take_while(indented).collect();
+    (format!("{own}{}", after.join("\n")), global.join("\n"))
+}
+
+/// One snapshot for each command, and one for the options of all commands. After a change:
+/// `INSTA_UPDATE=always cargo test --test it -- every_command_has_a_help`.
+#[test]
+fn every_command_has_a_help_that_fits_eighty_columns() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.set_snapshot_path("snapshots/help");
+    settings.set_prepend_module_to_snapshot(false);
+    let commands = commands();
+    let (_, global) = divided(&commands[0].1);
+    settings.bind(|| insta::assert_snapshot!("GLOBAL", global));
+    let mut files = vec!["GLOBAL.snap".to_owned()];
+    for (command, text) in &commands {
+        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{command}: {wide:#?}");
+        let (own, shared) = divided(text);
+        // Their lines break elsewhere beside options with long texts.
+        let same = shared.split_whitespace().eq(global.split_whitespace());
+        assert!(same, "the global options of {command}: {shared}");
+        let name = format!("tuskline {command}").trim().replace(' ', "_");
+        settings.bind(|| insta::assert_snapshot!(name.as_str(), own));
+        files.push(format!("{name}.snap"));
+    }
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/snapshots/help");
+    for file in std::fs::read_dir(dir).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(files.contains(&name), "{name}: the command is gone, its snapshot is not");
     }
 }
 
 #[tokio::test]
 async fn migrate_says_what_it_did() {
     let database = empty().await;
-    check("migrate", &session(&database, &["migrate", "migrate", "migrate --json"]));
+    check(
+        "migrate",
+        &session(
+            &database,
+            &[
+                "migrate",
+                "migrate",
+                "migrate --json",
+                "migrate --installation prod",
+                "migrate --installation prod",
+                "migrate --installation staging",
+                "adopt --as staging --hold --reason copy",
+                "adopt --as Staging",
+            ],
+        ),
+    );
     let fresh = on(&empty().await, "migrate --json").run().json();
-    assert_eq!(keys(&fresh), "applied function_set functions");
+    assert_eq!(keys(&fresh), "applied function_set functions installation");
 }
 
 #[tokio::test]
@@ -650,6 +600,21 @@ async fn the_doctor_finds_dead_workers_whom_nobody_ends() {
     assert!(line().starts_with("warn") && line().contains("1 of 2 silent"), "{}", line());
     db.run(&format!("select tuskline.end_executor({})", silent.executor)).await;
     assert!(line().ends_with("1 alive"), "{}", line());
+}
+
+#[tokio::test]
+async fn the_doctor_finds_more_workers_than_the_server_has_connections_for() {
+    let db = Db::with_lambda("work").await;
+    let line = || {
+        let ran = on(&db.config, "doctor").run();
+        ran.out.lines().find(|line| line.contains("connections  ")).unwrap().to_owned()
+    };
+    let register =
+        "select tuskline.register_executor('h', 1, '{work}', '0', '20 s', 'default', 97)";
+    db.run(register).await;
+    assert!(line().starts_with("ok") && line().ends_with("workers may take 97 of 197"));
+    db.run(&format!("{register}; {register}")).await;
+    assert!(line().starts_with("warn") && line().contains("workers may take 291"), "{}", line());
 }
 
 #[tokio::test]

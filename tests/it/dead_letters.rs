@@ -418,6 +418,25 @@ async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_n
 }
 
 #[tokio::test]
+async fn a_kept_task_that_begins_anew_as_its_segment_is_forgotten_is_found() {
+    let (db, _hand, id) = kept().await;
+    // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
+    db.run("insert into tuskline.segment (segment_no) values (0)").await;
+    let (janitor, operator) = (db.connect().await, db.connect().await);
+    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let retry = format!("select tuskline.retry({id})");
+    let commits = async {
+        db.until_blocked(pid).await;
+        janitor.batch_execute("commit").await.unwrap();
+    };
+    let (said, ()) = tokio::join!(operator.query_one(&retry, &[]), commits);
+    assert_eq!(said.unwrap().get::<_, &str>(0), "retried");
+    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+}
+
+#[tokio::test]
 async fn dead_letters_that_are_archived_are_archived_before_they_are_purged() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'table')").await;

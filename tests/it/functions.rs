@@ -100,7 +100,11 @@ async fn a_service_needs_no_more_than_the_verb_it_calls() {
     let service = format!("service_{}", db.one::<String>("select current_database()::text").await);
     db.run(&format!(
         "create role {service}; grant usage on schema tuskline to {service};
-         grant execute on function tuskline.schedule, tuskline.schedule_many, tuskline.task_status to {service};
+         do $$ begin
+           execute (select string_agg(format('grant execute on function %s to {service}', oid::regprocedure), '; ')
+                      from pg_proc where pronamespace = 'tuskline'::regnamespace
+                       and proname in ('schedule', 'schedule_many', 'task_status'));
+         end $$;
          set role {service};
          select tuskline.schedule('work');
          select tuskline.schedule('work', p_delay => '1 hour');
@@ -119,18 +123,19 @@ async fn a_service_may_insert_and_copy_with_the_grants_the_readme_names() {
     let service = format!("writer_{}", db.one::<String>("select current_database()::text").await);
     db.run(&format!(
         "create role {service}; grant usage on schema tuskline to {service};
-         grant insert (lambda, payload, priority, collection, scheduled_at) on tuskline.task to {service};
+         grant insert, select (id) on tuskline.task to {service};
          grant usage on sequence tuskline.task_seq to {service};
          set role {service};
-         insert into tuskline.task (lambda, payload, priority) values ('work', '{{}}', 'high');
+         insert into tuskline.task (lambda, payload, priority) values ('work', '{{}}', 'high') returning id;
          insert into tuskline.task (lambda, scheduled_at) values ('work', now() + interval '1 hour')"
     ))
     .await;
-    assert!(
-        db.refused("insert into tuskline.task (lambda, fence) values ('work', 7)")
-            .await
-            .starts_with("42501")
-    );
+    let forged = "insert into tuskline.task (lambda, fence) values ('work', 7)";
+    assert!(db.refused(forged).await.starts_with("TK008"));
+    for column in ["payload", "lambda", "status", "*"] {
+        let read = db.refused(&format!("select {column} from tuskline.task")).await;
+        assert!(read.starts_with("42501"), "{column}: {read}");
+    }
     db.run("reset role").await;
     assert_eq!(db.queued().await, 1);
 }
@@ -187,4 +192,40 @@ async fn eight_segments_are_ready_in_each_range_of_ids() {
     assert_eq!(db.status(id).await, "enqueued");
     let default: i64 = db.one("select count(*) from pg_partitioned_table where partdefid <> 0 and partrelid::regclass::text like 'tuskline.%'").await;
     assert_eq!(default, 0, "a default partition would let any reader block a new segment");
+}
+
+/// In a database whose `standard_conforming_strings` is off, a backslash in a literal of a function's body is an
+/// escape at the time of the call: `chr(92)` and classes as `[[:space:]]` are not.
+#[test]
+fn no_text_of_ours_has_a_backslash() {
+    let mut texts = 0;
+    for folder in ["migrations", "migrations/functions", "migrations/renewal"] {
+        let folder = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "sql") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let line = text.lines().position(|line| line.contains('\\'));
+                assert_eq!(line, None, "{}", path.display());
+                texts += 1;
+            }
+        }
+    }
+    assert!(texts > 90, "{texts}");
+}
+
+#[tokio::test]
+async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
+    let db = Db::new().await;
+    // Not definer functions, but called by servers, whose pooler may have taken no search_path.
+    for verb in ["add_segments"] {
+        let trusts: bool = db
+            .ask(
+                "select not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']
+                   from pg_proc where pronamespace = 'tuskline'::regnamespace and proname = $1",
+                &[&verb],
+            )
+            .await;
+        assert!(!trusts, "{verb}");
+    }
 }

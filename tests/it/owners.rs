@@ -111,8 +111,14 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
     assert!(client.resume_periodic("nightly", None).await.unwrap());
     assert!(client.drop_periodic("nightly", None).await.unwrap());
     assert!(!client.drop_periodic("nightly", None).await.unwrap());
-    let bad = Periodic::new("nightly", "work", "every night");
-    assert_eq!(code(&client.define_periodic(&bad).await.unwrap_err()), "TK023");
+    for (cron, zone) in [("every night", "UTC"), ("99 * * * *", "UTC"), ("@daily", "Mars/Phobos")] {
+        let bad = Periodic::new("nightly", "work", cron).zone(zone);
+        assert_eq!(
+            code(&client.define_periodic(&bad).await.unwrap_err()),
+            "TK023",
+            "{cron} {zone}"
+        );
+    }
     let bad = Periodic::new("nightly", "unheard_of", "@daily");
     assert_eq!(code(&client.define_periodic(&bad).await.unwrap_err()), "TK001");
 }

@@ -323,7 +323,7 @@ async fn a_pause_counts_at_once_and_its_ticks_are_not_owed() {
 #[tokio::test]
 async fn the_same_definition_again_changes_nothing_and_loses_no_tick() {
     let (db, _hand) = store().await;
-    let settings = "'Europe/Berlin', '{\"n\": 1}', 'eu', 'high', 'all', 9, '2 min', 'queue', '2030-01-01', '2031-01-01'";
+    let settings = "'{\"n\": 1}', 'Europe/Berlin', 'eu', 'high', 'all', 9, '2 min', 'queue', '2030-01-01', '2031-01-01'";
     assert_eq!(define(&db, settings).await, "defined");
     let before = db.lines("select * from tuskline.periodic").await;
     db.advance(MINUTE).await;
@@ -348,11 +348,11 @@ async fn the_same_definition_again_changes_nothing_and_loses_no_tick() {
 #[tokio::test]
 async fn another_rhythm_begins_anew() {
     let (db, _hand) = store().await;
-    define(&db, "'UTC'").await;
+    define(&db, "p_zone => 'UTC'").await;
     for settings in [
-        "'Europe/Berlin'",
-        "'Europe/Berlin', p_starts_at => '2020-01-01'",
-        "'Europe/Berlin', p_ends_at => '2120-01-01'",
+        "p_zone => 'Europe/Berlin'",
+        "p_zone => 'Europe/Berlin', p_starts_at => '2020-01-01'",
+        "p_zone => 'Europe/Berlin', p_ends_at => '2120-01-01'",
     ] {
         fire(&db, &[]).await;
         db.run("select tuskline.note_trouble('nightly', version, 'it was unreadable') from tuskline.periodic").await;
@@ -362,7 +362,7 @@ async fn another_rhythm_begins_anew() {
             "select done_until = tuskline.clock() done, next_tick, trouble from tuskline.periodic";
         assert_eq!(db.lines(now).await, ["true | - | -"], "{settings}");
     }
-    let other = "select tuskline.define_periodic('nightly', 'work', ' 0  3 * * * ', 'Europe/Berlin', p_ends_at => '2120-01-01')";
+    let other = "select tuskline.define_periodic('nightly', 'work', ' 0  3 * * * ', p_zone => 'Europe/Berlin', p_ends_at => '2120-01-01')";
     assert_eq!(db.one::<String>(other).await, "changed");
     assert_eq!(db.one::<String>("select cron from tuskline.periodic").await, "0 3 * * *");
 }
@@ -465,7 +465,7 @@ async fn fire_up_to_its_end(db: &Db) -> Option<i32> {
 async fn a_definition_that_makes_no_sense_is_refused() {
     let (db, _hand) = store().await;
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 10)").await;
-    let good = ["'nightly'", "'work'", "'* * * * *'", "'UTC'"];
+    let good = ["'nightly'", "'work'", "'* * * * *'", "p_zone => 'UTC'"];
     let with = |at: usize, text: &'static str| {
         let mut words = good;
         words[at] = text;
@@ -484,8 +484,8 @@ async fn a_definition_that_makes_no_sense_is_refused() {
         (with(2, "'* * * *'"), "TK023"),
         (with(2, "'* * * * * * *'"), "TK023"),
         (with(2, "'* * * * ' || repeat('1', 200)"), "TK023"),
-        (with(3, "null"), "TK023 invalid_periodic: zone"),
-        (with(3, "'Europe Berlin'"), "TK023 invalid_periodic: zone"),
+        (with(3, "p_zone => null"), "TK023 invalid_periodic: zone"),
+        (with(3, "p_zone => 'Europe Berlin'"), "TK023 invalid_periodic: zone"),
         (and("p_payload => '\"123456789\"'"), "TK004"),
         (and("p_payload => '\"\\u0000\"'"), "TK003"),
         (and("p_collection => 'A'"), "TK002"),

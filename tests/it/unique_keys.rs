@@ -453,15 +453,17 @@ async fn a_key_taken_over_while_keys_are_purged_stays() {
     let ended = of_key(&db, "a").await;
     hand.succeed(&hand.take().await).await;
     // A purge that has begun to look at the tasks waits here.
+    let pauses = "in tasks: finished_at, next_trigger_at, fence, payload, ordering_key, limit_key, \
+                  fairness_key, unique_key from tuskline.task union \
+                  ==> case when tuskline.pause() then finished_at end as finished_at, next_trigger_at, \
+                  fence, payload, ordering_key, limit_key, fairness_key, unique_key from tuskline.task union";
     db.run(
         "create function tuskline.pause() returns boolean language plpgsql volatile as
-           $$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$;
-         do $$ begin execute 'create or replace view tuskline.tasks as select id, lambda, collection, priority, status, attempt,
-           crashes, due_at, created_at, started_at, case when tuskline.pause() then finished_at end as finished_at, next_trigger_at,
-           fence, payload from (' || rtrim(pg_get_viewdef('tuskline.tasks'::regclass), ';') || ') t'; end $$;
-         select pg_advisory_lock(7)",
+           $$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$",
     )
     .await;
+    db.run(&tuskline_breaks::edited(pauses).unwrap()).await;
+    db.run("select pg_advisory_lock(7)").await;
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let purge = janitor.query_one("select gone from tuskline.purge_keys('', '')", &[]);

@@ -94,6 +94,63 @@ async fn waiting_says_why() {
 }
 
 #[tokio::test]
+async fn waiting_names_the_limit_the_order_and_the_parent() {
+    let db = Db::with_lambda("work").await;
+    db.define("step").await;
+    db.run(
+        "select tuskline.set_limit('work', 1), tuskline.set_order('work');
+         select tuskline.set_limit('step', p_per_second => 0.001, p_by_key => true)",
+    )
+    .await;
+    let hand = db.hand("step").await;
+    for call in [
+        "'work'",
+        "'work'",
+        "'work', p_ordering_key => 'a'",
+        "'work', p_ordering_key => 'a'",
+        "'step', p_limit_key => 'ada'",
+        "'step', p_limit_key => 'ada'",
+    ] {
+        db.run(&format!("select tuskline.schedule({call})")).await;
+    }
+    let chain = r#"[{"lambda": "step", "name": "first"},
+                    {"lambda": "step", "name": "then", "after": ["first"], "on_parent_failure": "hold"}]"#;
+    let ids: Vec<i64> =
+        db.one(&format!("select ids from tuskline.schedule_chain('{chain}')")).await;
+    db.enqueue_due().await;
+    let waiting = async || -> Vec<String> {
+        let reasons = "select lambda || ': ' || reason from tuskline.waiting order by id, reason";
+        db.all(reasons).await
+    };
+    let limited = ["work: limit 1: 1 at a time", "work: limit 1: 1 at a time"];
+    let rest =
+        ["work: order: others of key 'a' go first", "step: limit 3: 0.001 a second for key 'ada'"];
+    let parent = format!("step: waits for task {}", ids[0]);
+    assert_eq!(waiting().await, [&limited[..], &rest[..], &[parent.as_str()]].concat());
+    for task in hand.claim(9).await {
+        hand.note(&task, r#""status": "fatal_failure", "message": "no""#).await;
+    }
+    let held =
+        format!("step: held: task {}, for whose success it waits, ended as fatal_failure", ids[0]);
+    assert_eq!(waiting().await.last().unwrap(), &held);
+}
+
+#[tokio::test]
+async fn tasks_and_the_status_of_one_show_its_keys() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.set_order('work'), tuskline.set_unique('work')").await;
+    let keys =
+        "p_ordering_key => 'o', p_limit_key => 'l', p_fairness_key => 'f', p_unique_key => 'u'";
+    let id: i64 = db.one(&format!("select tuskline.schedule('work', {keys})")).await;
+    for place in ["tuskline.tasks".to_owned(), format!("tuskline.task_status({id})")] {
+        let sql = format!(
+            "select ordering_key, limit_key, fairness_key, unique_key from {place} where id = {id}"
+        );
+        assert_eq!(db.lines(&sql).await, ["o | l | f | u"], "{place}");
+    }
+}
+
+#[tokio::test]
 async fn queues_and_lambdas_count_what_is_ready_and_who_is_alive() {
     let db = Db::with_lambda("work").await;
     db.define("other").await;

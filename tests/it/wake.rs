@@ -179,7 +179,8 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     let limit: i64 = db.one("select tuskline.set_limit('few', 1)").await;
     db.schedule_many("few", 2).await;
     let other = db.connect().await;
-    let giving = format!("begin; select pg_advisory_xact_lock(1953854316, {limit})");
+    let giving =
+        format!("begin; select from tuskline.rule where rule_id = {limit} for no key update");
     other.batch_execute(&giving).await.unwrap();
     let mut ear = sleeper().await;
     db.enqueue_due().await;

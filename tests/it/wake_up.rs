@@ -74,7 +74,7 @@ async fn without_any_notification_the_polls_find_everything() {
 #[tokio::test]
 async fn a_sleeping_worker_looks_and_does_not_claim() {
     let db = Db::with_lambda("work").await;
-    db.run(COUNT_POPS).await;
+    db.run(&count_pops()).await;
     db.run(
         "create sequence tuskline.looked;
          create or replace function tuskline.look(p_queues integer[], p_marks bigint[]) returns boolean[]
@@ -184,18 +184,16 @@ async fn two_sleeping_workers_are_both_woken_by_one_notification() {
 }
 
 /// Counts how often a queue is claimed from.
-const COUNT_POPS: &str = "
-    create sequence tuskline.popped;
-    do $do$ begin
-      execute replace(pg_get_functiondef('tuskline.make_pop'::regproc), 'select seq, ctid',
-        $$perform nextval('tuskline.popped'); select seq, ctid$$);
-      perform tuskline.make_leaf_verbs();
-    end $do$";
+fn count_pops() -> String {
+    let counted = "in make_pop: begin select seq, ctid ==> \
+                   begin perform nextval('tuskline.popped'); select seq, ctid";
+    format!("create sequence tuskline.popped; {}", tuskline_breaks::edited(counted).unwrap())
+}
 
 #[tokio::test]
 async fn one_task_wakes_one_of_many_sleeping_workers() {
     let db = Db::with_lambda("work").await;
-    db.run(COUNT_POPS).await;
+    db.run(&count_pops()).await;
     let gate = Gate::open();
     let workers: Vec<_> =
         (0..4).map(|_| Running::start(&db, never_polls(), vec![gate.lambda("work")])).collect();

@@ -3,7 +3,7 @@
 //!
 //! [`machine`] makes up sequences of verbs by several actors and compares PostgreSQL with the
 //! [`state`] after each; [`interleave`] runs all permutations of the steps of named sessions. Both are
-//! shown to find bugs by breaking the SQL: [`mutants`], `interleave/red.rs`. Nothing here may ask the
+//! shown to find bugs by breaking the SQL: [`breaks`], `interleave/red.rs`. Nothing here may ask the
 //! SQL what is right.
 //!
 //! `TUSKLINE_MODEL_CASES` says how many sequences, `TUSKLINE_MODEL_SEED` which; `./x model` runs
@@ -12,11 +12,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod breaks;
 mod choice;
 mod compare;
 mod interleave;
 mod machine;
-mod mutants;
 mod sight;
 mod state;
 mod step;

@@ -14,15 +14,21 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WorkerConfig {
+    /// Name of the installation that the database must have; the database refuses a worker that says
+    /// another (TK041). None: the environment's `TUSKLINE_INSTALLATION`, else `default`, which is the
+    /// name of a database that was given none. Default none.
+    pub installation: Option<String>,
     /// Time between heartbeats (HB). Default 5 s.
     pub heartbeat_period: Duration,
-    /// After so long without an acknowledged heartbeat, counted from when it was *sent*, the process
-    /// ends itself (T). Default 16 s.
+    /// After so long without an acknowledged heartbeat, counted from when it was *sent*, the worker stops
+    /// its bodies (T). Default 16 s.
     pub self_termination: Duration,
     /// How long store consumers must have seen no heartbeat, on clocks of their own, before others may
     /// take over (L). Default 20 s.
     pub lease: Duration,
-    /// Time the watchdog thread may need to get a processor (M). Default 2 s.
+    /// Time between T and the last instruction of any body (M). One third of it is for bodies to stop;
+    /// then the process ends where one has not. Two thirds are what the watchdog thread may need to get
+    /// a processor. Default 3 s.
     pub watchdog_margin: Duration,
     /// Relative difference between this machine's clock rate and the database's. Default 0.05.
     pub clock_drift: f64,
@@ -70,10 +76,11 @@ pub struct WorkerConfig {
 impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
+            installation: None,
             heartbeat_period: Duration::from_secs(5),
             self_termination: Duration::from_secs(16),
             lease: Duration::from_secs(20),
-            watchdog_margin: Duration::from_secs(2),
+            watchdog_margin: Duration::from_secs(3),
             clock_drift: 0.05,
             heartbeat_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(15),
@@ -108,6 +115,17 @@ impl WorkerConfig {
             lease: (period * 5).mul_f64(1.05) + Duration::from_millis(1),
             ..Self::default()
         }
+    }
+
+    /// The name that this worker says to the database.
+    pub(crate) fn installation(&self) -> String {
+        let given = || std::env::var("TUSKLINE_INSTALLATION").ok().filter(|name| !name.is_empty());
+        self.installation.clone().or_else(given).unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// Time for bodies to stop after T: a part of M.
+    pub(crate) fn stop_time(&self) -> Duration {
+        self.watchdog_margin / 3
     }
 
     /// With durations that can be calculated with.

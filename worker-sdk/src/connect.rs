@@ -3,6 +3,7 @@
 //! and probes).
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use crate::doubt::Doubts;
@@ -50,6 +52,38 @@ impl Session {
 impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
+    }
+}
+
+/// What went wrong on a connection, in words for the log.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    text: String,
+    /// The server has no connection left for us.
+    pub(crate) shortage: bool,
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let shortage = [SqlState::TOO_MANY_CONNECTIONS, SqlState::CONFIGURATION_LIMIT_EXCEEDED];
+        let shortage = error.code().is_some_and(|code| shortage.contains(code));
+        let text = match error.as_db_error() {
+            Some(said) => format!("{} {}", said.code().code(), said.message()),
+            None => error.to_string(),
+        };
+        Self { text, shortage }
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), shortage: false }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

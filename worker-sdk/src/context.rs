@@ -7,10 +7,12 @@ use serde_json::Value;
 use tokio_postgres::Transaction;
 use tokio_util::sync::CancellationToken;
 
+use crate::bodies::BodyGuard;
 use crate::work::keep;
 use crate::{Client, Error, Fence, NewTask, Outcome, ParentTask, TaskId, hsc};
 
-/// The attempt at hand. Cheap to clone.
+/// The attempt at hand. Cheap to clone. The attempt counts as running for as long as a clone is kept: when
+/// the worker has lost the database for `self_termination`, that ends the process.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) inner: Arc<Inner>,
@@ -26,6 +28,8 @@ pub(crate) struct Inner {
     pub deadline: Instant,
     pub cancelled: CancellationToken,
     pub client: Client,
+    /// Whatever keeps the context is a part of the body.
+    pub running: BodyGuard,
 }
 
 impl Context {

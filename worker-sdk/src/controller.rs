@@ -92,6 +92,8 @@ struct State {
     leases_again: bool,
     abandoned: Vec<Work>,
     draining: bool,
+    /// Lanes that have a connection, or would get one.
+    lanes: usize,
     /// A lane is gone, and with it what it was at: nobody waits for that.
     lane_lost: bool,
     /// Claims since one that asked an aged queue first.
@@ -183,6 +185,7 @@ impl Controller {
             leases_again: false,
             abandoned: Vec::new(),
             draining: false,
+            lanes: config.lanes,
             lane_lost: false,
             claims: 0,
         };
@@ -284,11 +287,6 @@ impl Controller {
     /// What came back unfinished since the last call.
     pub(crate) fn take_abandoned(&self) -> Vec<Work> {
         std::mem::take(&mut self.lock().abandoned)
-    }
-
-    /// A lane has ended that should not have.
-    pub(crate) fn lose_lane(&self) {
-        self.lock().lane_lost = true;
     }
 
     /// Waits until nothing runs and every result is acknowledged, if all lanes are here.

@@ -1,21 +1,63 @@
 //! Where the database is, and who we are to it: what every part of a running worker shares.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::Config;
 
+use crate::connect::{Session, Trouble, connect, settle_session};
+use crate::connections::Connections;
 use crate::controller::Controller;
+use crate::pulse::Pulse;
 use crate::side::Side;
 use crate::work::Work;
 
 /// What every part of the worker needs to reach the database.
 #[derive(Debug)]
 pub(crate) struct Database {
-    pub config: Config,
+    pub opener: Opener,
     pub executor: i64,
-    pub request_timeout: Duration,
-    pub pooled: bool,
     pub side: Side,
+}
+
+/// What it takes to open a connection of a registered worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Opener {
+    pub config: Config,
+    /// Longest wait for an answer, and for a connection.
+    pub limit: Duration,
+    /// A transaction pooler stands between.
+    pub pooled: bool,
+    pub pulse: Arc<Pulse>,
+    pub connections: Arc<Connections>,
+}
+
+impl Opener {
+    /// After the heartbeat has its own; a heartbeat is the first that is sent on it, so that a copy of an
+    /// earlier state under the same address is noticed before anything is claimed from it.
+    pub(crate) async fn open(&self) -> Result<Session, Trouble> {
+        let open = async {
+            self.connections.until_heard().await;
+            let session = open(&self.config, self.limit, self.pooled).await?;
+            self.pulse.prove(&session).await?;
+            Ok(session)
+        };
+        timeout(self.limit, open).await.unwrap_or_else(|_| Err("connecting took too long".into()))
+    }
+}
+
+/// A connection with the session settings of a worker.
+pub(crate) async fn open(
+    config: &Config,
+    limit: Duration,
+    pooled: bool,
+) -> Result<Session, tokio_postgres::Error> {
+    let session = connect(config, limit).await?;
+    if !pooled {
+        settle_session(&session, limit).await?;
+    }
+    Ok(session)
 }
 
 impl Database {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
+use crate::bodies::BodyGuard;
 use crate::context::Inner;
 use crate::controller::Controller;
 use crate::database::Database;
@@ -67,11 +68,6 @@ impl Executor {
     }
 
     async fn execute(&self, work: Work) -> Ended {
-        // A process that was frozen past its limit wakes with work in its buffers that others have by
-        // now. The watchdog is about to end it; until then no body begins.
-        if self.watchdog.is_over() {
-            return Ended::Unfinished(work);
-        }
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
         if work.crashes > 0 {
@@ -82,8 +78,11 @@ impl Executor {
                 _ => return Ended::Unfinished(work),
             }
         }
+        // A process that was frozen past its limit wakes with work in its buffers that others have by
+        // now. The watchdog is about to stop all that runs; until then no body begins.
+        let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
         let lambda = &self.controller.lambdas[self.lambda];
-        let context = self.context(&work);
+        let context = self.context(&work, running.clone());
         let body = std::panic::catch_unwind(AssertUnwindSafe(|| {
             (lambda.lambda.start)(&work.payload, context)
         }));
@@ -95,10 +94,11 @@ impl Executor {
             }
             Err(panic) => Verdict::Panicked(panic_text(panic.as_ref())),
         };
+        drop(running);
         conclude(work, verdict, lambda.attempt_timeout)
     }
 
-    fn context(&self, work: &Work) -> Context {
+    fn context(&self, work: &Work, running: BodyGuard) -> Context {
         Context {
             inner: Arc::new(Inner {
                 task: TaskId(work.task),
@@ -109,6 +109,7 @@ impl Executor {
                 deadline: Instant::now() + self.controller.lambdas[self.lambda].attempt_timeout,
                 cancelled: work.stop.token.clone(),
                 client: self.client.clone(),
+                running,
             }),
         }
     }

@@ -1,40 +1,41 @@
 //! Heartbeats, on a connection of their own outside any pool, so that no handler that holds every
-//! connection and no slow statement can make a live worker look dead.
+//! connection and no slow statement can make a live worker look dead. It is opened before all others.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, Session, connect};
+use crate::connect::{Backoff, Session, Trouble, connect};
 use crate::controller::Controller;
 use crate::database::Database;
-use crate::hsc::{self, Beat};
-use crate::watchdog::{Watchdog, clock_ns};
+use crate::hsc::Beat;
 use crate::work::Work;
 
 pub(crate) struct Heartbeat {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,
-    pub watchdog: Arc<Watchdog>,
     /// Beat now: somebody asked to cancel one of our tasks.
     pub hurry: Arc<Notify>,
     pub draining: CancellationToken,
 }
 
 impl Heartbeat {
-    /// Beats until dropped.
-    pub(crate) async fn run(self) {
-        let mut client = None;
+    /// Beats until dropped, and with it all that it has begun.
+    pub(crate) async fn run(self, session: Session) {
+        let mut session = Some(session);
         let mut backoff = Backoff::default();
         let mut overdue = None;
+        let mut errands = JoinSet::new();
         loop {
-            match self.beat(&mut client).await {
+            match self.beat(&mut session).await {
                 Ok(beat) => {
                     backoff.reset();
-                    self.heed(beat);
+                    self.db.opener.connections.hear(true);
+                    self.heed(beat, &mut errands);
                     let period = self.controller.config.heartbeat_period;
                     tokio::select! {
                         () = tokio::time::sleep(period) => {}
@@ -42,11 +43,16 @@ impl Heartbeat {
                     }
                 }
                 Err(trouble) => {
+                    self.db.opener.connections.hear(false);
+                    if trouble.shortage {
+                        self.db.opener.connections.want();
+                    }
                     tracing::warn!(%trouble, "heartbeat not acknowledged");
                     let nap = backoff.next().min(self.controller.config.heartbeat_period / 4);
                     tokio::time::sleep(nap).await;
                 }
             }
+            while errands.try_join_next().is_some() {}
             // Twice in a row: this process may have stood still, and the body with it.
             let before = std::mem::replace(&mut overdue, self.controller.overdue(Instant::now()));
             if let Some(task) = overdue.filter(|_| before == overdue) {
@@ -56,45 +62,23 @@ impl Heartbeat {
         }
     }
 
-    /// One beat. What counts is when it was sent, and only if it is acknowledged.
-    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, String> {
+    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, Trouble> {
         let limit = self.controller.config.heartbeat_timeout;
-        let client = match held.take().filter(|client| !client.is_closed()) {
-            Some(client) => client,
-            None => match timeout(limit, connect(&self.db.config, limit)).await {
-                Ok(Ok(client)) => client,
-                Ok(Err(error)) => return Err(error.to_string()),
+        let session = match held.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => match timeout(limit, connect(&self.db.opener.config, limit)).await {
+                Ok(opened) => opened?,
                 Err(_) => return Err("connecting took too long".into()),
             },
         };
-        let draining = self.draining.is_cancelled();
         let leases = self.controller.wants_leases(Instant::now());
-        let doubts = client.doubts();
-        let sent_ns = clock_ns();
-        // A test that keeps a history of the worker reads these two, and `lane`'s, from the trace.
-        tracing::trace!(beat = sent_ns, "heartbeat sent");
-        match timeout(limit, hsc::heartbeat(&client, self.db.executor, draining, leases)).await {
-            // A standby that is promoted knows nothing of it, and would not count it.
-            Ok(Ok(_)) if client.doubts() > doubts => Err("committed in doubt".into()),
-            Ok(Ok(beat)) => {
-                #[cfg(not(mutants))]
-                let counts_from = sent_ns;
-                #[cfg(mutants)]
-                let counts_from = if crate::twin::is("t_from_ack") { clock_ns() } else { sent_ns };
-                let alive = beat.alive && self.watchdog.acknowledge(counts_from);
-                tracing::trace!(beat = sent_ns, alive, "heartbeat answered");
-                if !beat.alive {
-                    self.watchdog.condemn();
-                }
-                *held = Some(client);
-                Ok(beat)
-            }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no answer in time".into()),
-        }
+        let beat =
+            self.db.opener.pulse.beat(&session, self.draining.is_cancelled(), leases).await?;
+        *held = Some(session);
+        Ok(beat)
     }
 
-    fn heed(&self, beat: Beat) {
+    fn heed(&self, beat: Beat, errands: &mut JoinSet<()>) {
         for (task, fence) in beat.cancelled {
             self.controller.stop(task, fence);
         }
@@ -107,7 +91,7 @@ impl Heartbeat {
             return;
         }
         let (db, controller) = (Arc::clone(&self.db), Arc::clone(&self.controller));
-        tokio::spawn(async move {
+        errands.spawn(async move {
             if !unreported.is_empty() {
                 db.side.start(&unreported).await;
             }

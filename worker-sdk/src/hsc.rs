@@ -18,6 +18,8 @@ pub(crate) use exchange::{Lane, Reply, Request};
 #[derive(Debug)]
 pub(crate) struct Beat {
     pub alive: bool,
+    /// Not alive, because this database is a copy of an earlier state.
+    pub past: bool,
     /// If they were asked for.
     pub leases: Option<Vec<i64>>,
     /// (task, fence) pairs that shall stop.
@@ -64,22 +66,35 @@ pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Res
         .collect())
 }
 
-pub(crate) async fn register_executor(
-    client: &Client,
-    host: &str,
-    lambdas: &[String],
-    lease: Duration,
-) -> Result<i64> {
+/// A process as it registers.
+#[derive(Debug)]
+pub(crate) struct Registration<'a> {
+    pub lambdas: &'a [String],
+    pub lease: Duration,
+    /// What it calls the installation.
+    pub installation: &'a str,
+    /// Connections that it keeps at most.
+    pub connections: i32,
+    /// The number that it had before, under which nothing runs any more.
+    pub former: Option<i64>,
+}
+
+pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -> Result<i64> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let pid = i32::try_from(std::process::id()).unwrap_or(0);
     let rows = client
         .query_typed(
-            "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5))",
+            "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5), \
+             $6, $7, $8)",
             &[
                 (&host, Type::TEXT),
                 (&pid, Type::INT4),
-                (&lambdas, Type::TEXT_ARRAY),
+                (&new.lambdas, Type::TEXT_ARRAY),
                 (&env!("CARGO_PKG_VERSION"), Type::TEXT),
-                (&lease.as_secs_f64(), Type::FLOAT8),
+                (&new.lease.as_secs_f64(), Type::FLOAT8),
+                (&new.installation, Type::TEXT),
+                (&new.connections, Type::INT4),
+                (&new.former, Type::INT8),
             ],
         )
         .await?;
@@ -101,17 +116,25 @@ pub(crate) async fn heartbeat(
     executor: i64,
     draining: bool,
     leases: bool,
+    acknowledged: i64,
 ) -> Result<Beat> {
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&executor, Type::INT8),
+        (&draining, Type::BOOL),
+        (&leases, Type::BOOL),
+        (&acknowledged, Type::INT8),
+    ];
     let rows = client
         .query_typed(
-            "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences \
-             from tuskline.heartbeat($1, $2, $3)",
-            &[(&executor, Type::INT8), (&draining, Type::BOOL), (&leases, Type::BOOL)],
+            "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences, \
+             past from tuskline.heartbeat($1, $2, $3, $4)",
+            &params,
         )
         .await?;
     let list = |column| rows[0].get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
     Ok(Beat {
         alive: rows[0].get(0),
+        past: rows[0].get(6),
         leases: rows[0].get(1),
         cancelled: list(2).into_iter().zip(list(3)).collect(),
         gated: list(4).into_iter().zip(list(5)).collect(),

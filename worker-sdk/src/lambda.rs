@@ -53,7 +53,13 @@ impl Lambda {
         let body = Arc::new(body);
         let start: Start = Arc::new(move |payload, context| {
             let (payload, body) = (decode(payload)?, Arc::clone(&body));
-            let run = move || body(payload, context).into_outcome();
+            // It outlives whoever waits for it.
+            let running = context.inner.running.clone();
+            let run = move || {
+                let outcome = body(payload, context).into_outcome();
+                drop(running);
+                outcome
+            };
             Ok(Box::pin(async move {
                 match tokio::task::spawn_blocking(run).await {
                     Ok(outcome) => outcome,

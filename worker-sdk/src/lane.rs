@@ -7,54 +7,93 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, connect, settle_session};
+use crate::connect::{Backoff, Session, Trouble, connect};
+use crate::connections;
 use crate::controller::{Controller, Order};
-use crate::database::Database;
+use crate::database::{Database, Opener};
 use crate::error::queues_not_rebuilt;
-use crate::hsc::{self, Lane, Reply};
-use crate::watchdog::Watchdog;
+use crate::hsc::{self, Reply};
+use crate::watchdog::Verdict;
 
-/// Exchanges until the controller is drained.
-pub(crate) async fn run(controller: Arc<Controller>, db: Arc<Database>, watchdog: Arc<Watchdog>) {
-    let mut lane = None;
-    while let Some(mut order) = controller.next_order().await {
+/// A lane of a registered worker.
+pub(crate) struct Lane {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    pub draining: CancellationToken,
+}
+
+impl Lane {
+    /// Exchanges until the controller is drained; with `session`, if it is given one.
+    pub(crate) async fn run(self, session: Option<Session>) {
+        let opener = &self.db.opener;
+        let mut lane = match session {
+            Some(session) => hsc::Lane::on(session, opener.pooled).await.ok(),
+            None => None,
+        };
+        loop {
+            let order = tokio::select! {
+                order = self.controller.next_order() => order,
+                () = opener.connections.wanted(), if lane.is_some() => {
+                    lane = None;
+                    self.rest(&mut Order::default()).await;
+                    continue;
+                }
+            };
+            let Some(mut order) = order else { return };
+            self.fill(&mut lane, &mut order).await;
+        }
+    }
+
+    /// Exchanges until the results of the order are recorded, or another lane sends them.
+    async fn fill(&self, lane: &mut Option<hsc::Lane>, order: &mut Order) {
         let mut backoff = Backoff::default();
         loop {
-            match exchange(&mut lane, &db, &order).await {
+            match exchange(lane, &self.db, order).await {
                 Ok(reply) => {
-                    if settle(&controller, &db, &watchdog, &mut order, reply).await {
-                        break;
+                    if settle(&self.controller, &self.db, order, reply).await {
+                        return;
                     }
                     order.forget_claim();
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "exchange failed; its results will be sent again");
-                    controller.unclaim(&mut order);
+                    self.controller.unclaim(order);
+                    if trouble.shortage && self.rest(order).await {
+                        return;
+                    }
                     if order.request.is_empty() {
-                        controller.acknowledged(&order);
+                        self.controller.acknowledged(order);
                         tokio::time::sleep(backoff.next()).await;
-                        break;
+                        return;
                     }
                 }
             }
             tokio::time::sleep(backoff.next()).await;
         }
     }
+
+    /// Does without a connection for a while. False: no other lane is left, or the worker drains.
+    async fn rest(&self, order: &mut Order) -> bool {
+        if self.draining.is_cancelled() || !self.controller.rest_lane(order) {
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(connections::rest()) => {}
+            () = self.draining.cancelled() => {}
+        }
+        self.controller.lane_returns();
+        true
+    }
 }
 
 /// False: the results were committed in doubt and shall be sent again. Their fences make that harmless,
 /// and a standby that was promoted without them still wants them. What was claimed stands, as after
 /// any failover, until its fences are refused.
-async fn settle(
-    controller: &Controller,
-    db: &Database,
-    watchdog: &Watchdog,
-    order: &mut Order,
-    reply: Reply,
-) -> bool {
+async fn settle(controller: &Controller, db: &Database, order: &mut Order, reply: Reply) -> bool {
     if !reply.alive {
-        watchdog.condemn();
+        db.opener.pulse.watchdog.condemn(Verdict::Ended);
     }
     for task in &reply.refused {
         tracing::debug!(task, "result refused: the attempt is no longer ours");
@@ -76,29 +115,27 @@ async fn settle(
     settled
 }
 
-async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Result<Reply, String> {
+async fn exchange(
+    lane: &mut Option<hsc::Lane>,
+    db: &Database,
+    order: &Order,
+) -> Result<Reply, Trouble> {
+    let limit = db.opener.limit;
     let open = match lane.take() {
         Some(open) if !open.client.is_closed() => open,
-        _ => {
-            let fresh = timeout(db.request_timeout, open_lane(db)).await;
-            fresh.map_err(|_| "connecting took too long")?.map_err(|error| error.to_string())?
-        }
+        _ => open_lane(&db.opener).await?,
     };
-    match timeout(db.request_timeout, open.exchange(db.executor, &order.request)).await {
+    match timeout(limit, open.exchange(db.executor, &order.request)).await {
         Ok(Ok(reply)) => {
             *lane = Some(open);
             Ok(reply)
         }
         Ok(Err(error)) => {
-            let mut trouble = error.to_string();
-            if let Some(said) = error.as_db_error() {
-                trouble = format!("{} {}", said.code().code(), said.message());
-            }
             if queues_not_rebuilt(&error) {
-                rebuild_queues(db).await;
+                rebuild_queues(&db.opener).await;
             }
             // The lane stays empty: whatever is wrong with this session goes with it.
-            Err(trouble)
+            Err(error.into())
         }
         // The lane stays empty: an answer that comes later has nobody to go to.
         Err(_) => Err("no answer in time".into()),
@@ -106,20 +143,21 @@ async fn exchange(lane: &mut Option<Lane>, db: &Database, order: &Order) -> Resu
 }
 
 /// On a session of its own without a deadline for statements: it reads every open segment.
-async fn rebuild_queues(db: &Database) {
+async fn rebuild_queues(opener: &Opener) {
     tracing::info!("the server restarted or was promoted; rebuilding the queues");
     let rebuild = async {
-        let client = connect(&db.config, db.request_timeout).await?;
+        let client = connect(&opener.config, opener.limit).await?;
         hsc::rebuild_queues(&client).await
     };
-    let rebuilt = timeout(db.request_timeout * 4, rebuild).await;
+    let rebuilt = timeout(opener.limit * 4, rebuild).await;
     tracing::info!(ok = matches!(rebuilt, Ok(Ok(()))), "queues rebuilt");
 }
 
-async fn open_lane(db: &Database) -> Result<Lane, tokio_postgres::Error> {
-    let client = connect(&db.config, db.request_timeout).await?;
-    if !db.pooled {
-        settle_session(&client, db.request_timeout).await?;
+async fn open_lane(opener: &Opener) -> Result<hsc::Lane, Trouble> {
+    let session = opener.open().await?;
+    let prepare = hsc::Lane::on(session, opener.pooled);
+    match timeout(opener.limit, prepare).await {
+        Ok(lane) => Ok(lane?),
+        Err(_) => Err("no answer in time".into()),
     }
-    Lane::on(client, db.pooled).await
 }

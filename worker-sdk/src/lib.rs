@@ -51,24 +51,28 @@
 //!
 //! # What is promised
 //! An accepted task is executed at least once, and never twice at the same time as long as this
-//! process's watchdog thread gets to run: a worker whose heartbeats fail ends itself before its lease
-//! does. Results of an attempt that was taken over are refused. Any `Err` is retried with
+//! process's watchdog thread gets to run: a worker whose heartbeats fail stops its bodies before its lease
+//! ends, and ends itself where one does not stop. Results of an attempt that was taken over are refused. Any `Err` is retried with
 //! exponential backoff; a panic too; a payload that does not decode fails that task only.
 
+mod bodies;
 mod chain;
 mod client;
 mod config;
 mod connect;
 mod connection;
+mod connections;
 mod context;
 mod controller;
 mod database;
 mod doubt;
+mod enlist;
 mod error;
 mod executor;
 mod heartbeat;
 mod hosts;
 mod hsc;
+mod incarnation;
 mod json;
 mod lambda;
 mod lane;
@@ -77,6 +81,7 @@ mod marks;
 mod outcome;
 mod perform;
 mod progress;
+mod pulse;
 mod shutdown;
 mod side;
 mod status;

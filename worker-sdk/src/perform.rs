@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::bodies::BodyGuard;
 use crate::context::Inner;
 use crate::work::keep;
 use crate::{Client, Context, Error, Fence, Lambda, NewTask, Outcome, TaskId};
@@ -38,6 +39,7 @@ impl Lambda {
             deadline: Instant::now() + DEADLINE,
             cancelled: CancellationToken::new(),
             client: client.clone(),
+            running: BodyGuard::alone(),
         };
         let said = match (self.start)(&task.payload, Context { inner: Arc::new(inner) }) {
             Ok(body) => body.await,

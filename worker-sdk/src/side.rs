@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
-use crate::connect::{Backoff, Session, connect, on, settle_session};
+use crate::connect::{Backoff, Session, on};
+use crate::database::Opener;
 use crate::hsc::{self, Moved};
 use crate::work::Work;
 
@@ -18,10 +19,8 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// One connection, opened when first needed and again after it broke.
 #[derive(Debug)]
 pub(crate) struct Side {
-    pub(crate) config: Config,
+    pub(crate) opener: Opener,
     pub(crate) executor: i64,
-    pub(crate) limit: Duration,
-    pub(crate) pooled: bool,
     /// Drives the connection, whichever executor calls.
     pub(crate) runtime: Handle,
     pub(crate) client: Mutex<Option<Session>>,
@@ -74,7 +73,7 @@ impl Side {
                 continue;
             };
             let doubts = client.doubts();
-            match timeout(self.limit, self.perform(&client, &verb)).await {
+            match timeout(self.opener.limit, self.perform(&client, &verb)).await {
                 Ok(Ok(_)) if client.doubts() > doubts => tracing::warn!("side call in doubt"),
                 Ok(Ok(value)) => {
                     *held = Some(client);
@@ -109,15 +108,18 @@ impl Side {
     }
 
     async fn open(&self) -> Option<Session> {
-        let (config, limit, pooled) = (self.config.clone(), self.limit, self.pooled);
-        let open = async move {
-            let client = connect(&config, limit).await.ok()?;
-            if !pooled {
-                settle_session(&client, limit).await.ok()?;
+        let opener = self.opener.clone();
+        let opening = on(&self.runtime, async move { opener.open().await });
+        let wait = self.opener.limit.min(CONNECTION_WAIT);
+        match timeout(wait, opening).await.ok().flatten()? {
+            Ok(session) => Some(session),
+            Err(trouble) => {
+                tracing::warn!(%trouble, "the side connection cannot be opened");
+                if trouble.shortage {
+                    self.opener.connections.want();
+                }
+                None
             }
-            Some(client)
-        };
-        let wait = limit.min(CONNECTION_WAIT);
-        timeout(wait, on(&self.runtime, open)).await.ok().flatten().flatten()
+        }
     }
 }

@@ -67,6 +67,10 @@ pub struct TaskStatus {
     pub message: Option<String>,
     pub checkpoint: Option<serde_json::Value>,
     pub said_at: Option<DateTime<Utc>>,
+    pub ordering_key: Option<String>,
+    pub limit_key: Option<String>,
+    pub fairness_key: Option<String>,
+    pub unique_key: Option<String>,
 }
 
 /// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
@@ -124,6 +128,10 @@ impl TaskStatus {
             message: row.get("message"),
             checkpoint: json("checkpoint"),
             said_at: row.get("said_at"),
+            ordering_key: row.get("ordering_key"),
+            limit_key: row.get("limit_key"),
+            fairness_key: row.get("fairness_key"),
+            unique_key: row.get("unique_key"),
         })
     }
 }

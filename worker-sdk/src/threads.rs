@@ -1,9 +1,11 @@
 //! Threads of their own for the bodies of each lambda.
 //!
 //! Promises: a body that blocks its thread, or computes for long, delays tasks of its own lambda only:
-//! not those of others, not heartbeats, claims and results, which stay on the caller's runtime.
+//! not those of others, not heartbeats, claims and results, which stay on the caller's runtime. Whatever a
+//! body starts on these threads ends with them: they are of one registration of the worker.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -34,8 +36,22 @@ impl Threads {
         Ok(Self(lambdas.iter().map(start).collect::<io::Result<_>>()?))
     }
 
-    pub(crate) fn of(&self, lambda: usize) -> &Handle {
-        self.0[lambda].handle()
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        self.0.iter().map(|runtime| runtime.handle().clone()).collect()
+    }
+
+    /// Ends all that runs on them. False: something did not end within that time, a body that blocks for
+    /// one. For a thread that may wait.
+    pub(crate) fn end(mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        for runtime in self.0.drain(..) {
+            // It waits until every thread has ended, and says only by the time it took that one has not.
+            runtime.shutdown_timeout(deadline.saturating_duration_since(Instant::now()));
+            if Instant::now() >= deadline {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -44,5 +60,62 @@ impl Drop for Threads {
         for runtime in self.0.drain(..) {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Context, Outcome};
+
+    const SOON: Duration = Duration::from_millis(200);
+
+    fn threads() -> (Threads, Handle) {
+        let lambda = Lambda::new("work", |(): (), _: Context| async { Outcome::Success(None) });
+        let threads = Threads::start(&[lambda], 4, 2).expect("threads");
+        let handle = threads.handles().remove(0);
+        (threads, handle)
+    }
+
+    #[test]
+    fn what_waits_is_dropped() {
+        let (threads, handle) = threads();
+        let (held, gone) = mpsc::channel::<()>();
+        handle.spawn(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        assert!(threads.end(Duration::from_secs(10)));
+        assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+    }
+
+    #[test]
+    fn what_blocks_is_noticed_though_nobody_waits_for_it() {
+        let (threads, handle) = threads();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel();
+        drop(handle.spawn_blocking(move || {
+            let _ = begun.send(());
+            let _ = wait.recv();
+        }));
+        began.recv().expect("it runs");
+        assert!(!threads.end(SOON));
+        drop(go_on);
+    }
+
+    #[test]
+    fn what_never_yields_is_noticed() {
+        let (threads, handle) = threads();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel();
+        handle.spawn(async move {
+            let _ = begun.send(());
+            let _ = wait.recv();
+        });
+        began.recv().expect("it runs");
+        assert!(!threads.end(SOON));
+        drop(go_on);
     }
 }

@@ -16,7 +16,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, Channels, Session, connect_listening};
+use crate::connect::{Backoff, Channels, Session, Trouble, connect_listening};
+use crate::connections;
 use crate::controller::{Controller, WakeRequest};
 use crate::database::Database;
 use crate::hsc;
@@ -49,6 +50,7 @@ impl WakeLine {
         }
         let mut backoff = Backoff::default();
         loop {
+            let mut shortage = false;
             match self.open().await {
                 Ok((client, channels)) => {
                     backoff.reset();
@@ -60,31 +62,37 @@ impl WakeLine {
                     // A test that keeps a history of the worker reads this text from the trace.
                     tracing::warn!(%trouble, "wake line lost; polling until it is back");
                 }
-                Err(trouble) => tracing::warn!(%trouble, "wake line cannot connect"),
+                Err(trouble) => {
+                    shortage = trouble.shortage;
+                    tracing::warn!(%trouble, "wake line cannot connect; polling until it can");
+                }
             }
             while let Ok(request) = self.requests.try_recv() {
                 if let WakeRequest::Doze(queue) = request {
                     self.controller.dozed(queue, "busy");
                 }
             }
-            tokio::time::sleep(backoff.next()).await;
+            let nap = if shortage { connections::rest() } else { backoff.next() };
+            tokio::time::sleep(nap).await;
         }
     }
 
-    async fn open(&self) -> Result<(Session, Channels), String> {
+    async fn open(&self) -> Result<(Session, Channels), Trouble> {
         let listen: String = std::iter::once("listen tuskline_queue;".to_owned())
             .chain(
                 self.controller.queues.iter().map(|q| format!("listen {};", channel(q.queue_id))),
             )
             .chain(std::iter::once(format!("listen tuskline_executor_{};", self.db.executor)))
             .collect();
+        self.db.opener.connections.until_heard().await;
         let open = async {
-            let (client, channels) = connect_listening(&self.db.config, ANSWER_LIMIT).await?;
+            let config = &self.db.opener.config;
+            let (client, channels) = connect_listening(config, ANSWER_LIMIT).await?;
             client.batch_execute(&listen).await?;
             Ok::<_, tokio_postgres::Error>((client, channels))
         };
         match timeout(ANSWER_LIMIT, open).await {
-            Ok(opened) => opened.map_err(|error| error.to_string()),
+            Ok(opened) => opened.map_err(Trouble::from),
             Err(_) => Err("no answer in time".into()),
         }
     }
@@ -238,11 +246,14 @@ async fn answer<T>(
 
 /// True when a transaction pooler stands between: a session that listens does not hear itself. A server sends a
 /// session what it told itself before it ends the statement, so there is next to nothing to wait for.
-pub(crate) async fn is_pooled(config: &Config) -> Result<bool, tokio_postgres::Error> {
-    let (client, mut channels) = connect_listening(config, ANSWER_LIMIT).await?;
+/// Answers with the connection as well: it costs no second one.
+pub(crate) async fn is_pooled(config: &Config) -> Result<(bool, Session), tokio_postgres::Error> {
+    let (session, mut channels) = connect_listening(config, ANSWER_LIMIT).await?;
     let echo = format!("tuskline_echo_{}_{}", std::process::id(), fastrand::u32(..));
-    client.batch_execute(&format!("listen {echo}")).await?;
-    client.batch_execute(&format!("notify {echo}")).await?;
+    session.batch_execute(&format!("listen {echo}")).await?;
+    session.batch_execute(&format!("notify {echo}")).await?;
     let heard = timeout(ECHO_GRACE, channels.recv()).await;
-    Ok(!matches!(heard, Ok(Some(name)) if name == echo))
+    let pooled = !matches!(heard, Ok(Some(name)) if name == echo);
+    session.batch_execute(&format!("unlisten {echo}")).await?;
+    Ok((pooled, session))
 }

@@ -1,20 +1,34 @@
-//! Ends the process when its heartbeats fail: the paper's "executor terminates itself".
+//! Stops the bodies when heartbeats fail: the paper's "executor terminates itself". Where a body does
+//! not stop in time, the process ends.
 //!
 //! T is counted from the moment the last acknowledged heartbeat was *sent*, on a clock that runs on
 //! while the machine sleeps, by an OS thread that needs no runtime, no pool and no lock. Counted from
 //! the answer instead, two executions of one task can overlap (an eleven-state trace of the model
-//! checker shows how). It must never wait for anything but time.
+//! checker shows how). It must never wait for anything but time: what may wait, a second thread does,
+//! the stopper.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
-use std::thread::{JoinHandle, Thread};
+use std::thread::Thread;
 use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::bodies::{Bodies, BodyGuard};
 
 /// What the watchdog does at the end instead of ending the process; for tests that live in it.
 pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Stops every body, within that time; false: something runs on. The stopper does it.
+pub(crate) type Stop = Box<dyn FnOnce(Duration) -> bool + Send>;
+
 /// Longest time that the last words of a process may take.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+/// Time for the bodies of a worker that the database counts as dead: others may run their tasks already.
+/// Also for idle threads to end, where this thread itself is late.
+const AT_ONCE: Duration = Duration::from_millis(100);
+/// Between two looks at the count of bodies.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// In place of the time of a heartbeat: T is over, and no answer counts any more.
 const OVER: u64 = 0;
@@ -36,60 +50,115 @@ static SPEAKER: LazyLock<Option<mpsc::Sender<Words>>> = LazyLock::new(|| {
     std::thread::Builder::new().name("tuskline-speaker".into()).spawn(speak).ok().map(|_| speaker)
 });
 
-/// Handle of the watchdog thread.
+/// How the database calls a worker dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Verdict {
+    /// Its row says that it has ended.
+    Ended = 1,
+    /// There is no such row, or one that knows fewer heartbeats than were acknowledged: the database is
+    /// a copy of an earlier state.
+    Past = 2,
+}
+
+/// How long a worker goes on without an acknowledged heartbeat, and its bodies after that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// T.
+    pub silence: Duration,
+    /// Time for bodies to stop after T; a part of M.
+    pub stop: Duration,
+}
+
+/// Handle of the watchdog thread, for one registration of the worker.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
-    limit_ns: u64,
     thread: Thread,
-    _join: JoinHandle<()>,
 }
 
 #[derive(Debug)]
 struct Shared {
+    limit_ns: u64,
+    stop_ns: u64,
     last_sent_ns: AtomicU64,
     disarmed: AtomicBool,
-    condemned: AtomicBool,
+    /// A [`Verdict`]; 0: none.
+    condemned: AtomicU8,
+    bodies: Arc<Bodies>,
+    /// The stopper has stopped everything.
+    stopped: AtomicBool,
+    lost: CancellationToken,
 }
 
 impl Watchdog {
-    /// Starts the thread; `sent_ns` is when the registration was sent.
+    /// Starts the threads; `sent_ns` is when the registration was sent.
     pub(crate) fn start(
-        limit: Duration,
+        limits: Limits,
         sent_ns: u64,
+        stop: Stop,
         on_lost: Option<OnLost>,
     ) -> std::io::Result<Self> {
         LazyLock::force(&SPEAKER);
         let shared = Arc::new(Shared {
+            limit_ns: nanos(limits.silence),
+            stop_ns: nanos(limits.stop),
             last_sent_ns: AtomicU64::new(sent_ns),
             disarmed: AtomicBool::new(false),
-            condemned: AtomicBool::new(false),
+            condemned: AtomicU8::new(0),
+            bodies: Arc::default(),
+            stopped: AtomicBool::new(false),
+            lost: CancellationToken::new(),
         });
-        let watched = Arc::clone(&shared);
-        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let join = std::thread::Builder::new()
+        let theirs = Arc::clone(&shared);
+        let stopper = std::thread::Builder::new()
+            .name("tuskline-stopper".into())
+            .spawn(move || stand_by(&theirs, stop, limits.stop))?;
+        let (watched, stopper) = (Arc::clone(&shared), stopper.thread().clone());
+        let idle = stopper.clone();
+        let thread = std::thread::Builder::new()
             .name("tuskline-watchdog".into())
-            .spawn(move || watch(&watched, limit, on_lost.as_ref()))?;
-        Ok(Self { shared, limit_ns, thread: join.thread().clone(), _join: join })
+            .spawn(move || watch(&watched, &stopper, limits, on_lost.as_ref()))
+            .inspect_err(|_| {
+                shared.disarmed.store(true, Ordering::Relaxed);
+                idle.unpark();
+            })?;
+        Ok(Self { shared, thread: thread.thread().clone() })
     }
 
-    /// A heartbeat sent at `sent_ns` was acknowledged. False: too late, the process is about to end.
+    /// The guard of a body that is about to begin. `None`: T is over, or the worker is condemned.
+    pub(crate) fn begin(&self) -> Option<BodyGuard> {
+        // The clock as well: a process that stood still may get here before the watchdog does.
+        if self.is_over() { None } else { self.shared.bodies.begin() }
+    }
+
+    /// A heartbeat sent at `sent_ns` was acknowledged. False: too late, the bodies are being stopped.
     pub(crate) fn acknowledge(&self, sent_ns: u64) -> bool {
         let later = |last: u64| (last != OVER).then_some(last.max(sent_ns));
         self.shared.last_sent_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
     }
 
-    /// The database said that we are dead: end now.
-    pub(crate) fn condemn(&self) {
-        self.shared.condemned.store(true, Ordering::Relaxed);
+    /// The database said that we are dead: stop now.
+    pub(crate) fn condemn(&self, verdict: Verdict) {
+        let condemned = &self.shared.condemned;
+        let _ = condemned.compare_exchange(0, verdict as u8, Ordering::Relaxed, Ordering::Relaxed);
         self.thread.unpark();
     }
 
     /// Past the limit or condemned: nothing may begin any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.shared.condemned.load(Ordering::Relaxed)
+        self.shared.condemned.load(Ordering::Relaxed) != 0
             || clock_ns()
-                >= self.shared.last_sent_ns.load(Ordering::Relaxed).saturating_add(self.limit_ns)
+                >= self
+                    .shared
+                    .last_sent_ns
+                    .load(Ordering::Relaxed)
+                    .saturating_add(self.shared.limit_ns)
+    }
+
+    /// Waits until this registration is over and nothing of it runs any more.
+    pub(crate) async fn lost(&self) {
+        self.shared.lost.cancelled().await;
     }
 
     /// The worker ends in order: stand down.
@@ -105,34 +174,101 @@ impl Shared {
     fn ends(&self, last: u64) -> bool {
         self.last_sent_ns.compare_exchange(last, OVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
+
+    fn is_disarmed(&self) -> bool {
+        self.disarmed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nothing runs any more. False: a body has not stopped by `deadline`, or an idle thread
+    /// not a moment later.
+    fn until_stopped(&self, deadline: u64) -> bool {
+        let idle_deadline = deadline.max(clock_ns().saturating_add(nanos(AT_ONCE)));
+        loop {
+            let (running, now) = (self.bodies.running(), clock_ns());
+            let idle = self.stopped.load(Ordering::Acquire) || self.is_disarmed();
+            if running == 0 && idle {
+                return true;
+            }
+            if now >= if running == 0 { idle_deadline } else { deadline } {
+                return false;
+            }
+            std::thread::park_timeout(LOOK);
+        }
+    }
 }
 
-fn watch(shared: &Shared, limit: Duration, on_lost: Option<&OnLost>) {
-    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-    ask_for_precedence();
-    loop {
-        if shared.disarmed.load(Ordering::Relaxed) {
+/// The end of a registration.
+struct Over {
+    why: String,
+    /// Until then bodies may take to stop.
+    deadline: u64,
+}
+
+/// The stopper: waits until the registration is over, then stops all that runs under it.
+fn stand_by(shared: &Shared, stop: Stop, within: Duration) {
+    while !shared.bodies.is_closed() {
+        if shared.is_disarmed() {
             return;
+        }
+        std::thread::park();
+    }
+    if stop(within) {
+        shared.stopped.store(true, Ordering::Release);
+    }
+}
+
+fn watch(shared: &Shared, stopper: &Thread, limits: Limits, on_lost: Option<&OnLost>) {
+    ask_for_precedence();
+    let over = until_over(shared, limits);
+    if over.is_some() {
+        shared.bodies.close();
+    }
+    stopper.unpark();
+    let Some(Over { why, deadline }) = over else { return };
+    if shared.until_stopped(deadline) {
+        // Nothing is left that must be ended in time: from here on this thread may wait.
+        tracing::warn!(why, "worker has stopped its bodies and registers anew");
+        shared.lost.cancel();
+        return;
+    }
+    match on_lost {
+        Some(act) => act(&why),
+        None => end_process(&why),
+    }
+}
+
+/// None: disarmed.
+fn until_over(shared: &Shared, limits: Limits) -> Option<Over> {
+    loop {
+        if shared.is_disarmed() {
+            return None;
         }
         let last = shared.last_sent_ns.load(Ordering::Relaxed);
-        let (now, deadline) = (clock_ns(), last.saturating_add(limit_ns));
+        let (now, limit) = (clock_ns(), last.saturating_add(shared.limit_ns));
         let condemned = shared.condemned.load(Ordering::Relaxed);
-        if condemned || (now >= deadline && shared.ends(last)) {
-            let why = match condemned {
-                true => "the database counts this worker as dead".to_owned(),
-                false => format!("no heartbeat was acknowledged for {limit:?}"),
+        if condemned != 0 || (now >= limit && shared.ends(last)) {
+            let latest = limit.saturating_add(shared.stop_ns);
+            let (why, deadline) = match condemned {
+                0 => (format!("no heartbeat was acknowledged for {:?}", limits.silence), latest),
+                _ => (said(condemned), latest.min(now.saturating_add(nanos(AT_ONCE)))),
             };
-            match on_lost {
-                Some(act) => act(&why),
-                None => end_process(&why),
-            }
-            return;
+            return Some(Over { why, deadline });
         }
         // Short naps, because park_timeout's clock stands still while the machine sleeps.
-        let nap =
-            Duration::from_nanos(deadline.saturating_sub(now)).min(Duration::from_millis(100));
+        let nap = Duration::from_nanos(limit.saturating_sub(now)).min(Duration::from_millis(100));
         std::thread::park_timeout(nap);
     }
+}
+
+fn said(condemned: u8) -> String {
+    match condemned == Verdict::Past as u8 {
+        true => "the database is a copy of an earlier state: it does not know this worker".into(),
+        false => "the database counts this worker as dead".into(),
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Asks for the first place among those who want a processor, because M is what this thread may have to
@@ -164,58 +300,4 @@ pub(crate) fn clock_ns() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn watchdog(limit: Duration) -> (Watchdog, mpsc::Receiver<String>) {
-        let (send, receive) = mpsc::channel();
-        let send = std::sync::Mutex::new(send);
-        let act: OnLost = Arc::new(move |why| {
-            let _ = send.lock().expect("one user").send(why.to_owned());
-        });
-        let dog = Watchdog::start(limit, clock_ns(), Some(act));
-        (dog.expect("a thread"), receive)
-    }
-
-    #[test]
-    fn it_acts_when_no_heartbeat_is_acknowledged() {
-        let (_dog, lost) = watchdog(Duration::from_millis(20));
-        let why = lost.recv_timeout(Duration::from_secs(10)).expect("it acts");
-        assert!(why.contains("no heartbeat"), "{why}");
-    }
-
-    /// What the process does from here on counts as done by one whose T is over; an answer that comes
-    /// while it says its last words must not look as if it had been in time.
-    #[test]
-    fn an_answer_after_the_end_does_not_count() {
-        let (dog, lost) = watchdog(Duration::from_secs(1));
-        assert!(dog.acknowledge(clock_ns()), "in time");
-        lost.recv_timeout(Duration::from_secs(10)).expect("it acts");
-        assert!(!dog.acknowledge(clock_ns()), "too late");
-        assert!(dog.is_over());
-    }
-
-    /// It looked at the last heartbeat, waited for a processor, and then looked at the clock.
-    #[test]
-    fn an_answer_between_two_looks_counts() {
-        let (dog, _lost) = watchdog(Duration::from_secs(3600));
-        let looked = dog.shared.last_sent_ns.load(Ordering::Relaxed);
-        assert!(dog.acknowledge(looked + 1));
-        assert!(!dog.shared.ends(looked), "ended although a heartbeat was answered");
-        assert!(dog.shared.ends(looked + 1));
-    }
-
-    #[test]
-    fn a_condemned_worker_ends_without_waiting_for_t() {
-        let (dog, lost) = watchdog(Duration::from_secs(3600));
-        dog.condemn();
-        assert!(lost.recv_timeout(Duration::from_secs(10)).is_ok());
-    }
-
-    #[test]
-    fn a_disarmed_watchdog_never_acts() {
-        let (dog, lost) = watchdog(Duration::from_millis(50));
-        dog.disarm();
-        assert!(lost.recv_timeout(Duration::from_millis(200)).is_err());
-    }
-}
+mod tests;

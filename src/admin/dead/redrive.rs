@@ -86,7 +86,7 @@ pub async fn run(global: &Global, client: &Client, args: &RedriveArgs) -> Outcom
         preview(global, client, args).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let sql = "select tuskline.redrive($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10)";
+    let sql = "select tuskline.redrive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let ids = args.ids();
     let mut parameters = args.choice(&ids);
     parameters.extend::<Parameters>(vec![

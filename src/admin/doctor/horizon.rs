@@ -14,21 +14,21 @@ const OLD_MS: i64 = 5 * 60 * 1000;
 const HOLDERS: &str = "
     select * from (
       select age(coalesce(backend_xmin, backend_xid)) as held,
-             format('pid %s, user %s, application %s, %s%s: %s', pid, coalesce(usename, '?'),
+             pg_catalog.format('pid %s, user %s, application %s, %s%s: %s', pid, coalesce(usename, '?'),
                     coalesce(nullif(application_name, ''), '?'), coalesce(state, backend_type),
                     case when wait_event_type = 'Lock' then ', waits for a lock' else '' end,
-                    coalesce(nullif(left(regexp_replace(query, '\\s+', ' ', 'g'), 120), ''), '?')) as holder,
+                    coalesce(nullif(left(regexp_replace(query, '[[:space:]]+', ' ', 'g'), 120), ''), '?')) as holder,
              (1000 * extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)))::bigint as age_ms
         from pg_stat_activity
        where coalesce(backend_xmin, backend_xid) is not null and pid <> pg_backend_pid()
          and (datname = current_database() or datname is null)
       union all
-      select age(transaction), format('prepared transaction %s of %s', gid, owner),
+      select age(transaction), pg_catalog.format('prepared transaction %s of %s', gid, owner),
              (1000 * extract(epoch from clock_timestamp() - prepared))::bigint
         from pg_prepared_xacts where database = current_database()
       union all
       select greatest(age(xmin), age(catalog_xmin)),
-             format('replication slot %s, %s', slot_name, case when active then 'active' else 'not in use' end),
+             pg_catalog.format('replication slot %s, %s', slot_name, case when active then 'active' else 'not in use' end),
              null
         from pg_replication_slots where coalesce(xmin, catalog_xmin) is not null) h
      order by held desc, age_ms desc nulls last limit 1";

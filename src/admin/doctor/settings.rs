@@ -13,7 +13,13 @@ struct Rule {
     why: &'static str,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
+    Rule {
+        setting: "session_replication_role",
+        hurts: |value| value != "origin",
+        verdict: Verdict::Fail,
+        why: "triggers do not fire: no INSERT is routed; set it to origin for the database and the role",
+    },
     Rule {
         setting: "fsync",
         hurts: |value| value == "off",
@@ -54,7 +60,7 @@ const RULES: [Rule; 9] = [
         setting: "max_connections",
         hurts: |value| value.parse().is_ok_and(|connections: i64| connections < 50),
         verdict: Verdict::Warn,
-        why: "few for servers and workers: a worker takes 4 and more, a server 5",
+        why: "few for servers and workers: a worker takes up to 6, a server 5",
     },
     Rule {
         setting: "shared_buffers",

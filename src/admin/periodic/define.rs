@@ -77,14 +77,14 @@ pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
     let payload = args.payload.map(task::payload).transpose()?;
     let (missed, overlap) = (label(&args.missed), label(&args.overlap));
     let session = database::open(global).await?;
-    let sql = "select tuskline.define_periodic($1, $2, $3, $4, $5::json, $6, $7, $8, $9, \
+    let sql = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
                $10 * interval '1 millisecond', $11, $12, $13), tuskline.clock()";
     let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
         (&args.name, Type::TEXT),
         (&args.lambda, Type::TEXT),
         (&args.cron, Type::TEXT),
-        (&args.zone, Type::TEXT),
         (&payload, Type::TEXT),
+        (&args.zone, Type::TEXT),
         (&args.collection, Type::TEXT),
         (&args.priority.label(), Type::TEXT),
         (&missed, Type::TEXT),

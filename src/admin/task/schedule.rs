@@ -67,7 +67,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
     let row = session
         .client()
         .query_typed_one(
-            "select tuskline.schedule($1, $2::json, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10)",
+            "select tuskline.schedule($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10)",
             &[
                 (&args.lambda, Type::TEXT),
                 (&payload, Type::TEXT),

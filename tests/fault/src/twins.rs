@@ -5,6 +5,7 @@
 //! server that is compiled with `--cfg mutants` only and switched on by `TUSKLINE_TWIN`.
 
 use tokio_postgres::Client;
+use tuskline_breaks::Breaks;
 
 use crate::role::Timings;
 use crate::timetable::{REDRIVES, TICKS};
@@ -15,9 +16,9 @@ pub struct Twin {
     pub name: &'static str,
     /// What is wrong with it.
     pub flaw: &'static str,
-    /// Function, what stands there, what stands there in the twin.
-    pub breaks: &'static [(&'static str, &'static str, &'static str)],
-    /// Whether the flaw is in the code, too.
+    /// Whether the flaw is in the SQL. The lists of `tests/breaks` say where, under the twin's name.
+    pub broken: bool,
+    /// Whether the flaw is in the Rust code.
     pub compiled: bool,
     /// Phases to run, and how much of them.
     pub phases: &'static [&'static str],
@@ -38,7 +39,7 @@ pub struct Twin {
 const PLAIN: Twin = Twin {
     name: "",
     flaw: "",
-    breaks: &[],
+    broken: false,
     compiled: false,
     phases: &[],
     percent: 20,
@@ -66,14 +67,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "no_fence_in_results",
         flaw: "results are recorded whatever their fence",
-        breaks: &[
-            ("make_succeed", "t.fence = p_fences[width_bucket(t.id, p_ids)] and", ""),
-            (
-                "make_settle",
-                "and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in",
-                "and t.status in",
-            ),
-        ],
+        broken: true,
         phases: &["kills"],
         percent: 10,
         caught_by: &["I6", "I8", "I15"],
@@ -102,7 +96,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "claim_without_guard",
         flaw: "a claim takes a task whatever its status",
-        breaks: &[("make_take", "and t.status = 'enqueued'", "")],
+        broken: true,
         phases: &["kills", "crashes"],
         percent: 10,
         caught_by: &["I5", "I6", "I8", "I9"],
@@ -111,7 +105,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "rescue_by_age",
         flaw: "an executor counts as dead when its row is old, however it beats",
-        breaks: &[("rescue", RESCUE_GUARD, RESCUE_BY_AGE)],
+        broken: true,
         phases: &["baseline"],
         percent: 50,
         caught_by: &["I9", "I23"],
@@ -131,11 +125,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "ack_before_commit",
         flaw: "a task is acknowledged before its commit is on disk",
-        breaks: &[(
-            "schedule",
-            "begin\n  if num_nonnulls(p_scheduled_at",
-            "begin\n  perform set_config('synchronous_commit', 'off', true);\n  if num_nonnulls(p_scheduled_at",
-        )],
+        broken: true,
         phases: &["crashes"],
         percent: 25,
         caught_by: &["I1"],
@@ -145,11 +135,7 @@ pub const TWINS: [Twin; 16] = [
         name: "own_clock_for_due",
         flaw: "a store consumer judges by its own clock what is due",
         compiled: true,
-        breaks: &[(
-            "enqueue_due",
-            "v_now  timestamptz := tuskline.clock();",
-            "v_now  timestamptz := coalesce(nullif(current_setting('fault.now', true), '')::timestamptz, tuskline.clock());",
-        )],
+        broken: true,
         phases: &["baseline"],
         shifted: true,
         caught_by: &["I10"],
@@ -159,10 +145,7 @@ pub const TWINS: [Twin; 16] = [
         name: "notify_only",
         flaw: "nothing is looked at but what is notified, and notifications get lost",
         compiled: true,
-        breaks: &[
-            ("is_watched", "select not pg_try_advisory", "select false and not pg_try_advisory"),
-            ("wake", "perform pg_notify('tuskline_queue', '');", "null;"),
-        ],
+        broken: true,
         phases: &["baseline"],
         caught_by: &["I5"],
         ..PLAIN
@@ -170,11 +153,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "release_without_fence",
         flaw: "work is given back whoever holds it by now",
-        breaks: &[(
-            "release",
-            "where t.id = d.id and t.fence = d.fence and",
-            "where t.id = d.id and",
-        )],
+        broken: true,
         phases: &["kills"],
         percent: 10,
         caught_by: &["I6", "I8", "I9", "I12"],
@@ -183,7 +162,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "crashes_not_counted",
         flaw: "the death of a worker is not charged to what it was executing",
-        breaks: &[("take_back", "crashes = t.crashes + d.charge", "crashes = t.crashes")],
+        broken: true,
         phases: &["baseline"],
         // Some ten in the five seconds: that there are none is once in 20,000 runs.
         pill_one_in: 75,
@@ -193,23 +172,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "tick_without_key",
         flaw: "whoever has calculated a tick fires it, whoever has before",
-        breaks: &[
-            (
-                "fire_periodic",
-                "and version = p_version and enabled for update skip locked",
-                "and enabled",
-            ),
-            (
-                "fire_periodic",
-                "where not exists (select from tuskline.tick k where k.name = p_name and k.tick = u.tick)",
-                "",
-            ),
-            (
-                "fire_periodic",
-                "v_task, v_reason, v_now);",
-                "v_task, v_reason, v_now) on conflict do nothing;",
-            ),
-        ],
+        broken: true,
         phases: &[TICKS],
         percent: 8,
         long_one_in: 1_000,
@@ -219,11 +182,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "ticks_from_start",
         flaw: "a server that starts counts ticks from then on, not from the last that was fired",
-        breaks: &[(
-            "due_periodic",
-            "greatest(least(s.done_until, v_now), s.starts_at - interval '1 microsecond')",
-            "case when p_after is null then greatest(least(s.done_until, v_now), s.starts_at - interval '1 microsecond') else v_now end",
-        )],
+        broken: true,
         phases: &[TICKS],
         percent: 12,
         long_one_in: 1_000,
@@ -233,10 +192,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "redrive_in_circles",
         flaw: "a redrive is also about those that die while it goes on, its own, too",
-        breaks: &[
-            ("is_meant", "and d.died_at <= r.died_until", ""),
-            ("is_meant", "and d.redrive_id is distinct from r.redrive_id", ""),
-        ],
+        broken: true,
         phases: &[REDRIVES],
         percent: 15,
         long_one_in: 1_000,
@@ -246,11 +202,7 @@ pub const TWINS: [Twin; 16] = [
     Twin {
         name: "redrive_counts_first",
         flaw: "a redrive counts a task before it knows whether it can let it go",
-        breaks: &[(
-            "advance_redrive",
-            "d.released + cardinality(v_free)",
-            "d.released + cardinality(v_ids)",
-        )],
+        broken: true,
         phases: &[REDRIVES],
         percent: 15,
         long_one_in: 1_000,
@@ -265,12 +217,6 @@ pub const TWINS: [Twin; 16] = [
     },
 ];
 
-const RESCUE_GUARD: &str = "\
-from unnest(p_silent, p_beats) as s (executor_id, beats) join tuskline.executor e on e.executor_id = s.executor_id
-      where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats";
-const RESCUE_BY_AGE: &str =
-    "from tuskline.executor e where e.ended_at is null and e.started_at <= v_now - e.lease";
-
 impl Twin {
     /// The twin of a name.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -284,13 +230,11 @@ impl Twin {
 
     /// Breaks the functions.
     pub async fn break_database(&self, client: &Client) -> anyhow::Result<()> {
-        for (function, from, to) in self.breaks {
-            let sql = "select pg_get_functiondef(('tuskline.' || $1)::regproc)";
-            let text: String = client.query_one(sql, &[function]).await?.get(0);
-            anyhow::ensure!(text.contains(from), "{}: {function} has no {from:?}", self.name);
-            client.batch_execute(&text.replace(from, to)).await?;
+        if self.broken {
+            let breaks = Breaks::read().map_err(anyhow::Error::msg)?;
+            let sql = breaks.sql_of("fault", self.name).map_err(anyhow::Error::msg)?;
+            client.batch_execute(&sql).await?;
         }
-        client.batch_execute("select tuskline.make_leaf_verbs()").await?;
         Ok(())
     }
 }
@@ -305,21 +249,14 @@ mod tests {
         assert_eq!(names.len(), 16);
     }
 
-    /// A break whose text has gone from the functions would end a run of the twins, some commits later.
     #[test]
-    fn every_break_finds_its_text() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/functions");
-        let texts: String = std::fs::read_dir(dir)
-            .expect("the functions")
-            .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a text"))
-            .collect();
+    fn every_flaw_in_the_sql_is_listed_as_a_break() {
+        let breaks = Breaks::read().expect("lists that can be read");
         for twin in TWINS {
-            for (function, from, _) in twin.breaks {
-                assert!(texts.contains(from), "{}: {function} has no {from:?}", twin.name);
-                // Of two with one name nobody knows which is meant.
-                let made = texts.matches(&format!("replace function tuskline.{function}(")).count();
-                assert_eq!(made, 1, "{}: {function}", twin.name);
-            }
+            let sql = breaks.sql_of("fault", twin.name);
+            assert_eq!(sql.is_ok(), twin.broken, "{}: {sql:?}", twin.name);
         }
+        let strange = breaks.names("fault").find(|name| Twin::named(name).is_none());
+        assert_eq!(strange, None, "a break names a twin that is none");
     }
 }

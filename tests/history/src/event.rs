@@ -54,7 +54,8 @@ pub enum Event {
     CancelAnswer { task: i64, answer: String },
 
     // --- executors -----------------------------------------------------------------------------
-    /// The worker registered as this executor. Its lease counts from here to the first `BeatAck`.
+    /// The worker registered as this executor, for the first time or anew. Its lease counts from here to the
+    /// first `BeatAck`.
     Registered { executor: i64 },
     /// A claim was answered.
     Claimed { fence: i64, tasks: Vec<i64> },
@@ -72,6 +73,8 @@ pub enum Event {
     BeatAck { beat: u64 },
     /// The worker's LISTENing connection is given up as lost.
     LineLost,
+    /// The worker's registration is over, and no body of it runs any more; it says why.
+    Lost { why: String },
     /// The worker is about to end itself, and says why.
     Ends { why: String },
     /// The process ends in order: nothing is in its hands and it sends no more heartbeats.

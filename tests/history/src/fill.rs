@@ -150,7 +150,8 @@ impl Filling {
     fn life(&mut self, at: u64, event: Event) {
         let Some(process) = self.processes.last_mut() else { return };
         match event {
-            Event::Registered { .. } => process.registered = process.registered.or(Some(at)),
+            Event::Registered { .. } => process.registered.push(at),
+            Event::Lost { why } => process.lost.push((at, why)),
             Event::BeatSent { beat } => process.beat_sent(beat, at),
             Event::BeatAck { beat } => process.beat_acked(beat, at),
             Event::LineLost => process.lines_lost.push(at),

@@ -1,6 +1,6 @@
 //! A process, and what happened to it.
 
-use crate::span::Spans;
+use crate::span::{Span, Spans};
 use crate::{Actor, Edge};
 
 /// One file of the history is one process; of a store consumer only the injector tells.
@@ -9,8 +9,10 @@ pub(crate) struct Process {
     pub(crate) actor: Actor,
     pub(crate) pid: u32,
     pub(crate) opened: u64,
-    /// When it registered as an executor.
-    pub(crate) registered: Option<u64>,
+    /// When it registered as an executor, each time.
+    pub(crate) registered: Vec<u64>,
+    /// When a registration was over, and why.
+    pub(crate) lost: Vec<(u64, String)>,
     /// When it said that it ends.
     pub(crate) exit: Option<u64>,
     /// Why it was about to end itself.
@@ -46,7 +48,8 @@ pub(crate) enum Fate {
 
 impl Process {
     pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
-        let (registered, exit, reaped, stopped) = (None, None, None, Spans::default());
+        let (exit, reaped, stopped) = (None, None, Spans::default());
+        let (registered, lost) = (Vec::new(), Vec::new());
         let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
         let (signal, lines_lost, last_words) = (None, Vec::new(), None);
         Self {
@@ -54,6 +57,7 @@ impl Process {
             pid,
             opened,
             registered,
+            lost,
             exit,
             last_words,
             reaped,
@@ -97,19 +101,38 @@ impl Process {
         self.beats.sort_by_key(|beat| beat.acked);
     }
 
-    /// When the last heartbeat was sent that was acknowledged by `at`: from there its time counts.
+    /// When the last heartbeat was sent that was acknowledged by `at`, or when it registered since: from
+    /// there its time counts.
     pub(crate) fn last_word(&self, at: u64) -> u64 {
         let known = self.beats.partition_point(|beat| beat.acked <= at);
-        match known.checked_sub(1) {
-            Some(last) => self.beats[last].sent,
-            None => self.registered.unwrap_or(self.opened),
-        }
+        let registered = self.registered.iter().rfind(|registered| **registered <= at).copied();
+        let sent = known.checked_sub(1).map(|last| self.beats[last].sent);
+        sent.max(registered).unwrap_or(self.opened)
+    }
+
+    /// From each registration to its end, which for the last is `end`.
+    pub(crate) fn lives(&self, end: u64) -> Vec<Span> {
+        let over = |from: u64| self.lost.iter().map(|(at, _)| *at).find(|at| *at >= from);
+        let life = |from: &u64| Span { from: *from, to: over(*from).unwrap_or(end.max(*from)) };
+        self.registered.iter().map(life).collect()
+    }
+
+    /// From the end of a registration to the next one, if there is one.
+    pub(crate) fn between_lives(&self) -> Vec<Span> {
+        let next = |at: u64| self.registered.iter().find(|registered| **registered > at).copied();
+        let pause = |(at, _): &(u64, String)| Span { from: *at, to: next(*at).unwrap_or(u64::MAX) };
+        self.lost.iter().map(pause).collect()
     }
 
     /// Whether it lived and was not stopped at any time between two moments.
     pub(crate) fn ran_through(&self, from: u64, to: u64) -> bool {
         let lived = self.opened <= from && self.reaped.is_none_or(|reaped| to < reaped);
         lived && self.stopped.within(from, to) == 0
+    }
+
+    /// Whether a registration of it was over between two moments.
+    pub(crate) fn lost_between(&self, from: u64, to: u64) -> bool {
+        self.lost.iter().any(|(at, _)| from <= *at && *at <= to)
     }
 
     /// Whether it ended between two moments without having said so.

@@ -211,6 +211,7 @@ fn invariants(history: &History, with_figures: [Invariant; 9]) -> Vec<Invariant>
         heartbeats::beats_keep_the_lease(history),
         leftovers::nothing_is_left(history),
         heartbeats::nobody_who_beats_is_given_up(history),
+        heartbeats::nothing_runs_unregistered(history),
         resumed_end,
         recovered,
         noticed,

@@ -168,7 +168,7 @@ impl Cast {
                 self.pids.contains(pid)
             }
             Event::Fault { pid: Some(pid), .. } => self.pids.contains(pid),
-            Event::Registered { .. } | Event::Ends { .. } | Event::Exit => {
+            Event::Registered { .. } | Event::Lost { .. } | Event::Ends { .. } | Event::Exit => {
                 self.pids.contains(&writer)
             }
             Event::Database { .. } | Event::Fault { pid: None, .. } => self.named,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_postgres::{Config, NoTls};
+use tuskline_breaks::{HARM, NOT_DONE};
 
 use super::{Db, refusal};
-use crate::mutants;
 
 const INSTALL: &str = "
     create schema tuskline_test;
@@ -17,15 +17,15 @@ const INSTALL: &str = "
     create or replace function tuskline.clock() returns timestamptz language sql volatile as
       'select coalesce((select at from tuskline_test.pin), clock_timestamp())'";
 
-/// Gives a database a clock with a pin, and does it the harm that a mutant wants.
+/// Gives a database a clock with a pin, and does it the harm that a break wants.
 pub async fn install(config: &Config) {
     let (client, connection) = config.connect(NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     client.batch_execute(INSTALL).await.unwrap();
-    if let Ok(harm) = std::env::var(mutants::HARM)
+    if let Ok(harm) = std::env::var(HARM)
         && let Err(error) = client.batch_execute(&harm).await
     {
-        panic!("{}: {}", mutants::NOT_DONE, refusal(&error));
+        panic!("{}: {}", NOT_DONE, refusal(&error));
     }
     drop(client);
     // The session must have ended before somebody clones the database.

@@ -20,7 +20,7 @@ pub fn shared() -> &'static Cluster {
     CLUSTER.get_or_init(|| {
         std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(start())
+            runtime.unwrap().block_on(start(settings()))
         })
         .join()
         .expect("a cluster for the tests")
@@ -29,11 +29,18 @@ pub fn shared() -> &'static Cluster {
 
 /// A cluster that a test may crash, with the template in it.
 pub async fn own_cluster() -> Cluster {
-    start().await
+    start(settings()).await
 }
 
-async fn start() -> Cluster {
-    let cluster = Cluster::temporary(settings()).await.unwrap();
+/// The same with other settings of the server.
+pub async fn own_cluster_with(others: &[(&str, &str)]) -> Cluster {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let usual = settings().into_iter().filter(|(name, _)| others.iter().all(|(o, _)| o != name));
+    start(usual.chain(others.iter().map(own)).collect()).await
+}
+
+async fn start(settings: Vec<(String, String)>) -> Cluster {
+    let cluster = Cluster::temporary(settings).await.unwrap();
     cluster.create_database(TEMPLATE, None).await.unwrap();
     let config = cluster.config(TEMPLATE);
     tuskline::migrate::migrate(&config).await.unwrap();

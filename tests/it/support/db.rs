@@ -72,9 +72,13 @@ impl Db {
         let mut config = Config::new();
         config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
         config.user(self.config.get_user().unwrap()).dbname(self.config.get_dbname().unwrap());
-        let Host::Unix(directory) = &self.config.get_hosts()[0] else { panic!("a socket") };
-        let socket = directory.join(format!(".s.PGSQL.{}", self.config.get_ports()[0]));
-        (listener, config, socket)
+        (listener, config, Self::socket(&self.config))
+    }
+
+    /// The server's socket.
+    pub fn socket(config: &Config) -> PathBuf {
+        let Host::Unix(directory) = &config.get_hosts()[0] else { panic!("a socket") };
+        directory.join(format!(".s.PGSQL.{}", config.get_ports()[0]))
     }
 
     /// A new session in place of one that was lost.

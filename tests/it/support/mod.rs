@@ -15,7 +15,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use cluster::{own_cluster, settings, shared};
+pub use cluster::{own_cluster, own_cluster_with, settings, shared};
 pub use db::{Db, refusal};
 pub use ear::Ear;
 pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};

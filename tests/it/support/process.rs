@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
-use super::record::Record;
+use super::record::{Begun, Record};
 use super::worker::{mortal, quick};
 use super::{DEADLINE, Db, within};
 
@@ -40,7 +40,7 @@ struct Order {
 
 /// A worker process with one lambda. Its bodies wait until [`Process::open`]; one whose payload is
 /// `"go"` does not wait, one with `"stubborn"` does not listen when it is told to stop, one with `"stuck"`
-/// does not even yield.
+/// does not even yield, one with `"beside"` waits for a blocking thread that does not.
 pub struct Process {
     child: Child,
     stdin: ChildStdin,
@@ -151,6 +151,11 @@ impl Process {
         tokio::time::timeout(DEADLINE, asking).await.expect("the process ended")
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Kills it; it is gone when this returns.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
@@ -218,11 +223,12 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
     Lambda::new(name, move |payload: Value, context: Context| {
         let (record, mut opened) = (record.clone(), opened.clone());
         async move {
-            let _begun = record.begin(&context);
+            let begun = record.begin(&context);
             if payload == "stuck" {
-                loop {
-                    std::thread::park();
-                }
+                stuck(&begun);
+            }
+            if payload == "beside" {
+                tokio::task::spawn_blocking(move || stuck(&begun)).await.unwrap();
             }
             let told = async {
                 match payload.as_str() {
@@ -237,4 +243,10 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
             Outcome::Success(None)
         }
     })
+}
+
+fn stuck(_begun: &Begun) {
+    loop {
+        std::thread::park();
+    }
 }

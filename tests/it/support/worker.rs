@@ -75,6 +75,13 @@ impl Running {
         assert_eq!(self.lost(), Vec::<String>::new());
     }
 
+    /// Panics if it has ended by itself.
+    pub async fn assert_running(&mut self) {
+        if self.work.is_finished() {
+            panic!("it ended by itself: {:?}", (&mut self.work).await);
+        }
+    }
+
     /// Why its watchdog would have ended the process.
     pub fn lost(&self) -> Vec<String> {
         self.lost.lock().unwrap().clone()
@@ -196,7 +203,12 @@ impl Db {
     /// The same with other bounds.
     pub fn store_consumer_with(&self, options: StoreConsumerOptions) -> DropGuard {
         let token = CancellationToken::new();
-        tokio::spawn(tuskline::store_consumer::run(self.config.clone(), options, token.clone()));
+        tokio::spawn(tuskline::store_consumer::run(
+            self.config.clone(),
+            options,
+            tuskline::recovery::RoleHealth::default(),
+            token.clone(),
+        ));
         token.drop_guard()
     }
 

@@ -158,7 +158,7 @@ async fn a_redrive_goes_on_while_it_is_drained() {
 async fn a_tick_that_is_due_becomes_a_task() {
     let db = pinned().await;
     db.pin_at(Utc.with_ymd_and_hms(2027, 3, 1, 12, 0, 0).unwrap()).await.unwrap();
-    db.run("select tuskline.define_periodic('nightly', 'say', '30 2 * * *', 'UTC', '\"success\"')")
+    db.run("select tuskline.define_periodic('nightly', 'say', '30 2 * * *', '\"success\"')")
         .await
         .unwrap();
     assert_eq!(db.drain(saying(&db)).await.unwrap().tasks().len(), 0);

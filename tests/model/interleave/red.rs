@@ -3,7 +3,7 @@
 use super::results::{CANCEL, RELEASE, RELEASE_BACKWARDS, REPORT, SUCCEED, SUCCEED_BACKWARDS};
 use super::stage::{Holder, Stage, Theatre};
 use super::{Count, Patience, Scenario, orders, play};
-use crate::mutants::harm;
+use crate::breaks::harm;
 
 const HELD: Stage = Stage { held: 3, queued: 0, due: 0, holder: Holder::Alive, crashed: false };
 
@@ -59,27 +59,21 @@ async fn updates_out_of_order_deadlock() {
     let found =
         complaint(ONE_BY_ONE, &[&[SUCCEED], &[SUCCEED_BACKWARDS], &[CANCEL]], "40P01").await;
     assert!(found.is_some(), "set_results, row by row");
-    let unlocked = harm(
-        "release",
-        "perform from tuskline.task t where t.id = any (p_tasks) and t.id between v_first and v_last order by t.id for no key update;",
-        "",
-    );
-    let unsorted = harm("release", "<> all (held) order by r.id)", "<> all (held))");
-    let unsorted = format!("{unlocked}; {unsorted}");
+    let unsorted = harm("release, unsorted");
     let found = complaint(&unsorted, &[&[RELEASE], &[RELEASE_BACKWARDS], &[CANCEL]], "40P01").await;
     assert!(found.is_some(), "release, unsorted");
 }
 
 #[tokio::test]
 async fn a_request_that_was_waited_for_and_not_heeded_is_seen() {
-    let deaf = harm("settle", "perform tuskline.heed_requests(v_done.task_id, p_now);", "");
+    let deaf = harm("settle, deaf");
     let found = complaint(&deaf, &[&[REPORT], &[CANCEL]], "asked to stop").await;
     assert!(found.is_some());
 }
 
 #[tokio::test]
 async fn a_result_that_is_taken_twice_is_seen() {
-    let blind = harm("make_settle", "and t.status in ('claimed', 'processing')", "");
+    let blind = harm("settle, blind");
     let found = complaint(&blind, &[&[REPORT], &[RELEASE]], "add up to 6").await;
     assert!(found.is_some());
 }

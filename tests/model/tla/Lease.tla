@@ -5,14 +5,16 @@
 (*                                                                          *)
 (* Time is counted in ticks, always as "how long since", so that the states *)
 (* stay finite. Beats, answers and results travel as long as they like,     *)
-(* unless Timely. A worker is one incarnation; when the store consumer has  *)
-(* ended it, its slot may be born again under a new number.                 *)
+(* unless Timely. A worker is one registration of a process: at T its       *)
+(* bodies are stopped, and then the process ends, or goes on as another     *)
+(* worker. When the store consumer has ended a worker, its slot may be born *)
+(* again under a new number.                                                *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
   Workers,      \* worker processes (tuskline.executor rows)
-  T,            \* a worker ends itself T after it sent its last acknowledged beat
-  M,            \* the watchdog's thread gets to run within M
+  T,            \* a worker stops its bodies T after it sent its last acknowledged beat
+  M,            \* within M the watchdog's thread gets to run and the bodies stop, or the process ends
   L,            \* silence after which the store consumer ends an executor
   MaxAttempts,  \* lambda.max_attempts
   MaxCrashes,   \* lambda.max_crashes
@@ -28,7 +30,7 @@ VARIABLES
   ended,     \* executor.ended_at is not null
   fresh,     \* executor.beat_at has changed since the store consumer last looked
   quiet,     \* for how long the store consumer has seen no new beat, on its own clock
-  process,   \* running, frozen or dead
+  process,   \* running, stopping (its bodies), frozen or dead (this registration is over)
   sent,      \* watchdog.rs: how long ago the last acknowledged beat was sent
   beat,      \* heartbeat.rs: the beat under way, its age and what the database said
   answer,    \* the fence of a claim's answer under way to the worker (0: none)
@@ -44,6 +46,7 @@ worker == <<process, sent, beat, answer, body>>
 vars == <<row, seen, worker, results, faults>>
 
 Min(a, b) == IF a < b THEN a ELSE b
+Max(a, b) == IF a > b THEN a ELSE b
 Terminal == {"success", "dead"}
 NoBeat == [stage |-> "none", age |-> 0, alive |-> TRUE]
 Limit == T + M
@@ -75,6 +78,15 @@ Dies(w) ==
   /\ body' = [body EXCEPT ![w] = 0]
 
 Running(w) == process[w] = "running"
+Stopping(w) == process[w] = "stopping"
+
+(* bodies.rs: nothing begins any more. Bodies run on until they are stopped. *)
+Stops(w) ==
+  /\ process' = [process EXCEPT ![w] = "stopping"]
+  /\ sent' = [sent EXCEPT ![w] = Max(@, T)]
+  /\ beat' = [beat EXCEPT ![w] = NoBeat]
+  /\ answer' = [answer EXCEPT ![w] = 0]
+  /\ UNCHANGED body
 HeldBy(w) == task.status = "held" /\ task.holder = w
 
 --------------------------------------------------------------------------
@@ -94,7 +106,7 @@ Look(blind) ==
   /\ fresh' = IF blind THEN fresh ELSE [w \in Workers |-> FALSE]
 
 Tick ==
-  /\ \A w \in Workers : Running(w) => sent[w] + 1 < Limit
+  /\ \A w \in Workers : Running(w) \/ Stopping(w) => sent[w] + 1 < Limit
   /\ Timely => \A w \in Workers : InTime(w)
   /\ sent' = [w \in Workers |-> IF process[w] = "dead" THEN 0 ELSE Min(sent[w] + 1, Limit)]
   /\ beat' = [w \in Workers |-> IF beat[w].stage = "none" THEN NoBeat
@@ -131,7 +143,7 @@ AcknowledgeBeat(w) ==
                         IF Flaw = "counted from the answer" THEN 0 ELSE Min(@, beat[w].age)]
           /\ beat' = [beat EXCEPT ![w] = NoBeat]
           /\ UNCHANGED <<process, answer, body>>
-     ELSE Dies(w)
+     ELSE Stops(w)
   /\ UNCHANGED <<row, seen, results, faults>>
 
 LoseBeat(w) ==
@@ -141,7 +153,25 @@ LoseBeat(w) ==
 
 (* watchdog.rs *)
 Watchdog(w) ==
-  /\ Running(w) /\ sent[w] >= T /\ Dies(w)
+  /\ Running(w) /\ sent[w] >= T /\ Stops(w)
+  /\ UNCHANGED <<row, seen, results, faults>>
+
+(* An async body is dropped, a blocking one obeys; neither is obliged to. *)
+BodyStops(w) ==
+  /\ Stopping(w) /\ body[w] # 0
+  /\ body' = [body EXCEPT ![w] = 0]
+  /\ UNCHANGED <<row, seen, process, sent, beat, answer, results, faults>>
+
+(* No body runs: the process goes on, as another worker. *)
+Leave(w) ==
+  /\ Stopping(w) /\ (body[w] = 0 \/ Flaw = "registered anew beside a body")
+  /\ process' = [process EXCEPT ![w] = "dead"]
+  /\ sent' = [sent EXCEPT ![w] = 0]
+  /\ UNCHANGED <<row, seen, beat, answer, body, results, faults>>
+
+(* A body runs on, or the process was told to end. *)
+EndProcess(w) ==
+  /\ Stopping(w) /\ Dies(w)
   /\ UNCHANGED <<row, seen, results, faults>>
 
 --------------------------------------------------------------------------
@@ -152,7 +182,7 @@ Crash(w) ==
   /\ UNCHANGED <<row, seen, results>>
 
 Freeze(w) ==
-  /\ Freezes /\ Running(w) /\ Costs
+  /\ Freezes /\ (Running(w) \/ Stopping(w)) /\ Costs
   /\ process' = [process EXCEPT ![w] = "frozen"]
   /\ UNCHANGED <<row, seen, sent, beat, answer, body, results>>
 
@@ -233,7 +263,7 @@ GiveBack(w) ==
   /\ UNCHANGED <<stale, ends, seen, process, sent, beat, body, results>>
 
 Report(w, outcome) ==
-  /\ Running(w) /\ body[w] # 0
+  /\ (Running(w) \/ Stopping(w)) /\ body[w] # 0
   /\ results' = results \cup {[fence |-> body[w], outcome |-> outcome]}
   /\ body' = [body EXCEPT ![w] = 0]
   /\ UNCHANGED <<row, seen, process, sent, beat, answer, faults>>
@@ -264,7 +294,8 @@ SetResult(r) ==
 
 --------------------------------------------------------------------------
 Act(w) ==
-  \/ SendBeat(w) \/ ApplyBeat(w) \/ AcknowledgeBeat(w) \/ LoseBeat(w) \/ Watchdog(w)
+  \/ SendBeat(w) \/ ApplyBeat(w) \/ AcknowledgeBeat(w) \/ LoseBeat(w)
+  \/ Watchdog(w) \/ BodyStops(w) \/ Leave(w) \/ EndProcess(w)
   \/ Crash(w) \/ Freeze(w) \/ Thaw(w) \/ Restart(w)
   \/ End(w) \/ Rescue(w)
   \/ Claim(w) \/ Begin(w) \/ LoseAnswer(w) \/ GiveBack(w) \/ Finish(w) \/ Deadline(w)
@@ -283,7 +314,7 @@ Spec == Init /\ [][Next]_vars
 (* Whatever can go on does go on; nobody is obliged to fail, or to finish. *)
 Fair(w) ==
   /\ WF_vars(SendBeat(w)) /\ WF_vars(ApplyBeat(w)) /\ WF_vars(AcknowledgeBeat(w))
-  /\ WF_vars(Watchdog(w)) /\ WF_vars(Thaw(w)) /\ WF_vars(Restart(w))
+  /\ WF_vars(Watchdog(w)) /\ WF_vars(EndProcess(w)) /\ WF_vars(Thaw(w)) /\ WF_vars(Restart(w))
   /\ WF_vars(End(w)) /\ WF_vars(Rescue(w))
   /\ WF_vars(Claim(w)) /\ WF_vars(Begin(w)) /\ WF_vars(answer[w] = 0 /\ GiveBack(w))
   /\ WF_vars(Deadline(w))
@@ -297,7 +328,7 @@ Live ==
 (* Workers are alike; for the configurations without liveness. *)
 Alike == Permutations(Workers)
 
-OneLiveBody == Cardinality({w \in Workers : Running(w) /\ body[w] # 0}) <= 1
+OneLiveBody == Cardinality({w \in Workers : process[w] # "frozen" /\ body[w] # 0}) <= 1
 NoStaleResult == ~stale
 TerminalOnce == ends <= 1 /\ (ends = 1 <=> task.status \in Terminal)
 Bounded == task.attempt <= MaxAttempts /\ task.crashes <= MaxCrashes

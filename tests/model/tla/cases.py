@@ -65,6 +65,8 @@ LEASE_CASES = [
           Flaw=quoted("ended without a second look")),
     lease("a lease given back while its answer can still begin", "OneLiveBody",
           Flaw=quoted("given back, yet begun")),
+    lease("a process registers anew beside a body that runs on", "OneLiveBody",
+          Flaw=quoted("registered anew beside a body")),
     lease("no fence in set_results", "NoStaleResult", Flaw=quoted("no fence")),
     lease("no status in set_results", "TerminalOnce", Flaw=quoted("no status in the guard")),
     lease_live("no deadline for an attempt", "EventuallyTerminal", Flaw=quoted("no deadline")),

@@ -27,7 +27,7 @@ impl Controller {
         // Owed until it is done: another lane may have the aged queue in flight at this moment.
         let aged_first = state.claims >= 3;
         let mut aged_asked = false;
-        let backlogs: &[Option<bool>] = match (self.config.lanes, last) {
+        let backlogs: &[Option<bool>] = match (state.lanes, last) {
             (..=1, _) => &[None],
             (_, true) => &[Some(false)],
             (_, false) => &[Some(true), Some(false)],

@@ -67,7 +67,7 @@ impl Controller {
         let mut state = self.lock();
         state.take_held(now);
         // One lane is kept for what is quick: a batch would make the next task wait for all of it.
-        let last = !state.draining && state.bulk > 0 && state.bulk + 1 >= self.config.lanes;
+        let last = !state.draining && state.bulk > 0 && state.bulk + 1 >= state.lanes;
         let results_due = !last && state.results_due(self, now);
         let mut order = Order::default();
         if !state.draining {
@@ -109,7 +109,47 @@ impl Controller {
     }
 }
 
+/// Lanes that are gone, and those for which the server has no connection.
+impl Controller {
+    /// A lane has ended that should not have.
+    pub(crate) fn lose_lane(&self) {
+        self.lock().lane_lost = true;
+    }
+
+    /// The lane of this order rests: its results go with the next order of another. False: it is the last.
+    pub(crate) fn rest_lane(&self, order: &mut Order) -> bool {
+        let mut state = self.lock();
+        if state.lanes <= 1 {
+            return false;
+        }
+        state.lanes -= 1;
+        state.put_back(std::mem::take(order));
+        tracing::warn!(lanes = state.lanes, "the server has no connection left for a lane");
+        drop(state);
+        self.lanes.notify_one();
+        true
+    }
+
+    /// A lane asks for a connection again.
+    pub(crate) fn lane_returns(&self) {
+        self.lock().lanes += 1;
+    }
+}
+
 impl State {
+    /// What an order without a claim was to send, back to where it came from.
+    fn put_back(&mut self, mut order: Order) {
+        self.unacknowledged -= order.results.len();
+        order.results.append(&mut self.results);
+        self.results = order.results;
+        // The others are over with the results.
+        let settled = order.request.done_leases.into_iter();
+        self.settled_leases.extend(settled.filter(|lease| !self.leases.contains_key(lease)));
+        if !self.results.is_empty() || !self.settled_leases.is_empty() {
+            self.first_result_at.get_or_insert_with(Instant::now);
+        }
+    }
+
     fn results_due(&self, controller: &Controller, now: Instant) -> bool {
         let Some(first) = self.first_result_at else { return false };
         let alone = self.running.is_empty() && self.loads.iter().all(|load| load.buffered == 0);

@@ -2,6 +2,7 @@
 
 mod backlogs;
 mod bounds;
+mod few_lanes;
 mod leases;
 mod sight;
 

@@ -175,9 +175,8 @@ impl Client {
     /// stays paused.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: a setting out of range, an unknown lambda; whether the cron and the zone
-    /// can be read is for the server to say (`tuskline.periodics.trouble`). [`Error::Denied`],
-    /// [`Error::Unavailable`], [`Error::Unknown`].
+    /// [`Error::Invalid`]: a cron or a zone that no server can read, a setting out of range, an unknown
+    /// lambda. [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
     pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
         let (missed, most) = match periodic.missed {
             Missed::Skip => ("skip", MISSED_MOST),
@@ -194,8 +193,8 @@ impl Client {
             (&periodic.name, Type::TEXT),
             (&periodic.lambda, Type::TEXT),
             (&periodic.cron, Type::TEXT),
-            (&periodic.zone, Type::TEXT),
             (&payload, Type::JSON),
+            (&periodic.zone, Type::TEXT),
             (&periodic.collection, Type::TEXT),
             (&periodic.priority.as_str(), Type::TEXT),
             (&missed, Type::TEXT),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Parameters;
-use crate::json::{JsonText, payload_of};
+use crate::json::payload_of;
 use crate::{Client, Error, TaskId};
 
 /// Which dead letters shall begin anew, and how.
@@ -136,11 +136,10 @@ impl Client {
     /// [`Error::Invalid`]: neither a lambda nor ids, an unknown lambda, a number out of range, a payload
     /// for more than one task, no reason. [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
     pub async fn redrive(&self, redrive: &Redrive, reason: &str) -> Result<i64, Error> {
-        let payload = redrive.payload.as_deref().map(JsonText);
         let how: &Parameters<'_> = &[
             (&redrive.per_second, Type::FLOAT8),
             (&redrive.canary, Type::BOOL),
-            (&payload, Type::JSON),
+            (&redrive.payload, Type::TEXT),
             (&reason, Type::TEXT),
         ];
         let parameters = [&redrive.choice()[..], how].concat();

@@ -84,7 +84,7 @@ fn schedules() -> Vec<Schedule> {
 }
 
 const DEFINE: &str = "
-select tuskline.define_periodic(d.name, d.lambda, d.cron, d.zone, d.payload::json,
+select tuskline.define_periodic(d.name, d.lambda, d.cron, d.payload, d.zone,
          p_missed => 'all', p_missed_most => 1000, p_grace => $9::bigint * interval '1 ms',
          p_starts_at => case when d.starts then to_timestamp($7::bigint) end, p_ends_at => to_timestamp($8::bigint))
   from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[])

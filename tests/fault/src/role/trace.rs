@@ -73,6 +73,10 @@ impl Said {
                 Event::ResultRefused { tasks: vec![self.task] }
             }
             "wake line lost; polling until it is back" => Event::LineLost,
+            "worker has stopped its bodies and registers anew" => {
+                Event::Lost { why: std::mem::take(&mut self.why) }
+            }
+            "worker registered anew" => Event::Registered { executor: self.executor },
             "worker ends itself" => Event::Ends { why: std::mem::take(&mut self.why) },
             "worker registered" => Event::Registered { executor: self.executor },
             _ => return None,

@@ -84,7 +84,8 @@ pub(super) fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
         seed,
         heartbeat_ms: timings.heartbeat_ms,
         self_termination_ms: timings.self_termination_ms,
-        margin_ms: timings.margin_ms,
+        // What the watchdog's thread may need of M; the rest is for bodies to stop.
+        margin_ms: timings.margin_ms * 2 / 3,
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,
         limits: vec![(LIMITED.into(), MOST)],

@@ -3,7 +3,7 @@
 
 use crate::history::History;
 use crate::process::Process;
-use crate::span::ms_between;
+use crate::span::{Span, ms_between};
 use crate::{Actor, Invariant};
 
 /// I21.
@@ -24,27 +24,56 @@ pub(crate) fn beats_keep_the_lease(history: &History) -> Invariant {
     check.done()
 }
 
-/// From registration to the end of the process, cut at the acknowledged heartbeats.
+/// From each registration to its end, cut at the acknowledged heartbeats.
 fn gaps(history: &History, process: &Process) -> Vec<(u64, u64)> {
-    let Some(registered) = process.registered else { return Vec::new() };
     let ended = process.exit.or(process.reaped).unwrap_or(history.end);
-    let mut moments = vec![registered];
-    moments.extend(process.beats.iter().map(|beat| beat.acked));
-    let last = moments.last().copied().unwrap_or(registered);
-    moments.push(ended.max(last));
-    moments.windows(2).map(|pair| (pair[0], pair[1])).collect()
+    let gaps_of = |life: Span| {
+        let beats = process.beats.iter().map(|beat| beat.acked);
+        let mut moments = vec![life.from];
+        moments.extend(beats.filter(|acked| life.from < *acked && *acked < life.to));
+        moments.push(life.to);
+        moments.windows(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+    };
+    process.lives(ended).into_iter().flat_map(gaps_of).collect()
+}
+
+/// I28.
+pub(crate) fn nothing_runs_unregistered(history: &History) -> Invariant {
+    let statement = "once a registration is over no body runs until the next one; N counts bodies";
+    let mut check = Invariant::new("I28", "nothing runs unregistered", statement);
+    for body in history.bodies.all() {
+        let process = history.process(body.process);
+        let over = history.over_at(body);
+        let runs = |span: &Span| body.at < span.to && over > span.from;
+        let found = process.between_lives().into_iter().find(runs);
+        check.expect(found.is_none(), history.id(body.task), || {
+            format!("pid {} ran it under fence {} without a number", process.pid, body.fence)
+        });
+    }
+    check.done()
 }
 
 /// The signal by which a worker ends itself, and by which it is killed.
 const SIGKILL: i32 = 9;
 
-/// I23. A worker ends itself at T after its last acknowledged heartbeat, or when it is told that it was
+/// I23. A worker stops its bodies, or ends itself, at T after its last acknowledged heartbeat, or when it is told that it was
 /// given up, which nobody may do before L. One that ended itself sooner was given up while it beat.
 pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
-    let statement = "a worker that beats within T, and that nobody killed or stopped, does not end";
+    let statement = "a worker that beats within T, and that nobody killed or stopped, goes on";
     let mut check = Invariant::new("I23", "no live worker is given up", statement);
     let limit = history.settings.self_termination_ms * 1_000_000;
     for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {
+        for (lost, why) in &process.lost {
+            let last = process.last_word(*lost);
+            let stopped = process.stopped.within(last, *lost) > 0;
+            check.expect(stopped || lost.saturating_sub(last) >= limit, None, || {
+                let (pid, ms) = (process.pid, ms_between(last, *lost));
+                let phase = history.phase_at(*lost).unwrap_or("-");
+                format!(
+                    "pid {pid} was given up {ms:.0} ms after its last heartbeat, in {phase}: {why}"
+                )
+            });
+        }
         let abrupt = process.signal == Some(SIGKILL) && process.exit.is_none();
         let ended = process.reaped.filter(|_| abrupt);
         let Some(ended) = ended.filter(|ended| !was_killed(history, process, *ended)) else {

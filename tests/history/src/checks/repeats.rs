@@ -48,6 +48,8 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
         Some("stop")
     } else if process.died_between(from, to) {
         Some("worker death")
+    } else if process.lost_between(from, to) {
+        Some("registration lost")
     } else if history.database_down.meet(from, to) {
         Some("database down")
     } else if hit_by_fault(history, process.pid, from, to) {

@@ -1,4 +1,5 @@
-//! Processes that stood still beyond their lease: on resuming they end before they do anything.
+//! Processes that stood still beyond their lease: on resuming they end before they do anything, or, where no
+//! body runs in them, give up their registration.
 
 use std::collections::HashMap;
 
@@ -15,13 +16,16 @@ const LIFE_SIGNS: u64 = 1;
 
 /// G6, and how long ending took.
 pub(crate) fn the_resumed_end(history: &History) -> (Invariant, Bounded) {
-    let statement = "stopped beyond its lease, a process is gone 100 ms after SIGCONT; <= 1 tick";
+    let statement =
+        "stopped beyond its lease, a process or its number is gone 100 ms after SIGCONT";
     let mut check = Invariant::new("G6", "the resumed end at once", statement);
     let mut took = Vec::new();
     let mut lives = signs_of_life(history);
     for (number, process) in (0_u32..).zip(&history.processes) {
         for span in process.stopped.iter().filter(|span| is_beyond(history, process, span)) {
-            let gone = process.reaped.filter(|reaped| *reaped >= span.to);
+            let lost = process.lost.iter().map(|(at, _)| *at).find(|at| *at >= span.to);
+            let reaped = process.reaped.filter(|reaped| *reaped >= span.to);
+            let gone = [lost, reaped].into_iter().flatten().min();
             let ms = ms_between(span.to, gone.unwrap_or(history.end));
             took.push(ms);
             check.expect(gone.is_some() && ms <= BOUND_MS, None, || {
@@ -50,13 +54,15 @@ fn signs_of_life(history: &History) -> HashMap<(u32, u32), u64> {
     let mut since = HashMap::new();
     for (number, process) in (0_u32..).zip(&history.processes) {
         let first = process.stopped.iter().find(|span| is_beyond(history, process, span));
-        since.extend(first.map(|span| (number, span.to)));
+        let anew = |from: u64| process.registered.iter().find(|at| **at > from).copied();
+        let of = |span: &Span| Span { from: span.to, to: anew(span.to).unwrap_or(u64::MAX) };
+        since.extend(first.map(|span| (number, of(span))));
     }
     let starts = history.bodies.all().iter().map(|body| (body.process, body.task, body.at));
     let ticks = history.ticks.iter().map(|tick| (tick.process, tick.task, tick.at));
     let mut signs = HashMap::new();
     for (process, task, at) in starts.chain(ticks) {
-        if since.get(&process).is_some_and(|continued| at > *continued) {
+        if since.get(&process).is_some_and(|span: &Span| span.from < at && at < span.to) {
             *signs.entry((process, task)).or_insert(0) += 1;
         }
     }

@@ -356,3 +356,26 @@ fn a_silent_line_that_nobody_notices_is_seen() {
     ended.dies(WORKER, 15_000, 15_040);
     assert_eq!(green(&ended).wake_lines.percentiles.n, 0);
 }
+
+#[test]
+fn a_registration_that_is_over_at_t_costs_no_process() {
+    // No heartbeat between 2 s and 6 s: the bodies stop at 2.9 s, and it registers anew at 6 s.
+    let outage = |lost: u64| {
+        let mut story = Story::one_task();
+        story.without(|event| match event {
+            Event::BeatSent { beat } | Event::BeatAck { beat } => (2000..6000).contains(beat),
+            _ => false,
+        });
+        for pid in [WORKER, OTHER] {
+            story.note(pid, lost, Event::Lost { why: "no heartbeat".to_owned() });
+            story.note(pid, 6000, Event::Registered { executor: 7 });
+        }
+        story
+    };
+    green(&outage(2900));
+    red(&outage(2700), &["I23"]);
+    red(&outage(4000), &["I21"]);
+    let mut ran = outage(2900);
+    ran.body(OTHER, 1, 1, 2800, Some((Ended::Stopped, 2901)));
+    assert!(ran.report().violated().contains(&"I28"));
+}

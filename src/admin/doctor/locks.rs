@@ -1,0 +1,64 @@
+//! Locks: which session waits for which, and which role without rights here holds a wake lock.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::Finding;
+
+/// Sessions that have waited for a lock for a second, and those that they wait for. A guard that is held
+/// without a waiter is no fault: a janitor may archive for an hour.
+const WAITS: &str = "
+    select pg_catalog.format('pid %s (role %s, application %s) has waited for %s since %s', w.pid, a.usename,
+                  coalesce(nullif(a.application_name, ''), '?'), h.holders, w.waitstart)
+      from (select l.pid, min(l.waitstart) as waitstart from pg_locks l
+             where not l.granted and l.waitstart < clock_timestamp() - interval '1 second'
+             group by l.pid) w
+           join pg_stat_activity a on a.pid = w.pid and a.datname = current_database()
+           cross join lateral (
+             select string_agg(case b.pid when 0 then 'a prepared transaction (pg_prepared_xacts)'
+                      else pg_catalog.format('pid %s (role %s, application %s) in a transaction since %s', b.pid,
+                        coalesce(s.usename, '?'), coalesce(nullif(s.application_name, ''), '?'),
+                        coalesce(s.xact_start::text, '?')) end, ', ') as holders
+               from unnest(pg_blocking_pids(w.pid)) as b (pid) left join pg_stat_activity s on s.pid = b.pid) h
+     where h.holders is not null
+     order by w.waitstart limit 5";
+
+/// The wake lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
+const SQUATTERS: &str = "
+    select string_agg(distinct pg_catalog.format('pid %s (role %s, application %s)', a.pid, a.usename,
+             coalesce(nullif(a.application_name, ''), '?')), ', '),
+           bool_or(l.mode = 'ExclusiveLock')
+      from pg_locks l join pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'advisory' and l.classid = 1953854315 and l.granted
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+       and not coalesce(has_schema_privilege(a.usesysid, to_regnamespace('tuskline')::oid, 'usage'), true)";
+
+/// One line for locks, one for the wake lock.
+pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
+    Ok(vec![waits(client).await?, squatters(client).await?])
+}
+
+async fn waits(client: &Client) -> Result<Finding> {
+    let rows = client.query_typed(WAITS, &[]).await?;
+    let waits: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    Ok(if waits.is_empty() {
+        Finding::ok("locks", "no session waits for one")
+    } else {
+        Finding::warn("locks", waits.join("; "))
+    })
+}
+
+async fn squatters(client: &Client) -> Result<Finding> {
+    let row = client.query_typed_one(SQUATTERS, &[]).await?;
+    let cost = match row.get::<_, Option<bool>>(1) {
+        Some(true) => "each insert sends a notification",
+        _ => "workers poll instead of being woken",
+    };
+    Ok(match row.get::<_, Option<&str>>(0) {
+        None => Finding::ok("wake locks", "held by Tuskline's sessions only"),
+        Some(holders) => Finding::warn(
+            "wake locks",
+            format!("held by {holders}, without rights in this schema: {cost}; end that session"),
+        ),
+    })
+}

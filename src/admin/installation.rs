@@ -1,0 +1,76 @@
+//! `adopt`: gives an installation its name; and what `migrate` and `doctor` say of it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config};
+
+use super::failure::Failed;
+use super::{Global, Outcome, database, output};
+use crate::config::DEFAULT_INSTALLATION;
+use crate::session::{Deadlines, Session};
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// The new name.
+    #[arg(long = "as", value_name = "NAME")]
+    name: String,
+    /// Pause every lambda, so that nothing runs before you open the gates.
+    #[arg(long)]
+    hold: bool,
+    /// Why; shown by each gate and in the audit.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
+    let config = database::find_given(global)?;
+    let session = Session::open(&config, "command", Deadlines::USUAL).await?;
+    let with: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&args.name, Type::TEXT), (&args.hold, Type::BOOL), (&args.reason, Type::TEXT)];
+    let row = session.client().query_typed_one("select tuskline.adopt($1, $2, $3)", &with).await?;
+    let old: String = row.get(0);
+    let held = match args.hold {
+        true => "\nevery lambda is paused; `tuskline gate list` shows the gates",
+        false => "",
+    };
+    output::answer(
+        global,
+        &json!({"installation": args.name, "was": old, "held": args.hold}),
+        &format!(
+            "installation {}, was {old}; set TUSKLINE_INSTALLATION={} for its workers and servers{held}",
+            args.name, args.name
+        ),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names a database that has no name yet, or is `name` already. The name it has.
+pub async fn name(config: &Config, name: Option<&str>) -> Result<String> {
+    let session = Session::open(config, "migrate", Deadlines::USUAL).await?;
+    let has = of(session.client()).await?;
+    match name {
+        Some(name) if has == DEFAULT_INSTALLATION && name != has => {
+            let with: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+            session.client().query_typed_one("select tuskline.adopt($1)", &with).await?;
+            Ok(name.to_owned())
+        }
+        Some(name) if name != has => Err(Failed {
+            what: format!("this database is installation {has}, not {name}"),
+            hint: Some(format!(
+                "is it the right database? `tuskline adopt --as {name}` renames it"
+            )),
+        }
+        .into()),
+        _ => Ok(has),
+    }
+}
+
+/// The name of a database's installation.
+pub async fn of(client: &Client) -> Result<String> {
+    Ok(client.query_typed_one("select name from tuskline.installation", &[]).await?.get(0))
+}

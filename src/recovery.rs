@@ -1,0 +1,188 @@
+//! What a role of the server does when the database fails it: it says once what is wrong and what mends
+//! it, and rests before it tries again.
+//!
+//! Promises: a database that is away is tried again within a second. What the database refuses is tried
+//! again after a growing rest, of at most 30 s, and `/healthz` shows it from the second time on.
+//! Must never: call a refusal a lost database, or tell an address.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+
+use crate::backoff::Backoff;
+use crate::session::Told;
+
+/// Roles that cannot do their work, and why. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct RoleHealth {
+    troubles: Arc<Mutex<BTreeMap<&'static str, String>>>,
+}
+
+impl RoleHealth {
+    /// What each role is refused; empty: all of them work, or wait for a database that is away.
+    pub fn troubles(&self) -> BTreeMap<&'static str, String> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, role: &'static str, trouble: Option<String>) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble {
+            Some(trouble) => troubles.insert(role, trouble),
+            None => troubles.remove(role),
+        };
+    }
+}
+
+/// Why a role failed, by what mends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// There is no server, or it is starting, stopping or full.
+    Away,
+    /// A lock or a statement took too long, or another transaction was in the way.
+    Busy,
+    /// The login lacks a privilege.
+    Denied,
+    /// Something of the schema is missing.
+    Schema,
+    /// The server only reads.
+    Standby,
+    /// Anything else that the server refuses, by its SQLSTATE.
+    Refused(String),
+}
+
+impl Failure {
+    /// By the SQLSTATE of the first error of PostgreSQL in the chain.
+    pub fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut cause = Some(error);
+        while let Some(one) = cause {
+            if let Some(said) = one.downcast_ref::<tokio_postgres::Error>() {
+                return said.code().map_or(Self::Away, Self::of_code);
+            }
+            cause = one.source();
+        }
+        Self::Away
+    }
+
+    fn of_code(state: &SqlState) -> Self {
+        match state.code() {
+            "42501" => Self::Denied,
+            "3F000" | "42P01" | "42883" | "42703" | "42704" => Self::Schema,
+            "25006" => Self::Standby,
+            "55P03" | "57014" => Self::Busy,
+            code if code.starts_with("28") => Self::Denied,
+            code if code.starts_with("40") => Self::Busy,
+            code if ["57P", "53", "08"].iter().any(|class| code.starts_with(class)) => Self::Away,
+            code => Self::Refused(code.to_owned()),
+        }
+    }
+
+    /// What to do about it.
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Away => "connecting again",
+            Self::Busy => "trying again; `tuskline doctor` shows old transactions",
+            Self::Denied => {
+                "run the server as the owner of the schema tuskline, or: grant OWNER to LOGIN"
+            }
+            Self::Schema => "run `tuskline migrate`",
+            Self::Standby => "connect to the primary",
+            Self::Refused(_) => "`tuskline doctor` looks at the database",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Away => "the database is away",
+            Self::Busy => "a lock or a statement took too long",
+            Self::Denied => "the login lacks a privilege",
+            Self::Schema => "the schema is absent or older than this binary",
+            Self::Standby => "this server is a standby or read-only",
+            Self::Refused(_) => "the database refuses the work",
+        })
+    }
+}
+
+/// How one role gets over its failures.
+#[derive(Debug)]
+pub struct Recovery {
+    role: &'static str,
+    health: RoleHealth,
+    backoff: Backoff,
+    told: Option<Failure>,
+}
+
+impl Recovery {
+    /// For a role that has not failed yet.
+    pub fn new(role: &'static str, health: RoleHealth) -> Self {
+        Self { role, health, backoff: Backoff::default(), told: None }
+    }
+
+    /// The role has done its work once: what was wrong is over.
+    pub fn worked(&mut self) {
+        if self.told.take().is_some() {
+            tracing::info!(role = self.role, "works again");
+        }
+        self.backoff.reset();
+        self.health.note(self.role, None);
+    }
+
+    /// The role has failed: tells of it, unless the same was told, and returns the rest before the next try.
+    pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
+        let (failure, said) = (Failure::of(error), Told(error).to_string());
+        let again = self.told.as_ref() == Some(&failure);
+        if !again {
+            let (role, remedy) = (self.role, failure.remedy());
+            match failure {
+                Failure::Away | Failure::Busy => {
+                    tracing::warn!(role, error = %said, "{failure}, {remedy}");
+                }
+                _ => tracing::error!(role, error = %said, hint = remedy, "{failure}"),
+            }
+        }
+        let away = failure == Failure::Away;
+        let trouble = format!("{failure}: {said}; {}", failure.remedy());
+        self.health.note(self.role, (again && !away).then_some(trouble));
+        self.told = Some(failure);
+        if away { self.backoff.rest() } else { self.backoff.long_rest() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_by_what_mends_it() {
+        for (code, failure) in [
+            ("42501", Failure::Denied),
+            ("28P01", Failure::Denied),
+            ("42P01", Failure::Schema),
+            ("42883", Failure::Schema),
+            ("55P03", Failure::Busy),
+            ("40P01", Failure::Busy),
+            ("57P03", Failure::Away),
+            ("53300", Failure::Away),
+            ("25006", Failure::Standby),
+            ("22012", Failure::Refused("22012".to_owned())),
+        ] {
+            assert_eq!(Failure::of_code(&SqlState::from_code(code)), failure, "{code}");
+        }
+        let silent = std::io::Error::other("no answer");
+        assert_eq!(Failure::of(&silent), Failure::Away);
+    }
+
+    #[test]
+    fn a_role_that_waits_for_a_database_is_not_in_trouble() {
+        let health = RoleHealth::default();
+        let mut recovery = Recovery::new("janitor", health.clone());
+        let gone = std::io::Error::other("connection refused");
+        assert!((0..10).all(|_| recovery.failed(&gone) <= Duration::from_secs(1)));
+        assert!(health.troubles().is_empty());
+    }
+}

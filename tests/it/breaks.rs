@@ -1,0 +1,152 @@
+//! The tests of the tests: every check has been seen red.
+//!
+//! The crate `tests/breaks` lists breaks of the SQL with the tests that must fail for each. A break is
+//! made in the template of a run of its own, so nothing is built again.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use tuskline_breaks::{Break, Breaks, HARM, NOT_DONE};
+
+/// Tests that no break of our SQL turns red, each for a reason.
+const NOT_OURS: &[&str] = &[
+    // PostgreSQL's own promises.
+    "scheduling::a_transaction_that_rolls_back_leaves_nothing",
+    // Before version 17 the type refuses what the test gives.
+    "bad_input::an_infinite_duration_is_refused_by_every_server",
+    // Run a migration, which mends the functions.
+    "strangers::a_database_is_migrated",
+    "dead_letters::who_died_before_there_was_a_list_is_on_it",
+    // Compares files.
+    "functions::no_text_of_ours_has_a_backslash",
+    "matrix::the_documents_show_the_table_of_the_snapshot",
+    "unique_keys::the_readme_shows_the_table_of_the_snapshot",
+    // Ask the server's own code, or the SDK's.
+    "crons::every_cron_that_is_accepted_has_a_tick",
+    "worker_input::a_worker_has_a_lambda_and_no_name_twice",
+    "breaks::every_check_has_been_seen_red",
+    "breaks::every_test_is_listed_with_a_break",
+];
+
+/// Files whose tests are of Rust, not of the SQL.
+const OF_RUST: &[&str] = &[
+    "::bench::",
+    "::cli::",
+    "::clients::",
+    "::clock_steps::",
+    "::crash_recovery::",
+    "::demo::",
+    "::doubtful_commits::",
+    "::drain::",
+    "::drawn_ids::",
+    "::failures::",
+    "::fenced_bodies::",
+    "::health::",
+    "::few_connections::",
+    "::held_results::",
+    "::long_tasks::",
+    "::lost_answers::",
+    "::many::",
+    "::migrate_refusals::",
+    "::no_concurrent_workers::",
+    "::outages::",
+    "::owners::",
+    "::periodic_servers::",
+    "::priorities::",
+    "::readme::",
+    "::server_troubles::",
+    "::settings::",
+    "::support::",
+    "::testing_kit::",
+    "::wake_up::",
+    "::worker_chains::",
+    "::worker_runs::",
+];
+
+/// A break, as a run of tests takes it.
+struct Harm {
+    /// Where the list says it, and what.
+    said: String,
+    sql: String,
+    seen_by: Vec<String>,
+}
+
+/// The breaks that tests of this binary must see.
+fn harms() -> Vec<Harm> {
+    let (breaks, tests) = (Breaks::read().unwrap(), listed());
+    let of_ours = |one: &&Break| one.tests().next().is_some();
+    let harm = |one: &Break| Harm {
+        said: format!("{}\n{}", one.place, one.text),
+        sql: breaks.sql(one).unwrap(),
+        seen_by: one.tests().map(|test| full_name(test, &tests)).collect(),
+    };
+    breaks.list.iter().filter(of_ours).map(harm).collect()
+}
+
+/// The tests of this binary.
+fn listed() -> BTreeSet<String> {
+    let run = Command::new(std::env::current_exe().unwrap()).arg("--list").output().unwrap();
+    let said = String::from_utf8(run.stdout).unwrap();
+    said.lines().filter_map(|line| line.strip_suffix(": test")).map(Into::into).collect()
+}
+
+/// The name of a test with all its modules; a list leaves the outer ones away.
+fn full_name(test: &str, tests: &BTreeSet<String>) -> String {
+    let inner = |full: &&String| {
+        full.strip_suffix(test).is_some_and(|outer| outer.is_empty() || outer.ends_with("::"))
+    };
+    let full: Vec<_> = tests.iter().filter(inner).collect();
+    assert_eq!(full.len(), 1, "no test, or more than one, is called {test}: {full:?}");
+    full[0].clone()
+}
+
+/// Runs the tests of a break under its harm; complaints about those that stayed green.
+fn still_green(harm: &Harm) -> Vec<String> {
+    let run = Command::new(std::env::current_exe().unwrap())
+        .arg("--exact")
+        .args(&harm.seen_by)
+        .env(HARM, &harm.sql)
+        .env("INSTA_UPDATE", "no")
+        .output()
+        .unwrap();
+    let output = [run.stdout, run.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
+    if let Some(line) = output.lines().find(|line| line.contains(NOT_DONE)) {
+        return vec![format!("{line}\n{}", harm.said)];
+    }
+    let green = |test: &&String| !output.contains(&format!("test {test} ... FAILED"));
+    let complaint = |test| format!("{test} did not see {}", harm.said);
+    harm.seen_by.iter().filter(green).map(complaint).collect()
+}
+
+#[test]
+#[ignore = "breaks the SQL five hundred times: some twelve minutes; TUSKLINE_BREAKS=text: only those with the text"]
+fn every_check_has_been_seen_red() {
+    let mut harms = harms();
+    if let Ok(part) = std::env::var("TUSKLINE_BREAKS") {
+        let named = |harm: &Harm| harm.seen_by.iter().any(|test| test.contains(&part));
+        harms.retain(|harm| harm.said.contains(&part) || named(harm));
+        assert!(!harms.is_empty(), "no break contains {part:?}");
+    }
+    let half = harms.len() / 2;
+    let check = |some: &[Harm]| some.iter().flat_map(still_green).collect::<Vec<_>>();
+    let green = std::thread::scope(|scope| {
+        let other = scope.spawn(|| check(&harms[..half]));
+        [check(&harms[half..]), other.join().unwrap()].concat()
+    });
+    assert!(green.is_empty(), "{}", green.join("\n"));
+}
+
+#[test]
+fn every_test_is_listed_with_a_break() {
+    let of_rust = |test: &str| OF_RUST.iter().any(|file| test.contains(file));
+    let not_ours = |test: &str| NOT_OURS.iter().any(|name| test.ends_with(name));
+    let mut unseen = listed();
+    unseen.retain(|test| !of_rust(&format!("::{test}")) && !not_ours(test));
+    for harm in harms() {
+        for test in &harm.seen_by {
+            unseen.remove(test);
+        }
+    }
+    assert!(unseen.is_empty(), "never seen red: {unseen:?}");
+}

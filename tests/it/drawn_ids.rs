@@ -1,0 +1,69 @@
+//! A role that may insert may draw ids without a task, as fast as the server gives them: segments follow.
+
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tuskline::config::JanitorOptions;
+use tuskline::janitor;
+
+use crate::support::Db;
+
+const AHEAD: &str = "select tuskline.segments_ahead()";
+
+/// Made, and told to every session: the lock of the one that made them goes last.
+const MADE: &str = "select tuskline.segments_ahead() >= 8
+    and tuskline.lock_holders('tuskline.segment_guard', '{ShareRowExclusiveLock}') is null";
+
+/// A janitor whose rounds are rare, as seen from ids that are drawn fast.
+fn janitor(db: &Db) -> DropGuard {
+    let options = JanitorOptions {
+        every: Duration::from_secs(3_600),
+        segments_check_every: Duration::from_millis(100),
+        ..JanitorOptions::default()
+    };
+    let token = CancellationToken::new();
+    tokio::spawn(janitor::run(
+        db.config.clone(),
+        options,
+        tuskline::recovery::RoleHealth::default(),
+        token.clone(),
+    ));
+    token.drop_guard()
+}
+
+/// Draws the ids of so many segments, and one more.
+async fn draw(db: &Db, segments: i64) {
+    let draw = format!(
+        "select setval('tuskline.task_seq', ((last_value >> 24) + {segments}) << 24) from tuskline.task_seq"
+    );
+    db.run(&draw).await;
+}
+
+#[tokio::test]
+async fn segments_are_made_between_two_rounds_of_a_janitor() {
+    let db = Db::with_lambda("work").await;
+    let _janitor = janitor(&db);
+    db.run("update tuskline.segment set opened_at = null where segment_no = 0").await;
+    db.until("select opened_at is not null from tuskline.segment where segment_no = 0").await;
+    for _ in 0..3 {
+        draw(&db, 6).await;
+        assert_eq!(db.one::<i32>(AHEAD).await, 2);
+        db.schedule("work").await;
+        db.until(MADE).await;
+    }
+}
+
+#[tokio::test]
+async fn ids_beyond_every_segment_stop_scheduling_for_a_moment_only() {
+    let db = Db::with_lambda("work").await;
+    draw(&db, 20).await;
+    let refused = db.refused("select tuskline.schedule('work')").await;
+    assert!(refused.contains("no partition"), "{refused}");
+    let _janitor = janitor(&db);
+    db.until(MADE).await;
+    let id = db.schedule("work").await;
+    assert_eq!(db.status(id).await, "enqueued");
+    // What was passed over leaves nothing behind.
+    let left = "select count(*) = 0 from tuskline.segment where segment_no between 1 and 19";
+    db.until(left).await;
+}

@@ -1,0 +1,65 @@
+//! A server that has fewer connections than its workers would take: all of them live, and all work is done.
+
+use tokio_postgres::NoTls;
+
+use super::support::{Db, Gate, HEARTBEAT, Running, mortal, own_cluster_with, quick};
+
+const FEW: &[(&str, &str)] = &[("max_connections", "20"), ("superuser_reserved_connections", "0")];
+
+#[tokio::test]
+async fn more_workers_than_the_server_has_connections_for_end_none_and_do_all_work() {
+    let cluster = own_cluster_with(FEW).await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let gate = Gate::open();
+    let start = || Running::start(&db, quick(), vec![gate.lambda("work").slots(4)]);
+    let mut workers: Vec<_> = (0..12).map(|_| start()).collect();
+    for _ in 0..10 {
+        db.schedule_many("work", 100).await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    db.until_count("success", 1000).await;
+    for worker in &mut workers {
+        worker.assert_running().await;
+    }
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+/// A stranger takes six connections at the moment when three workers have lost all of theirs: what is left
+/// is enough for each to live and to work, and for no more.
+#[tokio::test]
+async fn heartbeats_come_first_when_every_connection_is_lost_at_once() {
+    let cluster = own_cluster_with(FEW).await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let gate = Gate::open();
+    let start = || Running::start(&db, mortal(), vec![gate.lambda("work").slots(4)]);
+    let workers: Vec<_> = (0..3).map(|_| start()).collect();
+    db.until("select count(*) = 3 from tuskline.executor").await;
+    let mut scheduled = db.schedule_many("work", 100).await.len();
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        db.cut_workers().await;
+        while strangers.len() < 6 {
+            strangers.extend(db.config.connect(NoTls).await.ok().map(|(client, connection)| {
+                tokio::spawn(connection);
+                client
+            }));
+        }
+        for _ in 0..10 {
+            scheduled += db.schedule_many("work", 20).await.len();
+            tokio::time::sleep(HEARTBEAT / 4).await;
+        }
+    }
+    db.until_count("success", scheduled).await;
+    let numbers: i64 = db.one("select count(*) from tuskline.executor").await;
+    assert_eq!(numbers, 3, "a worker lost its registration for want of a connection");
+    drop(strangers);
+    for worker in workers {
+        worker.stop().await;
+    }
+}

@@ -1,0 +1,83 @@
+//! Health answers whatever other clients do.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tuskline::health;
+use tuskline::recovery::RoleHealth;
+
+use crate::support::{Db, within};
+
+async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let token = CancellationToken::new();
+    let (config, until) = (db.config.clone(), token.clone());
+    let serving = tokio::spawn(async move {
+        health::serve(listener, config, RoleHealth::default(), until).await;
+    });
+    (address, token, serving)
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    within(asking).await
+}
+
+/// A client that begins a request and never ends it.
+async fn half_open(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: te").await.unwrap();
+    stream
+}
+
+async fn is_closed(stream: &mut TcpStream, deadline: Duration) -> bool {
+    let mut rest = Vec::new();
+    timeout(deadline, stream.read_to_end(&mut rest)).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_thousand_half_open_requests_do_not_keep_it_from_answering() {
+    let db = Db::new().await;
+    let (address, token, serving) = served(&db).await;
+    let mut open = Vec::new();
+    for _ in 0..1_050 {
+        open.push(half_open(address).await);
+    }
+    let began = Instant::now();
+    assert!(get(address, "/healthz").await.ends_with(r#"{"status":"up"}"#));
+    assert!(get(address, "/readyz").await.ends_with(r#"{"status":"ready"}"#));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // The oldest made room, and the youngest are given up in time.
+    assert!(is_closed(&mut open[0], Duration::from_secs(1)).await, "connections are bounded");
+    assert!(is_closed(&mut open[1_049], Duration::from_secs(8)).await, "a request has a deadline");
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_has_begun_is_answered_when_the_server_stops() {
+    let db = Db::new().await;
+    let (address, token, serving) = served(&db).await;
+    let mut stream = half_open(address).await;
+    // The server has taken it: another one after it was answered.
+    get(address, "/healthz").await;
+    token.cancel();
+    stream.write_all(b"st\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    within(serving).await.unwrap();
+}

@@ -1,0 +1,283 @@
+//! An outage of the database costs a worker its registration, not its process: its bodies stop at T, and
+//! it registers anew when the database is back. Only where a body does not stop the process ends.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tuskline::embedded::{Cluster, Stop};
+use tuskline_sdk::{Context, Lambda, Outcome};
+
+use super::support::{
+    Db, Gate, HEARTBEAT, Process, Record, Running, assert_no_overlap, mortal, now_ns, own_cluster,
+    quick, shared,
+};
+
+/// Longer than T of the workers here, the time of their bodies to stop included.
+const OUTAGE: Duration = HEARTBEAT.saturating_mul(6);
+
+async fn out(cluster: &mut Cluster) {
+    cluster.stop(Stop::Fast).await.unwrap();
+    tokio::time::sleep(OUTAGE).await;
+}
+
+/// Waits until a process has another number than it had.
+async fn registered_anew(db: &Db, former: i64) -> i64 {
+    let others = format!(
+        "select executor_id from tuskline.executor where ended_at is null and pid =
+           (select pid from tuskline.executor where executor_id = {former}) and executor_id > {former}"
+    );
+    db.until(&format!("select exists ({others})")).await;
+    db.one(&others).await
+}
+
+#[tokio::test]
+async fn bodies_that_can_be_dropped_stop_at_t_and_the_worker_goes_on_after_the_outage() {
+    let mut cluster = own_cluster().await;
+    let mut db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let mut worker = Process::start(&db, "work", 3);
+    // One listens when it is told to stop, two do not.
+    for payload in [r#""""#, r#""stubborn""#, r#""stubborn""#] {
+        db.schedule_with("work", payload).await;
+    }
+    worker.record().until_begun(3).await;
+    let former = worker.executor(&db).await;
+    out(&mut cluster).await;
+    assert_eq!(worker.record().ended(), 3, "a body outlived T");
+    assert!(worker.is_running(), "{}", worker.said());
+    let back_ns = now_ns();
+    cluster.start_again().await.unwrap();
+    db.reconnect().await;
+    registered_anew(&db, former).await;
+    let reason: String =
+        db.ask("select end_reason from tuskline.executor where executor_id = $1", &[&former]).await;
+    assert_eq!(reason, "replaced", "its tasks wait for no lease to pass");
+    worker.open();
+    db.until_count("success", 3).await;
+    let executions = worker.record().executions();
+    assert_eq!(executions.len(), 6, "each once before and once after the outage");
+    assert!(executions[3..].iter().all(|one| one.began_ns > back_ns));
+    assert_no_overlap(executions, now_ns());
+    // The last of them goes with an exchange of its own.
+    db.until("select not exists (select from tuskline.lease)").await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_body_that_never_yields_ends_the_process_at_t() {
+    let mut cluster = own_cluster().await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let mut worker = Process::start(&db, "work", 2);
+    db.schedule_with("work", r#""stuck""#).await;
+    worker.record().until_begun(1).await;
+    out(&mut cluster).await;
+    assert_eq!(worker.ended().await.signal(), Some(9), "{}", worker.said());
+    cluster.start_again().await.unwrap();
+}
+
+/// The body itself is dropped, and what it waited for runs on, as a blocking thread of the runtime does.
+#[tokio::test]
+async fn what_a_dropped_body_left_on_a_blocking_thread_ends_the_process_at_t() {
+    let mut cluster = own_cluster().await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let mut worker = Process::start(&db, "work", 2);
+    db.schedule_with("work", r#""beside""#).await;
+    worker.record().until_begun(1).await;
+    out(&mut cluster).await;
+    assert_eq!(worker.ended().await.signal(), Some(9), "{}", worker.said());
+    cluster.start_again().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_blocking_body_that_obeys_in_time_costs_no_process() {
+    let mut cluster = own_cluster().await;
+    let mut db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let dir = tempfile::tempdir().unwrap();
+    let record = Record::at(&dir.path().join("record"));
+    let theirs = record.clone();
+    let lambda = Lambda::blocking("work", move |_: Value, context: Context| {
+        let _begun = theirs.begin(&context);
+        while !context.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Outcome::Success(None)
+    });
+    let worker = Running::start(&db, mortal(), vec![lambda.slots(2)]);
+    db.schedule_many("work", 2).await;
+    record.until_begun(2).await;
+    let former: i64 = db.one("select max(executor_id) from tuskline.executor").await;
+    out(&mut cluster).await;
+    assert_eq!(record.ended(), 2);
+    cluster.start_again().await.unwrap();
+    db.reconnect().await;
+    registered_anew(&db, former).await;
+    let again = record.until_begun(4).await;
+    assert_no_overlap(again, now_ns());
+    assert_eq!(worker.lost(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_the_database_ends_at_once_when_it_is_told_to() {
+    let mut cluster = own_cluster().await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let mut worker = Process::start(&db, "work", 1);
+    worker.executor(&db).await;
+    // Registered is not yet at work: a server that goes away at the start ends the worker.
+    db.until("select beats > 0 from tuskline.executor").await;
+    out(&mut cluster).await;
+    assert!(worker.is_running(), "{}", worker.said());
+    let told_ns = now_ns();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended().await.code(), Some(0), "{}", worker.said());
+    assert!(now_ns() - told_ns < 2_000_000_000, "it waited for the database");
+    cluster.start_again().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_worker_without_a_body_registers_anew_when_it_wakes() {
+    let db = Db::with_lambda("work").await;
+    let _consumer = db.store_consumer();
+    let mut frozen = Process::start(&db, "work", 1);
+    let former = frozen.executor(&db).await;
+    frozen.freeze().await;
+    db.until("select exists (select from tuskline.executor where end_reason = 'expired')").await;
+    frozen.signal(Signal::CONT);
+    registered_anew(&db, former).await;
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
+    assert!(frozen.is_running(), "{}", frozen.said());
+}
+
+/// Ends every session of a database, and lets nobody in.
+async fn shut(admin: &tokio_postgres::Client, name: &str) {
+    admin.batch_execute(&format!("alter database {name} allow_connections false")).await.unwrap();
+    let cut =
+        "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity where datname = $1";
+    admin.query_one(cut, &[&name]).await.unwrap();
+}
+
+/// Writes down who claims.
+const CLAIMS: &str = "create table public.claimed (executor_id bigint);
+    create function public.note() returns trigger language plpgsql as $$
+    begin insert into public.claimed values (new.executor_id); return null; end $$;
+    create trigger z_note after insert on tuskline.lease for each row execute function public.note()";
+
+#[tokio::test]
+async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_claimed_from_it() {
+    let mut db = Db::with_lambda("work").await;
+    let name = db.config.get_dbname().unwrap().to_owned();
+    let (_consumer, gate) = (db.store_consumer(), Gate::new());
+    let worker = Running::start(&db, quick(), vec![gate.lambda("work").slots(2)]);
+    let ids = db.schedule_many("work", 4).await;
+    drop(gate.next_many(2).await);
+    let former: i64 = db.one("select max(executor_id) from tuskline.executor").await;
+    let admin = Db { config: shared().config("postgres"), client: db.connect().await };
+    let (admin, copy) = (admin.connect().await, format!("{name}_copy"));
+    shut(&admin, &name).await;
+    admin.batch_execute(&format!("create database {copy} template {name}")).await.unwrap();
+    admin.batch_execute(&format!("alter database {name} allow_connections true")).await.unwrap();
+    db.reconnect().await;
+    let beats: i64 = db.one("select max(beats) from tuskline.executor").await;
+    db.until(&format!("select max(beats) > {beats} + 3 from tuskline.executor")).await;
+    let mut copied = Db { config: shared().config(&copy), client: db.connect().await };
+    copied.reconnect().await;
+    copied.run(CLAIMS).await;
+    drop(copied);
+    shut(&admin, &name).await;
+    shut(&admin, &copy).await;
+    for change in [
+        format!("alter database {name} rename to {name}_old"),
+        format!("alter database {copy} rename to {name}"),
+        format!("alter database {name} allow_connections true"),
+    ] {
+        admin.batch_execute(&change).await.unwrap();
+    }
+    db.reconnect().await;
+    registered_anew(&db, former).await;
+    drop(gate.next_many(2).await);
+    gate.open_for_good();
+    db.until_count("success", ids.len()).await;
+    let strangers: i64 =
+        db.ask("select count(*) from public.claimed where executor_id = $1", &[&former]).await;
+    assert_eq!(strangers, 0, "claims under a number of the past");
+    assert_no_overlap(gate.record().executions(), now_ns());
+    assert_eq!(worker.lost(), Vec::<String>::new());
+    worker.stop().await;
+    db.until("select not exists (select from tuskline.lease)").await;
+    db.assert_nothing_left().await;
+}
+
+/// What clients said, connection by connection.
+type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Passes on what comes at the port, and notes what clients say.
+async fn relay(listener: TcpListener, socket: PathBuf, heard: Heard) {
+    while let Ok((client, _)) = listener.accept().await {
+        let server = UnixStream::connect(&socket).await.unwrap();
+        let number = heard.lock().unwrap().len();
+        heard.lock().unwrap().push(Vec::new());
+        tokio::spawn(pass_on(client, server, number, Arc::clone(&heard)));
+    }
+}
+
+async fn pass_on(client: TcpStream, server: UnixStream, number: usize, heard: Heard) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let saying = async {
+        let mut said = [0; 4096];
+        while let Ok(length @ 1..) = from_client.read(&mut said).await {
+            heard.lock().unwrap()[number].extend(&said[..length]);
+            to_server.write_all(&said[..length]).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = saying => {}
+        _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
+    }
+}
+
+fn place(said: &[u8], what: &str) -> Option<usize> {
+    said.windows(what.len()).position(|window| window == what.as_bytes())
+}
+
+#[tokio::test]
+async fn a_connection_that_was_opened_again_begins_with_a_heartbeat() {
+    let db = Db::with_lambda("work").await;
+    let (listener, config, socket) = db.port().await;
+    let heard = Heard::default();
+    let relay = tokio::spawn(relay(listener, socket, Arc::clone(&heard)));
+    let through = Db { config, client: db.connect().await };
+    let gate = Gate::open();
+    let worker = Running::start(&through, quick(), vec![gate.lambda("work")]);
+    let id = db.schedule("work").await;
+    db.until_status(id, "success").await;
+    let before = heard.lock().unwrap().len();
+    db.cut_workers().await;
+    let id = db.schedule("work").await;
+    db.until_status(id, "success").await;
+    worker.stop().await;
+    relay.abort();
+    let heard = heard.lock().unwrap();
+    let lanes: Vec<_> =
+        heard[before..].iter().filter(|said| place(said, ".exchange(").is_some()).collect();
+    assert!(!lanes.is_empty(), "no lane came back");
+    for said in lanes {
+        let beat = place(said, ".heartbeat(").expect("a heartbeat");
+        assert!(
+            place(said, ".exchange(").is_some_and(|exchange| beat < exchange),
+            "claimed unproved"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! A worker's number: whether the database it finds still knows it, and how one number follows another.
+
+use super::support::{Db, Hand};
+
+/// `alive past` of a heartbeat that says how many were acknowledged before.
+async fn beat(db: &Db, executor: i64, acknowledged: Option<i64>) -> String {
+    let sql = "select concat_ws(' ', alive, past) from tuskline.heartbeat($1, false, false, $2)";
+    db.ask(sql, &[&executor, &acknowledged]).await
+}
+
+async fn register(db: &Db, host: &str, pid: i32, former: Option<i64>) -> i64 {
+    let sql = "select tuskline.register_executor($1, $2, '{work}', '0', '20 s', 'default', 6, $3)";
+    db.ask(sql, &[&host, &pid, &former]).await
+}
+
+async fn reason(db: &Db, executor: i64) -> Option<String> {
+    let sql = "select end_reason from tuskline.executor where executor_id = $1";
+    db.ask(sql, &[&executor]).await
+}
+
+#[tokio::test]
+async fn a_row_that_knows_fewer_heartbeats_is_of_the_past() {
+    let db = Db::with_lambda("work").await;
+    let worker = db.hand("work").await.executor;
+    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
+    // The answer to the first was lost: the row may know more.
+    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
+    assert_eq!(beat(&db, worker, Some(2)).await, "t f");
+    assert_eq!(beat(&db, worker, Some(4)).await, "f t");
+    let beats: i64 = db.one("select beats from tuskline.executor").await;
+    assert_eq!(beats, 3, "a beat of another past is not counted");
+    assert_eq!(beat(&db, 4711, Some(0)).await, "f t", "registered after the copy was made");
+    assert_eq!(beat(&db, 4711, None).await, "f f", "nothing was said of the past");
+}
+
+#[tokio::test]
+async fn a_worker_that_was_ended_is_not_of_the_past() {
+    let db = Db::with_lambda("work").await;
+    let worker = db.hand("work").await.executor;
+    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
+    db.run(&format!("select tuskline.end_executor({worker})")).await;
+    assert_eq!(beat(&db, worker, Some(1)).await, "f f");
+    assert_eq!(beat(&db, worker, Some(2)).await, "f t");
+}
+
+#[tokio::test]
+async fn tasks_of_a_former_number_wait_for_no_lease() {
+    let db = Db::with_lambda("work").await;
+    let former = register(&db, "host", 7, None).await;
+    let hand = Hand { executor: former, ..db.hand("work").await };
+    let id = db.schedule("work").await;
+    assert_eq!(hand.take().await.id, id);
+    let next = register(&db, "host", 7, Some(former)).await;
+    assert_eq!(reason(&db, former).await.as_deref(), Some("replaced"));
+    assert_eq!(reason(&db, next).await, None);
+    let late = hand.claim_by(&hand.client, 1, 0).await.unwrap();
+    assert!(!late.get::<_, bool>("alive"), "a claim that was under way comes too late");
+    db.run("select tuskline.rescue()").await;
+    assert_eq!(db.status(id).await, "enqueued");
+}
+
+#[tokio::test]
+async fn only_the_same_process_ends_a_former_number() {
+    let db = Db::with_lambda("work").await;
+    let other = register(&db, "host", 7, None).await;
+    // A restored copy gave our number to another worker.
+    register(&db, "host", 8, Some(other)).await;
+    register(&db, "elsewhere", 7, Some(other)).await;
+    assert_eq!(reason(&db, other).await, None);
+    assert_eq!(beat(&db, other, Some(0)).await, "t f");
+    register(&db, "host", 7, Some(4711)).await;
+    let alive: i64 = db.one("select count(*) from tuskline.alive").await;
+    assert_eq!(alive, 4);
+}
+
+#[tokio::test]
+async fn connections_out_of_range_are_refused() {
+    let db = Db::with_lambda("work").await;
+    for connections in ["0", "-1", "10001"] {
+        let sql = "select tuskline.register_executor('h', 1, '{work}', '0', '20 s', 'default', %)";
+        let said = db.refused(&sql.replace('%', connections)).await;
+        let text = format!("invalid_setting: connections must be 1 to 10000, got {connections}");
+        assert!(said.contains("TK009") && said.contains(&text), "{said}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What the database refuses a server is said as what it is, by `/healthz` too, and is over when it is mended.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tuskline::serve;
+
+use crate::support::cli::PASSWORD;
+use crate::support::{Db, within};
+
+/// Status line and body.
+async fn healthz(port: u16) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await.unwrap();
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+async fn until_healthz(port: u16, status: &str) -> String {
+    within(async {
+        loop {
+            let (head, body) = healthz(port).await;
+            if head.contains(status) {
+                return body;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+/// A server under a login that may ask whether the schema fits, and no more.
+#[tokio::test]
+async fn a_server_without_a_privilege_says_so_until_it_has_it() {
+    let db = Db::with_lambda("work").await;
+    let login = format!("server_{}", db.config.get_dbname().unwrap());
+    db.run(&format!(
+        "create role {login} login password '{PASSWORD}';
+         grant usage on schema tuskline to {login};
+         grant execute on function tuskline.readiness, tuskline.version,
+           tuskline.check_installation to {login}"
+    ))
+    .await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let mut config = db.config.clone();
+    config.user(&login).password(PASSWORD);
+    let (end, options) =
+        (CancellationToken::new(), serve::Options { listen: Some(free), ..Default::default() });
+    let server = tokio::spawn(serve::run(config, options, end.clone()));
+    while TcpStream::connect(free).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let body = until_healthz(free.port(), " 503 ").await;
+    let said: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(said["status"], "failing");
+    let (_, told) = said["roles"].as_object().unwrap().iter().next().unwrap();
+    let told = told.as_str().unwrap();
+    assert!(told.starts_with("the login lacks a privilege: "), "{told}");
+    assert!(told.ends_with("grant OWNER to LOGIN"), "{told}");
+    assert!(!told.contains("lost the database"), "{told}");
+    db.run(&format!("grant {} to {login}", db.config.get_user().unwrap())).await;
+    let body = until_healthz(free.port(), " 200 ").await;
+    assert_eq!(body, r#"{"status":"up"}"#);
+    end.cancel();
+    server.await.unwrap().unwrap();
+}

@@ -1,0 +1,261 @@
+//! Whatever settings a database or a role has, tasks are scheduled, executed and seen, or the refusal says why.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_postgres::{Client, NoTls};
+use tokio_util::sync::CancellationToken;
+use tuskline::config::{JanitorOptions, PeriodicOptions};
+use tuskline::janitor::{self, Marks};
+use tuskline::session::{Deadlines, Session};
+use tuskline_sdk::{Context, Lambda, NewTask, Outcome};
+
+use crate::support::{Db, Running, calm, shared, within};
+
+/// Text that a careless literal would change.
+const TEXT: &str = r#"a \ b 'c' "d" é \\n"#;
+
+/// Settings for the database (`d`) or the role in it (`r`), under which all goes on.
+const TEXTS: &[(char, &str, &str)] = &[
+    ('d', "standard_conforming_strings", "off"),
+    ('r', "standard_conforming_strings", "off"),
+    ('d', "backslash_quote", "on"),
+    ('d', "escape_string_warning", "on"),
+    ('d', "DateStyle", "'German, DMY'"),
+    ('r', "IntervalStyle", "sql_standard"),
+    ('d', "TimeZone", "'Australia/Lord_Howe'"),
+    ('d', "bytea_output", "escape"),
+    ('d', "extra_float_digits", "-15"),
+    ('r', "client_encoding", "LATIN1"),
+    ('d', "client_encoding", "SQL_ASCII"),
+    ('d', "lc_messages", "'C'"),
+    ('d', "lc_numeric", "'C'"),
+    ('r', "lc_time", "'C'"),
+];
+const MEANINGS: &[(char, &str, &str)] = &[
+    ('d', "search_path", "public, pg_catalog"),
+    ('r', "search_path", "''"),
+    ('d', "quote_all_identifiers", "on"),
+    ('d', "transform_null_equals", "on"),
+    ('d', "array_nulls", "off"),
+    ('d', "xmloption", "document"),
+    ('d', "row_security", "off"),
+    ('d', "check_function_bodies", "off"),
+    ('d', "plpgsql.variable_conflict", "use_column"),
+    ('r', "plpgsql.variable_conflict", "use_variable"),
+    ('d', "plpgsql.extra_warnings", "'all'"),
+    ('d', "plpgsql.extra_errors", "'shadowed_variables'"),
+    ('d', "default_toast_compression", "pglz"),
+    ('d', "default_table_access_method", "heap"),
+    ('d', "default_tablespace", "tuskline_space"),
+    ('r', "temp_tablespaces", "tuskline_space"),
+];
+const TRANSACTIONS: &[(char, &str, &str)] = &[
+    ('d', "default_transaction_isolation", "'repeatable read'"),
+    ('r', "default_transaction_isolation", "serializable"),
+    ('d', "default_transaction_deferrable", "on"),
+    ('d', "synchronous_commit", "off"),
+    ('d', "statement_timeout", "'10s'"),
+    ('r', "lock_timeout", "'1s'"),
+    ('d', "idle_in_transaction_session_timeout", "'1s'"),
+    ('d', "idle_session_timeout", "'2s'"),
+];
+const PLANS: &[(char, &str, &str)] = &[
+    ('d', "plan_cache_mode", "force_generic_plan"),
+    ('r', "plan_cache_mode", "force_custom_plan"),
+    ('d', "enable_seqscan", "off"),
+    ('d', "enable_indexscan", "off"),
+    ('d', "enable_nestloop", "off"),
+    ('d', "enable_partition_pruning", "off"),
+    ('d', "constraint_exclusion", "on"),
+    ('d', "jit_above_cost", "0"),
+    ('d', "from_collapse_limit", "1"),
+    ('d', "work_mem", "'64kB'"),
+];
+
+struct Case {
+    db: Db,
+    named: String,
+}
+
+/// A database with one setting, not migrated yet.
+async fn with_setting((level, setting, value): (char, &str, &str)) -> Case {
+    let name = format!("settings_{}", fastrand::u32(..));
+    shared().create_database(&name, None).await.unwrap();
+    let config = shared().config(&name);
+    let (client, connection) = within(config.connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    let place = match level {
+        'd' => format!("database {name}"),
+        _ => format!("role {} in database {name}", config.get_user().unwrap()),
+    };
+    let named = format!("alter {place} set {setting} = {value}");
+    client.batch_execute(&named).await.unwrap_or_else(|error| panic!("{named}: {error:?}"));
+    let named = format!("{level} {setting} = {value}");
+    Case { db: Db { config, client }, named }
+}
+
+impl Case {
+    /// A session that has the setting.
+    async fn session(&self) -> Client {
+        let (client, connection) = within(self.db.config.connect(NoTls)).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn run(&self, client: &Client, sql: &str) {
+        let done = within(client.batch_execute(sql)).await;
+        done.unwrap_or_else(|error| panic!("{}: {sql}: {error:?}", self.named));
+    }
+
+    async fn migrate(&self) {
+        let migrated = within(tuskline::migrate::migrate(&self.db.config)).await;
+        migrated.unwrap_or_else(|error| panic!("{}: migrate: {error:?}", self.named));
+    }
+
+    /// What an owner and a service do, in a session of theirs.
+    async fn schedule(&self) {
+        let client = self.session().await;
+        for sql in [
+            "select tuskline.define_lambda('work')",
+            "select tuskline.define_lambda('limited'); select tuskline.set_limit('limited', 1)",
+            "select tuskline.gate('work', 'pause', 'reports', p_reason => 'a reason', p_for => '1 day', p_unseen => true)",
+            "select tuskline.schedule('work', '{\"n\": 1}')",
+            "insert into tuskline.task (lambda, payload) values ('work', '{\"n\": 2}'), ('limited', '{\"n\": 3}')",
+            "select tuskline.schedule_many(array['work', 'limited'], array['{\"n\": 4}', '{\"n\": 5}']::json[])",
+            "select tuskline.schedule('work', p_delay => '1 hour')",
+            "select tuskline.define_periodic('often', 'work', '* * * * * *', '{\"n\": 6}', 'Europe/Berlin')",
+        ] {
+            self.run(&client, sql).await;
+        }
+        let text = json!({"text": TEXT});
+        let sent = client.execute("select tuskline.schedule('work', $1::json)", &[&text]).await;
+        sent.unwrap_or_else(|error| panic!("{}: {error:?}", self.named));
+        let sdk = tuskline_sdk::Client::with_config(self.db.config.clone()).await.unwrap();
+        let task = NewTask::new("work", &text).unwrap();
+        within(sdk.schedule(&task)).await.unwrap_or_else(|error| panic!("{}: {error}", self.named));
+    }
+
+    /// A worker, a server with all its roles, and an end for each task, one by a failure with a text in it.
+    async fn work(&self) {
+        let body = |payload: serde_json::Value, context: Context| async move {
+            let first = context.attempt() == 1;
+            match payload.get("text") {
+                Some(text) if text != TEXT => Outcome::fatal("another text"),
+                Some(_) if first => {
+                    Outcome::Retriable { after: Some(Duration::ZERO), reason: TEXT.into() }
+                }
+                _ => Outcome::Success(Some(payload)),
+            }
+        };
+        let lambdas = vec![Lambda::new("work", body), Lambda::new("limited", body)];
+        let worker = Running::start(&self.db, calm(), lambdas);
+        let _consumer = self.db.store_consumer();
+        let token = CancellationToken::new();
+        let _ends = token.clone().drop_guard();
+        let options = PeriodicOptions::default();
+        tokio::spawn(tuskline::periodic::run(
+            self.db.config.clone(),
+            options,
+            tuskline::recovery::RoleHealth::default(),
+            token,
+        ));
+        self.until(
+            "count(*) filter (where status = 'success' and payload->>'n' is distinct from '6') = 7",
+        )
+        .await;
+        self.until("count(*) filter (where status = 'success' and payload->>'n' = '6') > 0").await;
+        worker.stop().await;
+    }
+
+    async fn until(&self, what: &str) {
+        let question = format!("select {what}, string_agg(status::text, ' ') from tuskline.tasks");
+        let mut seen = String::new();
+        for _ in 0..400 {
+            // The database's own settings are not those of this test's first session.
+            let row = self.db.client.query_one(&question, &[]).await.unwrap();
+            if row.get(0) {
+                return;
+            }
+            seen = row.get(1);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{}: never {what}: {seen}", self.named);
+    }
+
+    /// What people and janitors do.
+    async fn look(&self) {
+        let client = self.session().await;
+        let views = self.db.all::<String>(
+            "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relkind = 'v'",
+        );
+        for view in views.await {
+            self.run(&client, &format!("select * from tuskline.{view}")).await;
+        }
+        self.run(&client, "select * from tuskline.tasks t, tuskline.explain(t.id)").await;
+        self.run(&client, "select tuskline.drop_rule(rule_id) from tuskline.rules").await;
+        let failed: String = self.db.one("select message from tuskline.task_failure limit 1").await;
+        assert_eq!(failed, TEXT, "{}", self.named);
+        let session = Session::open(&self.db.config, "test", Deadlines::PATIENT).await.unwrap();
+        let (options, mut marks) = (JanitorOptions::default(), Marks::default());
+        let round = janitor::round(&session, &options, &mut marks);
+        within(round).await.unwrap_or_else(|error| panic!("{}: janitor: {error:?}", self.named));
+        self.migrate().await;
+    }
+}
+
+async fn check(settings: &[(char, &str, &str)]) {
+    for &setting in settings {
+        let case = with_setting(setting).await;
+        case.migrate().await;
+        case.schedule().await;
+        case.work().await;
+        case.look().await;
+        let name = case.db.config.get_dbname().unwrap().to_owned();
+        drop(case);
+        drop_database(&name).await;
+    }
+}
+
+async fn drop_database(name: &str) {
+    let (client, connection) = within(shared().config("postgres").connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(&format!("drop database {name} with (force)")).await.unwrap();
+}
+
+#[tokio::test]
+async fn how_texts_are_read_and_written_changes_nothing() {
+    check(TEXTS).await;
+}
+
+#[tokio::test]
+async fn what_names_and_tables_mean_elsewhere_changes_nothing() {
+    let (client, connection) = within(shared().config("postgres").connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("set allow_in_place_tablespaces = on").await.unwrap();
+    client.batch_execute("create tablespace tuskline_space location ''").await.unwrap();
+    check(MEANINGS).await;
+}
+
+#[tokio::test]
+async fn how_transactions_run_and_end_changes_nothing() {
+    check(TRANSACTIONS).await;
+}
+
+#[tokio::test]
+async fn how_statements_are_planned_changes_nothing() {
+    check(PLANS).await;
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused_with_the_reason() {
+    for (setting, value, said) in [
+        ("default_transaction_read_only", "on", "standby or read-only"),
+        ("session_replication_role", "replica", "session_replication_role must be origin"),
+        ("session_replication_role", "local", "session_replication_role must be origin"),
+    ] {
+        let case = with_setting(('d', setting, value)).await;
+        let refused = within(tuskline::migrate::migrate(&case.db.config)).await.unwrap_err();
+        assert!(refused.to_string().contains(said), "{}: {refused}", case.named);
+    }
+}

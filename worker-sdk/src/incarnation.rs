@@ -1,0 +1,233 @@
+//! A worker under one registration: its controller, lanes, executors, heartbeat and watchdog.
+//!
+//! Promises: it ends in order, or it is lost and nothing of it runs on: the watchdog says so only once no
+//! body runs, and what else there is ends with it, its connections included.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::Session;
+use crate::connections::Connections;
+use crate::controller::{Controller, WakeRequest};
+use crate::database::{Database, Opener};
+use crate::enlist::Enlisted;
+use crate::executor::{Executor, within_grace};
+use crate::heartbeat::Heartbeat;
+use crate::lane::Lane;
+use crate::pulse::Pulse;
+use crate::side::Side;
+use crate::threads::Threads;
+use crate::wake::WakeLine;
+use crate::watchdog::{Limits, Stop, Watchdog, end_process};
+use crate::work::{Why, Work};
+use crate::worker::Worker;
+use crate::{Client, Error};
+
+/// How it ended.
+pub(crate) enum Ended {
+    /// After a drain.
+    InOrder(Result<(), Error>),
+    /// Nothing of it runs any more.
+    Lost,
+}
+
+/// See the module.
+pub(crate) struct Incarnation {
+    controller: Arc<Controller>,
+    db: Arc<Database>,
+    watchdog: Arc<Watchdog>,
+    /// Of the threads of each lambda.
+    handles: Vec<Handle>,
+    executors: Executors,
+}
+
+/// What the stopper has to abort.
+type Executors = Arc<Mutex<Vec<AbortHandle>>>;
+
+/// What is in the hands of one task each.
+struct Parts {
+    heartbeat: Session,
+    lane: Session,
+    requests: mpsc::UnboundedReceiver<WakeRequest>,
+}
+
+/// Works under a registration until the worker drains, or the registration is over.
+///
+/// # Errors
+/// [`Error::Unavailable`]: there were no threads to be had.
+pub(crate) async fn work(
+    worker: &Worker,
+    enlisted: Enlisted,
+    client: &Client,
+) -> Result<Ended, Error> {
+    let (incarnation, parts) = Incarnation::new(worker, enlisted)
+        .map_err(|error| Error::Unavailable(error.to_string()))?;
+    let watchdog = Arc::clone(&incarnation.watchdog);
+    // The loser of the two is dropped, and with it all that it has begun.
+    Ok(tokio::select! {
+        biased;
+        () = watchdog.lost() => Ended::Lost,
+        ended = incarnation.run(worker, parts, client) => Ended::InOrder(ended),
+    })
+}
+
+impl Incarnation {
+    fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
+        let config = &worker.config;
+        let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
+        let handles = threads.handles();
+        let Enlisted { executor, sent_ns, served, pooled, heartbeat, side, lane } = enlisted;
+        let (wake, requests) = mpsc::unbounded_channel();
+        let lambdas = worker.lambdas.clone();
+        let controller = Arc::new(Controller::new(config.clone(), lambdas, &served, wake, pooled));
+        let executors = Executors::default();
+        let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
+        let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
+        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, stop, worker.on_lost.clone())?);
+        let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
+        let opener = Opener {
+            config: worker.database.clone(),
+            limit: config.request_timeout,
+            pooled,
+            pulse: Arc::new(pulse),
+            connections: Arc::new(Connections::default()),
+        };
+        let side = Side {
+            opener: opener.clone(),
+            executor,
+            runtime: Handle::current(),
+            client: tokio::sync::Mutex::new(Some(side)),
+        };
+        let db = Arc::new(Database { opener, executor, side });
+        let parts = Parts { heartbeat, lane, requests };
+        Ok((Self { controller, db, watchdog, handles, executors }, parts))
+    }
+
+    async fn run(self, worker: &Worker, parts: Parts, client: &Client) -> Result<(), Error> {
+        let Parts { heartbeat, lane, requests } = parts;
+        let (hurry, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
+        let mut background = JoinSet::new();
+        let beats = Heartbeat {
+            controller: Arc::clone(&self.controller),
+            db: Arc::clone(&self.db),
+            hurry: Arc::clone(&hurry),
+            draining: draining.clone(),
+        };
+        background.spawn(beats.run(heartbeat));
+        let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
+        background.spawn(WakeLine { controller, db, requests, hurry }.run());
+        let mut lanes = self.start_lanes(worker, lane, &draining);
+        let mut executors = self.start_executors(worker, client);
+        // No part of it ends before the drain, unless it panics.
+        let lost = tokio::select! {
+            () = draining.cancelled() => None,
+            Some(ended) = lanes.join_next() => {
+                self.controller.lose_lane();
+                Some(told("a lane", ended))
+            }
+            Some(ended) = background.join_next() => Some(told("the heartbeat or the wake line", ended)),
+            Some(ended) = executors.join_next() => Some(told("an executor", ended)),
+        };
+        if let Some(what) = &lost {
+            tracing::error!(what, "the worker drains");
+        }
+        draining.cancel();
+        self.drain(worker, executors, lanes).await;
+        background.abort_all();
+        lost.map_or(Ok(()), |what| Err(Error::Unavailable(what)))
+    }
+
+    fn start_lanes(
+        &self,
+        worker: &Worker,
+        first: Session,
+        draining: &CancellationToken,
+    ) -> JoinSet<()> {
+        let mut lanes = JoinSet::new();
+        let mut session = Some(first);
+        for _ in 0..worker.config.lanes {
+            let lane = Lane {
+                controller: Arc::clone(&self.controller),
+                db: Arc::clone(&self.db),
+                draining: draining.clone(),
+            };
+            lanes.spawn(lane.run(session.take()));
+        }
+        lanes
+    }
+
+    fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
+        let mut executors = JoinSet::new();
+        let mut handles = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        for lambda in 0..worker.lambdas.len() {
+            for _ in 0..self.controller.slots(lambda) {
+                let executor = Executor {
+                    controller: Arc::clone(&self.controller),
+                    db: Arc::clone(&self.db),
+                    watchdog: Arc::clone(&self.watchdog),
+                    client: client.clone(),
+                    lambda,
+                };
+                handles.push(executors.spawn_on(executor.run(), &self.handles[lambda]));
+            }
+        }
+        executors
+    }
+
+    /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
+    async fn drain(&self, worker: &Worker, executors: JoinSet<()>, mut lanes: JoinSet<()>) {
+        let back = self.controller.drain();
+        self.give_back(back).await;
+        let grace = worker.config.drain_grace;
+        if tokio::time::timeout(grace, self.controller.until_quiet()).await.is_err() {
+            tracing::warn!(?grace, "running tasks did not finish; telling them to stop");
+            self.controller.give_up_held();
+            self.controller.stop_all(Why::ShuttingDown);
+            let more = worker.config.cancel_grace + Duration::from_secs(1);
+            let _ = within_grace(more, &mut pin!(self.controller.until_quiet())).await;
+        }
+        self.give_back(self.controller.take_abandoned()).await;
+        // A body that does not yield cannot be dropped, and must not run beside its successor.
+        if let Some(task) = self.controller.running() {
+            end_process(&format!("task {task} ignored the end of its worker and its grace"));
+        }
+        let flush = async { while lanes.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(worker.config.request_timeout, flush).await;
+        let leases = self.controller.take_settled_leases();
+        if !leases.is_empty() {
+            self.db.side.release(&[], &leases).await;
+        }
+        self.watchdog.disarm();
+        self.db.side.end().await;
+        drop(executors);
+        tracing::info!("worker ended in order");
+    }
+
+    /// What cannot be given back is rescued when the executor has ended.
+    async fn give_back(&self, back: Vec<Work>) {
+        self.db.give_back(&self.controller, back).await;
+    }
+}
+
+/// What the stopper does once the registration is over: bodies are told, then dropped, then the threads
+/// end on which they, or what they began there, might run on.
+fn stop(controller: Arc<Controller>, executors: Executors, threads: Threads) -> Stop {
+    Box::new(move |within| {
+        controller.stop_all(Why::LeaseLost);
+        for executor in executors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            executor.abort();
+        }
+        threads.end(within)
+    })
+}
+
+fn told(part: &str, ended: Result<(), JoinError>) -> String {
+    let why = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    format!("{part} of the worker ended before the rest: {why}")
+}
