@@ -117,6 +117,11 @@ impl Process {
         self.registered.iter().map(life).collect()
     }
 
+    /// Whether it had a registration that was not over.
+    pub(crate) fn is_registered_at(&self, at: u64) -> bool {
+        self.lives(u64::MAX).iter().any(|life| life.from <= at && at < life.to)
+    }
+
     /// From the end of a registration to the next one, if there is one.
     pub(crate) fn between_lives(&self) -> Vec<Span> {
         let next = |at: u64| self.registered.iter().find(|registered| **registered > at).copied();

@@ -184,6 +184,34 @@ fn a_process_that_lives_on_after_its_lease_is_seen() {
 }
 
 #[test]
+fn a_number_that_is_kept_after_its_lease_is_seen() {
+    // Stopped from 2 s until 6 s while no body runs; the registration before is over `lost` after that.
+    let stopped = |lost: u64| {
+        let mut story = Story::one_task();
+        story.without(|event| match event {
+            Event::BeatSent { beat } | Event::BeatAck { beat } => (2000..6500).contains(beat),
+            _ => false,
+        });
+        story.stops(WORKER, 2010, 6000);
+        for (pid, lost) in [(WORKER, 6000 + lost), (OTHER, 2900)] {
+            story.note(pid, lost, Event::Lost { why: "no heartbeat".to_owned() });
+            story.note(pid, 6500, Event::Registered { executor: 7 });
+        }
+        story
+    };
+    let report = green(&stopped(200));
+    assert_eq!(report.resumed.percentiles.n, 0, "no process ended");
+    red(&stopped(201), &["G6"]);
+    // Its registration was over before it was stopped: it has nothing to give up.
+    let mut between = stopped(0);
+    between.without(|event| matches!(event, Event::Lost { .. }));
+    for pid in [WORKER, OTHER] {
+        between.note(pid, 2009, Event::Lost { why: "the database does not know it".to_owned() });
+    }
+    assert!(!between.report().violated().contains(&"G6"));
+}
+
+#[test]
 fn a_body_that_goes_on_after_its_lease_is_seen() {
     let mut story = frozen(90);
     story.note(WORKER, 3010, Event::BodyTick { task: 1, fence: 5 });
