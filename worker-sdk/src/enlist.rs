@@ -132,6 +132,8 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     };
     let sent_ns = clock_ns();
     let executor = changed(limit, hsc::register_executor(&side, &registration)).await?;
+    // A test that keeps a history of the worker reads this from the trace.
+    tracing::trace!(executor, beat = sent_ns, "registration answered");
     let served = in_time(limit, hsc::executor_lambdas(&side, &names)).await?;
     match former {
         None => tracing::info!(executor, lambdas = ?names, "worker registered"),

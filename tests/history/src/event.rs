@@ -54,8 +54,8 @@ pub enum Event {
     CancelAnswer { task: i64, answer: String },
 
     // --- executors -----------------------------------------------------------------------------
-    /// The worker registered as this executor, for the first time or anew. Its lease counts from here to the
-    /// first `BeatAck`.
+    /// The worker sent the registration as this executor, for the first time or anew, and it was answered.
+    /// Its lease counts from here to the first `BeatAck`.
     Registered { executor: i64 },
     /// A claim was answered.
     Claimed { fence: i64, tasks: Vec<i64> },

@@ -9,7 +9,7 @@ pub(crate) struct Process {
     pub(crate) actor: Actor,
     pub(crate) pid: u32,
     pub(crate) opened: u64,
-    /// When it registered as an executor, each time.
+    /// When it sent each registration as an executor that was answered.
     pub(crate) registered: Vec<u64>,
     /// When a registration was over, and why.
     pub(crate) lost: Vec<(u64, String)>,

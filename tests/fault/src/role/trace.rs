@@ -42,8 +42,9 @@ impl<S: Subscriber> Layer<S> for Trace {
         let mut said = Said::default();
         event.record(&mut said);
         match said.event() {
-            Some(sent @ Event::BeatSent { beat }) => {
-                let since = boot_ns().saturating_sub(beat);
+            // What counts is when it was sent.
+            Some(sent @ (Event::BeatSent { .. } | Event::Registered { .. })) => {
+                let since = boot_ns().saturating_sub(said.beat);
                 self.writer.note_at(now_ns().saturating_sub(since), sent);
             }
             Some(event) => self.writer.note(event),
@@ -76,9 +77,8 @@ impl Said {
             "worker has stopped its bodies and registers anew" => {
                 Event::Lost { why: std::mem::take(&mut self.why) }
             }
-            "worker registered anew" => Event::Registered { executor: self.executor },
             "worker ends itself" => Event::Ends { why: std::mem::take(&mut self.why) },
-            "worker registered" => Event::Registered { executor: self.executor },
+            "registration answered" => Event::Registered { executor: self.executor },
             _ => return None,
         })
     }

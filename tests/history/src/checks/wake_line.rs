@@ -19,10 +19,12 @@ pub(crate) fn a_dead_line_is_noticed(history: &History) -> (Invariant, Bounded) 
     for fault in history.faults.iter().filter(|fault| fault.kind == DEAF) {
         let Some(process) = listener(history, fault) else { continue };
         let silent = fault.span.from;
-        let noticed = process.lines_lost.iter().find(|at| **at >= silent);
-        let ended = process.exit.or(process.reaped).unwrap_or(history.end);
+        // The line ends with the registration for which it listens, or with the process.
+        let lost = process.lost.iter().map(|(at, _)| *at).find(|at| *at >= silent);
+        let ended = lost.or(process.exit).or(process.reaped).unwrap_or(history.end);
+        let noticed = process.lines_lost.iter().find(|at| (silent..=ended).contains(*at));
         let ms = ms_between(silent, noticed.copied().unwrap_or(ended));
-        // One that ended before its time was up proves nothing.
+        // A line that ended before its time was up proves nothing.
         if noticed.is_none() && ms <= BOUND_MS {
             continue;
         }

@@ -383,6 +383,14 @@ fn a_silent_line_that_nobody_notices_is_seen() {
     let mut ended = silent_at_50(None);
     ended.dies(WORKER, 15_000, 15_040);
     assert_eq!(green(&ended).wake_lines.percentiles.n, 0);
+    // A line ends with its registration.
+    let lost_at = |at: u64| {
+        let mut story = silent_at_50(None);
+        story.note(WORKER, at, Event::Lost { why: "no heartbeat".to_owned() });
+        story
+    };
+    assert!(!lost_at(15_050).report().violated().contains(&"G11"));
+    assert!(lost_at(15_051).report().violated().contains(&"G11"));
 }
 
 #[test]
