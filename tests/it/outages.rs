@@ -146,6 +146,29 @@ async fn a_worker_that_waits_for_the_database_ends_at_once_when_it_is_told_to() 
 }
 
 #[tokio::test]
+async fn a_registration_that_is_answered_after_t_is_not_taken() {
+    let db = Db::with_lambda("work").await;
+    let mut holder = db.connect().await;
+    let hold = holder.transaction().await.unwrap();
+    hold.batch_execute("lock table tuskline.executor in share mode").await.unwrap();
+    let gate = Gate::open();
+    let running = Running::start(&db, mortal(), vec![gate.lambda("work")]);
+    db.until(
+        "select exists (select from pg_locks where not granted
+                         and relation = 'tuskline.executor'::regclass)",
+    )
+    .await;
+    tokio::time::sleep(mortal().self_termination).await;
+    hold.commit().await.unwrap();
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
+    let first: Option<String> =
+        db.one("select end_reason from tuskline.executor order by executor_id limit 1").await;
+    assert_eq!(first, None, "it began to work, and stopped at once");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_frozen_worker_without_a_body_registers_anew_when_it_wakes() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();

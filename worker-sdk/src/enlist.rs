@@ -132,9 +132,15 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     };
     let sent_ns = clock_ns();
     let executor = changed(limit, hsc::register_executor(&side, &registration)).await?;
+    let served = in_time(limit, hsc::executor_lambdas(&side, &names)).await?;
+    let limit = worker.config.self_termination;
+    if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
+        // T counts from its sending: it is over already, and holds nothing.
+        let text = format!("the registration was answered after more than {limit:?}");
+        return Err(Refusal::Later(Error::Unavailable(text)));
+    }
     // A test that keeps a history of the worker reads this from the trace.
     tracing::trace!(executor, beat = sent_ns, "registration answered");
-    let served = in_time(limit, hsc::executor_lambdas(&side, &names)).await?;
     match former {
         None => tracing::info!(executor, lambdas = ?names, "worker registered"),
         Some(former) => tracing::info!(executor, former, "worker registered anew"),
