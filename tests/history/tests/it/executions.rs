@@ -202,6 +202,17 @@ fn a_number_that_is_kept_after_its_lease_is_seen() {
     let report = green(&stopped(200));
     assert_eq!(report.resumed.percentiles.n, 0, "no process ended");
     red(&stopped(201), &["G6"]);
+    // Its idle threads did not end in time, so the process did.
+    let ended = |after: u64| {
+        let mut story = stopped(0);
+        story.without(|event| {
+            matches!(event, Event::Lost { .. } | Event::Reaped { pid: WORKER, .. })
+        });
+        story.falls_silent(WORKER, 2010, 6000 + after);
+        story
+    };
+    assert!(!ended(200).report().violated().contains(&"G6"));
+    assert!(ended(201).report().violated().contains(&"G6"));
     // Its registration was over before it was stopped: it has nothing to give up.
     let mut between = stopped(0);
     between.without(|event| matches!(event, Event::Lost { .. }));
