@@ -72,7 +72,7 @@ mod executor;
 mod heartbeat;
 mod hosts;
 mod hsc;
-mod incarnation;
+
 mod json;
 mod lambda;
 mod lane;
@@ -82,6 +82,7 @@ mod outcome;
 mod perform;
 mod progress;
 mod pulse;
+mod registered;
 mod shutdown;
 mod side;
 mod status;

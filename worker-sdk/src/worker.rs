@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
 use crate::enlist::enlist;
-use crate::incarnation::{self, Ended};
+use crate::registered::{self, Ended};
 use crate::watchdog::OnLost;
 use crate::{Client, Error, Lambda, shutdown};
 
@@ -113,7 +113,7 @@ impl Worker {
         let mut former = None;
         while let Some(enlisted) = enlist(&self, former).await? {
             former = Some(enlisted.executor);
-            match incarnation::work(&self, enlisted, &client).await? {
+            match registered::work(&self, enlisted, &client).await? {
                 Ended::InOrder(result) => return result,
                 // The watchdog has said why.
                 Ended::Lost => {}

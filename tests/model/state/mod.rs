@@ -22,7 +22,7 @@ pub const TEN_MINUTES: i64 = 600_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskNo(pub u32);
 
-/// An incarnation of an executor.
+/// One registration of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExecutorNo(pub u32);
 

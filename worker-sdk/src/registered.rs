@@ -38,7 +38,7 @@ pub(crate) enum Ended {
 }
 
 /// See the module.
-pub(crate) struct Incarnation {
+pub(crate) struct RegisteredWorker {
     controller: Arc<Controller>,
     db: Arc<Database>,
     watchdog: Arc<Watchdog>,
@@ -66,18 +66,18 @@ pub(crate) async fn work(
     enlisted: Enlisted,
     client: &Client,
 ) -> Result<Ended, Error> {
-    let (incarnation, parts) = Incarnation::new(worker, enlisted)
+    let (registered, parts) = RegisteredWorker::new(worker, enlisted)
         .map_err(|error| Error::Unavailable(error.to_string()))?;
-    let watchdog = Arc::clone(&incarnation.watchdog);
+    let watchdog = Arc::clone(&registered.watchdog);
     // The loser of the two is dropped, and with it all that it has begun.
     Ok(tokio::select! {
         biased;
         () = watchdog.lost() => Ended::Lost,
-        ended = incarnation.run(worker, parts, client) => Ended::InOrder(ended),
+        ended = registered.run(worker, parts, client) => Ended::InOrder(ended),
     })
 }
 
-impl Incarnation {
+impl RegisteredWorker {
     fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
         let config = &worker.config;
         let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
