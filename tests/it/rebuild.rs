@@ -243,8 +243,8 @@ async fn a_task_that_was_prepared_before_a_crash_is_queued_when_it_is_committed(
     within(cluster.start_again()).await.unwrap();
     db.reconnect().await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
-    let mut options = StoreConsumerOptions::default();
-    options.rebuild_check_every = Duration::from_millis(20);
+    let rebuild_check_every = Duration::from_millis(20);
+    let options = StoreConsumerOptions { rebuild_check_every, ..Default::default() };
     let _consumer = db.store_consumer_with(options);
     db.run("commit prepared 'one'").await;
     db.until("select exists (select from tuskline.queued)").await;

@@ -313,6 +313,10 @@ async fn a_cold_copy_that_is_put_back_accepts_no_stale_result() {
         lost = check_copy(&db, lost, Ids::MayRepeat).await;
     }
     shell(&format!("rm -rf {}.copy", data.display()));
+    // What docs/restore.md says to do before services connect.
+    db.run("truncate tuskline.queues_complete; select tuskline.rebuild_queues()").await;
+    let next = db.schedule("work").await;
+    assert!(next >> 24 > lost.ids.iter().filter(|id| *id >> 50 == 0).max().unwrap() >> 24);
 }
 
 #[tokio::test]
