@@ -1,20 +1,23 @@
 -- Two facts are checked before executor numbers and fences are drawn:
 --
--- * The queue rows are complete: tuskline.queues_complete has its row. It is unlogged, so it is empty
---   after a crash and on a promoted standby, as the queues are.
--- * This database is the one that issued the last numbers: tuskline.incarnation names it by the start of
---   the server (another one after every restart, and in a cold copy that was put back), by the oid of the
---   database (another one in a copy from a template), and by the transaction that wrote the row (another
---   one where the row was restored from a dump or came by logical replication).
+-- * The queue rows are complete: tuskline.queues_complete has its row. It is unlogged, so it is
+--   empty after a crash and on a promoted standby, as the queues are.
+-- * This database is the one that issued the last numbers: tuskline.incarnation names it by the
+--   start of the server (another one after every restart, and in a cold copy that was put back),
+--   by the oid of the database (another one in a copy from a template), and by the transaction
+--   that wrote the row (another one where the row was restored from a dump or came by logical
+--   replication).
 --
--- Otherwise numbers of a future that this database does not know could be issued again, and a stale
--- result would be accepted. rebuild_queues() raises them and writes the row anew.
+-- Otherwise numbers of a future that this database does not know could be issued again, and a
+-- stale result would be accepted. rebuild_queues() raises them and writes the row anew.
 
 -- The path of a relation's file names the database: memory only, where pg_database would be read.
+-- No index covers the columns, so each of the two tables costs a claim one page.
 create or replace view tuskline.verified as
   select i.verified_at, i.claims_from
-    from tuskline.incarnation i, tuskline.queues_complete
-   where i.started_at = pg_postmaster_start_time() and i.written_by = i.xmin
+    from tuskline.incarnation i, tuskline.queues_complete q
+   where q.since > '-infinity'
+     and i.started_at = pg_postmaster_start_time() and i.written_by = i.xmin
      and i.database_oid = split_part(pg_relation_filepath(i.tableoid), '/', -2)::oid;
 comment on view tuskline.verified is
   'One row while the queues are complete and this is the database that issued the last numbers; else none. Internal.';
@@ -53,8 +56,8 @@ $$;
 comment on function tuskline.is_copy() is
   'Whether another database wrote tuskline.incarnation, or nothing did.';
 
--- verify: this database has issued the last numbers from now on. The second statement reads the number
--- of the transaction, or of its subtransaction, off the row itself.
+-- verify: this database has issued the last numbers from now on. The second statement reads the
+-- number of the transaction, or of its subtransaction, off the row itself.
 create or replace function tuskline.verify(p_claims_from timestamptz default '-infinity')
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -79,9 +82,9 @@ $$;
 comment on function tuskline.longest_lease() is
   'Longest lease of the executors that have not ended; the default one if there are none.';
 
--- delay_claims: a worker knows more of its heartbeats than this database does. Other workers may run
--- bodies of a future that is lost. They have ended one lease after the recovery, which came later than
--- that loss. So a worker that comes back late, or a caller that lies, delays nothing.
+-- delay_claims: a worker knows more of its heartbeats than this database does. Other workers may
+-- run bodies of a future that is lost. They have ended one lease after the recovery, which came
+-- later than that loss. So a worker that comes back late, or a caller that lies, delays nothing.
 create or replace function tuskline.delay_claims(p_now timestamptz) returns void
 language plpgsql as $$
 declare

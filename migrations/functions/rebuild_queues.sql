@@ -1,6 +1,6 @@
--- rebuild_queues: the recovery. After a restart, a crash or a promotion, and in a copy, nothing is registered
--- or claimed until this was called (see the view verified). Whoever notices first calls it; the others
--- wait for the guard and find it done. It does what each case needs:
+-- rebuild_queues: the recovery. After a restart, a crash or a promotion, and in a copy, nothing
+-- is registered or claimed until this was called (see the view verified). Whoever notices first
+-- calls it; the others wait for the guard and find it done. It does what each case needs:
 --
 --   always               fences and executor numbers are raised beyond those of a future that is lost
 --   queue rows are lost  the queues are filled from the truth; task ids are raised
@@ -38,7 +38,8 @@ begin
   end if;
   -- What was seen of a life that may have lost beats counts for nothing.
   update tuskline.executor set silent_ms = 0 where executor_id = any (array(
-    select executor_id from tuskline.executor where ended_at is null and silent_ms > 0 order by executor_id for update));
+    select executor_id from tuskline.executor where ended_at is null and silent_ms > 0
+     order by executor_id for update));
   if rebuilt then tasks := tuskline.fill_queues(); end if;
   perform tuskline.verify(v_from);
   perform tuskline.notify('tuskline_queue');
@@ -46,8 +47,9 @@ end $$;
 comment on function tuskline.rebuild_queues() is
   'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and fills the queues from the task store if they were lost. Does nothing otherwise.';
 
--- end_former_executors: those of the original. One that lives may hold tasks that this copy knows as
--- enqueued: it stops its bodies when its heartbeat finds that it has ended, and registers anew.
+-- end_former_executors: those of the original. One that lives may hold tasks that this copy knows
+-- as enqueued: it stops its bodies when its heartbeat finds that it has ended, and registers
+-- anew.
 create or replace function tuskline.end_former_executors() returns void language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
@@ -55,27 +57,32 @@ begin
   update tuskline.executor
      set ended_at = v_now, end_reason = 'copied', expires_at = v_now, draining = true
    where executor_id = any (array(
-     select e.executor_id from tuskline.executor e where e.ended_at is null order by e.executor_id for update));
+     select e.executor_id from tuskline.executor e where e.ended_at is null
+      order by e.executor_id for update));
   delete from tuskline.alive;
 end $$;
 comment on function tuskline.end_former_executors() is
   'Ends every executor: this database is a copy of the one that they work for.';
 
--- raise_numbers: far beyond what the lost past can have issued; and not below the clock, or two failovers of
--- which the second has not seen the first one's raise would issue the same numbers twice.
+-- raise_numbers: far beyond what the lost past can have issued; and not below the clock, or two
+-- failovers of which the second has not seen the first one's raise would issue the same numbers
+-- twice.
 create or replace function tuskline.raise_numbers() returns void language plpgsql as $$
 declare
   v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
 begin
-  perform setval('tuskline.fence_seq', greatest(nextval('tuskline.fence_seq') + 1000000000, v_clock_us));
-  perform setval('tuskline.executor_seq', greatest(nextval('tuskline.executor_seq') + 1000000, v_clock_us));
+  perform setval('tuskline.fence_seq',
+    greatest(nextval('tuskline.fence_seq') + 1000000000, v_clock_us));
+  perform setval('tuskline.executor_seq',
+    greatest(nextval('tuskline.executor_seq') + 1000000, v_clock_us));
 end $$;
 comment on function tuskline.raise_numbers() is 'Raises fences and executor numbers beyond the clock.';
 
--- raise_ids: both sequences of task ids go to the segment after the highest that they or the store know
--- (the store knows more where sequences were not copied). An insert draws from there at once, whether or not
--- this transaction commits. So the segment is one that was there before, and the next one is made
--- now: however often a server crashes before its janitor looks, there is a segment.
+-- raise_ids: both sequences of task ids go to the segment after the highest that they or the
+-- store know (the store knows more where sequences were not copied). An insert draws from there
+-- at once, whether or not this transaction commits. So the segment is one that was there before,
+-- and the next one is made now: however often a server crashes before its janitor looks, there is
+-- a segment.
 create or replace function tuskline.raise_ids() returns void language plpgsql as $$
 declare
   v_half record;
@@ -124,8 +131,9 @@ begin
 end $$;
 comment on function tuskline.fill_queues() is 'Fills the queues from the task store; how many tasks.';
 
--- note_late_commits: a prepared transaction survives a crash, its rows in the queues do not, and nobody sees
--- its tasks before its COMMIT PREPARED. Its locks survive with it, and name the segments.
+-- note_late_commits: a prepared transaction survives a crash, its rows in the queues do not, and
+-- nobody sees its tasks before its COMMIT PREPARED. Its locks survive with it, and name the
+-- segments.
 create or replace function tuskline.note_late_commits() returns void language sql as $$
   insert into tuskline.late_commit (gid, prepared_at, segments)
   select x.gid, x.prepared, array_agg(distinct g.segment_no order by g.segment_no)
@@ -141,7 +149,8 @@ $$;
 comment on function tuskline.note_late_commits() is
   'Remembers the prepared transactions of this database, and which segments they have written to.';
 
--- queue_late_commits: for those that have ended. A snapshot that was taken before may not see their tasks.
+-- queue_late_commits: for those that have ended. A snapshot that was taken before may not see
+-- their tasks.
 create or replace function tuskline.queue_late_commits() returns bigint language plpgsql as $$
 declare
   v_ended record;
