@@ -6,6 +6,9 @@ use crate::step::Said;
 
 impl State {
     pub(super) fn register(&mut self, no: ExecutorNo, slot: usize, lease: i64) -> Said {
+        if !self.booted {
+            return Said::Refused("TK011");
+        }
         let executor = Executor { slot, lease, expires: self.now + lease, ended: false };
         self.executors.insert(no, executor);
         Said::Nothing

@@ -37,6 +37,8 @@ impl State {
             return Said::Rebuilt(None);
         }
         self.booted = true;
+        // What was scheduled since the loss is found with the others.
+        self.queues.clear();
         let ready = self.all_where(|_, task| task.status == Status::Enqueued);
         ready.iter().for_each(|no| self.put_into_queue(*no));
         Said::Rebuilt(Some(i64::try_from(ready.len()).unwrap()))
