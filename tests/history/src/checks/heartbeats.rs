@@ -66,6 +66,7 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
         for (lost, why) in &process.lost {
             let last = process.last_word(*lost);
             let stopped = process.stopped.within(last, *lost) > 0;
+            let stopped = stopped || is_of_the_past(history, last, *lost);
             check.expect(stopped || lost.saturating_sub(last) >= limit, None, || {
                 let (pid, ms) = (process.pid, ms_between(last, *lost));
                 let phase = history.phase_at(*lost).unwrap_or("-");
@@ -86,6 +87,7 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
             false => process.last_word(ended),
         };
         let stopped = process.stopped.within(last, ended) > 0;
+        let stopped = stopped || is_of_the_past(history, last, ended);
         check.expect(stopped || ended.saturating_sub(last) >= limit, None, || {
             let (pid, ms) = (process.pid, ms_between(last, ended));
             let phase = history.phase_at(ended).unwrap_or("-");
@@ -94,6 +96,12 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
         });
     }
     check.done()
+}
+
+/// Whether a database that knows less of a worker took the place of the one that acknowledged its last
+/// heartbeat: then it must not go on.
+fn is_of_the_past(history: &History, last: u64, at: u64) -> bool {
+    history.restores.iter().any(|restored| last < restored.lost.to && restored.lost.to <= at)
 }
 
 /// Whether the injector says that it killed the process, which had its number by then.
