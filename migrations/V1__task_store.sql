@@ -102,9 +102,49 @@ comment on column tuskline.queued.queue_id is 'Queue, see tuskline.queue.';
 comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
 comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
 
-create unlogged table tuskline.boot (booted_at timestamptz primary key);
-comment on table  tuskline.boot is 'One row. Empty after a crash or on a promoted standby: then the queues must be rebuilt before anything is claimed.';
-comment on column tuskline.boot.booted_at is 'When the queues were last known complete. Names this life of the server: what was seen in another counts for nothing.';
+create unlogged table tuskline.queues_complete (
+  is_only  boolean primary key default true check (is_only),
+  since    timestamptz not null);
+comment on table  tuskline.queues_complete is
+  'One row: every task that is enqueued has its row in a queue. Empty after a crash and on a promoted standby: then rebuild_queues() fills the queues before anything is claimed.';
+comment on column tuskline.queues_complete.is_only is 'True: there is at most one row.';
+comment on column tuskline.queues_complete.since is 'When the queues were last filled.';
+
+create table tuskline.incarnation (
+  is_only           boolean primary key default true check (is_only),
+  started_at        timestamptz not null,
+  database_oid      oid not null,
+  system_identifier bigint,
+  written_by        xid not null default '0',
+  verified_at       timestamptz not null,
+  claims_from       timestamptz not null);
+comment on table  tuskline.incarnation is
+  'One row: which life of which database issued the last fences and executor numbers. If it is not this one, rebuild_queues() raises them first. See the view verified.';
+comment on column tuskline.incarnation.is_only is 'True: there is at most one row.';
+comment on column tuskline.incarnation.started_at is 'When the server was started, as pg_postmaster_start_time() says.';
+comment on column tuskline.incarnation.database_oid is 'Oid of the database. A copy from a template has another one.';
+comment on column tuskline.incarnation.system_identifier is 'The cluster, as pg_control_system() names it; null: the owner may not read it.';
+comment on column tuskline.incarnation.written_by is
+  'Transaction that wrote this row: its xmin, unless the row was restored from a dump or replicated.';
+comment on column tuskline.incarnation.verified_at is
+  'When this life began for the task store. What was seen of executors in another one counts for nothing.';
+comment on column tuskline.incarnation.claims_from is
+  'Nothing is claimed before: in a copy, workers of the original may still run its tasks for one lease.';
+
+create table tuskline.late_commit (
+  gid         text not null,
+  prepared_at timestamptz not null,
+  segments    bigint[] not null,
+  primary key (gid, prepared_at));
+comment on table  tuskline.late_commit is
+  'Transactions that were prepared when the queues were rebuilt. When one has ended, rebuild_queues() looks through its segments.';
+comment on column tuskline.late_commit.gid is 'Its name, as pg_prepared_xacts.gid.';
+comment on column tuskline.late_commit.prepared_at is 'When it was prepared, as pg_prepared_xacts.prepared.';
+comment on column tuskline.late_commit.segments is 'Segments that it has written to.';
+
+create table tuskline.recovery_guard ();
+comment on table tuskline.recovery_guard is
+  'Locked by the transaction that rebuilds the queues. Holds no rows.';
 
 create table tuskline.installation (
   is_only   boolean primary key default true check (is_only),
@@ -259,8 +299,8 @@ comment on column tuskline.executor.expires_at is 'Its last heartbeat plus its l
 comment on column tuskline.executor.draining is 'True once it stops claiming.';
 comment on column tuskline.executor.ended_at is 'When it stopped, or was ended because it was silent. Nothing else takes its tasks away.';
 comment on column tuskline.executor.end_reason is
-  'stopped; expired; adopted (the installation got another name); or replaced: the same process has '
-  'another number now.';
+  'stopped; expired; adopted (the installation got another name); copied (this database is a copy of '
+  'the one it worked for); or replaced: the same process has another number now.';
 
 create table tuskline.alive (
   executor_id bigint primary key,

@@ -44,7 +44,7 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
-    "clock", "refuse", "overloads", "version", "installation", "guards", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
+    "clock", "refuse", "overloads", "version", "installation", "guards", "incarnation", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
     "wake", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "enter", "admit", "bury", "leave", "await_end", "follow", "heed_parents", "hold_gated", "enqueue_due",

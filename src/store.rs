@@ -106,15 +106,25 @@ pub async fn check_installation(client: &Client, installation: &str) -> Result<(
     client.query_typed(sql, &[(&installation, Type::TEXT)]).await.map(drop)
 }
 
-/// Fills the queues from the task store if they were lost; the number of tasks, or none if they
-/// were complete.
+/// What a recovery did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// The queues were lost and are filled again.
+    pub rebuilt: bool,
+    /// How many tasks were queued.
+    pub tasks: i64,
+    /// This database is a copy: nothing is claimed for one lease.
+    pub copied: bool,
+}
+
+/// Makes the database ready after a restart, a crash, a promotion or a restore; does nothing otherwise.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn rebuild_queues(client: &Client) -> Result<Option<i64>, Error> {
-    let row =
-        client.query_typed_one("select rebuilt, tasks from tuskline.rebuild_queues()", &[]).await?;
-    Ok(row.get::<_, bool>(0).then(|| row.get(1)))
+pub async fn rebuild_queues(client: &Client) -> Result<Recovered, Error> {
+    let sql = "select rebuilt, tasks, copied from tuskline.rebuild_queues()";
+    let row = client.query_typed_one(sql, &[]).await?;
+    Ok(Recovered { rebuilt: row.get(0), tasks: row.get(1), copied: row.get(2) })
 }
 
 /// The answer to going to sleep.

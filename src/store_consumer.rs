@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::StoreConsumerOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Lost, Session};
-use crate::store::{self, Doze, Promoted, TIMER_CHANNEL};
+use crate::store::{self, Doze, Promoted, Recovered, TIMER_CHANNEL};
 use mark::TimerMark;
 use silence::Silence;
 
@@ -268,8 +268,14 @@ async fn rebuild_queues_patiently(config: &Config) -> Result<(), Lost> {
 }
 
 async fn rebuild_queues(session: &Session) -> Result<(), Lost> {
-    if let Some(tasks) = store::rebuild_queues(session.client()).await? {
+    let Recovered { rebuilt, tasks, copied } = store::rebuild_queues(session.client()).await?;
+    if copied {
+        tracing::warn!("this database is a copy: nothing is claimed for one lease");
+    }
+    if rebuilt {
         tracing::info!(tasks, "rebuild_queues: the queues were lost and are complete again");
+    } else if tasks > 0 {
+        tracing::info!(tasks, "rebuild_queues: tasks of prepared transactions were queued");
     }
     Ok(())
 }

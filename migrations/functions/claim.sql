@@ -19,7 +19,7 @@ declare
   t         tuskline.exchanged;
   v_now     timestamptz := tuskline.clock();
   v_expires timestamptz;
-  v_rebuilt boolean;
+  v_from    timestamptz;
   v_popped  bigint[];
   v_count   integer;
   v_most    integer;
@@ -27,18 +27,19 @@ declare
   v_index   smallint[];
   v_rules   boolean;
 begin
-  select v_now + e.lease, exists (select from tuskline.boot), exists (select from tuskline.guarded) into v_expires, v_rebuilt, v_rules
+  select v_now + e.lease, (select c.claims_from from tuskline.verified c), exists (select from tuskline.guarded) into v_expires, v_from, v_rules
     from tuskline.alive e where e.executor_id = p_executor;
   v.alive := found;
   if not v.alive then return v; end if;
-  if not v_rebuilt then
-    perform tuskline.refuse('TK011', 'queues_not_rebuilt: the server restarted after a crash or was promoted',
-      'select tuskline.rebuild_queues()');
-  end if;
+  if v_from is null then perform tuskline.refuse_unverified(); end if;
   v.popped := array_fill(null::integer, array[cardinality(p_queues)]);
   v.first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
   v.last_seq := v.first_seq;
   v.ended_before := tuskline.ended_before('tuskline.queued');
+  if v_from > v_now then -- as if every queue were empty
+    v.popped := array_fill(0, array[cardinality(p_queues)]);
+    return v;
+  end if;
   for v_at in 1..cardinality(p_queues) loop
     if coalesce(p_queues[v_at] not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
                 or p_budgets[p_groups[v_at]] is null, true) then perform tuskline.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;

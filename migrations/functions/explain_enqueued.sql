@@ -1,8 +1,13 @@
 create or replace function tuskline.explain_enqueued(
   p_task bigint, p_lambda text, p_collection text, p_priority tuskline.priority, p_queue integer, p_now timestamptz)
 returns table (reason text, detail text, cause text, remedy text) language sql stable as $$
-  select 'queues_lost', 'the server restarted after a crash or was promoted; the queues are not rebuilt yet', 'tuskline.boot is empty', 'select tuskline.rebuild_queues()'
-   where not exists (select from tuskline.boot)
+  select 'not_recovered', 'the server was restarted or promoted, or this database is a copy; no worker and no server has called rebuild_queues yet',
+         'tuskline.verified is empty', 'select tuskline.rebuild_queues()'
+   where not exists (select from tuskline.verified)
+  union all
+  select 'copied', format('this database is a copy of an earlier state; nothing is claimed until %s, because workers of the original may still run its tasks', c.claims_from),
+         'tuskline.incarnation', null
+    from tuskline.verified c where c.claims_from > p_now
   union all
   select 'gated', format('%s, set by %s at %s%s: %s', g.action, g.author, g.set_at, ' until ' || g.until, g.reason),
          format('tuskline.gate %s on %s', g.gate_id, tuskline.scope_of(g.lambda, g.collection, g.priority)), format('select tuskline.ungate(%s)', g.gate_id)
@@ -23,7 +28,7 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
    where exists (select from tuskline.queued m where m.queue_id = p_queue and m.task_id = p_task)
   union all
   select 'stalled', 'it stands in no queue; the janitor finds such tasks', format('tuskline.task %s', p_task), format('select tuskline.find_stalled(%s, ''0'')', tuskline.segment_of(p_task))
-   where exists (select from tuskline.boot) and not exists (select from tuskline.queued m where m.queue_id = p_queue and m.task_id = p_task)
+   where exists (select from tuskline.verified) and not exists (select from tuskline.queued m where m.queue_id = p_queue and m.task_id = p_task)
 $$;
 comment on function tuskline.explain_enqueued(bigint, text, text, tuskline.priority, integer, timestamptz) is 'explain for a task that should be in its queue.';
 

@@ -26,6 +26,17 @@ end $$;
 comment on function tuskline.lock_queues() is
   'Lets one transaction at a time make queues. Waits 10 s; then refuses and names the holder.';
 
+-- lock_recovery: the same for a rebuild of the queues.
+create or replace function tuskline.lock_recovery() returns void
+language plpgsql set lock_timeout = '10s' as $$
+begin
+  lock table tuskline.recovery_guard in share row exclusive mode;
+exception when lock_not_available then
+  perform tuskline.refuse_guard('the queues are rebuilt', 'tuskline.recovery_guard');
+end $$;
+comment on function tuskline.lock_recovery() is
+  'Lets one transaction at a time rebuild the queues. Waits 10 s; then refuses and names the holder.';
+
 -- refuse_guard: 55P03, as of every lock that was not granted, so that callers try again.
 create or replace function tuskline.refuse_guard(p_what text, p_guard regclass) returns void
 language plpgsql as $$

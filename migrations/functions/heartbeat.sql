@@ -20,6 +20,7 @@ begin
   alive := found;
   past := not alive and p_beats is not null and not exists (
     select from tuskline.executor e where e.executor_id = p_executor and e.beats >= p_beats);
+  if past then perform tuskline.delay_claims(v_now); end if;
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences
       from tuskline.cancellation c join tuskline.lease l on l.executor_id = p_executor and l.lease_id = c.fence;

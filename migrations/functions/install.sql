@@ -28,6 +28,7 @@ revoke all on all functions in schema tuskline from public;
 -- but the time.
 grant execute on function tuskline.clock() to public;
 
+-- Before the others: their guards are taken in this order elsewhere.
+select tuskline.rebuild_queues();
 select tuskline.add_segments();
 select tuskline.make_leaf_verbs();
-select tuskline.rebuild_queues();

@@ -1,28 +1,115 @@
--- rebuild_queues: the queues are buffers; after a crash or on a promoted standby they are empty, and
--- so is `boot`. Then nothing is claimed until this has filled them from the truth. Whoever notices
--- first does it; the others wait for the lock and find it done. Fences and executor numbers take a
--- large step, so that none of a lost past is ever issued again. Sealed segments are not read.
-create or replace function tuskline.rebuild_queues(out rebuilt boolean, out tasks bigint)
+-- rebuild_queues: the recovery. After a restart, a crash or a promotion, and in a copy, nothing is registered
+-- or claimed until this was called (see the view verified). Whoever notices first calls it; the others
+-- wait for the guard and find it done. It does what each case needs:
+--
+--   always               fences and executor numbers are raised beyond those of a future that is lost
+--   queue rows are lost  the queues are filled from the truth; task ids are raised
+--   it is a copy         task ids are raised; nothing is claimed for one lease, in which the workers of
+--                        the original stop
+--
+-- Sealed segments are not read. A database that has issued no number yet has no past.
+create or replace function tuskline.rebuild_queues(
+  out rebuilt boolean, out tasks bigint, out copied boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now  timestamptz := tuskline.clock();
-  v_no   bigint;
-  v_rows bigint;
-  v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
+  v_from  timestamptz := '-infinity';
+  v_fresh boolean;
 begin
-  perform pg_advisory_xact_lock(1953854315, -3);
-  rebuilt := not exists (select from tuskline.boot);
+  rebuilt := false;
   tasks := 0;
-  if not rebuilt then return; end if;
-  if (select is_called from tuskline.executor_seq) then
-    -- Far beyond what the lost past can have issued; and not below the clock, or two failovers of which
-    -- the second has not seen the first one's raise would issue the same numbers twice.
-    perform setval('tuskline.fence_seq', greatest(nextval('tuskline.fence_seq') + 1000000000, v_clock_us));
-    perform setval('tuskline.executor_seq', greatest(nextval('tuskline.executor_seq') + 1000000, v_clock_us));
+  copied := false;
+  if exists (select from tuskline.verified) then
+    tasks := tuskline.queue_late_commits();
+    return;
+  end if;
+  perform tuskline.lock_recovery();
+  if exists (select from tuskline.verified) then return; end if;
+  rebuilt := not exists (select from tuskline.queues_complete);
+  v_fresh := not exists (select from unnest('{task,future,fence,executor}'::text[]) as s (name)
+    where pg_sequence_last_value(('tuskline.' || s.name || '_seq')::regclass) is not null);
+  copied := tuskline.is_copy() and not v_fresh;
+  if exists (select from tuskline.incarnation) or not v_fresh then
+    perform tuskline.raise_numbers();
+    if rebuilt or tuskline.is_copy() then perform tuskline.raise_ids(); end if;
+  end if;
+  if copied then
+    v_from := tuskline.clock() + tuskline.longest_lease();
+    perform tuskline.end_former_executors();
   end if;
   -- What was seen of a life that may have lost beats counts for nothing.
   update tuskline.executor set silent_ms = 0 where executor_id = any (array(
     select executor_id from tuskline.executor where ended_at is null and silent_ms > 0 order by executor_id for update));
+  if rebuilt then tasks := tuskline.fill_queues(); end if;
+  perform tuskline.verify(v_from);
+  perform tuskline.notify('tuskline_queue');
+end $$;
+comment on function tuskline.rebuild_queues() is
+  'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and fills the queues from the task store if they were lost. Does nothing otherwise.';
+
+-- end_former_executors: those of the original. One that lives may hold tasks that this copy knows as
+-- enqueued: it stops its bodies when its heartbeat finds that it has ended, and registers anew.
+create or replace function tuskline.end_former_executors() returns void language plpgsql as $$
+declare
+  v_now timestamptz := tuskline.clock();
+begin
+  update tuskline.executor
+     set ended_at = v_now, end_reason = 'copied', expires_at = v_now, draining = true
+   where executor_id = any (array(
+     select e.executor_id from tuskline.executor e where e.ended_at is null order by e.executor_id for update));
+  delete from tuskline.alive;
+end $$;
+comment on function tuskline.end_former_executors() is
+  'Ends every executor: this database is a copy of the one that they work for.';
+
+-- raise_numbers: far beyond what the lost past can have issued; and not below the clock, or two failovers of
+-- which the second has not seen the first one's raise would issue the same numbers twice.
+create or replace function tuskline.raise_numbers() returns void language plpgsql as $$
+declare
+  v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
+begin
+  perform setval('tuskline.fence_seq', greatest(nextval('tuskline.fence_seq') + 1000000000, v_clock_us));
+  perform setval('tuskline.executor_seq', greatest(nextval('tuskline.executor_seq') + 1000000, v_clock_us));
+end $$;
+comment on function tuskline.raise_numbers() is 'Raises fences and executor numbers beyond the clock.';
+
+-- raise_ids: both sequences of task ids go to the segment after the highest that they or the store know
+-- (the store knows more where sequences were not copied). An insert draws from there at once, whether or not
+-- this transaction commits. So the segment is one that was there before, and the next one is made
+-- now: however often a server crashes before its janitor looks, there is a segment.
+create or replace function tuskline.raise_ids() returns void language plpgsql as $$
+declare
+  v_half record;
+  v_next bigint;
+begin
+  for v_half in
+    select 'tuskline.task_seq'::regclass as seq, 0::bigint as first, last_value from tuskline.task_seq
+    union all select 'tuskline.future_seq', 1::bigint << 50, last_value from tuskline.future_seq
+  loop
+    v_next := 1 + greatest(tuskline.segment_of(v_half.last_value),
+      (select max(g.segment_no) from tuskline.segment g
+        where g.opened_at is not null and g.segment_no >> 26 = v_half.first >> 50),
+      tuskline.segment_of((select max(t.id) from tuskline.task_store t
+        where t.id >= v_half.first and t.id < v_half.first + (1::bigint << 50))));
+    for v_no in v_next .. v_next + 1 loop
+      continue when to_regclass('tuskline.task_' || v_no) is not null;
+      perform tuskline.lock_segments();
+      perform tuskline.add_segment(v_no);
+    end loop;
+    perform setval(v_half.seq, v_next << 24, false);
+  end loop;
+end $$;
+comment on function tuskline.raise_ids() is
+  'Continues task ids in a new segment, so that none of a lost past is issued again.';
+
+create or replace function tuskline.fill_queues() returns bigint language plpgsql as $$
+declare
+  v_no    bigint;
+  v_rows  bigint;
+  v_tasks bigint := 0;
+begin
+  perform tuskline.note_late_commits();
+  -- What was scheduled since is found once more below.
+  delete from tuskline.queued;
   for v_no in select segment_no from tuskline.segment where sealed_at is null order by segment_no loop
     if to_regclass('tuskline.task_' || v_no) is null then continue; end if;
     execute format('insert into tuskline.queued (queue_id, task_id)'
@@ -30,10 +117,61 @@ begin
       ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
       ' where t.status = ''enqueued'' order by t.id', v_no);
     get diagnostics v_rows = row_count;
-    tasks := tasks + v_rows;
+    v_tasks := v_tasks + v_rows;
   end loop;
-  insert into tuskline.boot values (v_now);
-  perform tuskline.notify('tuskline_queue');
+  insert into tuskline.queues_complete (since) values (tuskline.clock());
+  return v_tasks;
 end $$;
-comment on function tuskline.rebuild_queues() is
-  'Fills the queues from the task store if they were lost in a crash or failover; does nothing otherwise.';
+comment on function tuskline.fill_queues() is 'Fills the queues from the task store; how many tasks.';
+
+-- note_late_commits: a prepared transaction survives a crash, its rows in the queues do not, and nobody sees
+-- its tasks before its COMMIT PREPARED. Its locks survive with it, and name the segments.
+create or replace function tuskline.note_late_commits() returns void language sql as $$
+  insert into tuskline.late_commit (gid, prepared_at, segments)
+  select x.gid, x.prepared, array_agg(distinct g.segment_no order by g.segment_no)
+    from pg_prepared_xacts x
+         join pg_locks o on o.locktype = 'transactionid' and o.transactionid = x.transaction and o.granted
+         join pg_locks l on l.virtualtransaction = o.virtualtransaction and l.pid is null
+           and l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
+         join tuskline.segment g on l.relation = to_regclass('tuskline.task_' || g.segment_no)
+   where x.database = current_database() and o.pid is null
+   group by x.gid, x.prepared
+  on conflict do nothing
+$$;
+comment on function tuskline.note_late_commits() is
+  'Remembers the prepared transactions of this database, and which segments they have written to.';
+
+-- queue_late_commits: for those that have ended. A snapshot that was taken before may not see their tasks.
+create or replace function tuskline.queue_late_commits() returns bigint language plpgsql as $$
+declare
+  v_ended record;
+  v_no    bigint;
+  v_rows  bigint;
+  v_tasks bigint := 0;
+begin
+  if not exists (select from tuskline.late_commit)
+     or current_setting('transaction_isolation') <> 'read committed' then return 0; end if;
+  for v_ended in
+    select l.gid, l.prepared_at, l.segments from tuskline.late_commit l
+     where not exists (select from pg_prepared_xacts x
+                        where x.gid = l.gid and x.prepared = l.prepared_at)
+     order by l.gid, l.prepared_at for update skip locked
+  loop
+    foreach v_no in array v_ended.segments loop
+      continue when to_regclass('tuskline.task_' || v_no) is null;
+      execute format('insert into tuskline.queued (queue_id, task_id)'
+        ' select q.queue_id, t.id from tuskline.task_%s t'
+        ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
+        ' where t.status = ''enqueued'''
+        ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', v_no);
+      get diagnostics v_rows = row_count;
+      v_tasks := v_tasks + v_rows;
+    end loop;
+    delete from tuskline.late_commit l
+     where l.gid = v_ended.gid and l.prepared_at = v_ended.prepared_at;
+  end loop;
+  if v_tasks > 0 then perform tuskline.notify('tuskline_queue'); end if;
+  return v_tasks;
+end $$;
+comment on function tuskline.queue_late_commits() is
+  'Queues the tasks of prepared transactions that were committed since the rebuild; how many.';

@@ -15,6 +15,7 @@ begin
   -- Held until the commit: tuskline.adopt ends this worker, or this call reads the new name.
   perform from tuskline.installation for share;
   perform tuskline.check_installation(p_installation);
+  if not exists (select from tuskline.verified) then perform tuskline.refuse_unverified(); end if;
   if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
       'define it: select tuskline.define_lambda(''...'')');

@@ -36,7 +36,7 @@ begin
     v_dead := array(select e.executor_id from tuskline.executor e
       where e.ended_at is null and e.expires_at <= v_now order by e.executor_id for update skip locked);
   else
-    booted_at := (select b.booted_at from tuskline.boot b);
+    booted_at := (select c.verified_at from tuskline.verified c);
     v_dead := array(select e.executor_id
       from unnest(p_silent, p_beats) as s (executor_id, beats) join tuskline.executor e on e.executor_id = s.executor_id
       where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats
@@ -87,7 +87,7 @@ returns void language sql security definer set search_path = pg_catalog, pg_temp
     from (select x.executor_id, u.silent_ms
             from unnest(p_silent, p_beats, p_silent_ms) as u (executor_id, beats, silent_ms)
                  join tuskline.executor x on x.executor_id = u.executor_id
-           where x.ended_at is null and x.beats = u.beats and exists (select from tuskline.boot b where b.booted_at = p_booted_at)
+           where x.ended_at is null and x.beats = u.beats and exists (select from tuskline.verified c where c.verified_at = p_booted_at)
            order by x.executor_id for update of x skip locked) s
    where e.executor_id = s.executor_id
 $$;

@@ -13,7 +13,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp a
 begin
   function_set := tuskline.version();
   queues_rebuilt := false;
-  if not pg_is_in_recovery() then queues_rebuilt := exists (select from tuskline.boot); end if;
+  if not pg_is_in_recovery() then queues_rebuilt := exists (select from tuskline.verified); end if;
 end $$;
 comment on function tuskline.readiness() is
-  'Installed function set, and whether the queues are complete (false after a crash or promotion, until rebuild_queues).';
+  'Installed function set, and whether tasks may be claimed (false after a restart, crash, promotion or restore, until rebuild_queues).';

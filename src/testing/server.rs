@@ -87,8 +87,11 @@ impl Place {
         let name = new_name();
         let cloned = cluster.create_database(&name, Some(TEMPLATE)).await;
         cloned.map_err(|error| Error::Server(error.to_string()))?;
-        let beside = cluster.config("postgres");
-        Ok(Self { url: cluster.url(&name), config: cluster.config(&name), name, beside })
+        let (config, beside) = (cluster.config(&name), cluster.config("postgres"));
+        // A copy of the template that issues numbers from the first one on: nothing of it is lost.
+        let session = Session::plain(&config, "testing").await?;
+        session.client().batch_execute("select tuskline.verify()").await?;
+        Ok(Self { url: cluster.url(&name), config, name, beside })
     }
 
     /// Deletes it; whoever is connected to it is not any more. Those are sent away before: the server looks

@@ -579,7 +579,7 @@ async fn the_doctor_examines_everything() {
 #[tokio::test]
 async fn the_doctor_finds_lost_queues_and_missing_segments() {
     let db = Db::new().await;
-    db.run("delete from tuskline.boot").await;
+    db.run("delete from tuskline.queues_complete").await;
     let ran = on(&db.config, "doctor").run();
     let line = ran.out.lines().find(|line| line.contains("queues")).unwrap();
     assert!(line.starts_with("FAIL") && line.contains("tuskline serve"), "{line}");

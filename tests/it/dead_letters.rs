@@ -309,7 +309,7 @@ async fn a_task_that_begins_anew_in_a_sealed_segment_is_found_when_the_queues_ar
     db.run(&format!("select tuskline.retry({id})")).await;
     db.enqueue_due().await;
     assert_eq!((db.one::<i64>(sealed).await, db.status(id).await.as_str()), (0, "enqueued"));
-    db.run("truncate tuskline.queued, tuskline.boot").await;
+    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
 }
 

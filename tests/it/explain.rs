@@ -184,8 +184,8 @@ async fn lost_queues_and_stalled_tasks_name_their_cure() {
     let said = reasons(&db, id).await;
     let cure = format!("select tuskline.find_stalled({}, '0')", id >> 24);
     assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("stalled", cure.as_str()));
-    db.run("delete from tuskline.boot").await;
+    db.run("delete from tuskline.queues_complete").await;
     let said = reasons(&db, id).await;
     let cure = "select tuskline.rebuild_queues()";
-    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("queues_lost", cure));
+    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("not_recovered", cure));
 }

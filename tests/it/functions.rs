@@ -162,7 +162,7 @@ async fn no_column_that_changes_is_indexed() {
     check_none(
         &db,
         "a queue that writes to the log",
-        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relname ~ '^(queue_[0-9]+|boot)$' and relpersistence <> 'u'",
+        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relname ~ '^(queue_[0-9]+|queues_complete)$' and relpersistence <> 'u'",
     )
     .await;
 }

@@ -213,7 +213,9 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
     match verb {
         "retriable, last attempt" => last_attempt(db).await,
         "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
-        "rebuild_queues" => db.run("delete from tuskline.boot; delete from tuskline.queued").await,
+        "rebuild_queues" => {
+            db.run("delete from tuskline.queues_complete; delete from tuskline.queued").await
+        }
         _ => {}
     }
     if verb.starts_with("enqueue_due") || verb.starts_with("rescue") {

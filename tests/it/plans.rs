@@ -160,7 +160,7 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
         let seen = "array_agg(executor_id), array_agg(beats), booted_at";
         let silent = format!(
             "select tuskline.rescue(100, ids, beats, booted_at) from (select {seen}
-               from tuskline.boot left join tuskline.executor on executor_id % 2 = 0 group by booted_at)
+               from tuskline.verified left join tuskline.executor on executor_id % 2 = 0 group by verified_at)
                as s (ids, beats, booted_at)"
         );
         for rescue in [silent.as_str(), "select * from tuskline.rescue()"] {

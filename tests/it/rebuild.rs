@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tuskline::config::StoreConsumerOptions;
 use tuskline::embedded::Stop;
 
 use crate::support::{Answer, Db, LEASE, own_cluster, refusal, within};
@@ -55,7 +56,7 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
 
 /// What a crash does to the unlogged tables.
 async fn lose_the_queues(db: &Db) {
-    db.run("truncate tuskline.queued, tuskline.boot").await;
+    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
 }
 
 #[tokio::test]
@@ -157,4 +158,142 @@ async fn a_rebuild_takes_in_only_what_is_enqueued() {
     hand.fail_for_good(&tasks[4]).await;
     lose_the_queues(&db).await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
+}
+
+/// What a clean restart does: the server was started at another time.
+async fn restart(db: &Db) {
+    db.run(
+        "update tuskline.incarnation set started_at = started_at - interval '1 second';
+         update tuskline.incarnation set written_by = xmin",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_clean_restart_raises_fences_and_executors_and_nothing_else() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let ids = db.schedule_many("work", 2).await;
+    let before = hand.take().await;
+    let row = "select string_agg(seq || ' ' || task_id, ',') from tuskline.queued";
+    let queued: String = db.one(row).await;
+    restart(&db).await;
+    let refused = refusal(&hand.claim_by(&hand.client, 1, 0).await.unwrap_err());
+    assert!(refused.starts_with("TK011"), "{refused}");
+    assert!(hand.heartbeat().await);
+    let did = db.lines("select rebuilt, tasks, copied from tuskline.rebuild_queues()").await;
+    assert_eq!(did, ["false | 0 | false"]);
+    assert_eq!(db.one::<String>(row).await, queued);
+    let after = hand.take().await;
+    assert!(after.fence > before.fence + 1_000_000_000, "{after:?}");
+    assert!(db.hand("work").await.executor > 1_000_000);
+    assert_eq!(hand.succeed(&before).await, Answer::Accepted);
+    assert_eq!(db.schedule("work").await, ids[1] + 1);
+}
+
+#[tokio::test]
+async fn fifty_crashes_without_a_janitor_issue_no_id_twice_and_leave_a_segment() {
+    let db = Db::with_lambda("work").await;
+    let mut last = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
+    for round in 0..50 {
+        lose_the_queues(&db).await;
+        // Also those that end before their commit.
+        if round % 7 == 0 {
+            db.run("begin; select tuskline.rebuild_queues(); rollback").await;
+        }
+        db.run("select tuskline.rebuild_queues()").await;
+        let next = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
+        assert!(
+            next[0] >> 24 > last[0] >> 24 && next[1] >> 24 > last[1] >> 24,
+            "{next:?} {last:?}"
+        );
+        assert_eq!(next[0] >> 50, 0);
+        last = next;
+    }
+    assert_eq!(db.queued().await, 51);
+    assert!(db.one::<i32>("select tuskline.add_segments()").await > 0);
+}
+
+#[tokio::test]
+async fn a_task_that_was_prepared_before_a_crash_is_queued_when_it_is_committed() {
+    let mut cluster = own_cluster().await;
+    let mut db = Db::in_cluster(&cluster).await;
+    db.run("set synchronous_commit = on").await;
+    db.define("work").await;
+    for gid in ["one", "two"] {
+        let prepare = "begin; set local tuskline.two_phase = on; select tuskline.schedule('work')";
+        db.run(&format!("{prepare}; prepare transaction '{gid}'")).await;
+    }
+    within(cluster.stop(Stop::Immediate)).await.unwrap();
+    within(cluster.start_again()).await.unwrap();
+    db.reconnect().await;
+    assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
+    let mut options = StoreConsumerOptions::default();
+    options.rebuild_check_every = Duration::from_millis(20);
+    let _consumer = db.store_consumer_with(options);
+    db.run("commit prepared 'one'").await;
+    db.until("select exists (select from tuskline.queued)").await;
+    db.run("rollback prepared 'two'").await;
+    db.until("select not exists (select from tuskline.late_commit)").await;
+    assert_eq!(db.hand("work").await.claim(10).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_of_a_lost_future_delays_claims_until_one_lease_after_the_recovery() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 2).await;
+    let beat = format!("select past from tuskline.heartbeat({}, p_beats => 3)", hand.executor);
+    lose_the_queues(&db).await;
+    db.run("select tuskline.rebuild_queues()").await;
+    db.advance(Duration::from_secs(5)).await;
+    assert!(db.one::<bool>(&beat).await);
+    assert_eq!(hand.claim(1).await, []);
+    db.advance(Duration::from_secs(14)).await;
+    assert!(db.one::<bool>(&beat).await);
+    assert_eq!(hand.claim(1).await, []);
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(hand.claim(1).await.len(), 1);
+    // By now the others have ended.
+    assert!(db.one::<bool>(&beat).await);
+    assert_eq!(hand.claim(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_of_a_lost_future_that_comes_before_the_recovery_delays_claims() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    restart(&db).await;
+    assert!(db.one::<bool>("select past from tuskline.heartbeat(999, p_beats => 3)").await);
+    db.run("select tuskline.rebuild_queues()").await;
+    let newcomer = db.hand("work").await;
+    assert_eq!(newcomer.claim(1).await, []);
+    db.advance(LEASE).await;
+    assert_eq!(newcomer.claim(1).await.len(), 1);
+    drop(hand);
+}
+
+#[tokio::test]
+async fn a_rebuild_under_a_savepoint_counts() {
+    let db = Db::with_lambda("work").await;
+    lose_the_queues(&db).await;
+    db.run("begin; savepoint one; select tuskline.rebuild_queues(); release one; commit").await;
+    assert!(db.one::<bool>("select queues_rebuilt from tuskline.readiness()").await);
+}
+
+#[tokio::test]
+async fn each_of_the_two_facts_is_one_row_at_most() {
+    let db = Db::new().await;
+    for twice in [
+        "insert into tuskline.queues_complete select * from tuskline.queues_complete",
+        "insert into tuskline.incarnation select * from tuskline.incarnation",
+        "insert into tuskline.queues_complete values (false, now())",
+        "insert into tuskline.queues_complete values (null, now())",
+    ] {
+        assert!(db.refused(twice).await.starts_with("23"), "{twice}");
+    }
 }

@@ -253,7 +253,7 @@ async fn a_rebuild_reads_no_sealed_segment() {
         db.all("select segment_no from tuskline.segment where sealed_at is not null").await;
     assert_eq!(sealed, [0]);
     // A mark that only a reader would find.
-    db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline.boot")
+    db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline.queues_complete")
         .await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
 }
@@ -337,7 +337,7 @@ async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
     db.run("select tuskline.roll_segments()").await;
     assert!(sealed(&db).await.is_empty());
     late.batch_execute("commit").await.unwrap();
-    db.run("truncate tuskline.queued, tuskline.boot").await;
+    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
     assert!(sealed(&db).await.is_empty(), "it is queued");
 }

@@ -29,8 +29,7 @@ async fn squat(db: &Db, kind: &str) -> Client {
         "select pg_advisory_lock{kind}(class, key)
            from generate_series(1953854315, 1953854319) as class,
                 (select generate_series(-10, 60) union all
-                 select generate_series(67108864, 67108867)) as k (key)
-          where key <> -3" // the rebuild's
+                 select generate_series(67108864, 67108867)) as k (key)"
     );
     stranger.batch_execute(&squat).await.unwrap();
     stranger
@@ -108,6 +107,15 @@ async fn lambdas_and_segments_are_made() {
     )
     .await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lambda").await, 2);
+}
+
+#[tokio::test]
+async fn the_queues_are_rebuilt() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let rebuild = "truncate tuskline.queues_complete; select tuskline.rebuild_queues()";
+    beside_a_squatter(&db, rebuild).await;
+    assert_eq!(db.queued().await, 1);
 }
 
 #[tokio::test]

@@ -245,6 +245,6 @@ async fn readiness_and_version_are_one_question_each() {
     let db = Db::new().await;
     let ready = db.lines("select r.function_set = tuskline.version() ours, r.queues_rebuilt from tuskline.readiness() r").await;
     assert_eq!(ready, ["true | true"]);
-    db.run("truncate tuskline.boot").await;
+    db.run("truncate tuskline.queues_complete").await;
     assert!(!db.one::<bool>("select queues_rebuilt from tuskline.readiness()").await);
 }

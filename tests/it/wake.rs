@@ -256,7 +256,7 @@ async fn a_look_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
 async fn every_queue_is_worth_a_claim_until_the_queues_are_rebuilt() {
     let db = Db::with_lambda("work").await;
     let session = db.connect().await;
-    db.run("delete from tuskline.boot").await;
+    db.run("delete from tuskline.queues_complete").await;
     assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [true; 3]);
     db.run("select tuskline.rebuild_queues()").await;
     assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [false; 3]);

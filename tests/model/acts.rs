@@ -64,7 +64,11 @@ async fn try_to(store: &mut Store, state: &State, step: &Step) -> Result<Said, E
             run(&store.db.client, &sql).await
         }
         Step::LoseQueues => {
-            run(&store.db.client, "delete from tuskline.queued; delete from tuskline.boot").await
+            run(
+                &store.db.client,
+                "delete from tuskline.queued; delete from tuskline.queues_complete",
+            )
+            .await
         }
         Step::Mislay { task } => {
             let id = store.names.tasks[task];

@@ -20,7 +20,7 @@ const EMPTY: &str = "
     delete from tuskline.task_output;
     delete from tuskline.executor; delete from tuskline.alive;
     delete from tuskline.audit;
-    insert into tuskline.boot select now() where not exists (select from tuskline.boot);
+    insert into tuskline.queues_complete (since) values (now()) on conflict do nothing;
     do $$ declare q integer; begin
       for q in select queue_id from tuskline.queue where lambda = 'late' loop
         execute format('drop table tuskline.%I', 'queue_' || q);

@@ -9,6 +9,7 @@ use tokio_postgres::Config;
 use crate::connect::{Session, Trouble, connect, settle_session};
 use crate::connections::Connections;
 use crate::controller::Controller;
+use crate::hsc;
 use crate::pulse::Pulse;
 use crate::side::Side;
 use crate::work::Work;
@@ -44,6 +45,22 @@ impl Opener {
             Ok(session)
         };
         timeout(self.limit, open).await.unwrap_or_else(|_| Err("connecting took too long".into()))
+    }
+}
+
+/// Makes a database ready that was restarted, promoted or restored. On a session of its own without a
+/// deadline for statements: where the queues were lost, every open segment is read.
+pub(crate) async fn recover(config: &Config, limit: Duration) {
+    tracing::info!("the server was restarted or promoted, or the database restored: recovering");
+    let rebuild = async {
+        let client = connect(config, limit).await?;
+        hsc::rebuild_queues(&client).await
+    };
+    match timeout(limit * 4, rebuild).await {
+        Ok(Ok(true)) => tracing::warn!("this database is a copy: nothing is claimed for one lease"),
+        Ok(Ok(false)) => tracing::info!("recovered"),
+        Ok(Err(error)) => tracing::warn!(%error, "the recovery failed"),
+        Err(_) => tracing::warn!("the recovery takes long; it is tried again"),
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 
 use crate::connect::{Backoff, Session};
-use crate::database::open;
+use crate::database::{open, recover};
+use crate::error::queues_not_rebuilt;
 use crate::hsc::{self, Registration, Served};
 use crate::wake::{ECHO_GRACE, is_pooled};
 use crate::watchdog::clock_ns;
@@ -40,6 +41,8 @@ pub(crate) struct Enlisted {
 enum Refusal {
     /// The server is there, and has no connection for us, or starts up: it will.
     Later(Error),
+    /// It was restarted, promoted or restored: somebody has to call the recovery.
+    Unrecovered(Error),
     /// The connection broke: a server that is full may close it before it has said so.
     Broken(Error),
     Said(Error),
@@ -58,6 +61,7 @@ impl Refusal {
         });
         match error.code() {
             Some(code) if later.contains(code) => Self::Later(meaning(error)),
+            _ if queues_not_rebuilt(&error) => Self::Unrecovered(meaning(error)),
             None if broken || error.is_closed() => Self::Broken(meaning(error)),
             _ => Self::Said(meaning(error)),
         }
@@ -87,11 +91,15 @@ pub(crate) async fn enlist(
             () = worker.shutdown.cancelled() => return Ok(None),
             answer = attempt(worker, former) => match answer {
                 Ok(enlisted) => return Ok(Some(enlisted)),
+                Err(Refusal::Unrecovered(error)) => {
+                    recover(&worker.database, worker.config.request_timeout).await;
+                    Refusal::Later(error)
+                }
                 Err(refused) => refused,
             },
         };
         let error = match refused {
-            Refusal::Later(error) => error,
+            Refusal::Later(error) | Refusal::Unrecovered(error) => error,
             Refusal::Broken(error) | Refusal::Said(error) if former.is_some() => error,
             Refusal::Broken(error) if tries < BROKEN_TRIES => error,
             Refusal::Broken(error) | Refusal::Said(error) => return Err(error),

@@ -106,7 +106,7 @@ fn with_source(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// True for the refusal that asks for `rebuild_queues` (the server restarted after a crash).
+/// True for the refusal that asks for `rebuild_queues` (after a restart, a crash, a promotion or a restore).
 pub(crate) fn queues_not_rebuilt(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::from_code("TK011"))
 }

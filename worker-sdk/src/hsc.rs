@@ -106,9 +106,10 @@ pub(crate) async fn end_executor(client: &Client, executor: i64) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn rebuild_queues(client: &Client) -> Result<()> {
-    client.query_typed("select rebuilt from tuskline.rebuild_queues()", &[]).await?;
-    Ok(())
+/// True: this database is a copy, and nothing is claimed for one lease.
+pub(crate) async fn rebuild_queues(client: &Client) -> Result<bool> {
+    let rows = client.query_typed("select copied from tuskline.rebuild_queues()", &[]).await?;
+    Ok(rows[0].get(0))
 }
 
 pub(crate) async fn heartbeat(

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, Session, Trouble, connect};
+use crate::connect::{Backoff, Session, Trouble};
 use crate::connections;
 use crate::controller::{Controller, Order};
-use crate::database::{Database, Opener};
+use crate::database::{Database, Opener, recover};
 use crate::error::queues_not_rebuilt;
 use crate::hsc::{self, Reply};
 use crate::watchdog::Verdict;
@@ -132,7 +132,7 @@ async fn exchange(
         }
         Ok(Err(error)) => {
             if queues_not_rebuilt(&error) {
-                rebuild_queues(&db.opener).await;
+                recover(&db.opener.config, limit).await;
             }
             // The lane stays empty: whatever is wrong with this session goes with it.
             Err(error.into())
@@ -140,17 +140,6 @@ async fn exchange(
         // The lane stays empty: an answer that comes later has nobody to go to.
         Err(_) => Err("no answer in time".into()),
     }
-}
-
-/// On a session of its own without a deadline for statements: it reads every open segment.
-async fn rebuild_queues(opener: &Opener) {
-    tracing::info!("the server restarted or was promoted; rebuilding the queues");
-    let rebuild = async {
-        let client = connect(&opener.config, opener.limit).await?;
-        hsc::rebuild_queues(&client).await
-    };
-    let rebuilt = timeout(opener.limit * 4, rebuild).await;
-    tracing::info!(ok = matches!(rebuilt, Ok(Ok(()))), "queues rebuilt");
 }
 
 async fn open_lane(opener: &Opener) -> Result<hsc::Lane, Trouble> {
