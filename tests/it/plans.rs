@@ -157,7 +157,7 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
             &scans(&session, "select * from tuskline.enqueue_due(null, 100)").await,
         );
         // It is rare, and may probe every segment; it must not read one.
-        let seen = "array_agg(executor_id), array_agg(beats), booted_at";
+        let seen = "array_agg(executor_id), array_agg(beats), verified_at";
         let silent = format!(
             "select tuskline.rescue(100, ids, beats, booted_at) from (select {seen}
                from tuskline.verified left join tuskline.executor on executor_id % 2 = 0 group by verified_at)

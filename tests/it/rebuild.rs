@@ -193,6 +193,20 @@ async fn a_clean_restart_raises_fences_and_executors_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn another_system_identifier_is_a_copy() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    restart(&db).await;
+    db.run(
+        "update tuskline.incarnation set system_identifier = 1;
+         update tuskline.incarnation set written_by = xmin",
+    )
+    .await;
+    assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
+    assert_eq!(db.schedule("work").await, 1 << 24);
+}
+
+#[tokio::test]
 async fn fifty_crashes_without_a_janitor_issue_no_id_twice_and_leave_a_segment() {
     let db = Db::with_lambda("work").await;
     let mut last = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
@@ -229,8 +243,8 @@ async fn a_task_that_was_prepared_before_a_crash_is_queued_when_it_is_committed(
     within(cluster.start_again()).await.unwrap();
     db.reconnect().await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
-    let mut options = StoreConsumerOptions::default();
-    options.rebuild_check_every = Duration::from_millis(20);
+    let rebuild_check_every = Duration::from_millis(20);
+    let options = StoreConsumerOptions { rebuild_check_every, ..Default::default() };
     let _consumer = db.store_consumer_with(options);
     db.run("commit prepared 'one'").await;
     db.until("select exists (select from tuskline.queued)").await;

@@ -339,7 +339,7 @@ async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
     late.batch_execute("commit").await.unwrap();
     db.run("truncate tuskline.queued, tuskline.queues_complete").await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
-    assert!(sealed(&db).await.is_empty(), "it is queued");
+    assert!(!sealed(&db).await.contains(&0), "it is queued");
 }
 
 #[tokio::test]
