@@ -93,15 +93,17 @@ impl Report {
                 "  {let_go} returns, {astray} astray; {dead} dead at the end, {lost} lost"
             )?;
         }
-        let Restores { done, accepted_before, gone, claims_gone, ids_again } = self.restores;
+        let Restores { done, accepted_before, gone, claims_gone, ids_again, ids_before_recovery } =
+            self.restores;
         if done > 0 {
             writeln!(
                 f,
                 "\nrestores: {done} copies put back; {accepted_before} accepted before the last was taken"
             )?;
+            writeln!(f, "  {gone} tasks and {claims_gone} claims of later are gone")?;
             writeln!(
                 f,
-                "  {gone} tasks and {claims_gone} claims of later are gone; {ids_again} ids issued again"
+                "  ids issued again: {ids_again} by cold copies, {ids_before_recovery} before a recovery"
             )?;
         }
         Ok(())

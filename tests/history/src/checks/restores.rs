@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::acceptance::same_batch;
 use crate::Invariant;
-use crate::history::{Accepted, History};
+use crate::history::{Accepted, History, Restored};
 
 /// What restores did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -22,11 +22,14 @@ pub struct Restores {
     pub claims_gone: u64,
     /// Ids that copies issued again in which nothing tells that they are copies.
     pub ids_again: u64,
+    /// Ids that copies issued again before a worker had registered there, and so before the recovery.
+    pub ids_before_recovery: u64,
 }
 
 /// I29.
 pub(crate) fn ids_are_issued_once(history: &History) -> (Invariant, Restores) {
-    let statement = "no two schedules were told the same id, or one that is in another's row";
+    let statement =
+        "no two schedules were told one id, or one in another's row, once a copy has recovered";
     let mut check = Invariant::new("I29", "ids are issued once", statement);
     let mut found = figures(history);
     let mut ids: HashMap<i64, Vec<&Accepted>> = HashMap::new();
@@ -36,7 +39,9 @@ pub(crate) fn ids_are_issued_once(history: &History) -> (Invariant, Restores) {
     let rows = history.rows.all().iter();
     let rows: HashMap<i64, u32> = rows.map(|row| (*history.tasks.key(row.task), row.op)).collect();
     for (id, accepted) in ids {
-        let owner = rows.get(&id).copied().unwrap_or(accepted[accepted.len() - 1].op);
+        let sent = |accepted: &&&Accepted| history.batches[accepted.op as usize].sent;
+        let last = accepted.iter().max_by_key(sent).map(|accepted| accepted.op);
+        let Some(owner) = rows.get(&id).copied().or(last) else { continue };
         let others: Vec<u32> = accepted
             .iter()
             .map(|accepted| accepted.op)
@@ -44,15 +49,25 @@ pub(crate) fn ids_are_issued_once(history: &History) -> (Invariant, Restores) {
             .collect();
         // A row under another op without any restore is what I1 speaks of.
         let twice = !others.is_empty() && (accepted.len() > 1 || !history.restores.is_empty());
-        let lost = |op: &u32| history.lost_batch(*op).is_some_and(|restored| restored.ids_again);
-        let untold = twice && others.iter().all(lost);
-        found.ids_again += u64::from(untold);
-        check.expect(!twice || untold, Some(id), || {
+        let lost = |op: &u32| history.lost_batch(*op);
+        let untold = others.iter().all(|op| lost(op).is_some_and(|restored| restored.ids_again));
+        let sent = history.batches[owner as usize].sent;
+        let early = |restored: &Restored| sent < first_registration(history, restored.lost.to);
+        let early = others.iter().all(|op| lost(op).is_some_and(|r| r.ids_again || early(r)));
+        found.ids_again += u64::from(twice && untold);
+        found.ids_before_recovery += u64::from(twice && early && !untold);
+        check.expect(!twice || untold || early, Some(id), || {
             let ops = others.iter().chain([&owner]).map(|op| history.ops.key(*op).to_string());
             format!("issued for the ops {}", ops.collect::<Vec<_>>().join(" and "))
         });
     }
     (check.done(), found)
+}
+
+/// The first after a moment: a copy registers nobody before it has recovered.
+fn first_registration(history: &History, after: u64) -> u64 {
+    let all = history.processes.iter().flat_map(|process| &process.registered);
+    all.copied().filter(|at| *at > after).min().unwrap_or(u64::MAX)
 }
 
 fn figures(history: &History) -> Restores {
@@ -71,5 +86,6 @@ fn figures(history: &History) -> Restores {
         gone: history.accepted.iter().filter(gone).count() as u64,
         claims_gone: claims.count() as u64,
         ids_again: 0,
+        ids_before_recovery: 0,
     }
 }

@@ -1,13 +1,16 @@
 //! A copy of an earlier state takes the database's place: what is forgiven, and what is not.
 
 use tuskline_history::Status::{Claimed, Enqueued, Success};
-use tuskline_history::{Ended, Event, LockAnswer};
+use tuskline_history::{Actor, Ended, Event, LockAnswer};
 
 use crate::story::{CLIENT, INJECTOR, OTHER, Story, WORKER, caught, green, ns, red};
 
 /// When the copy was taken, and when it took the database's place.
 const TAKEN: u64 = 2000;
 const PLACED: u64 = 3000;
+
+/// A worker that registers with the copy, which has recovered by then.
+const NEWCOMER: u32 = 23;
 
 fn restored(ids_again: bool) -> Event {
     Event::Restored { how: "by hand".to_owned(), taken: ns(TAKEN), ids_again }
@@ -105,7 +108,18 @@ fn with_its_id_again(ids_again: bool) -> Story {
 
 #[test]
 fn an_id_that_is_issued_twice_is_seen_and_counted_where_nobody_can_tell() {
-    red(&with_its_id_again(false), &["I29"]);
+    let registers = |at: u64| {
+        let mut story = with_its_id_again(false);
+        story.opens(NEWCOMER, Actor::Executor, at);
+        story.note(NEWCOMER, at, Event::Registered { executor: 99 });
+        story.note(NEWCOMER, at + 1, Event::Exit);
+        story.reaped(NEWCOMER, at + 2);
+        story
+    };
+    red(&registers(3090), &["I29"]);
+    // Nothing recovers the copy before the id is drawn.
+    let report = green(&registers(3150));
+    assert_eq!((report.restores.ids_again, report.restores.ids_before_recovery), (0, 1));
     let report = green(&with_its_id_again(true));
     assert_eq!((report.restores.ids_again, report.restores.gone, report.overlaps), (1, 1, 0));
     // Not lost with a copy: nothing explains it.
@@ -119,6 +133,10 @@ fn an_id_that_is_in_the_row_of_an_unanswered_schedule_is_issued_twice_too() {
     let mut story = with_its_id_again(false);
     story.without(|event| matches!(event, Event::ScheduleOk { op: 3, .. }));
     story.note(CLIENT, 3105, Event::ScheduleInfo { op: 3, why: "connection lost".to_owned() });
+    story.opens(NEWCOMER, Actor::Executor, 3050);
+    story.note(NEWCOMER, 3050, Event::Registered { executor: 99 });
+    story.note(NEWCOMER, 3051, Event::Exit);
+    story.reaped(NEWCOMER, 3052);
     red(&story, &["I29"]);
 }
 
