@@ -64,7 +64,7 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
     let limit = history.settings.self_termination_ms * 1_000_000;
     for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {
         for (lost, why) in &process.lost {
-            let last = process.last_word(*lost);
+            let last = counted_from(process, *lost);
             let stopped = process.stopped.within(last, *lost) > 0;
             let stopped = stopped || is_of_the_past(history, last, *lost);
             check.expect(stopped || lost.saturating_sub(last) >= limit, None, || {
@@ -96,6 +96,17 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
         });
     }
     check.done()
+}
+
+/// From where T counts at a moment: not before the last acknowledged heartbeat was sent, or the registration,
+/// whose sending nobody wrote down: it was after the end of the one before.
+fn counted_from(process: &Process, at: u64) -> u64 {
+    let last = process.last_word(at);
+    if !process.registered.contains(&last) {
+        return last;
+    }
+    let former = process.lost.iter().map(|(lost, _)| *lost).filter(|lost| *lost < last);
+    former.max().unwrap_or(process.opened)
 }
 
 /// Whether a database that knows less of a worker took the place of the one that acknowledged its last
