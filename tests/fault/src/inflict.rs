@@ -8,6 +8,7 @@ mod network;
 mod pooler;
 mod processes;
 mod redrives;
+mod restores;
 mod schedules;
 mod servers;
 
@@ -89,6 +90,10 @@ fn is_of_server(kind: Kind) -> bool {
             | ImmediateStop
             | PostmasterKill
             | Failover
+            | DumpRestore
+            | TemplateSwap
+            | ColdCopy
+            | PointInTime
             | ClockStep
             | DataDiskFull
             | WalDiskFull
@@ -110,6 +115,8 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         TerminateBackend | CancelBackend => servers::disturb_session(stage, fault).await,
         BackendKill | ImmediateStop | PostmasterKill => servers::crash(stage, fault).await,
         Failover => servers::fail_over(stage, fault).await,
+        DumpRestore | TemplateSwap => restores::swap_databases(stage, fault).await,
+        ColdCopy | PointInTime => restores::put_directories_back(stage, fault).await,
         ClockStep => servers::step_clock(stage, fault).await,
         Partition | OneWayPartition | HalfOpen | Delay => network::disturb(stage, fault).await,
         LateThenSilent => network::fall_silent(stage, fault).await,

@@ -18,6 +18,7 @@ mod disturb;
 mod launch;
 mod pooler;
 mod process;
+mod replace;
 mod site;
 mod standby;
 #[cfg(test)]

@@ -60,6 +60,14 @@ pub enum Kind {
     DeafLine,
     /// The primary freezes, its synchronous standby is promoted, the old primary thaws, then dies.
     Failover,
+    /// A dump of the database is restored, and takes its place.
+    DumpRestore,
+    /// A database that was made from it takes its place.
+    TemplateSwap,
+    /// A copy of the data directory, taken at a clean stop, is put back.
+    ColdCopy,
+    /// A base backup is recovered to a point, and takes the place of the data directory.
+    PointInTime,
     /// The server's wall clock steps.
     ClockStep,
     /// Two workers live an hour off.
@@ -208,6 +216,8 @@ fn plan(
         // Longer than a tick's grace, and shorter than what a dead worker's tasks may wait besides L.
         StoreConsumersGone => 1_500,
         PoolExhaustion => rng.u64(1_000..3_000),
+        // What is done after the copy was taken, and lost.
+        DumpRestore | TemplateSwap | ColdCopy | PointInTime => rng.u64(1_000..2_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => {
             phase_ms
@@ -259,6 +269,9 @@ mod tests {
         assert_eq!(doses[&ImmediateStop] + doses[&PostmasterKill] + doses[&BackendKill], 20);
         assert_eq!(doses[&DeafLine], 20);
         assert_eq!((doses[&Failover], doses[&OutOfMemoryKill]), (2, 5));
+        for kind in [DumpRestore, TemplateSwap, ColdCopy, PointInTime] {
+            assert_eq!(doses[&kind], 1, "{kind:?}");
+        }
     }
 
     #[test]
@@ -287,6 +300,6 @@ mod tests {
     fn the_course_fits_into_ten_minutes() {
         let course = course(1, &Extent::whole());
         let seconds: u64 = course.iter().map(|phase| phase.seconds).sum();
-        assert!(seconds <= 540, "{seconds} s and setting up, draining, checking");
+        assert!(seconds <= 560, "{seconds} s and setting up, draining, checking");
     }
 }

@@ -24,6 +24,12 @@ impl<K: Hash + Eq + Clone> Numbered<K> {
         })
     }
 
+    /// A number more for a key that has one: what is called the same and is another.
+    pub(crate) fn another(&mut self, number: u32) -> u32 {
+        self.keys.push(self.key(number).clone());
+        u32::try_from(self.keys.len() - 1).unwrap_or(u32::MAX)
+    }
+
     /// The key of a number.
     pub(crate) fn key(&self, number: u32) -> &K {
         &self.keys[number as usize]

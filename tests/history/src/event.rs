@@ -103,6 +103,15 @@ pub enum Event {
     Reaped { pid: u32, code: Option<i32>, signal: Option<i32> },
     /// The database became unreachable for everybody, or answers again. Spans do not nest.
     Database { edge: Edge, why: String },
+    /// An earlier copy has taken the database's place, and nobody was connected to either just before. Of
+    /// what was done since `taken` (nanoseconds of CLOCK_MONOTONIC) the copy knows nothing.
+    Restored {
+        how: String,
+        taken: u64,
+        /// The copy issues the ids of what it lost again: nothing in it tells that it is one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ids_again: bool,
+    },
     /// Transitions under an old fence were tried on purpose. What is neither refused nor applied got
     /// no answer.
     Stale { verb: Verb, tried: u64, refused: u64, applied: u64 },

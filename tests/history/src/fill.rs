@@ -2,6 +2,7 @@
 
 mod database;
 mod done;
+mod restores;
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::by_task::Numbered;
 use crate::history::{
     Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, Fired, HeldRow, History,
-    Letter, Redriven, Row, Schedule, Stale, Tick, Transition,
+    Letter, Redriven, Restored, Row, Schedule, Stale, Tick, Transition,
 };
 use crate::process::{Fate, Process};
 use crate::span::Span;
@@ -66,6 +67,7 @@ struct Filling {
     claimed_at: Vec<u64>,
     database: Vec<(u64, Edge)>,
     phases: Vec<(String, u64, Edge)>,
+    restores: Vec<Restored>,
     faults: Vec<(u64, Fault)>,
     fault_ends: Vec<(u64, u64)>,
     held_rows: Vec<(u64, HeldRow)>,
@@ -104,11 +106,13 @@ impl Filling {
             Event::Schedule { op, lambda, tasks, key, chain, .. } => {
                 let (lambda, key) = (self.words.number(lambda), key.map(|k| self.words.number(k)));
                 let batch = self.batch(op);
+                let sent = if batch.tries > 0 { batch.sent } else { at };
                 let tries = batch.tries + 1;
-                *batch = Batch { tasks, lambda, key, chain, tries, ..batch.clone() };
+                *batch = Batch { tasks, lambda, key, chain, tries, sent, ..batch.clone() };
             }
             Event::ScheduleOk { op, ids } => {
-                self.batch(op).accepted += 1;
+                let batch = self.batch(op);
+                (batch.accepted, batch.answered) = (batch.accepted + 1, at);
                 let op = self.ops.number(op);
                 for id in ids {
                     let task = self.tasks.number(id);
@@ -183,6 +187,9 @@ impl Filling {
                 self.fates.push((at, pid, Fate::Reaped { signal }));
             }
             Event::Database { edge, .. } => self.database.push((at, edge)),
+            Event::Restored { taken, ids_again, .. } => {
+                self.restores.push(Restored { lost: Span { from: taken, to: at }, ids_again });
+            }
             Event::Stale { tried, refused, applied, .. } => {
                 self.stale.tried += tried;
                 self.stale.refused += refused;

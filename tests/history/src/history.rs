@@ -38,6 +38,7 @@ pub(crate) struct History {
     /// When the database's clock was stepped: faults of the kind `clock_step`.
     pub(crate) clock_steps: Vec<u64>,
     pub(crate) phases: Vec<(String, Span)>,
+    pub(crate) restores: Vec<Restored>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) gates: Vec<(u64, u32, Edge)>,
     pub(crate) stale: Stale,
@@ -63,6 +64,9 @@ pub(crate) struct Batch {
     pub(crate) tries: u32,
     pub(crate) refused: u32,
     pub(crate) accepted: u32,
+    /// The first time it was sent, and the last answer that accepted it.
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
 }
 
 impl Batch {
@@ -222,6 +226,15 @@ pub(crate) struct Fault {
     pub(crate) ended: bool,
 }
 
+/// An earlier copy took the database's place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Restored {
+    /// What was done in here is lost, unless the copy knows it.
+    pub(crate) lost: Span,
+    /// It issues the ids of what it lost again.
+    pub(crate) ids_again: bool,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stale {
     pub(crate) tried: u64,
@@ -265,6 +278,22 @@ impl History {
     pub(crate) fn over_at(&self, body: &Body) -> u64 {
         let ended = self.end_of(body).map(|end| end.at);
         ended.or(self.process(body.process).reaped).unwrap_or(self.end)
+    }
+
+    /// The restore that may have lost a batch: it was accepted, and may have been committed after the copy
+    /// was taken.
+    pub(crate) fn lost_batch(&self, op: u32) -> Option<&Restored> {
+        let batch = &self.batches[op as usize];
+        let may_be = |restored: &&Restored| restored.lost.meets(batch.sent, batch.answered);
+        self.restores.iter().find(may_be).filter(|_| batch.accepted > 0)
+    }
+
+    /// Whether a claim, or the start of its body, is lost: it was made after a copy was taken that then took
+    /// the database's place.
+    pub(crate) fn is_lost(&self, task: u32, fence: i64, at: u64) -> bool {
+        let known = self.transitions.of(task).iter();
+        let mut known = known.filter(|step| step.to == Status::Claimed && step.fence == fence);
+        known.next().is_none() && self.restores.iter().any(|restored| restored.lost.meets(at, at))
     }
 
     /// When somebody had the claim of `task` under `fence` in hands, on the monotonic clock.

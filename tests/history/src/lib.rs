@@ -28,6 +28,7 @@ pub use check::{Invariant, Violation};
 pub use checks::chains::Chains;
 pub use checks::recovery::{Bounded, Recovery};
 pub use checks::redrives::Redrives;
+pub use checks::restores::Restores;
 pub use checks::ticks::Ticks;
 pub use checks::timeliness::Lateness;
 pub use event::{Actor, Edge, Ended, Event, Line, LockAnswer, Role, Status, Verb};

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::{Bounded, Chains, Invariant, Lateness, Percentiles, Redrives, Report, Ticks};
+use crate::{Bounded, Chains, Invariant, Lateness, Percentiles, Redrives, Report, Restores, Ticks};
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -93,6 +93,19 @@ impl Report {
                 "  {let_go} returns, {astray} astray; {dead} dead at the end, {lost} lost"
             )?;
         }
+        let Restores { done, accepted_before, gone, claims_gone, ids_again, ids_before_recovery } =
+            self.restores;
+        if done > 0 {
+            writeln!(
+                f,
+                "\nrestores: {done} copies put back; {accepted_before} accepted before the last was taken"
+            )?;
+            writeln!(f, "  {gone} tasks and {claims_gone} claims of later are gone")?;
+            writeln!(
+                f,
+                "  ids issued again: {ids_again} by cold copies, {ids_before_recovery} before a recovery"
+            )?;
+        }
         Ok(())
     }
 
@@ -111,6 +124,7 @@ impl Report {
         }
         duration(f, "database return", &self.recovery.database_return)?;
         duration(f, "failover", &self.recovery.failover)?;
+        duration(f, "restored copy", &self.recovery.restore)?;
         duration(f, "resumed, then gone", &self.resumed)?;
         duration(f, "dead line noticed", &self.wake_lines)?;
         duration(f, "gate closed, last start", &self.gates)

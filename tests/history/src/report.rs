@@ -8,10 +8,12 @@ use serde::Serialize;
 
 use crate::checks::{
     acceptance, chains, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery,
-    redrives, repeats, resumed, ticks, timeliness, transitions, wake_line,
+    redrives, repeats, restores, resumed, ticks, timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
-use crate::{Bounded, Chains, Invariant, Lateness, Recovery, Redrives, Tale, Ticks, tell};
+use crate::{
+    Bounded, Chains, Invariant, Lateness, Recovery, Redrives, Restores, Tale, Ticks, tell,
+};
 
 /// Tasks whose whole story is told when an invariant did not hold.
 const TALES: usize = 3;
@@ -31,7 +33,7 @@ pub struct Report {
     pub accepted: u64,
     /// Bodies that began.
     pub executed: u64,
-    /// Accepted tasks without a row, or not at an end.
+    /// Accepted tasks without a row, or not at an end; not those that were lost with a copy's future.
     pub lost: u64,
     /// Changes of tasks that were replayed along the table of edges.
     pub replayed: u64,
@@ -73,11 +75,13 @@ pub struct Report {
     pub ticks: Ticks,
     /// I27: redrives, and who returned.
     pub redrives: Redrives,
+    /// I29: restored copies, and what was lost with their futures.
+    pub restores: Restores,
     /// By phase.
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
     pub upper95: BTreeMap<&'static str, f64>,
-    /// I1 to I27, then the guarantees with figures of their own.
+    /// I1 to I29, then the guarantees with figures of their own.
     pub invariants: Vec<Invariant>,
     /// The stories of the first tasks that violate something.
     pub tales: Vec<Tale>,
@@ -138,8 +142,9 @@ fn judge(history: &History, phases: &[String]) -> Report {
     let (gated, gates) = order::gates_hold(history);
     let (ticked, ticks) = ticks::each_tick_has_one_task(history);
     let (returned, redrives) = redrives::dead_letters_return(history);
+    let (issued, restores) = restores::ids_are_issued_once(history);
     let with_figures =
-        [overlap, late, repeat, gated, ticked, returned, resumed_end, recovered, noticed];
+        [overlap, late, repeat, gated, ticked, returned, issued, resumed_end, recovered, noticed];
     let invariants = invariants(history, with_figures);
     let upper = |invariant: &Invariant| invariant.upper95.map(|upper| (invariant.id, upper));
     Report {
@@ -170,6 +175,7 @@ fn judge(history: &History, phases: &[String]) -> Report {
         chains: chains::graphs(history),
         ticks,
         redrives,
+        restores,
         lateness,
         upper95: invariants.iter().filter_map(upper).collect(),
         invariants,
@@ -180,8 +186,8 @@ fn judge(history: &History, phases: &[String]) -> Report {
 }
 
 /// All of them; those that come with figures of their own are judged already.
-fn invariants(history: &History, with_figures: [Invariant; 9]) -> Vec<Invariant> {
-    let [overlap, late, repeat, gated, ticked, returned, resumed_end, recovered, noticed] =
+fn invariants(history: &History, with_figures: [Invariant; 10]) -> Vec<Invariant> {
+    let [overlap, late, repeat, gated, ticked, returned, issued, resumed_end, recovered, noticed] =
         with_figures;
     vec![
         acceptance::accepted_tasks_exist(history),
@@ -212,6 +218,7 @@ fn invariants(history: &History, with_figures: [Invariant; 9]) -> Vec<Invariant>
         leftovers::nothing_is_left(history),
         heartbeats::nobody_who_beats_is_given_up(history),
         heartbeats::nothing_runs_unregistered(history),
+        issued,
         resumed_end,
         recovered,
         noticed,
@@ -225,7 +232,11 @@ fn violations(invariants: &[Invariant], id: &str) -> u64 {
 
 fn lost(history: &History) -> u64 {
     let ended = |task| history.row(task).is_some_and(|row| row.status.is_terminal());
-    let lost = history.accepted.iter().filter(|Accepted { task, .. }| !ended(*task));
+    let forgiven = |Accepted { task, op }: &Accepted| {
+        history.row(*task).is_none() && history.lost_batch(*op).is_some()
+    };
+    let lost = history.accepted.iter().filter(|accepted| !ended(accepted.task));
+    let lost = lost.filter(|accepted| !forgiven(accepted));
     lost.map(|accepted| accepted.task).collect::<HashSet<_>>().len() as u64
 }
 

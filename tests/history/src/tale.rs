@@ -171,7 +171,9 @@ impl Cast {
             Event::Registered { .. } | Event::Lost { .. } | Event::Ends { .. } | Event::Exit => {
                 self.pids.contains(&writer)
             }
-            Event::Database { .. } | Event::Fault { pid: None, .. } => self.named,
+            Event::Database { .. } | Event::Restored { .. } | Event::Fault { pid: None, .. } => {
+                self.named
+            }
             other => self.names(other),
         }
     }

@@ -73,22 +73,46 @@ LEASE_CASES = [
 ]
 
 
-FAILOVER = {"Standbys": "{s1, s2}", "Claims": 3, "Failovers": 1, "Step": 10,
-            "Raise": quoted("by a step")}
+FAILOVER = {"Workers": "{w1}", "Copies": "{c1, c2}", "Claims": 3, "Beats": 0, "Replacements": 1,
+            "Kinds": '{"failover"}', "AllBeatFirst": "FALSE", "Step": 10,
+            "Raise": quoted("by a step"), "Flaw": quoted("none")}
 
 
 def failover(name, breaks="", invariants=("NoStaleResult",), **constants):
     return Case("Failover", name, {**FAILOVER, **constants}, invariants, breaks=breaks)
 
 
+def restore(name, kinds, breaks="", invariants=("NoStaleResult", "OneLiveBody"), flaw="none",
+            **constants):
+    kinds = "{" + ", ".join(quoted(kind) for kind in kinds) + "}"
+    constants = {"Workers": "{w1, w2}", "Copies": "{c1}", "Claims": 2, "Beats": 1,
+                 "Raise": quoted("past the clock"), "Flaw": quoted(flaw), "Kinds": kinds,
+                 **constants}
+    return failover(name, breaks, invariants, **constants)
+
+
 FAILOVER_CASES = [
     failover("one failover, as built"),
-    failover("two failovers, past the clock", Failovers=2, Raise=quoted("past the clock")),
+    failover("two failovers, past the clock", Replacements=2, Raise=quoted("past the clock")),
     failover("no raise of the fences", "NoStaleResult", Raise=quoted("not at all")),
     failover("two failovers, the second to a standby that lacks the first raise",
-             "NoStaleResult", Failovers=2),
-    failover("a limit: the body of a lost claim lives on", "OneLiveBody",
-             invariants=("NoStaleResult", "OneLiveBody")),
+             "NoStaleResult", Replacements=2),
+    restore("a limit: the body of a lost claim lives on", ["failover"], "OneLiveBody"),
+    restore("a restored dump, as built", ["dump"]),
+    restore("a cold copy put back, as built: results", ["cold"], invariants=("NoStaleResult",)),
+    restore("a cold copy put back, and each worker beats first", ["cold"], AllBeatFirst="TRUE"),
+    restore("two replacements of any kind", ["failover", "dump", "cold"], Replacements=2,
+            Workers="{w1}", Beats=0, invariants=("NoStaleResult",)),
+    restore("no raise on a clean restart", ["cold"], "NoStaleResult", ("NoStaleResult",),
+            flaw="no raise on a clean restart"),
+    restore("the row of the incarnation is copied and believed", ["dump"], "NoStaleResult",
+            ("NoStaleResult",), flaw="the copied row is believed"),
+    restore("a heartbeat without acknowledged beats", ["cold"], "OneLiveBody", AllBeatFirst="TRUE",
+            flaw="beats are not counted"),
+    restore("claims from a restored dump do not wait", ["dump"], "OneLiveBody",
+            flaw="claims do not wait"),
+    restore("a limit: a cold copy, and a worker claims before another has beaten", ["cold"],
+            "OneLiveBody"),
 ]
 
 

@@ -50,7 +50,9 @@ impl Bodies {
     /// Takes the lock and writes down that the body begins, and whether the lock was free.
     pub fn begin(&self, payload: &Payload, context: &Context) -> Running {
         let (task, fence) = (context.task().0, context.fence().0);
-        let path = self.locks.join(task.rem_euclid(DIRECTORIES).to_string()).join(task.to_string());
+        // By its op, too: a restored copy may give the id of a task that it does not know to another.
+        let name = format!("{task}-{}", payload.op);
+        let path = self.locks.join(task.rem_euclid(DIRECTORIES).to_string()).join(name);
         let (file, lock) = match lock(&path, fence) {
             Ok(taken) => taken,
             Err(error) => panic!("the lock of task {task} cannot be tried: {error}"),

@@ -1,5 +1,6 @@
 //! A synchronous streaming standby, and its promotion.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -19,10 +20,7 @@ impl Server {
     /// When the copy, the start or the wait for `sync` fails.
     pub async fn standby(&self, site: &Site, name: &str) -> Result<Self> {
         let mut standby = Self::lay_out(site, name, Disk::Plain, Clock::Machine)?;
-        match site.tools().pg_basebackup {
-            Some(_) => self.take_base_backup(&standby).await?,
-            None => self.copy_by_hand(&standby).await?,
-        }
+        self.base_backup(&standby.data).await?;
         let signal = standby.data.join("standby.signal");
         std::fs::write(&signal, "")?;
         site.account().own(&signal)?;
@@ -39,15 +37,23 @@ impl Server {
         Ok(standby)
     }
 
-    async fn take_base_backup(&self, standby: &Self) -> Result<()> {
+    /// Copies the data directory of this running server into an empty one.
+    pub(super) async fn base_backup(&self, data: &Path) -> Result<()> {
+        match self.site.tools().pg_basebackup {
+            Some(_) => self.take_base_backup(data).await,
+            None => self.copy_by_hand(data).await,
+        }
+    }
+
+    async fn take_base_backup(&self, data: &Path) -> Result<()> {
         let program = self.site.binaries().program("pg_basebackup");
         let mut command = self.site.command(&program, None)?;
         command.args(["--checkpoint=fast", "--wal-method=stream", "--no-sync", "-U", SUPERUSER]);
-        command.arg("-h").arg(self.socket_dir()).arg("-D").arg(&standby.data);
+        command.arg("-h").arg(self.socket_dir()).arg("-D").arg(data);
         launch::run(command).await
     }
 
-    async fn copy_by_hand(&self, standby: &Self) -> Result<()> {
+    async fn copy_by_hand(&self, data: &Path) -> Result<()> {
         // The session that starts a backup has to stop it, too.
         let session = self.session("postgres").await?;
         let (start, stop) = match self.site.binaries().major {
@@ -61,10 +67,10 @@ impl Server {
             ),
         };
         session.batch_execute(start).await?;
-        let (from, to) = (self.data_seen_from_here(), standby.data.clone());
+        let (from, to) = (self.data_seen_from_here(), data.to_path_buf());
         tokio::task::spawn_blocking(move || copy_cluster(&from, &to)).await??;
         let label: String = session.query_one(stop, &[]).await?.get(0);
-        let path = standby.data.join("backup_label");
+        let path = data.join("backup_label");
         std::fs::write(&path, label)?;
         Ok(self.site.account().own(&path)?)
     }

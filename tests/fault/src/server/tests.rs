@@ -6,6 +6,7 @@ mod disk;
 mod disturb;
 mod ledger;
 mod pooler;
+mod replace;
 mod site;
 mod standby;
 

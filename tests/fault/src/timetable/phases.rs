@@ -7,8 +7,10 @@ pub(super) type Dose = (Kind, u32);
 
 /// Phases of the ten minutes, with the doses of the acceptance figures. Disks and clocks come before
 /// the failover: the standby that takes over has the machine's.
-pub(super) const COURSE: [(&str, u64, &[Dose]); 13] = [
+pub(super) const COURSE: [(&str, u64, &[Dose]); 14] = [
     ("baseline", 15, &[]),
+    // While the database is small: it is copied as a whole.
+    (RESTORES, 40, &[(DumpRestore, 1), (TemplateSwap, 1), (ColdCopy, 1), (PointInTime, 1)]),
     ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
     ("drains", 40, &[(WorkerDrain, 200), (Upgrade, 3)]),
     ("freezes", 45, &[(WorkerFreeze, 52), (StoreConsumerFreeze, 8)]),
@@ -76,6 +78,8 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
         ],
     ),
 ];
+/// In which earlier copies take the database's place.
+const RESTORES: &str = "restores";
 /// In which tasks have keys, limits and gates.
 pub const CONTROL: &str = "control";
 /// In which tasks wait for others.

@@ -23,7 +23,8 @@ pub(crate) fn fences_rise(history: &History) -> Invariant {
         let mut before = None;
         for claim in history.claims.of(task) {
             let owner = *owners.entry(claim.fence).or_insert(claim.process);
-            let known = is_on_record(history, task, claim.fence);
+            let known = is_on_record(history, task, claim.fence)
+                || history.is_lost(task, claim.fence, claim.at);
             let holds = known && owner == claim.process && before != Some(claim.fence);
             check.expect(holds, history.id(task), || {
                 let (pid, other) = (history.process(claim.process).pid, history.process(owner).pid);

@@ -64,8 +64,9 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
     let limit = history.settings.self_termination_ms * 1_000_000;
     for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {
         for (lost, why) in &process.lost {
-            let last = process.last_word(*lost);
+            let last = counted_from(process, *lost);
             let stopped = process.stopped.within(last, *lost) > 0;
+            let stopped = stopped || is_of_the_past(history, last, *lost);
             check.expect(stopped || lost.saturating_sub(last) >= limit, None, || {
                 let (pid, ms) = (process.pid, ms_between(last, *lost));
                 let phase = history.phase_at(*lost).unwrap_or("-");
@@ -86,6 +87,7 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
             false => process.last_word(ended),
         };
         let stopped = process.stopped.within(last, ended) > 0;
+        let stopped = stopped || is_of_the_past(history, last, ended);
         check.expect(stopped || ended.saturating_sub(last) >= limit, None, || {
             let (pid, ms) = (process.pid, ms_between(last, ended));
             let phase = history.phase_at(ended).unwrap_or("-");
@@ -94,6 +96,23 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
         });
     }
     check.done()
+}
+
+/// From where T counts at a moment: not before the last acknowledged heartbeat was sent, or the registration,
+/// whose sending nobody wrote down: it was after the end of the one before.
+fn counted_from(process: &Process, at: u64) -> u64 {
+    let last = process.last_word(at);
+    if !process.registered.contains(&last) {
+        return last;
+    }
+    let former = process.lost.iter().map(|(lost, _)| *lost).filter(|lost| *lost < last);
+    former.max().unwrap_or(process.opened)
+}
+
+/// Whether a database that knows less of a worker took the place of the one that acknowledged its last
+/// heartbeat: then it must not go on.
+fn is_of_the_past(history: &History, last: u64, at: u64) -> bool {
+    history.restores.iter().any(|restored| last < restored.lost.to && restored.lost.to <= at)
 }
 
 /// Whether the injector says that it killed the process, which had its number by then.

@@ -14,6 +14,7 @@ pub(crate) mod overlap;
 pub(crate) mod recovery;
 pub(crate) mod redrives;
 pub(crate) mod repeats;
+pub(crate) mod restores;
 pub(crate) mod resumed;
 pub(crate) mod ticks;
 pub(crate) mod timeliness;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::timeliness::NO_PHASE;
 use crate::history::{Claim, Fault, History, Transition};
 use crate::process::Process;
-use crate::span::ms_between;
+use crate::span::{Span, ms_between};
 use crate::{Actor, Invariant, Percentiles, Status};
 
 /// The first claim after the database answers again.
@@ -15,6 +15,9 @@ const DATABASE_RETURN_MS: f64 = 2000.0;
 
 /// The first claim after a failover.
 const FAILOVER_MS: f64 = 5000.0;
+
+/// The first claim after a copy took the database's place, besides a lease: so long claims wait there.
+const RESTORE_MS: f64 = 5000.0;
 
 /// Durations and what they must not exceed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,15 +63,19 @@ pub struct Recovery {
     pub database_return: Bounded,
     /// From the end of a failover to the first claim of any task.
     pub failover: Bounded,
+    /// From when an earlier copy took the database's place to the first claim of any task.
+    pub restore: Bounded,
 }
 
 /// G10.
 pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
-    let statement = "P99: worker death L + 2 polls, database back 2 s, failover 5 s";
+    let statement =
+        "P99: worker death L + 2 polls, database back 2 s, failover 5 s, restore L + 5 s";
     let mut check = Invariant::new("G10", "recovery is bounded", statement);
     let settings = &history.settings;
     #[allow(clippy::cast_precision_loss, reason = "milliseconds")]
-    let rescue_ms = (settings.lease_ms + 2 * settings.poll_ms) as f64;
+    let (lease_ms, polls_ms) = (settings.lease_ms as f64, (2 * settings.poll_ms) as f64);
+    let rescue_ms = lease_ms + polls_ms;
     let waits = worker_deaths(history);
     let ms = |wait: &(u64, u64)| ms_between(wait.0, wait.1);
     let unwatched = waits.iter().filter(|(from, to)| !was_watched(history, *from, *to));
@@ -86,11 +93,13 @@ pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
             .collect(),
         database_return: Bounded::p99(database_returns(history), DATABASE_RETURN_MS),
         failover: Bounded::p99(failovers(history), FAILOVER_MS),
+        restore: Bounded::p99(restores(history), lease_ms + RESTORE_MS),
     };
     let parts = [
         ("worker death", &recovery.worker_death),
         ("database return", &recovery.database_return),
         ("failover", &recovery.failover),
+        ("restore", &recovery.restore),
     ];
     for (what, bounded) in parts {
         if !bounded.ok {
@@ -147,13 +156,26 @@ fn database_returns(history: &History) -> Vec<f64> {
         faults.into_iter().any(|fault| fault.span.meets(from, to))
     };
     let down = history.database_down.iter().filter(|span| span.to < history.end);
-    let down = down.filter(|span| !failover(span.from, span.to));
+    let restored = |span: &Span| {
+        history.restores.iter().any(|restored| span.meets(restored.lost.to, restored.lost.to))
+    };
+    let down = down.filter(|span| !failover(span.from, span.to) && !restored(span));
     down.filter_map(|span| first_claim(history, span.to)).collect()
 }
 
 fn failovers(history: &History) -> Vec<f64> {
     let faults = history.faults.iter().filter(|fault| fault.kind == "failover" && fault.ended);
     faults.filter_map(|fault| first_claim(history, fault.span.to)).collect()
+}
+
+/// From the end of the outage in which the copy took the database's place.
+fn restores(history: &History) -> Vec<f64> {
+    let back = |at: u64| {
+        let outage = history.database_down.iter().find(|span| span.meets(at, at));
+        outage.map_or(at, |span| span.to)
+    };
+    let moments = history.restores.iter().map(|restored| back(restored.lost.to));
+    moments.filter_map(|back| first_claim(history, back)).collect()
 }
 
 /// Until the first claim after `since`; none when there is none, or the database went down first.

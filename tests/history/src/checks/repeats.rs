@@ -60,6 +60,8 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
         && left(|step, crash| step.to == Status::Enqueued && crash == 0)
     {
         Some("release")
+    } else if history.is_lost(again.task, again.fence, again.at) {
+        Some("lost with its record")
     } else {
         None
     }

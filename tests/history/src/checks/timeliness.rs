@@ -159,7 +159,8 @@ fn place<'h>(history: &'h History, claim: &Transition, wait: Wait) -> (&'h str, 
     let late_us = claim.db_us.saturating_sub(wait.due_us).max(0);
     let ms = late_us as f64 / 1000.0;
     let Some(at) = history.in_hands_at(claim.task, claim.fence) else {
-        return (NO_PHASE, ms, wait.again);
+        // Its answer may have been lost with the database that a copy replaced: then nobody knows when it was.
+        return (NO_PHASE, ms, wait.again || !history.restores.is_empty());
     };
     let due = at.saturating_sub(late_us as u64 * 1000);
     let down = history.database_down.meet(due, at);

@@ -17,6 +17,7 @@ impl Filling {
         ensure!(scheduled, "nothing was recorded: nobody scheduled anything");
         let settings = self.settings.take().context("nobody wrote the settings down")?;
         self.meet_fates();
+        self.tell_ids_apart();
         let ends = self.fault_ends.drain(..).collect();
         let (faults, held_rows) = (self.faults(&ends), self.held_rows(&ends));
         let phases = self.phases();
@@ -56,6 +57,7 @@ impl Filling {
             database_down: Spans::pair(self.database, self.end),
             clock_steps,
             phases,
+            restores: self.restores,
             faults,
             gates: self.gates,
             stale: self.stale,

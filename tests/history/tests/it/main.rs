@@ -10,6 +10,7 @@ mod executions;
 mod files;
 mod healthy;
 mod redrives;
+mod restores;
 mod starts;
 mod story;
 mod ticks;
