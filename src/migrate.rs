@@ -55,6 +55,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "cron_trouble", "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
     "views", "chains", "periodics", "dead_letters", "bulk", "segments_to_retire", "retention", "archive", "start_purge", "advance_purge",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
+    "damage", "repair",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));
