@@ -163,6 +163,20 @@ $$;
 comment on function tuskline.wrong_queue_rows() is
   'Queues with rows of another lambda, or without a row of tasks that are enqueued; samples.';
 
+-- missing_casts: a cast is in no schema, so a dump of one schema leaves it out. Without them
+-- SQLAlchemy cannot insert.
+create or replace function tuskline.missing_casts() returns table (source regtype, target regtype)
+language sql stable as $$
+  select s.source, t.target
+    from unnest('{text,varchar}'::regtype[]) as s (source)
+         cross join unnest('{tuskline.status,tuskline.priority}'::regtype[]) as t (target)
+   where not exists (select from pg_cast c
+                      where c.castsource = s.source and c.casttarget = t.target)
+   order by t.target::text, s.source::text
+$$;
+comment on function tuskline.missing_casts() is
+  'Casts from text and varchar to the enum types that do not exist.';
+
 create or replace function tuskline.damage()
 returns table (part text, name text, number bigint, trouble text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -185,6 +199,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
   select case d.name when 'next' then 'segments' else 'segment' end, d.name, d.number,
          d.trouble, d.remedy
     from tuskline.damaged_segments() d
+  union all
+  select 'cast', format('%s as %s', c.source, c.target), null, 'missing', 'make the cast'
+    from tuskline.missing_casts() c
   union all
   select 'trigger', 'route', null, case when t.oid is null then 'missing' else 'disabled' end,
          'every INSERT is routed again'

@@ -62,6 +62,7 @@ begin
     when 'queue' then perform tuskline.make_leaf(p_number::integer);
     when 'segment' then perform tuskline.mend_segment(p_number);
     when 'segments' then perform tuskline.mend_segments(p_number);
+    when 'cast' then perform tuskline.make_casts();
     when 'trigger' then perform tuskline.make_route_trigger();
     when 'rights' then perform tuskline.close_functions();
     when 'queue rows' then perform tuskline.refill_queues();
@@ -147,6 +148,17 @@ begin
 end $$;
 comment on function tuskline.make_route_trigger() is
   'Makes the trigger of tuskline.task, or enables it.';
+
+create or replace function tuskline.make_casts() returns void
+language plpgsql as $$
+declare
+  c record;
+begin
+  for c in select * from tuskline.missing_casts() loop
+    execute format('create cast (%s as %s) with inout as assignment', c.source, c.target);
+  end loop;
+end $$;
+comment on function tuskline.make_casts() is 'Makes the casts that are missing.';
 
 -- close_functions: the clock stands in column defaults, which run with the rights of the role that
 -- inserts; it tells nothing but the time.

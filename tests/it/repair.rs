@@ -188,6 +188,10 @@ const HARM: &[(&str, &str)] = &[
         "select setval('tuskline.task_seq', 30::bigint << 24)",
         "segments next ids begin at segment 30, which is missing",
     ),
+    (
+        "drop cast (varchar as tuskline.priority)",
+        "cast character varying as tuskline.priority missing",
+    ),
     ("alter table tuskline.task disable trigger route", "trigger route disabled"),
     ("drop trigger route on tuskline.task", "trigger route missing"),
     (
