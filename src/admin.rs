@@ -23,6 +23,7 @@ mod output;
 mod periodic;
 mod psql;
 mod purge;
+mod repair;
 mod server;
 mod task;
 mod unique;
@@ -117,6 +118,8 @@ enum Command {
     Periodic(periodic::PeriodicCommand),
     /// Examine the database and its settings.
     Doctor,
+    /// Make the tables, functions and numbers that rows name and a restore did not bring.
+    Repair(repair::RepairArgs),
     /// Open psql on the database.
     Psql(psql::PsqlArgs),
     /// Print a completion script for a shell.
@@ -170,6 +173,7 @@ async fn execute(cli: Cli) -> Outcome {
         Command::Breaker(command) => breaker::run(global, command).await,
         Command::Periodic(command) => periodic::run(global, command).await,
         Command::Doctor => doctor::run(global).await,
+        Command::Repair(args) => repair::run(global, args).await,
         Command::Psql(args) => psql::run(global, &args).await,
         Command::Completions { shell } => completions(shell),
     }

@@ -26,7 +26,7 @@ use crate::store::guard;
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::Fit`]).
 pub use tuskline_sdk::FUNCTION_SET;
 
-/// Oldest PostgreSQL that will do, as in `server_version_num`.
+/// Older servers are refused, as in `server_version_num`. Supported are 15 to 18; 14 is past its end of life.
 pub const OLDEST_SERVER: i32 = 140_000;
 
 /// How often the functions are tried while somebody's long transaction holds a lock on a view.
@@ -55,6 +55,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "cron_trouble", "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
     "views", "chains", "periodics", "dead_letters", "bulk", "segments_to_retire", "retention", "archive", "start_purge", "advance_purge",
     "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
+    "damage", "repair",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));
@@ -105,7 +106,7 @@ pub enum Functions {
 #[non_exhaustive]
 pub enum Error {
     /// PostgreSQL is older than 14.
-    #[error("PostgreSQL 14 or later is needed, this server is {0}")]
+    #[error("PostgreSQL 15 to 18 is needed, this server is {0}")]
     ServerTooOld(String),
     /// The database cannot hold every text.
     #[error("the database must be encoded in UTF8, it is {0}: create it with encoding 'UTF8'")]

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 use crate::backoff::Backoff;
 use crate::session::Told;
@@ -48,6 +48,8 @@ pub enum Failure {
     Denied,
     /// Something of the schema is missing.
     Schema,
+    /// A queue or segment that the rows name is missing, as after a restore of the data alone.
+    Damaged,
     /// The server only reads.
     Standby,
     /// Anything else that the server refuses, by its SQLSTATE.
@@ -55,22 +57,31 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// By the SQLSTATE of the first error of PostgreSQL in the chain.
+    /// By what the server said, wherever in the chain; nothing: it is away.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let mut cause = Some(error);
         while let Some(one) = cause {
-            if let Some(said) = one.downcast_ref::<tokio_postgres::Error>() {
-                return said.code().map_or(Self::Away, Self::of_code);
+            if let Some(said) = one.downcast_ref::<DbError>() {
+                return Self::of_server(said);
             }
             cause = one.source();
         }
         Self::Away
     }
 
+    fn of_server(said: &DbError) -> Self {
+        match Self::of_code(said.code()) {
+            Self::Schema if names_a_leaf(said.message()) => Self::Damaged,
+            failure => failure,
+        }
+    }
+
     fn of_code(state: &SqlState) -> Self {
         match state.code() {
             "42501" => Self::Denied,
             "3F000" | "42P01" | "42883" | "42703" | "42704" => Self::Schema,
+            // The rows of tuskline have checks that no verb violates: there is no partition for one.
+            "23514" => Self::Damaged,
             "25006" => Self::Standby,
             "55P03" | "57014" => Self::Busy,
             code if code.starts_with("28") => Self::Denied,
@@ -89,10 +100,19 @@ impl Failure {
                 "run the server as the owner of the schema tuskline, or: grant OWNER to LOGIN"
             }
             Self::Schema => "run `tuskline migrate`",
+            Self::Damaged => "run `tuskline repair`",
             Self::Standby => "connect to the primary",
             Self::Refused(_) => "`tuskline doctor` looks at the database",
         }
     }
+}
+
+/// The server translates its messages, but not the names of tables and functions of one queue or segment.
+fn names_a_leaf(message: &str) -> bool {
+    let digit = |c: char| c.is_ascii_digit();
+    ["pop_", "take_", "succeed_", "settle_", "queue_", "task_"]
+        .iter()
+        .any(|stem| message.split(stem).skip(1).any(|rest| rest.starts_with(digit)))
 }
 
 impl fmt::Display for Failure {
@@ -102,6 +122,7 @@ impl fmt::Display for Failure {
             Self::Busy => "a lock or a statement took too long",
             Self::Denied => "the login lacks a privilege",
             Self::Schema => "the schema is absent or older than this binary",
+            Self::Damaged => "rows name a queue or segment that is missing",
             Self::Standby => "this server is a standby or read-only",
             Self::Refused(_) => "the database refuses the work",
         })
@@ -169,12 +190,23 @@ mod tests {
             ("57P03", Failure::Away),
             ("53300", Failure::Away),
             ("25006", Failure::Standby),
+            ("23514", Failure::Damaged),
             ("22012", Failure::Refused("22012".to_owned())),
         ] {
             assert_eq!(Failure::of_code(&SqlState::from_code(code)), failure, "{code}");
         }
         let silent = std::io::Error::other("no answer");
         assert_eq!(Failure::of(&silent), Failure::Away);
+    }
+
+    #[test]
+    fn a_missing_leaf_is_known_by_its_name_in_every_language() {
+        for missing in ["la función tuskline.pop_3(bigint) no existe", "relation \"task_17\""] {
+            assert!(names_a_leaf(missing), "{missing}");
+        }
+        for other in ["relation \"tuskline.queue\"", "function tuskline.task_status(bigint)"] {
+            assert!(!names_a_leaf(other), "{other}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub mod archive;
 pub mod guard;
 pub mod periodic;
+mod repair;
 mod rescue;
 pub mod retention;
 
@@ -17,6 +18,7 @@ use chrono::{DateTime, Utc};
 use tokio_postgres::types::{Timestamp, ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
+pub use repair::{Repair, damage, repair};
 pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
 
 /// What one `enqueue_due` did and saw.

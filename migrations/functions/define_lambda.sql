@@ -54,14 +54,46 @@ declare
 begin
   insert into tuskline.queue (lambda, priority, direct, max_payload_bytes)
   values (p_lambda, p_priority, p_direct, p_max_payload_bytes) returning queue_id into v_queue;
-  execute format('create unlogged table tuskline.%I partition of tuskline.queued (primary key (seq))'
-    ' for values in (%s)', 'queue_' || v_queue, v_queue);
-  execute format('comment on table tuskline.%I is %L', 'queue_' || v_queue,
-    format('Ready tasks of lambda %s, priority %s.', p_lambda, p_priority));
-  perform tuskline.make_pop(v_queue);
+  perform tuskline.make_leaf(v_queue);
   return v_queue;
 end $$;
 comment on function tuskline.add_queue(text, tuskline.priority, boolean, integer) is 'Creates one queue and its leaf table.';
+
+-- make_leaf: what a queue has of its own, or as much of it as is missing.
+create or replace function tuskline.make_leaf(p_queue integer) returns void
+language plpgsql as $$
+declare
+  v_leaf text := 'queue_' || p_queue;
+  v_oid  oid := to_regclass('tuskline.' || v_leaf);
+begin
+  if v_oid is null then
+    execute format('create unlogged table tuskline.%I partition of tuskline.queued'
+      ' (primary key (seq)) for values in (%s)', v_leaf, p_queue);
+    execute (select format('comment on table tuskline.%I is %L', v_leaf,
+                      format('Ready tasks of lambda %s, priority %s.', q.lambda, q.priority))
+               from tuskline.queue q where q.queue_id = p_queue);
+  else
+    if not exists (select from pg_inherits i where i.inhrelid = v_oid) then
+      execute format('alter table tuskline.queued attach partition tuskline.%I for values in (%s)',
+        v_leaf, p_queue);
+    end if;
+    perform tuskline.make_key(v_oid, 'seq');
+  end if;
+  perform tuskline.make_pop(p_queue);
+end $$;
+comment on function tuskline.make_leaf(integer) is
+  'Makes the leaf table of a queue and its function, or what is missing of them.';
+
+-- make_key: the table and the column are names of ours, made of numbers and constants.
+create or replace function tuskline.make_key(p_table regclass, p_column text) returns void
+language plpgsql as $$
+begin
+  if not exists (select from pg_index x where x.indrelid = p_table and x.indisprimary) then
+    execute format('alter table %s add primary key (%I)', p_table, p_column);
+  end if;
+end $$;
+comment on function tuskline.make_key(regclass, text) is
+  'Gives a leaf or segment its primary key, unless it has one.';
 
 create or replace function tuskline.check_settings(
   p_attempt_timeout interval, p_max_attempts integer, p_retry_base interval, p_retry_cap interval,

@@ -14,7 +14,8 @@ language plpgsql as $$
 begin
   perform tuskline.lock_segments();
   perform tuskline.lock_queues();
-  perform tuskline.make_pop(q.queue_id) from tuskline.queue q;
+  perform tuskline.make_pop(q.queue_id) from tuskline.queue q
+    where to_regclass('tuskline.queue_' || q.queue_id) is not null; -- else: repair()
   perform tuskline.make_segment_verbs(s.segment_no) from tuskline.segment s
     where to_regclass('tuskline.task_' || s.segment_no) is not null;
   perform tuskline.make_overloads();

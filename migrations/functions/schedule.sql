@@ -2,7 +2,7 @@
 -- one that is due later gets a timer. Both happen in the trigger `route`, so that a plain INSERT or
 -- COPY does the same; a plain task for now, the most frequent of all, passes it by (task_store), at
 -- three quarters of the cost. Says when by an instant (p_scheduled_at) or by a duration (p_delay), which
--- the database adds to its own clock; an instant that has passed means now.
+-- the database adds to its own clock; with both, to the instant. One that has passed means now.
 create or replace function tuskline.schedule(
   p_lambda       text,
   p_payload      text        default null,

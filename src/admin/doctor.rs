@@ -6,6 +6,7 @@
 mod archive;
 mod budget;
 mod connection;
+mod damage;
 mod horizon;
 mod locks;
 mod periodic;

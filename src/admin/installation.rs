@@ -52,7 +52,7 @@ pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
 /// Names a database that has no name yet, or is `name` already. The name it has.
 pub async fn name(config: &Config, name: Option<&str>) -> Result<String> {
     let session = Session::open(config, "migrate", Deadlines::USUAL).await?;
-    let has = of(session.client()).await?;
+    let has = of(session.client()).await?.unwrap_or_default();
     match name {
         Some(name) if has == DEFAULT_INSTALLATION && name != has => {
             let with: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
@@ -70,7 +70,8 @@ pub async fn name(config: &Config, name: Option<&str>) -> Result<String> {
     }
 }
 
-/// The name of a database's installation.
-pub async fn of(client: &Client) -> Result<String> {
-    Ok(client.query_typed_one("select name from tuskline.installation", &[]).await?.get(0))
+/// The name of a database's installation; none: its row is missing.
+pub async fn of(client: &Client) -> Result<Option<String>> {
+    let row = client.query_typed_opt("select name from tuskline.installation", &[]).await?;
+    Ok(row.map(|row| row.get(0)))
 }

@@ -181,7 +181,7 @@ mod tests {
         let found = |major| Binaries { dir: PathBuf::from(format!("/pg/{major}")), major };
         assert_eq!(newest(vec![found(15), found(18), found(14)]).unwrap().major, 18);
         let error = newest(vec![found(13)]).unwrap_err().to_string();
-        assert_eq!(error, "PostgreSQL 13 in /pg/13 is too old; install PostgreSQL 14 or newer");
+        assert_eq!(error, "PostgreSQL 13 in /pg/13 is too old; install PostgreSQL 15 to 18");
         assert!(newest(Vec::new()).unwrap_err().to_string().contains("TUSKLINE_PG_BIN"));
         assert_eq!(parse_major("postgres (PostgreSQL) 15.18 (Debian 15.18-0)\n"), Some(15));
         assert_eq!(parse_major("postgres (PostgreSQL) 19devel\n"), Some(19));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// No server binaries anywhere.
     #[error(
-        "no PostgreSQL server found; install PostgreSQL 14 or newer (`./x setup` does), \
+        "no PostgreSQL server found; install PostgreSQL 15 to 18 (`./x setup` does), \
          or set TUSKLINE_PG_BIN to the directory of its binaries"
     )]
     NoBinaries,
@@ -26,7 +26,7 @@ pub enum Error {
         reason: String,
     },
     /// A server older than [`OLDEST_MAJOR`](super::OLDEST_MAJOR).
-    #[error("PostgreSQL {major} in {} is too old; install PostgreSQL 14 or newer", dir.display())]
+    #[error("PostgreSQL {major} in {} is too old; install PostgreSQL 15 to 18", dir.display())]
     TooOld {
         /// The directory of its binaries.
         dir: PathBuf,

@@ -33,7 +33,7 @@ impl Database {
     }
 
     /// A fresh database on a server of yours: `url` names any database on it, under a role that may create
-    /// databases. PostgreSQL 14 or newer.
+    /// databases. PostgreSQL 15 to 18.
     ///
     /// # Errors
     /// As [`Database::new`].

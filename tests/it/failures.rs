@@ -285,7 +285,7 @@ fn a_server_before_14_is_refused() {
     });
     let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{port}/shop");
     let said = told(&address, "migrate");
-    assert_eq!(said, "1 error: PostgreSQL 14 or later is needed, this server is 13.0");
+    assert_eq!(said, "1 error: PostgreSQL 15 to 18 is needed, this server is 13.0");
 }
 
 /// Answers the start-up and every query with one row: 130000, 13.0, UTF8, false.

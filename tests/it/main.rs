@@ -69,6 +69,7 @@ mod readme;
 mod rebuild;
 mod redrive;
 mod registration;
+mod repair;
 mod restored_copies;
 mod retention;
 mod retention_by_status;

@@ -196,3 +196,21 @@ async fn a_database_whose_triggers_do_not_fire_is_refused() {
         "{refused}"
     );
 }
+
+#[tokio::test]
+async fn a_database_in_another_encoding_is_refused() {
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let bare = bare().await;
+        let name = format!("encoded_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let make =
+            format!("create database {name} encoding '{encoding}' locale 'C' template template0");
+        bare.admin.batch_execute(&make).await.unwrap();
+        let refused = migrate(&shared().config(&name)).await.unwrap_err();
+        let said =
+            format!("must be encoded in UTF8, it is {encoding}: create it with encoding 'UTF8'");
+        assert!(refused.to_string().contains(&said), "{refused}");
+        let other = connect(&shared().config(&name)).await;
+        let none = "select to_regnamespace('tuskline') is null";
+        assert!(other.query_one(none, &[]).await.unwrap().get::<_, bool>(0), "{encoding}");
+    }
+}

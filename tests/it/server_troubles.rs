@@ -2,6 +2,8 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tuskline::serve;
 
@@ -32,6 +34,18 @@ async fn until_healthz(port: u16, status: &str) -> String {
     .await
 }
 
+/// A server of every role, the port of its health checks, and what ends it.
+async fn start(config: Config) -> (u16, CancellationToken, JoinHandle<Result<(), serve::Error>>) {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (end, options) =
+        (CancellationToken::new(), serve::Options { listen: Some(free), ..Default::default() });
+    let server = tokio::spawn(serve::run(config, options, end.clone()));
+    while TcpStream::connect(free).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    (free.port(), end, server)
+}
+
 /// A server under a login that may ask whether the schema fits, and no more.
 #[tokio::test]
 async fn a_server_without_a_privilege_says_so_until_it_has_it() {
@@ -44,16 +58,10 @@ async fn a_server_without_a_privilege_says_so_until_it_has_it() {
            tuskline.check_installation to {login}"
     ))
     .await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let mut config = db.config.clone();
     config.user(&login).password(PASSWORD);
-    let (end, options) =
-        (CancellationToken::new(), serve::Options { listen: Some(free), ..Default::default() });
-    let server = tokio::spawn(serve::run(config, options, end.clone()));
-    while TcpStream::connect(free).await.is_err() {
-        tokio::task::yield_now().await;
-    }
-    let body = until_healthz(free.port(), " 503 ").await;
+    let (port, end, server) = start(config).await;
+    let body = until_healthz(port, " 503 ").await;
     let said: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(said["status"], "failing");
     let (_, told) = said["roles"].as_object().unwrap().iter().next().unwrap();
@@ -62,8 +70,28 @@ async fn a_server_without_a_privilege_says_so_until_it_has_it() {
     assert!(told.ends_with("grant OWNER to LOGIN"), "{told}");
     assert!(!told.contains("lost the database"), "{told}");
     db.run(&format!("grant {} to {login}", db.config.get_user().unwrap())).await;
-    let body = until_healthz(free.port(), " 200 ").await;
+    let body = until_healthz(port, " 200 ").await;
     assert_eq!(body, r#"{"status":"up"}"#);
+    end.cancel();
+    server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_whose_queues_are_missing_names_the_repair() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule_in("work", std::time::Duration::from_millis(1)).await;
+    for queue in 1..=4 {
+        db.run(&format!("drop table tuskline.queue_{queue}")).await;
+    }
+    let (port, end, server) = start(db.config.clone()).await;
+    let body = until_healthz(port, " 503 ").await;
+    let said: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let told = said["roles"]["store-consumer"].as_str().unwrap();
+    assert!(told.starts_with("rows name a queue or segment that is missing: "), "{told}");
+    assert!(told.ends_with("; run `tuskline repair`"), "{told}");
+    db.run("select tuskline.repair()").await;
+    until_healthz(port, " 200 ").await;
+    db.until_status(id, "enqueued").await;
     end.cancel();
     server.await.unwrap().unwrap();
 }

@@ -32,6 +32,8 @@ impl Lane {
             Some(session) => hsc::Lane::on(session, opener.pooled).await.ok(),
             None => None,
         };
+        // Outlives an order: claims that are refused for ever rest longer each time.
+        let mut backoff = Backoff::default();
         loop {
             let order = tokio::select! {
                 order = self.controller.next_order() => order,
@@ -42,17 +44,17 @@ impl Lane {
                 }
             };
             let Some(mut order) = order else { return };
-            self.fill(&mut lane, &mut order).await;
+            self.fill(&mut lane, &mut order, &mut backoff).await;
         }
     }
 
     /// Exchanges until the results of the order are recorded, or another lane sends them.
-    async fn fill(&self, lane: &mut Option<hsc::Lane>, order: &mut Order) {
-        let mut backoff = Backoff::default();
+    async fn fill(&self, lane: &mut Option<hsc::Lane>, order: &mut Order, backoff: &mut Backoff) {
         loop {
             match exchange(lane, &self.db, order).await {
                 Ok(reply) => {
                     if settle(&self.controller, &self.db, order, reply).await {
+                        backoff.reset();
                         return;
                     }
                     order.forget_claim();

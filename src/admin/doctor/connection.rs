@@ -30,17 +30,23 @@ pub async fn server(client: &Client) -> Result<Vec<Finding>> {
         )
         .await?;
     let (number, version): (i32, &str) = (row.get(0), row.get(1));
-    let version = if number >= OLDEST_SERVER {
-        Finding::ok("server", format!("PostgreSQL {version}"))
-    } else {
-        Finding::fail("server", format!("PostgreSQL {version}; 14 or later is needed"))
-    };
+    let version = supported(number, version);
     let part = match (row.get(2), row.get(3)) {
         (true, _) => Finding::fail(PART, "this server is a standby: connect to the primary"),
         (_, true) => Finding::fail(PART, "read-only: default_transaction_read_only is on"),
         _ => Finding::ok(PART, "primary"),
     };
     Ok(vec![version, part])
+}
+
+fn supported(number: i32, version: &str) -> Finding {
+    match number / 10_000 {
+        _ if number < OLDEST_SERVER => {
+            Finding::fail("server", format!("PostgreSQL {version}; 15 to 18 is needed"))
+        }
+        15..=18 => Finding::ok("server", format!("PostgreSQL {version}")),
+        _ => Finding::warn("server", format!("PostgreSQL {version}; 15 to 18 are supported")),
+    }
 }
 
 /// A transaction pooler lends the same server process to two clients at once.
@@ -93,4 +99,23 @@ pub async fn clock(client: &Client) -> Result<Finding> {
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::doctor::Verdict;
+
+    #[test]
+    fn versions_15_to_18_are_supported() {
+        for (number, verdict) in [
+            (130_012, Verdict::Fail),
+            (140_020, Verdict::Warn),
+            (150_001, Verdict::Ok),
+            (180_004, Verdict::Ok),
+            (190_000, Verdict::Warn),
+        ] {
+            assert_eq!(supported(number, "").verdict, verdict, "{number}");
+        }
+    }
 }

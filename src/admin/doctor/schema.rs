@@ -5,14 +5,14 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tuskline_sdk::Fit;
 
-use super::{Finding, archive, budget, periodic, workers};
+use super::{Finding, archive, budget, damage, periodic, workers};
 use crate::migrate::FUNCTION_SET;
 use crate::store::{self, Readiness};
 
 /// Fewer segments ahead than this, and no janitor is at work.
 const SEGMENTS_AHEAD: i32 = 4;
 
-/// Stamp, queues, segments, archive, workers, their connections and schedules; without a schema only that.
+/// Stamp, queues, catalogue, segments, archive, workers, their connections and schedules; without a schema only that.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     let readiness = match store::readiness(client).await {
         Ok(readiness) => readiness,
@@ -26,10 +26,17 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     }
     let (segments, workers) = (segments(client).await?, workers::examine(client).await?);
     let (archive, schedules) = (archive::examine(client).await?, periodic::examine(client).await?);
-    let named = Finding::ok("installation", super::super::installation::of(client).await?);
+    let named = named(super::super::installation::of(client).await?);
     let (stamp, queues) = (stamp(readiness), queues(readiness));
-    let budget = budget::examine(client).await?;
-    Ok(vec![stamp, named, queues, segments, archive, workers, budget, schedules])
+    let (budget, catalogue) = (budget::examine(client).await?, damage::examine(client).await?);
+    Ok(vec![stamp, named, queues, catalogue, segments, archive, workers, budget, schedules])
+}
+
+fn named(name: Option<String>) -> Finding {
+    match name {
+        Some(name) => Finding::ok("installation", name),
+        None => Finding::fail("installation", "has no name: run `tuskline repair`"),
+    }
 }
 
 fn is_absent(error: &tokio_postgres::Error) -> bool {

@@ -1,0 +1,33 @@
+//! Rows and catalogue: whether what the rows name exists.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::Finding;
+use crate::store::{self, Repair};
+
+/// How many are told.
+const TOLD: usize = 5;
+
+/// Compares them. Queues that a crash emptied have a line of their own.
+pub async fn examine(client: &Client) -> Result<Finding> {
+    let damage = store::damage(client).await?;
+    let damage: Vec<Repair> = damage.into_iter().filter(|one| one.part != "queues").collect();
+    Ok(judge(&damage))
+}
+
+fn judge(damage: &[Repair]) -> Finding {
+    if damage.is_empty() {
+        return Finding::ok("catalogue", "has what the rows name");
+    }
+    let one = |r: &Repair| format!("{} {}: {}", r.part, r.name.as_deref().unwrap_or(""), r.trouble);
+    let told: Vec<String> = damage.iter().take(TOLD).map(one).collect();
+    let more = match damage.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    Finding::fail(
+        "catalogue",
+        format!("{}{more}: run `tuskline repair` (--dry-run lists all)", told.join("; ")),
+    )
+}
