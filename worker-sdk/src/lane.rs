@@ -59,6 +59,9 @@ impl Lane {
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "exchange failed; its results will be sent again");
+                    if trouble.late {
+                        self.controller.was_late(order);
+                    }
                     self.controller.unclaim(order);
                     if trouble.shortage && self.rest(order).await {
                         return;
@@ -138,7 +141,7 @@ async fn exchange(
             Err(error.into())
         }
         // The lane stays empty: an answer that comes later has nobody to go to.
-        Err(_) => Err("no answer in time".into()),
+        Err(_) => Err(Trouble::no_answer()),
     }
 }
 
