@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::claim_bound::ClaimBound;
+use super::claim_bound::{ClaimBound, MOST_QUEUES};
 use super::sight::{Found, Sight};
 use super::{Controller, Order, State};
 use crate::hsc::Reply;
@@ -40,7 +40,7 @@ impl Controller {
             for (at, index) in lambdas.iter().copied().enumerate() {
                 let share = ClaimBound::share(left, lambdas.len() - at);
                 let room = state.loads[index].room(&self.config).min(share);
-                if room == 0 {
+                if room == 0 || order.queues.len() >= MOST_QUEUES {
                     break;
                 }
                 left -= room;
@@ -154,7 +154,11 @@ impl Controller {
     pub(crate) fn was_late(&self, order: &Order) {
         let mut state = self.lock();
         state.claim_bound.halve(order);
-        tracing::warn!(max_batch = state.claim_bound.tasks, "claims are halved for now");
+        let max_batch = state.claim_bound.tasks;
+        tracing::warn!(
+            max_batch,
+            "claims are smaller from now on: the last one was not answered in time"
+        );
     }
 
     /// The claim of an order failed or was left out: as if it had never been asked.

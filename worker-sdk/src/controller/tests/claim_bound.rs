@@ -40,6 +40,15 @@ async fn a_claim_of_a_thousand_lambdas_asks_for_one_batch_and_few_queues() {
 }
 
 #[tokio::test]
+async fn a_claim_for_few_slots_visits_a_bounded_number_of_queues() {
+    let names: Vec<_> = (0..LAMBDAS).map(|n| format!("lambda_{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let (controller, _requests) = serving(WorkerConfig { slots: 1, ..config() }, &names);
+    let order = controller.next_order().await.expect("a claim");
+    assert_eq!((asked(&order), order.queues.len()), (50, 200));
+}
+
+#[tokio::test]
 async fn every_lambda_is_asked_before_any_is_asked_again() {
     let (controller, _requests) = many();
     let mut seen = HashSet::new();
