@@ -99,7 +99,7 @@ async fn results_that_are_late_leave_claims_as_they_are() {
     let mut order = controller.next_order().await.expect("a claim");
     controller.unclaim(&mut order);
     controller.was_late(&order);
-    assert_eq!(asked(&*controller.next_order().await.expect("a claim")), 500);
+    assert_eq!(asked(&controller.next_order().await.expect("a claim")), 500);
 }
 
 #[tokio::test]
@@ -109,5 +109,5 @@ async fn a_late_claim_of_one_task_is_made_again() {
     let mut order = controller.next_order().await.expect("a claim");
     controller.was_late(&order);
     controller.unclaim(&mut order);
-    assert_eq!(asked(&*controller.next_order().await.expect("a claim")), 1);
+    assert_eq!(asked(&controller.next_order().await.expect("a claim")), 1);
 }
