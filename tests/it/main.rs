@@ -49,6 +49,7 @@ mod long_tasks;
 mod lost_answers;
 mod low_water;
 mod many;
+mod many_lambdas;
 mod matrix;
 mod migrate_refusals;
 mod no_concurrent_execution;

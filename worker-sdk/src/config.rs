@@ -41,8 +41,9 @@ pub struct WorkerConfig {
     /// lambdas that have a backlog, so that tasks of the others wait for no batch of theirs; it is
     /// opened when it is first needed. Default 3.
     pub lanes: usize,
-    /// Most tasks in one exchange. A commit costs as much as 50-100 row transitions; beyond 500
-    /// the gain is under 3 %. Default 500.
+    /// Most tasks that one exchange claims, of all lambdas together. A commit costs as much as 50-100
+    /// row transitions; beyond 500 the gain is under 3 %. Claims that the server cannot answer in time
+    /// ask for less until it can. Default 500.
     pub max_batch: usize,
     /// Most bytes of outputs and error texts in one exchange, unless a single result has more.
     /// 8 MiB: some 30 ms of parsing, far from the 1 GiB that the database refuses. Default 8 MiB.

@@ -61,6 +61,15 @@ pub(crate) struct Trouble {
     text: String,
     /// The server has no connection left for us.
     pub(crate) shortage: bool,
+    /// There was no answer in time, or the server ended the statement for that.
+    pub(crate) late: bool,
+}
+
+impl Trouble {
+    /// No answer within the time that a call may take.
+    pub(crate) fn no_answer() -> Self {
+        Self { late: true, ..Self::from("no answer in time") }
+    }
 }
 
 impl From<tokio_postgres::Error> for Trouble {
@@ -71,13 +80,14 @@ impl From<tokio_postgres::Error> for Trouble {
             Some(said) => format!("{} {}", said.code().code(), said.message()),
             None => error.to_string(),
         };
-        Self { text, shortage }
+        let late = error.code() == Some(&SqlState::QUERY_CANCELED);
+        Self { text, shortage, late }
     }
 }
 
 impl From<&str> for Trouble {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), shortage: false }
+        Self { text: text.to_owned(), shortage: false, late: false }
     }
 }
 

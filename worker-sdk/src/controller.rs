@@ -5,6 +5,7 @@
 //! than `buffer_target`, and long tasks are never hoarded. It holds its lock for computing only, never
 //! across a call to the database.
 
+mod claim_bound;
 mod claims;
 mod held;
 mod leases;
@@ -28,6 +29,7 @@ use crate::lambda::Lambda;
 use crate::marks::Mark;
 use crate::work::{Finished, Stop, Work};
 
+use claim_bound::ClaimBound;
 use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
@@ -67,6 +69,7 @@ pub(crate) struct ServedQueue {
 struct State {
     queues: Vec<Queue>,
     loads: Vec<Load>,
+    claim_bound: ClaimBound,
     /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
     running: HashMap<(i64, i64), Running>,
     results: Vec<Finished>,
@@ -168,6 +171,7 @@ impl Controller {
         }
         let state = State {
             queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
+            claim_bound: ClaimBound::new(&config, loads.len()),
             loads,
             running: HashMap::new(),
             results: Vec::new(),

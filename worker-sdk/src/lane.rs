@@ -61,6 +61,9 @@ impl Lane {
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "exchange failed; its results will be sent again");
+                    if trouble.late {
+                        self.controller.was_late(order);
+                    }
                     self.controller.unclaim(order);
                     if trouble.shortage && self.rest(order).await {
                         return;
@@ -140,7 +143,7 @@ async fn exchange(
             Err(error.into())
         }
         // The lane stays empty: an answer that comes later has nobody to go to.
-        Err(_) => Err("no answer in time".into()),
+        Err(_) => Err(Trouble::no_answer()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::claim_bound::{ClaimBound, MOST_QUEUES};
 use super::sight::{Found, Sight};
 use super::{Controller, Order, State};
 use crate::hsc::Reply;
@@ -13,9 +14,9 @@ use crate::work::{Stop, Work};
 const WHOLE: u32 = 16;
 
 impl Controller {
-    /// Adds to the order every queue worth a look whose lambda has room: of lambdas that have a backlog,
+    /// Adds to the order the queues worth a look whose lambda has room: of lambdas that have a backlog,
     /// or of the others, whose tasks shall not wait until a batch is done. `last`: this lane is the one
-    /// that is kept for these.
+    /// that is kept for these. One claim is bounded, so lambdas that it leaves out come first in the next.
     pub(super) fn plan_claims(
         &self,
         state: &mut State,
@@ -33,12 +34,17 @@ impl Controller {
             (_, false) => &[Some(true), Some(false)],
         };
         for backlog in backlogs {
-            for (index, lambda) in self.lambdas.iter().enumerate() {
-                let deep = || lambda.queues.iter().any(|queue| state.queues[*queue].deep);
-                if backlog.is_none_or(|backlog| backlog == deep()) {
-                    aged_asked |=
-                        self.plan_claim(state, order, index, with_results, aged_first, now);
+            let mut lambdas = self.worth_asking(state, *backlog, with_results, now);
+            state.claim_bound.sort(&mut lambdas);
+            let mut left = state.claim_bound.tasks;
+            for (at, index) in lambdas.iter().copied().enumerate() {
+                let share = ClaimBound::share(left, lambdas.len() - at);
+                let room = state.loads[index].room(&self.config).min(share);
+                if room == 0 || order.queues.len() >= MOST_QUEUES {
+                    break;
                 }
+                left -= room;
+                aged_asked |= self.plan_claim(state, order, index, room, aged_first, now);
             }
             if !order.queues.is_empty() {
                 order.bulk = *backlog == Some(true);
@@ -46,6 +52,7 @@ impl Controller {
             }
         }
         let sweeps = order.asked.iter().any(|asked| asked.sweep);
+        order.planned_at = Some(now);
         order.request.pass = !sweeps && fastrand::u32(..WHOLE) > 0;
         if aged_asked {
             state.claims = 0;
@@ -54,19 +61,31 @@ impl Controller {
         }
     }
 
-    /// The queues of one lambda. Alone, without results to send, a claim is worth its commit only if
-    /// there is room for a good batch or nothing buffered. True: an aged queue is asked first.
-    fn plan_claim(
+    /// Lambdas with room and with a queue to ask: those that have a backlog, the others, or all.
+    fn worth_asking(
         &self,
         state: &mut State,
-        order: &mut Order,
-        index: usize,
+        backlog: Option<bool>,
         with_results: bool,
-        aged_first: bool,
         now: Instant,
-    ) -> bool {
+    ) -> Vec<usize> {
+        let mut worth = Vec::new();
+        for (index, lambda) in self.lambdas.iter().enumerate() {
+            let deep = || lambda.queues.iter().any(|queue| state.queues[*queue].deep);
+            if backlog.is_none_or(|backlog| backlog == deep())
+                && self.has_room(state, index, with_results)
+                && lambda.queues.iter().any(|queue| self.is_due(state, *queue, now))
+            {
+                worth.push(index);
+            }
+        }
+        worth
+    }
+
+    /// Alone, without results to send, a claim is worth its commit only if there is room for a good batch
+    /// or nothing buffered.
+    fn has_room(&self, state: &mut State, index: usize, with_results: bool) -> bool {
         let lambda = &self.lambdas[index];
-        let mut aged_asked = false;
         let load = &state.loads[index];
         let room = load.room(&self.config).min(self.config.max_batch);
         let alone_worth = room * 2 >= load.target(&self.config).min(self.config.max_batch)
@@ -76,19 +95,29 @@ impl Controller {
                 self.stop_watching(state, *queue);
             }
         }
-        if room == 0 || !(with_results || alone_worth) {
-            return false;
-        }
-        let ask = |queue: &usize| {
-            let queue = &state.queues[*queue];
-            queue.is_askable(now)
-                && (queue.claiming == 0 || queue.deep)
-                && queue.room(&self.config) != Some(0)
-        };
-        let mut queues: Vec<_> = lambda.queues.iter().copied().filter(ask).collect();
-        if queues.is_empty() {
-            return false;
-        }
+        room > 0 && (with_results || alone_worth)
+    }
+
+    fn is_due(&self, state: &State, queue: usize, now: Instant) -> bool {
+        let queue = &state.queues[queue];
+        queue.is_askable(now)
+            && (queue.claiming == 0 || queue.deep)
+            && queue.room(&self.config) != Some(0)
+    }
+
+    /// Asks for so many tasks of one lambda. True: an aged queue is asked first.
+    fn plan_claim(
+        &self,
+        state: &mut State,
+        order: &mut Order,
+        index: usize,
+        room: usize,
+        aged_first: bool,
+        now: Instant,
+    ) -> bool {
+        let mut aged_asked = false;
+        let queues = self.lambdas[index].queues.iter().copied();
+        let mut queues: Vec<_> = queues.filter(|queue| self.is_due(state, *queue, now)).collect();
         if aged_first {
             let fresh = |queue: &usize| {
                 now.duration_since(state.queues[*queue].served_at) < self.config.priority_ageing
@@ -100,6 +129,7 @@ impl Controller {
         order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
         let group = i16::try_from(order.groups.len()).unwrap_or(i16::MAX);
         state.loads[index].asked += room;
+        state.claim_bound.ask(index);
         for queue in queues {
             let state = &mut state.queues[queue];
             let bound = state.room(&self.config).map(|own| own.min(room));
@@ -120,6 +150,17 @@ impl Controller {
         aged_asked
     }
 
+    /// The claim of an order was not answered in time, or ended by the statement timeout.
+    pub(crate) fn was_late(&self, order: &Order) {
+        let mut state = self.lock();
+        state.claim_bound.halve(order);
+        let max_batch = state.claim_bound.tasks;
+        tracing::warn!(
+            max_batch,
+            "claims are smaller from now on: the last one was not answered in time"
+        );
+    }
+
     /// The claim of an order failed or was left out: as if it had never been asked.
     pub(crate) fn unclaim(&self, order: &mut Order) {
         let mut state = self.lock();
@@ -137,6 +178,9 @@ impl Controller {
         let now = Instant::now();
         let mut state = self.lock();
         state.end_claim(order);
+        if let Some(planned_at) = order.planned_at.filter(|_| !order.queues.is_empty()) {
+            state.claim_bound.recover(&self.config, now.duration_since(planned_at));
+        }
         self.learn(&mut state, order, &reply, now);
         let lease = reply.lease?;
         if state.disowned_leases.remove(&lease) || reply.tasks.is_empty() {

@@ -13,6 +13,8 @@ use crate::work::Finished;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub request: Request,
+    /// When its claim was planned.
+    pub(super) planned_at: Option<Instant>,
     /// It has results, or claims from lambdas that have a backlog.
     pub(super) bulk: bool,
     /// Indices of the queues asked, in the request's order.

@@ -2,6 +2,7 @@
 
 mod backlogs;
 mod bounds;
+mod claim_bound;
 mod few_lanes;
 mod leases;
 mod sight;
