@@ -64,19 +64,25 @@ end $$;
 comment on function tuskline.end_former_executors() is
   'Ends every executor: this database is a copy of the one that they work for.';
 
--- raise_numbers: far beyond what the lost past can have issued; and not below the clock, or two
--- failovers of which the second has not seen the first one's raise would issue the same numbers
--- twice.
+-- raise_numbers: to the microseconds of the clock. A past that is lost was raised to an earlier
+-- clock, and cannot have issued a million numbers a second since. Two lives of one copy get
+-- different numbers, because they begin at different times: a fixed step would not do that.
+-- Where the clock has stepped back, a step that is drawn at random goes far beyond that past.
 create or replace function tuskline.raise_numbers() returns void language plpgsql as $$
 declare
   v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
+  v_step     bigint := 1000000000 * (1 + random());
+  v_name     text;
+  v_next     bigint;
 begin
-  perform setval('tuskline.fence_seq',
-    greatest(nextval('tuskline.fence_seq') + 1000000000, v_clock_us));
-  perform setval('tuskline.executor_seq',
-    greatest(nextval('tuskline.executor_seq') + 1000000, v_clock_us));
+  foreach v_name in array '{tuskline.fence_seq,tuskline.executor_seq}'::text[] loop
+    v_next := nextval(v_name::regclass);
+    perform setval(v_name::regclass,
+      case when v_clock_us > v_next then v_clock_us else v_next + v_step end);
+  end loop;
 end $$;
-comment on function tuskline.raise_numbers() is 'Raises fences and executor numbers beyond the clock.';
+comment on function tuskline.raise_numbers() is
+  'Raises fences and executor numbers to the clock, or by a random step if they are beyond it.';
 
 -- raise_ids: both sequences of task ids go to the segment after the highest that they or the
 -- store know (the store knows more where sequences were not copied). An insert draws from there

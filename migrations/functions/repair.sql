@@ -1,6 +1,9 @@
 -- repair: makes what damage() finds missing, one line for each, under the guards of new queues and
 -- segments. A second call makes nothing. With p_dry_run it only lists. It never deletes a task.
 --
+-- Rows that were loaded are of an earlier state, whose future is lost: so fences and executor
+-- numbers are raised as well, as in a copy.
+--
 -- A repair may show more: ids that were raised want a segment. So it looks until nothing is new.
 create or replace function tuskline.repair(p_dry_run boolean default false)
 returns table (part text, name text, trouble text, remedy text)
@@ -16,6 +19,7 @@ begin
     return query select w.part, w.name, w.trouble, w.remedy from tuskline.damage() w;
     return;
   end if;
+  perform tuskline.lock_recovery();
   perform tuskline.lock_segments();
   perform tuskline.lock_queues();
   while v_more loop
@@ -31,6 +35,7 @@ begin
     end loop;
   end loop;
   if v_made <> '{}' then
+    perform tuskline.raise_numbers();
     insert into tuskline.audit (at, verb, subject, detail)
     values (tuskline.clock(), 'repair', 'database', left(array_to_string(v_made, ', '), 1000));
   end if;
@@ -45,11 +50,7 @@ language plpgsql as $$
 begin
   case p_part
     when 'sequence' then
-      -- Fences go past the clock, as at a rebuild: rows that did not arrive may have higher ones.
-      perform setval(('tuskline.' || p_name)::regclass,
-        case when p_name = 'fence_seq'
-             then greatest(p_number, 1000000 * extract(epoch from tuskline.clock()))::bigint
-             else p_number end);
+      perform setval(('tuskline.' || p_name)::regclass, p_number);
     when 'installation' then
       insert into tuskline.installation default values on conflict do nothing;
     when 'lambda' then
