@@ -72,7 +72,7 @@ fn a_drain_of_the_bench_is_durable_complete_and_exact() {
 #[test]
 #[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
-    let report = bench("schedule-single --connections 1,2 --seconds 1");
+    let report = bench("singles --connections 1,2 --seconds 1");
     let parts = report["parts"].as_array().unwrap();
     assert_eq!(parts.len(), 2);
     for (part, connections) in parts.iter().zip([1, 2]) {
