@@ -5,6 +5,7 @@
 //! than `buffer_target`, and long tasks are never hoarded. It holds its lock for computing only, never
 //! across a call to the database.
 
+mod call_rate;
 mod claims;
 mod held;
 mod leases;
@@ -28,6 +29,7 @@ use crate::lambda::Lambda;
 use crate::marks::Mark;
 use crate::work::{Finished, Stop, Work};
 
+use call_rate::CallRate;
 use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
@@ -66,6 +68,7 @@ pub(crate) struct ServedQueue {
 
 struct State {
     queues: Vec<Queue>,
+    calls: CallRate,
     loads: Vec<Load>,
     /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
     running: HashMap<(i64, i64), Running>,
@@ -116,10 +119,8 @@ struct Queue {
     doublings: u32,
     /// Its lock is ours: whoever inserts notifies us.
     watching: bool,
-    /// The last notification while we did.
-    called_at: Instant,
-    /// Between two of them, on the average of some.
-    call_gap: Duration,
+    /// The last call, or the last task that a poll of a stream found.
+    active_at: Instant,
     /// Until then a notification wakes us, whoever keeps watch.
     distrust_until: Instant,
     safety_at: Instant,
@@ -168,6 +169,7 @@ impl Controller {
         }
         let state = State {
             queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
+            calls: CallRate::new(now),
             loads,
             running: HashMap::new(),
             results: Vec::new(),
@@ -319,8 +321,7 @@ impl Queue {
             woken: false,
             doublings: 0,
             watching: false,
-            called_at: now,
-            call_gap: sight::LULL,
+            active_at: now,
             distrust_until: now,
             safety_at: now,
             served_at: now,
