@@ -86,6 +86,16 @@ fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
 
 #[test]
 #[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
+fn single_inserts_by_lambdas_have_a_row_for_each_number() {
+    let report = bench("singles --lambdas 1,3 --connections 2 --seconds 1");
+    let rows = report["rows"].as_array().unwrap();
+    let lambdas: Vec<_> = rows.iter().map(|row| row["lambdas"].as_u64().unwrap()).collect();
+    assert_eq!(lambdas, [1, 3]);
+    assert!(rows.iter().all(|row| number(row, "tasks_per_s") > 0.0), "{report}");
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_batch_of_the_bench_is_one_commit() {
     let report = bench("schedule-batch --tasks 2500 --batch 1000");
     assert_eq!(report["tasks"], 2500);
