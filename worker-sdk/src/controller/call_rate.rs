@@ -17,9 +17,9 @@ const TRICKLE: f64 = 350.0;
 /// for each of them, some worker would always watch.
 const LEAST: Duration = Duration::from_secs(2);
 /// More queues than this are polled as often as these.
-const LARGEST: u32 = 1_000;
-/// Polls take so much time for each queue at least: four times of what a look at it costs.
-const NAP_PER_QUEUE: Duration = Duration::from_micros(200);
+const LARGEST: u32 = 400;
+/// Polls take so much time for each queue at least: ten times of what a look at it costs.
+const NAP_PER_QUEUE: Duration = Duration::from_micros(500);
 
 /// See the module.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ mod tests {
         let now = Instant::now();
         let mut rate = CallRate::new(now);
         rate.learn_pace(5, 100, 6);
-        assert_eq!(rate.next_poll(now, |_| Duration::ZERO), now + Duration::from_millis(20));
+        assert_eq!(rate.next_poll(now, |_| Duration::ZERO), now + Duration::from_millis(50));
     }
 
     #[test]
