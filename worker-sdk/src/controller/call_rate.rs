@@ -16,6 +16,8 @@ const TRICKLE: f64 = 350.0;
 /// It lasts so long at least. Of many workers each finds a small part of a stream. Were it to end at once
 /// for each of them, some worker would always watch.
 const LEAST: Duration = Duration::from_secs(2);
+/// A poll of one queue comes after 2 to 5 ms at the latest: a stream may be as thin as 350/s.
+const MOST_DOUBLINGS: u32 = 2;
 /// More queues than this are polled as often as these.
 const LARGEST: u32 = 400;
 /// Polls take so much time for each queue at least: ten times of what a look at it costs.
@@ -74,7 +76,7 @@ impl CallRate {
     pub(super) fn learn_pace(&mut self, found: usize, queues: usize, most_doublings: u32) {
         self.polled = u32::try_from(queues).unwrap_or(u32::MAX);
         self.doublings = match found {
-            0 => (self.doublings + 1).min(most_doublings),
+            0 => (self.doublings + 1).min(most_doublings.min(MOST_DOUBLINGS)),
             1 => self.doublings,
             _ => self.doublings.saturating_sub(1),
         };
