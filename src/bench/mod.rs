@@ -33,7 +33,7 @@ mod recover;
 mod report;
 mod scale;
 mod schedule_batch;
-mod schedule_single;
+mod singles;
 mod site;
 mod table;
 mod table_text;
@@ -56,8 +56,8 @@ pub use worker::{Part, WorkerOptions, work};
 /// What to measure, and with what options.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Workload {
-    /// One task per commit, over several connections, beside a bare insert.
-    ScheduleSingle(schedule_single::ScheduleSingle),
+    /// One task per commit: beside a bare insert, or into many lambdas of a worker.
+    Singles(singles::Singles),
     /// Many tasks per commit, by the SDK.
     ScheduleBatch(schedule_batch::ScheduleBatch),
     /// Many tasks per COPY, straight into tuskline.task.
@@ -140,7 +140,7 @@ pub async fn run(
 
 async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report> {
     let parts = match workload {
-        Workload::ScheduleSingle(options) => options.run(site).await?,
+        Workload::Singles(options) => options.run(site).await?,
         Workload::ScheduleBatch(options) => vec![options.run(site).await?],
         Workload::Drain(options) => vec![options.run(site).await?],
         Workload::Copy(options) => vec![options.run(site).await?],

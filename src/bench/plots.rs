@@ -16,7 +16,7 @@ pub(super) fn chart(workload: &Workload, report: &Report) -> Option<Chart> {
         Workload::Recover(_) => {
             Some(distributions("From the kill of a worker to the next start", parts))
         }
-        Workload::ScheduleSingle(_) => Some(by_connections(parts)),
+        Workload::Singles(_) => Some(by_connections(parts)),
         Workload::ScheduleBatch(_) => Some(distributions("One call of schedule_many", parts)),
         Workload::HeldHorizon(_) => parts.last().map(over_time),
         Workload::Backlog(_) => Some(by_backlog(parts)),

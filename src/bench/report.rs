@@ -153,6 +153,23 @@ pub struct Versions {
     pub tuskline: &'static str,
 }
 
+/// How many tasks a second, with so many lambdas.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Their number.
+    pub lambdas: u64,
+    /// Tasks per second.
+    pub tasks_per_s: f64,
+}
+
+impl Row {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        let lambdas = outcome.extra.get("lambdas").filter(|_| outcome.workload == "singles")?;
+        let lambdas = lambdas.as_u64()?;
+        Some(Self { lambdas, tasks_per_s: outcome.tasks_per_s? })
+    }
+}
+
 /// A whole run. The figures at the top are those of the last part.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -162,6 +179,9 @@ pub struct Report {
     /// Every measurement in its order, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Outcome>,
+    /// Their rates by the number of lambdas, where that is what differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Row>,
     /// Where.
     pub machine: Machine,
     /// Of what.
@@ -177,8 +197,10 @@ impl Report {
         let version = "select current_setting('server_version')::text";
         let postgresql = observer.row(version).await?.get(0);
         let settings: String = observer.row(SETTINGS).await?.get(0);
+        let rows = parts.iter().filter_map(Row::of).collect();
         Ok(Self {
             outcome,
+            rows,
             parts: if parts.len() > 1 { parts } else { Vec::new() },
             machine: Machine::here(),
             versions: Versions { postgresql, tuskline: env!("CARGO_PKG_VERSION") },
@@ -243,7 +265,8 @@ mod tests {
         let versions = Versions { postgresql: "15.18 (Debian)".to_owned(), tuskline: "0.1.0" };
         let machine =
             Machine { cpus: 2, model: None, memory_mib: Some(1), kernel: None, sort_ms: 9.0 };
-        let report = Report { outcome, parts: Vec::new(), machine, versions, settings };
+        let report =
+            Report { outcome, parts: Vec::new(), rows: Vec::new(), machine, versions, settings };
         let text = report.text();
         assert!(text.starts_with("drain: 200000 tasks in 1.40 s, 142857 tasks/s\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

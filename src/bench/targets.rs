@@ -41,11 +41,7 @@ pub(super) const STEPS: [Step; 19] = [
         "schedule-batch --tasks 5000 --connections 2",
     ),
     Step::of("copy", "copy --tasks 300000", "copy --tasks 5000"),
-    Step::of(
-        "schedule-single",
-        "schedule-single --connections 8",
-        "schedule-single --connections 8 --seconds 1",
-    ),
+    Step::of("singles", "singles --connections 8", "singles --connections 8 --seconds 1"),
     Step {
         page_images: false,
         ..Step::of("log", "life --tasks 100000 --batch 100", "life --tasks 5000 --batch 100")
@@ -135,7 +131,7 @@ pub(super) const ROWS: [Row; 38] = [
     row("schedule_many of 1,000", "schedule-batch", AtLeast(130_000.0), PerSecond, rate),
     row("schedule_many of 1,000, 2 connections", "schedule-batch-2", AtLeast(130_000.0), PerSecond, rate),
     row("COPY", "copy", AtLeast(130_000.0), PerSecond, rate),
-    row("one row per commit x 8, of a bare insert", "schedule-single", AtLeast(0.75), Percent, |r| r.outcome.extra("share_of_bare")),
+    row("one row per commit x 8, of a bare insert", "singles", AtLeast(0.75), Percent, |r| r.outcome.extra("share_of_bare")),
     row("WAL per task, whole life, batches of 100", "log", AtMost(680.0), Bytes, |r| r.outcome.cost.wal_bytes_per_task),
     row("insert to start at 200/s, p50", "latency-200", AtMost(1.7), Milliseconds, p50),
     row("insert to start at 200/s, p99", "latency-200", AtMost(7.8), Milliseconds, p99),

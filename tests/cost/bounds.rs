@@ -54,7 +54,7 @@ const fn statements(on_15: f64) -> Cost {
 #[rustfmt::skip]
 pub const BOUNDS: [Bounds; 6] = [
     Bounds {
-        line: "schedule-single --connections 1 --tasks 2000",
+        line: "singles --connections 1 --tasks 2000",
         costs: [cost(375.3, 375.3), cost(10.58, 10.54), statements(1.0), cost(1.001, 1.001)],
     },
     Bounds {

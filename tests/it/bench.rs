@@ -72,7 +72,7 @@ fn a_drain_of_the_bench_is_durable_complete_and_exact() {
 #[test]
 #[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
 fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
-    let report = bench("schedule-single --connections 1,2 --seconds 1");
+    let report = bench("singles --connections 1,2 --seconds 1");
     let parts = report["parts"].as_array().unwrap();
     assert_eq!(parts.len(), 2);
     for (part, connections) in parts.iter().zip([1, 2]) {
@@ -82,6 +82,16 @@ fn a_single_schedule_is_one_commit_and_stands_beside_a_bare_insert() {
         assert!(number(part, "p50_ms") <= number(part, "max_ms"));
     }
     assert_eq!(report["part"], "2 connections");
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored bench:: --test-threads 1"]
+fn single_inserts_by_lambdas_have_a_row_for_each_number() {
+    let report = bench("singles --lambdas 1,3 --connections 2 --seconds 1");
+    let rows = report["rows"].as_array().unwrap();
+    let lambdas: Vec<_> = rows.iter().map(|row| row["lambdas"].as_u64().unwrap()).collect();
+    assert_eq!(lambdas, [1, 3]);
+    assert!(rows.iter().all(|row| number(row, "tasks_per_s") > 0.0), "{report}");
 }
 
 #[test]

@@ -90,6 +90,7 @@ mod two_phase;
 mod unique_keys;
 mod views;
 mod wake;
+mod wake_stream;
 mod wake_up;
 mod worker_chains;
 mod worker_input;

@@ -5,6 +5,7 @@
 //! than `buffer_target`, and long tasks are never hoarded. It holds its lock for computing only, never
 //! across a call to the database.
 
+mod call_rate;
 mod claim_bound;
 mod claims;
 mod held;
@@ -29,6 +30,7 @@ use crate::lambda::Lambda;
 use crate::marks::Mark;
 use crate::work::{Finished, Stop, Work};
 
+use call_rate::CallRate;
 use claim_bound::ClaimBound;
 use held::Held;
 use load::Load;
@@ -68,6 +70,7 @@ pub(crate) struct ServedQueue {
 
 struct State {
     queues: Vec<Queue>,
+    calls: CallRate,
     loads: Vec<Load>,
     claim_bound: ClaimBound,
     /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
@@ -119,10 +122,8 @@ struct Queue {
     doublings: u32,
     /// Its lock is ours: whoever inserts notifies us.
     watching: bool,
-    /// The last notification while we did.
-    called_at: Instant,
-    /// Between two of them, on the average of some.
-    call_gap: Duration,
+    /// The last call, or the last task that a poll of a stream found.
+    active_at: Instant,
     /// Until then a notification wakes us, whoever keeps watch.
     distrust_until: Instant,
     safety_at: Instant,
@@ -171,6 +172,7 @@ impl Controller {
         }
         let state = State {
             queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
+            calls: CallRate::new(now),
             claim_bound: ClaimBound::new(&config, loads.len()),
             loads,
             running: HashMap::new(),
@@ -323,8 +325,7 @@ impl Queue {
             woken: false,
             doublings: 0,
             watching: false,
-            called_at: now,
-            call_gap: sight::LULL,
+            active_at: now,
             distrust_until: now,
             safety_at: now,
             served_at: now,

@@ -154,7 +154,10 @@ impl WakeLine {
                 locks.held.remove(&index);
                 return self.rouse(client, &[index]).await;
             }
-        } else if !locks.standby.called(index, Instant::now()) || self.controller.distrusts(index) {
+            return Ok(());
+        }
+        self.controller.overheard(index);
+        if !locks.standby.called(index, Instant::now()) || self.controller.distrusts(index) {
             self.controller.woken(Some(index));
         }
         Ok(())

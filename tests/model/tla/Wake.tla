@@ -3,8 +3,9 @@
 (* exclusive session lock of the queue it found empty, looks once more, and *)
 (* keeps watch; a transaction that inserts tries the shared lock, and       *)
 (* notifies only if it fails. The others stand by: told, they ask for the   *)
-(* lock. A watch whose executors are busy gives it up. Does anybody who     *)
-(* could work sleep past a committed row?                                   *)
+(* lock. A watch whose executors are busy gives it up, and so does one that *)
+(* is called too often, over all of its queues: it polls while the stream   *)
+(* lasts. Does anybody who could work sleep past a committed row?           *)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
@@ -14,7 +15,8 @@ CONSTANTS
   Losses,        \* how many notifications the network swallows
   Deaths,        \* how many controllers die
   Fills,         \* how often somebody's executors are all at work
-  Flaw           \* "none", "looks before it locks", "a busy watch stays" or "standby is deaf"
+  Flaw           \* "none", "looks before it locks", "a busy watch stays", "standby is deaf"
+                 \* or "a stream is not polled"
 
 VARIABLES
   insert,   \* each transaction: begun, inserted (not committed), committed
@@ -26,9 +28,10 @@ VARIABLES
   heard,    \* a notification has arrived
   asks,     \* stands by, and will ask for the lock (standby.rs)
   busy,     \* all its executors are at work
+  stream,   \* is called too often to keep watch (call_rate.rs)
   losses, deaths, fills
 
-vars == <<insert, tells, shares, owner, rows, sight, heard, asks, busy, losses, deaths, fills>>
+vars == <<insert, tells, shares, owner, rows, sight, heard, asks, busy, stream, losses, deaths, fills>>
 counts == <<losses, deaths, fills>>
 
 Init ==
@@ -41,6 +44,7 @@ Init ==
   /\ heard = [c \in Controllers |-> FALSE]
   /\ asks = [c \in Controllers |-> FALSE]
   /\ busy = [c \in Controllers |-> FALSE]
+  /\ stream = [c \in Controllers |-> FALSE]
   /\ losses = Losses
   /\ deaths = Deaths
   /\ fills = Fills
@@ -49,14 +53,14 @@ Init ==
 Insert(i) ==
   /\ insert[i] = "begun"
   /\ insert' = [insert EXCEPT ![i] = "inserted"]
-  /\ UNCHANGED <<tells, shares, owner, rows, sight, heard, asks, busy, counts>>
+  /\ UNCHANGED <<tells, shares, owner, rows, sight, heard, asks, busy, stream, counts>>
 
 TryShared(i) ==
   /\ insert[i] = "inserted" /\ i \notin shares /\ ~tells[i]
   /\ IF owner = "nobody"
      THEN shares' = shares \cup {i} /\ UNCHANGED tells
      ELSE tells' = [tells EXCEPT ![i] = TRUE] /\ UNCHANGED shares
-  /\ UNCHANGED <<insert, owner, rows, sight, heard, asks, busy, counts>>
+  /\ UNCHANGED <<insert, owner, rows, sight, heard, asks, busy, stream, counts>>
 
 (* The row, the end of the shared lock and the notification, all at once;   *)
 (* the notification reaches whoever LISTENs, unless it is lost on its way.  *)
@@ -67,7 +71,7 @@ Commit(i) ==
   /\ rows' = rows + 1
   /\ \/ heard' = [c \in Controllers |-> heard[c] \/ tells[i]] /\ UNCHANGED losses
      \/ tells[i] /\ losses > 0 /\ losses' = losses - 1 /\ UNCHANGED heard
-  /\ UNCHANGED <<tells, owner, sight, asks, busy, deaths, fills>>
+  /\ UNCHANGED <<tells, owner, sight, asks, busy, stream, deaths, fills>>
 
 (* A claim. It takes a row, or finds the queue empty. A watch that took the *)
 (* last row stays one; one that found plenty gives up its lock.             *)
@@ -82,15 +86,18 @@ Look(c) ==
   /\ sight[c] \in {"hot", "last"} /\ ~busy[c]
   /\ IF rows > 0
      THEN Take(c)
-     ELSE /\ sight' = [sight EXCEPT ![c] = IF sight[c] = "hot" THEN "dozing" ELSE "asleep"]
+     ELSE /\ sight' = [sight EXCEPT ![c] =
+                 CASE sight[c] = "last" -> "asleep"
+                   [] stream[c] -> IF Flaw = "a stream is not polled" THEN "asleep" ELSE "hot"
+                   [] OTHER -> "dozing"]
           /\ UNCHANGED <<rows, owner>>
-  /\ UNCHANGED <<insert, tells, shares, heard, asks, busy, counts>>
+  /\ UNCHANGED <<insert, tells, shares, heard, asks, busy, stream, counts>>
 
 (* tuskline.doze, after an empty look or standing by: held (ours), taken    *)
 (* (another controller's) or busy (an insert is under way: poll). Somebody  *)
-(* who is busy does not keep a lock.                                        *)
+(* who is busy, or polls a stream, does not keep a lock.                    *)
 Held(c) ==
-  IF busy[c]
+  IF busy[c] \/ stream[c]
   THEN sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED owner
   ELSE /\ sight' = [sight EXCEPT ![c] = IF Flaw = "looks before it locks" THEN "asleep" ELSE "last"]
        /\ owner' = c
@@ -106,64 +113,71 @@ AskLock(c, taken) ==
 Doze(c) ==
   /\ sight[c] = "dozing"
   /\ AskLock(c, TRUE)
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, counts>>
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, stream, counts>>
 
 (* The pauses grow: it stops when the watch has long been asleep again.     *)
 Ask(c) ==
   /\ asks[c] /\ sight[c] = "asleep" /\ owner # c
   /\ AskLock(c, owner # "nobody" => ~(sight[owner] = "asleep" /\ ~heard[owner]))
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, counts>>
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, busy, stream, counts>>
 
 (* Called, a watch looks and stays one, or gives up its lock: because it is *)
 (* busy, or because the calls come too fast.                                *)
 Called(c) ==
   IF Flaw = "a busy watch stays" /\ busy[c]
-  THEN UNCHANGED <<sight, owner>>
-  ELSE \/ ~busy[c] /\ sight' = [sight EXCEPT ![c] = "last"] /\ UNCHANGED owner
+  THEN UNCHANGED <<sight, owner, stream>>
+  ELSE \/ ~busy[c] /\ ~stream[c] /\ sight' = [sight EXCEPT ![c] = "last"]
+          /\ UNCHANGED <<owner, stream>>
        \/ sight' = [sight EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+          /\ stream' = [stream EXCEPT ![c] = stream[c] \/ ~busy[c]]
 
 (* A watch that got busy before it could look gives up, too (plan_claims).  *)
 GiveUp(c) ==
   /\ busy[c] /\ owner = c /\ sight[c] = "last"
   /\ sight' = [sight EXCEPT ![c] = "hot"] /\ owner' = "nobody"
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, counts>>
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, stream, counts>>
 
 Hear(c) ==
   /\ heard[c] /\ sight[c] # "dead"
   /\ heard' = [heard EXCEPT ![c] = FALSE]
   /\ CASE owner = c -> Called(c) /\ UNCHANGED asks
        [] owner # c /\ sight[c] = "asleep" ->
-            asks' = [asks EXCEPT ![c] = Flaw # "standby is deaf"] /\ UNCHANGED <<sight, owner>>
-       [] OTHER -> sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED <<asks, owner>>
+            /\ asks' = [asks EXCEPT ![c] = Flaw # "standby is deaf"] /\ UNCHANGED <<sight, owner>>
+            /\ stream' \in {stream, [stream EXCEPT ![c] = TRUE]}
+       [] OTHER -> sight' = [sight EXCEPT ![c] = "hot"] /\ UNCHANGED <<asks, owner, stream>>
   /\ UNCHANGED <<insert, tells, shares, rows, busy, counts>>
 
 SafetyPoll(c) ==
   /\ Poll /\ sight[c] = "asleep"
   /\ sight' = [sight EXCEPT ![c] = IF owner = c THEN "last" ELSE "hot"]
-  /\ UNCHANGED <<insert, tells, shares, owner, rows, heard, asks, busy, counts>>
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, heard, asks, busy, stream, counts>>
 
 (* The executors get work, from another queue for instance, and end it.     *)
 Fill(c) ==
   /\ fills > 0 /\ fills' = fills - 1 /\ sight[c] # "dead" /\ ~busy[c]
   /\ busy' = [busy EXCEPT ![c] = TRUE]
-  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, losses, deaths>>
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, stream, losses, deaths>>
 
 Free(c) ==
   /\ busy[c] /\ busy' = [busy EXCEPT ![c] = FALSE]
-  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, counts>>
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, stream, counts>>
+
+Ebb(c) ==
+  /\ stream[c] /\ stream' = [stream EXCEPT ![c] = FALSE]
+  /\ UNCHANGED <<insert, tells, shares, owner, rows, sight, heard, asks, busy, counts>>
 
 (* A session that ends gives up its lock, and tells nobody. *)
 Die(c) ==
   /\ deaths > 0 /\ deaths' = deaths - 1 /\ sight[c] # "dead"
   /\ sight' = [sight EXCEPT ![c] = "dead"]
   /\ owner' = IF owner = c THEN "nobody" ELSE owner
-  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, losses, fills>>
+  /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, stream, losses, fills>>
 
 Next ==
   \/ \E i \in Inserters : Insert(i) \/ TryShared(i) \/ Commit(i)
   \/ \E c \in Controllers :
        \/ Look(c) \/ Doze(c) \/ Ask(c) \/ Hear(c) \/ SafetyPoll(c)
-       \/ GiveUp(c) \/ Fill(c) \/ Free(c) \/ Die(c)
+       \/ GiveUp(c) \/ Fill(c) \/ Free(c) \/ Ebb(c) \/ Die(c)
 
 (* Nobody is obliged to begin an insert, or to notice nothing for ever.     *)
 Spec ==
@@ -171,7 +185,7 @@ Spec ==
   /\ \A i \in Inserters : WF_vars(TryShared(i)) /\ WF_vars(Commit(i))
   /\ \A c \in Controllers :
        /\ WF_vars(Look(c)) /\ WF_vars(Doze(c)) /\ WF_vars(Ask(c)) /\ WF_vars(Hear(c))
-       /\ WF_vars(SafetyPoll(c)) /\ WF_vars(GiveUp(c)) /\ WF_vars(Free(c))
+       /\ WF_vars(SafetyPoll(c)) /\ WF_vars(GiveUp(c)) /\ WF_vars(Free(c)) /\ WF_vars(Ebb(c))
 
 --------------------------------------------------------------------------
 OneOwner == owner = "nobody" \/ shares = {}

@@ -177,6 +177,8 @@ WAKE_CASES = [
          invariants=("NobodySleepsPast",), Flaw=quoted("a busy watch stays")),
     wake("who stands by does not ask for the lock", "NobodySleepsPast",
          invariants=("NobodySleepsPast",), Flaw=quoted("standby is deaf")),
+    wake("a stream is neither watched nor polled", "NobodySleepsPast",
+         invariants=("NobodySleepsPast",), Flaw=quoted("a stream is not polled")),
     wake("NOTIFY only: a notification is lost", "EventuallyClaimed", Losses=1),
     wake("NOTIFY only: the owner of the lock dies", "EventuallyClaimed", Deaths=1),
 ]

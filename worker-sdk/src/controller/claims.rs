@@ -224,13 +224,16 @@ impl Controller {
 
     fn learn(&self, state: &mut State, order: &Order, reply: &Reply, now: Instant) {
         let Some(around) = reply.around else { return };
+        let found = reply.popped.iter().flatten().map(|n| usize::try_from(*n).unwrap_or(0)).sum();
+        state.calls.learn_pace(found, order.queues.len(), self.most_doublings());
         let mut left: Vec<usize> = order.groups.iter().map(|(_, budget)| *budget).collect();
         for (at, index) in order.queues.iter().copied().enumerate() {
             let group = usize::try_from(order.request.groups[at] - 1).unwrap_or_default();
             // The budget was used up before this queue's turn: nothing was learnt of it.
             let Some(popped) = reply.popped.get(at).copied().flatten() else { continue };
             let popped = usize::try_from(popped).unwrap_or_default();
-            let queue = &mut state.queues[index];
+            let State { queues, calls, .. } = &mut *state;
+            let queue = &mut queues[index];
             queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
             queue.deep = popped
                 >= order
@@ -245,7 +248,8 @@ impl Controller {
             } else {
                 let asleep = queue.sight == Sight::Asleep;
                 let longest_wait = if asleep { reply.longest_wait(at) } else { Duration::ZERO };
-                self.found_empty(queue, index, Found { tasks: popped, longest_wait }, now);
+                let found = Found { tasks: popped, longest_wait };
+                self.found_empty(queue, calls, index, found, now);
             }
         }
     }

@@ -9,18 +9,17 @@
 //! with eight, 17 ms of CPU a task instead of 3 (65 single inserts per second, debug build).
 //!
 //! Nobody keeps watch of a stream: it would have every insert notify, and the lock could hardly be had.
-//! It is looked at again and again, as often as its tasks come.
+//! The worker judges by the calls of all of its queues together (call_rate.rs). While they are a stream it
+//! polls every queue that had a task lately, all in one claim. The others stay asleep under their locks.
 
 use std::time::{Duration, Instant};
 
+use super::call_rate::CallRate;
 use super::load::Load;
 use super::{Controller, Queue, State};
 
-/// A watch that is called more often than this, on the average of some calls, gives up the lock: an
-/// insert that must notify holds a lock of the whole database while it commits.
-const CALM: Duration = Duration::from_millis(1);
-/// A longer pause between two calls counts as this, so that the average does not outlive a lull.
-pub(super) const LULL: Duration = Duration::from_millis(4);
+/// A queue in which a stream left no task for so long is watched again.
+const LULL: Duration = Duration::from_secs(1);
 /// A task that a sleeper comes across was left lying if it has waited for so long: the watch gets up
 /// within a few ms, and of a stream every look at any time finds something.
 const LYING: Duration = Duration::from_millis(100);
@@ -80,8 +79,20 @@ impl Queue {
 
 impl Controller {
     /// A claim found fewer than it asked for.
-    pub(super) fn found_empty(&self, queue: &mut Queue, index: usize, found: Found, now: Instant) {
+    pub(super) fn found_empty(
+        &self,
+        queue: &mut Queue,
+        calls: &mut CallRate,
+        index: usize,
+        found: Found,
+        now: Instant,
+    ) {
         self.learn_pace(queue, found.tasks);
+        if !queue.watching && found.tasks > 0 {
+            calls.found(found.tasks, now);
+            queue.active_at = now;
+        }
+        let stream = calls.is_stream(now) && now < queue.active_at + LULL;
         queue.safety_at = now + self.config.safety_poll;
         #[cfg(mutants)]
         if crate::twin::is("notify_only") {
@@ -95,6 +106,9 @@ impl Controller {
             _ if self.pooled => Sight::Poll(now + self.busy_nap(queue.doublings)),
             // Whatever it has found: from now on every insert notifies us.
             _ if queue.watching => Sight::Asleep,
+            Sight::Hot | Sight::Poll(_) if stream => {
+                Sight::Poll(calls.next_poll(now, |doublings| self.busy_nap(doublings)))
+            }
             // Nobody called, or we did not get up for it.
             Sight::Asleep if found.longest_wait >= LYING => {
                 queue.distrust_until = now + DISTRUST;
@@ -141,7 +155,9 @@ impl Controller {
         let now = Instant::now();
         let mut state = self.lock();
         let free = self.has_free_slot(&state, index);
-        let queue = &mut state.queues[index];
+        let State { queues, calls, .. } = &mut *state;
+        let queue = &mut queues[index];
+        let stream = calls.is_stream(now) && now < queue.active_at + LULL;
         let standing_by = queue.sight == Sight::Asleep && !queue.watching;
         if queue.sight != Sight::Dozing && !standing_by {
             if said == "held" && !queue.watching {
@@ -150,7 +166,7 @@ impl Controller {
             return;
         }
         match said {
-            "held" if free => queue.watching = true,
+            "held" if free && !stream => queue.watching = true,
             "held" => {
                 self.ask(WakeRequest::Rouse(index));
                 queue.sight = Sight::Hot;
@@ -181,14 +197,23 @@ impl Controller {
         let now = Instant::now();
         let mut state = self.lock();
         let free = self.has_free_slot(&state, index);
-        let queue = &mut state.queues[index];
-        let gap = now.duration_since(std::mem::replace(&mut queue.called_at, now));
-        queue.call_gap = (queue.call_gap * 3 + gap.min(LULL)) / 4;
-        queue.watching &= free && queue.call_gap >= CALM;
+        let State { queues, calls, .. } = &mut *state;
+        let queue = &mut queues[index];
+        queue.active_at = now;
+        calls.called(now);
+        queue.watching &= free && !calls.is_stream(now);
         queue.sight = if queue.watching { Sight::Last } else { Sight::Hot };
         queue.woken |= queue.claiming > 0;
         self.lanes.notify_one();
         queue.watching
+    }
+
+    /// A notification for a queue that another worker keeps watch of.
+    pub(crate) fn overheard(&self, index: usize) {
+        let now = Instant::now();
+        let State { queues, calls, .. } = &mut *self.lock();
+        queues[index].active_at = now;
+        calls.called(now);
     }
 
     fn has_free_slot(&self, state: &State, queue: usize) -> bool {
@@ -232,7 +257,7 @@ impl Controller {
         };
     }
 
-    fn most_doublings(&self) -> u32 {
+    pub(super) fn most_doublings(&self) -> u32 {
         (0..10).find(|doublings| nap(*doublings) >= self.config.busy_poll).unwrap_or(10)
     }
 

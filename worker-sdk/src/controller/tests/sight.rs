@@ -32,9 +32,7 @@ fn wake_up(controller: &Controller) {
 }
 
 fn pause(controller: &Controller) {
-    for queue in &mut controller.lock().queues {
-        queue.called_at -= Duration::from_secs(1);
-    }
+    controller.lock().calls = CallRate::new(Instant::now());
 }
 
 #[tokio::test]
@@ -203,6 +201,26 @@ async fn of_a_stream_nobody_asks_for_the_lock() {
     wake_up(&controller);
     let look = controller.next_order().await.expect("a look without a call");
     assert_eq!(look.queues, [0]);
+}
+
+/// What decides is the sum over all queues: each by itself is called less often than a stream is.
+#[tokio::test]
+async fn a_worker_that_is_called_often_in_all_watches_no_queue_that_has_tasks() {
+    let (controller, mut requests) = serving(config(), &["one", "two", "three"]);
+    fall_asleep(&controller, &mut requests, "held").await;
+    claim(&controller, 0, 0, &[]).await;
+    let calls = (0..10_000).take_while(|call| controller.called(call % 3 * 4)).count();
+    assert!((3..300).contains(&calls), "{calls} calls at once, a third for each lambda");
+    assert!(!controller.called(0) && !controller.called(4) && !controller.called(8));
+    let order = controller.next_order().await.expect("a claim");
+    assert_eq!(order.queues, [0, 4, 8], "the others sleep on");
+    let reply = brought(&order, 7, 1, &[1]);
+    controller.claimed(&order, reply);
+    let state = controller.lock();
+    let polls: Vec<_> = [0, 4, 8].map(|queue| state.queues[queue].sight).into();
+    assert!(matches!(polls[0], Sight::Poll(_)), "{polls:?}");
+    assert!(polls.iter().all(|sight| *sight == polls[0]), "one claim for all: {polls:?}");
+    assert!(requests.try_recv().is_err(), "nobody asks for a lock");
 }
 
 #[tokio::test]

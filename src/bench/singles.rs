@@ -1,30 +1,47 @@
-//! schedule-single: one task per commit. A bare insert of the same payload into a table without an
-//! index runs in the same call, half of it before and half after, so that the ratio of both depends
+//! singles: one task per commit.
+//!
+//! By connections: without a worker, beside a bare insert of the same payload into a table without an
+//! index. It runs in the same call, half of it before and half after, so that the ratio of both depends
 //! neither on the machine nor on a load that grows or goes.
+//!
+//! By lambdas: into so many lambdas by turns, with one worker that serves them all. The numbers of lambdas
+//! take turns, for the same reason.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::builder::ArgPredicate;
 use clap::{Args, value_parser};
 
+use super::crew::{Crew, Order};
 use super::latencies::Latencies;
-use super::load::{NOOP, PAYLOAD_BYTES, define_noop, payload, payload_bytes};
-use super::meter::round;
+use super::load::{NOOP, PAYLOAD_BYTES, define, define_noop, payload, payload_bytes};
+use super::meter::{Cost, Observer, round};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
+use super::worker::Part;
 
 const PLAIN_TABLE: &str = "create table bench_plain (lambda text, payload json)";
 const PLAIN: &str = "insert into bench_plain values ($1::text, $2::text::json)";
 const SCHEDULE: &str = "select tuskline.schedule($1::text, $2::text::json)";
 
-/// Options of `schedule-single`.
+/// Turns of each number of lambdas.
+const TURNS: u32 = 3;
+
+/// Options of `singles`.
 #[derive(Debug, Clone, Args)]
-pub struct ScheduleSingle {
-    /// Connections at once; one measurement for each number.
+pub struct Singles {
+    /// Lambdas that get the tasks by turns, with a worker attached; one measurement for each number.
+    #[arg(long, value_delimiter = ',', conflicts_with = "tasks")]
+    #[arg(value_parser = value_parser!(u64).range(1..=10_000))]
+    lambdas: Vec<u64>,
+    /// Connections at once; one measurement for each number [default with --lambdas: 16].
     #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    #[arg(default_value_if("lambdas", ArgPredicate::IsPresent, "16"))]
     #[arg(value_parser = value_parser!(u64).range(1..=128))]
     connections: Vec<u64>,
-    /// For how long each, and the bare insert as long again.
+    /// For how long each, and a bare insert as long again.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
     seconds: u64,
     /// End after so many tasks instead, however long that takes, so that costs can be compared.
@@ -35,30 +52,82 @@ pub struct ScheduleSingle {
     payload_bytes: usize,
 }
 
-impl ScheduleSingle {
+impl Singles {
     pub(super) async fn run(&self, site: &Site) -> anyhow::Result<Vec<Outcome>> {
         let observer = site.observer().await?;
-        define_noop(&observer).await?;
+        match self.lambdas.is_empty() {
+            true => self.by_connections(site, &observer).await,
+            false => self.by_lambdas(site, &observer).await,
+        }
+    }
+
+    /// With a worker attached.
+    async fn by_lambdas(&self, site: &Site, observer: &Observer) -> anyhow::Result<Vec<Outcome>> {
+        let most = self.lambdas.iter().max().copied().unwrap_or_default();
+        let names: Vec<_> = (1..=most).map(|number| format!("{NOOP}_{number}")).collect();
+        define(observer, &names).await?;
+        let cases: Vec<_> =
+            self.lambdas.iter().flat_map(|n| self.connections.iter().map(|c| (*n, *c))).collect();
+        let span = Span::of(Duration::from_secs(self.seconds) / TURNS, None);
+        let progress = Progress::new("singles", cases.len() as u64, site.quiet());
+        let mut sums: Vec<Option<Repeated>> = cases.iter().map(|_| None).collect();
+        for turn in 1..=TURNS {
+            for ((lambdas, connections), sum) in cases.iter().zip(&mut sums) {
+                let names = &names[..usize::try_from(*lambdas)?];
+                let worker = Crew::asleep(site, observer, Order::of(Part::Noop, names), 1).await?;
+                let ours = self.repeat(site, SCHEDULE, names, *connections, span).await?;
+                worker.end().await?;
+                observer.alone().await?;
+                match sum {
+                    Some(sum) => sum.add(&ours)?,
+                    None => *sum = Some(ours),
+                }
+                progress.further(u64::from(turn == TURNS));
+            }
+        }
+        let outcome = |((lambdas, connections), sum): (&(u64, u64), Option<Repeated>)| {
+            let Repeated { latencies, seconds } = sum?;
+            let part = format!("{lambdas} lambdas, {connections} connections");
+            let outcome = Outcome::new("singles", latencies.count(), seconds, Cost::default());
+            Some(
+                outcome
+                    .part(part)
+                    .timed(&latencies)
+                    .with("lambdas", *lambdas)
+                    .with("connections", *connections)
+                    .with("payload_bytes", self.payload_bytes),
+            )
+        };
+        Ok(cases.iter().zip(sums).filter_map(outcome).collect())
+    }
+
+    /// Without a worker, beside a bare insert.
+    async fn by_connections(
+        &self,
+        site: &Site,
+        observer: &Observer,
+    ) -> anyhow::Result<Vec<Outcome>> {
+        let names = define_noop(observer).await?;
         observer.execute(PLAIN_TABLE).await?;
         let rounds = 3 * self.connections.len() as u64;
         let half = Span::of(Duration::from_secs(self.seconds) / 2, self.tasks.map(|n| n / 2));
         let whole = Span::of(Duration::from_secs(self.seconds), self.tasks);
-        let progress = Progress::new("schedule-single", rounds, site.quiet());
+        let progress = Progress::new("singles", rounds, site.quiet());
         let mut parts = Vec::new();
         for &connections in &self.connections {
-            let mut bare = self.repeat(site, PLAIN, connections, half).await?;
+            let mut bare = self.repeat(site, PLAIN, &names, connections, half).await?;
             progress.further(1);
             observer.alone().await?;
             let before = observer.read().await?;
-            let ours = self.repeat(site, SCHEDULE, connections, whole).await?;
+            let ours = self.repeat(site, SCHEDULE, &names, connections, whole).await?;
             progress.further(1);
             observer.alone().await?;
             let after = observer.read().await?;
-            bare.add(&self.repeat(site, PLAIN, connections, half).await?)?;
+            bare.add(&self.repeat(site, PLAIN, &names, connections, half).await?)?;
             progress.further(1);
             let tasks = ours.latencies.count();
             parts.push(
-                Outcome::new("schedule-single", tasks, ours.seconds, before.until(after, tasks))
+                Outcome::new("singles", tasks, ours.seconds, before.until(after, tasks))
                     .part(format!("{connections} connections"))
                     .timed(&ours.latencies)
                     .with("connections", connections)
@@ -76,6 +145,7 @@ impl ScheduleSingle {
         &self,
         site: &Site,
         sql: &'static str,
+        lambdas: &[String],
         connections: u64,
         span: Span,
     ) -> anyhow::Result<Repeated> {
@@ -85,6 +155,7 @@ impl ScheduleSingle {
             let statement = client.prepare(sql).await?;
             clients.push((client, statement));
         }
+        let lambdas: Arc<[String]> = lambdas.into();
         let began = Instant::now();
         let mut senders = tokio::task::JoinSet::new();
         for ((client, statement), number) in clients.into_iter().zip(0..) {
@@ -92,11 +163,14 @@ impl ScheduleSingle {
                 .tasks
                 .map_or(u64::MAX, |all| all / connections + u64::from(number < all % connections));
             let payload = payload(self.payload_bytes);
+            let lambdas = Arc::clone(&lambdas);
             senders.spawn(async move {
                 let mut latencies = Latencies::none()?;
+                let mut turns = lambdas.iter().cycle().skip(usize::try_from(number)?);
                 while began.elapsed() < span.time && latencies.count() < most {
+                    let Some(lambda) = turns.next() else { break };
                     let asked = Instant::now();
-                    client.execute(&statement, &[&NOOP, &payload]).await?;
+                    client.execute(&statement, &[lambda, &payload]).await?;
                     latencies.record(u64::try_from(asked.elapsed().as_micros())?);
                 }
                 anyhow::Ok(latencies)
