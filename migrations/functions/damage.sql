@@ -218,7 +218,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
     from tuskline.wrong_queue_rows() d having count(*) > 0
   union all
   select 'queues', 'all', null, 'lost in a crash or failover', 'rebuild'
-   where not (tuskline.readiness()).queues_rebuilt
+   where not exists (select from tuskline.verified)
 $$;
 comment on function tuskline.damage() is
   'What the rows say that the catalogue does not have, and what repair() does about each.';

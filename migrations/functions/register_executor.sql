@@ -15,7 +15,6 @@ begin
   -- Held until the commit: tuskline.adopt ends this worker, or this call reads the new name.
   perform from tuskline.installation for share;
   perform tuskline.check_installation(p_installation);
-  if not exists (select from tuskline.verified) then perform tuskline.refuse_unverified(); end if;
   if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
       'define it: select tuskline.define_lambda(''...'')');
@@ -27,6 +26,7 @@ begin
     perform tuskline.refuse('TK009',
       format('invalid_setting: connections must be 1 to 10000, got %s', p_connections));
   end if;
+  if not exists (select from tuskline.verified) then perform tuskline.refuse_unverified(); end if;
   update tuskline.executor e
      set ended_at = v_now, end_reason = 'replaced', expires_at = v_now, draining = true
    where e.executor_id = p_former and e.ended_at is null

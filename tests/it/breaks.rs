@@ -24,6 +24,7 @@ const NOT_OURS: &[&str] = &[
     // Ask the server's own code, or the SDK's.
     "crons::every_cron_that_is_accepted_has_a_tick",
     "worker_input::a_worker_has_a_lambda_and_no_name_twice",
+    "wake_stream::a_stream_into_many_lambdas_sends_few_notifications",
     "breaks::every_check_has_been_seen_red",
     "breaks::every_test_is_listed_with_a_break",
 ];
@@ -47,6 +48,7 @@ const OF_RUST: &[&str] = &[
     "::long_tasks::",
     "::lost_answers::",
     "::many::",
+    "::many_lambdas::",
     "::migrate_refusals::",
     "::no_concurrent_workers::",
     "::outages::",

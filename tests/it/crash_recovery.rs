@@ -38,7 +38,8 @@ async fn crash(with_store_consumer: bool) {
         // These may have been claimed before the crash. More are only after somebody has rebuilt the queues.
         db.until(&format!("select max(fence) <> {fence} from tuskline.task")).await;
         let claimed: i64 = db.one("select max(fence) from tuskline.task").await;
-        assert!(claimed > fence + 1_000_000_000, "no fence of the past comes again");
+        // A sequence alone would go on at most 32 further.
+        assert!(claimed > fence + 1_000, "no fence of the past comes again");
     }
     gate.open_for_good();
     db.until_count("success", ids.len()).await;

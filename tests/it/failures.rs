@@ -526,5 +526,6 @@ async fn on_small_disk(cluster: &Cluster, disk: &Path) -> Db {
     let config = cluster.config("small");
     let (client, connection) = within(config.connect(tokio_postgres::NoTls)).await.unwrap();
     tokio::spawn(connection);
+    client.execute("select tuskline.verify()", &[]).await.unwrap();
     Db { config, client }
 }

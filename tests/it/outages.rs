@@ -202,7 +202,8 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     let mut db = Db::with_lambda("work").await;
     let name = db.config.get_dbname().unwrap().to_owned();
     let (_consumer, gate) = (db.store_consumer(), Gate::new());
-    let worker = Running::start(&db, quick(), vec![gate.lambda("work").slots(2)]);
+    // In the copy nothing is claimed for a lease of this worker.
+    let worker = Running::start(&db, mortal(), vec![gate.lambda("work").slots(2)]);
     let ids = db.schedule_many("work", 4).await;
     drop(gate.next_many(2).await);
     let former: i64 = db.one("select max(executor_id) from tuskline.executor").await;

@@ -135,7 +135,7 @@ impl Server {
         Ok(kept)
     }
 
-    /// Marks the point that [`Self::recover_to`] recovers to.
+    /// Marks the point that `recover_to` recovers to.
     ///
     /// # Errors
     /// When the server does not answer.
