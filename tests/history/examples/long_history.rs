@@ -93,7 +93,7 @@ fn fence(task: i64) -> i64 {
 }
 
 fn executor(page: &mut Page, tasks: i64, worker: u32) -> Result<()> {
-    page.note(0, Event::Registered { executor: i64::from(worker) })?;
+    page.note(0, Event::Registered { executor: i64::from(worker), answered: None })?;
     let mut beat = 0;
     let mine = (1..=fence(tasks))
         .filter(|fence| fence.unsigned_abs() % u64::from(WORKERS) == u64::from(worker));

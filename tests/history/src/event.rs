@@ -56,7 +56,13 @@ pub enum Event {
     // --- executors -----------------------------------------------------------------------------
     /// The worker sent the registration as this executor, for the first time or anew, and it was answered.
     /// Its lease counts from here to the first `BeatAck`.
-    Registered { executor: i64 },
+    Registered {
+        /// Its number.
+        executor: i64,
+        /// When the answer came, if that was written down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered: Option<u64>,
+    },
     /// A claim was answered.
     Claimed { fence: i64, tasks: Vec<i64> },
     /// A body begins, after it tried to take the kernel's lock of its task.

@@ -154,7 +154,10 @@ impl Filling {
     fn life(&mut self, at: u64, event: Event) {
         let Some(process) = self.processes.last_mut() else { return };
         match event {
-            Event::Registered { .. } => process.registered.push(at),
+            Event::Registered { answered, .. } => {
+                process.registered.push(at);
+                process.enlisted.push(answered.unwrap_or(at));
+            }
             Event::Lost { why } => process.lost.push((at, why)),
             Event::BeatSent { beat } => process.beat_sent(beat, at),
             Event::BeatAck { beat } => process.beat_acked(beat, at),

@@ -11,6 +11,8 @@ pub(crate) struct Process {
     pub(crate) opened: u64,
     /// When it sent each registration as an executor that was answered.
     pub(crate) registered: Vec<u64>,
+    /// When each of them was answered.
+    pub(crate) enlisted: Vec<u64>,
     /// When a registration was over, and why.
     pub(crate) lost: Vec<(u64, String)>,
     /// When it said that it ends.
@@ -49,7 +51,7 @@ pub(crate) enum Fate {
 impl Process {
     pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
         let (exit, reaped, stopped) = (None, None, Spans::default());
-        let (registered, lost) = (Vec::new(), Vec::new());
+        let (registered, enlisted, lost) = (Vec::new(), Vec::new(), Vec::new());
         let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
         let (signal, lines_lost, last_words) = (None, Vec::new(), None);
         Self {
@@ -57,6 +59,7 @@ impl Process {
             pid,
             opened,
             registered,
+            enlisted,
             lost,
             exit,
             last_words,

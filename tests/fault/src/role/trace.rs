@@ -78,7 +78,9 @@ impl Said {
                 Event::Lost { why: std::mem::take(&mut self.why) }
             }
             "worker ends itself" => Event::Ends { why: std::mem::take(&mut self.why) },
-            "registration answered" => Event::Registered { executor: self.executor },
+            "registration answered" => {
+                Event::Registered { executor: self.executor, answered: Some(now_ns()) }
+            }
             _ => return None,
         })
     }

@@ -64,9 +64,9 @@ pub(crate) fn ids_are_issued_once(history: &History) -> (Invariant, Restores) {
     (check.done(), found)
 }
 
-/// The first after a moment: a copy registers nobody before it has recovered.
+/// The first answer after a moment: a copy registers nobody before it has recovered.
 fn first_registration(history: &History, after: u64) -> u64 {
-    let all = history.processes.iter().flat_map(|process| &process.registered);
+    let all = history.processes.iter().flat_map(|process| &process.enlisted);
     all.copied().filter(|at| *at > after).min().unwrap_or(u64::MAX)
 }
 

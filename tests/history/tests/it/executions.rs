@@ -195,7 +195,7 @@ fn a_number_that_is_kept_after_its_lease_is_seen() {
         story.stops(WORKER, 2010, 6000);
         for (pid, lost) in [(WORKER, 6000 + lost), (OTHER, 2900)] {
             story.note(pid, lost, Event::Lost { why: "no heartbeat".to_owned() });
-            story.note(pid, 6500, Event::Registered { executor: 7 });
+            story.note(pid, 6500, Event::Registered { executor: 7, answered: None });
         }
         story
     };
@@ -415,7 +415,7 @@ fn a_registration_that_is_over_at_t_costs_no_process() {
         });
         for pid in [WORKER, OTHER] {
             story.note(pid, lost, Event::Lost { why: "no heartbeat".to_owned() });
-            story.note(pid, 6000, Event::Registered { executor: 7 });
+            story.note(pid, 6000, Event::Registered { executor: 7, answered: None });
         }
         story
     };

@@ -64,7 +64,7 @@ fn fails_and_succeeds(story: &mut Story) {
 /// Its worker is stopped beyond the lease, and its lock is still held when the next body begins.
 fn frozen(story: &mut Story) {
     story.opens(NEXT, Actor::Executor, 1000);
-    story.note(NEXT, 1000, Event::Registered { executor: 23 });
+    story.note(NEXT, 1000, Event::Registered { executor: 23, answered: None });
     story.scheduled(3, 1100);
     story.claims(NEXT, 3, 205, 1, 1110);
     story.body(NEXT, 3, 205, 1120, None);

@@ -108,15 +108,19 @@ fn with_its_id_again(ids_again: bool) -> Story {
 
 #[test]
 fn an_id_that_is_issued_twice_is_seen_and_counted_where_nobody_can_tell() {
-    let registers = |at: u64| {
+    let registers_after = |at: u64, ms: u64| {
         let mut story = with_its_id_again(false);
+        let (executor, answered) = (99, Some(ns(at + ms)));
         story.opens(NEWCOMER, Actor::Executor, at);
-        story.note(NEWCOMER, at, Event::Registered { executor: 99 });
+        story.note(NEWCOMER, at, Event::Registered { executor, answered });
         story.note(NEWCOMER, at + 1, Event::Exit);
         story.reaped(NEWCOMER, at + 2);
         story
     };
+    let registers = |at: u64| registers_after(at, 0);
     red(&registers(3090), &["I29"]);
+    // Its registration is under way: the copy may have recovered, or not.
+    green(&registers_after(3090, 60));
     // Nothing recovers the copy before the id is drawn.
     let report = green(&registers(3150));
     assert_eq!((report.restores.ids_again, report.restores.ids_before_recovery), (0, 1));
@@ -134,7 +138,7 @@ fn an_id_that_is_in_the_row_of_an_unanswered_schedule_is_issued_twice_too() {
     story.without(|event| matches!(event, Event::ScheduleOk { op: 3, .. }));
     story.note(CLIENT, 3105, Event::ScheduleInfo { op: 3, why: "connection lost".to_owned() });
     story.opens(NEWCOMER, Actor::Executor, 3050);
-    story.note(NEWCOMER, 3050, Event::Registered { executor: 99 });
+    story.note(NEWCOMER, 3050, Event::Registered { executor: 99, answered: None });
     story.note(NEWCOMER, 3051, Event::Exit);
     story.reaped(NEWCOMER, 3052);
     red(&story, &["I29"]);
@@ -202,7 +206,7 @@ fn a_worker_that_meets_a_copy_of_the_past_may_give_up_its_number_at_once() {
             _ => false,
         });
         story.note(OTHER, 3300, Event::Lost { why: "a state of the past".to_owned() });
-        story.note(OTHER, 3310, Event::Registered { executor: 7 });
+        story.note(OTHER, 3310, Event::Registered { executor: 7, answered: None });
         story.note(INJECTOR, PLACED, restored(false));
         story
     };

@@ -43,7 +43,7 @@ impl Story {
         story.note(INJECTOR, 0, Event::Settings(settings()));
         for pid in [WORKER, OTHER] {
             story.opens(pid, Actor::Executor, 0);
-            story.note(pid, 0, Event::Registered { executor: i64::from(pid) });
+            story.note(pid, 0, Event::Registered { executor: i64::from(pid), answered: None });
             story.beats(pid, 0, END);
             story.note(pid, END, Event::Exit);
             story.reaped(pid, END + 10);
