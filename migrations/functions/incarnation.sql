@@ -76,11 +76,13 @@ end $$;
 comment on function tuskline.verify(timestamptz) is
   'Writes tuskline.incarnation for this life of this database. Nothing is claimed before p_claims_from.';
 
+-- longest_lease: also of those that a recovery has ended, because they work for the original.
 create or replace function tuskline.longest_lease() returns interval language sql stable as $$
-  select coalesce(max(a.lease), '20 seconds') from tuskline.alive a
+  select coalesce(max(e.lease), '20 seconds') from tuskline.executor e
+   where e.ended_at is null or e.end_reason = 'copied'
 $$;
 comment on function tuskline.longest_lease() is
-  'Longest lease of the executors that have not ended; the default one if there are none.';
+  'Longest lease of the executors that have not ended or work for the original of a copy; 20 s if there are none.';
 
 -- delay_claims: a worker knows more of its heartbeats than this database does. Other workers may
 -- run bodies of a future that is lost. They have ended one lease after the recovery, which came

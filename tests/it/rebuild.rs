@@ -294,6 +294,19 @@ async fn a_worker_of_a_lost_future_that_comes_before_the_recovery_delays_claims(
     drop(hand);
 }
 
+/// The recovery of a copy ends every executor, and the heartbeats of their workers come after it.
+#[tokio::test]
+async fn a_late_heartbeat_waits_for_the_leases_that_the_recovery_has_ended() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.register_executor('host', 7, '{work}', '0', '2 s')").await;
+    db.run("update tuskline.incarnation set database_oid = 1").await;
+    assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
+    assert!(db.one::<bool>("select past from tuskline.heartbeat(4711, false, false, 0)").await);
+    let wait = "select (claims_from - verified_at)::text from tuskline.incarnation";
+    assert_eq!(db.one::<String>(wait).await, "00:00:02");
+}
+
 #[tokio::test]
 async fn a_rebuild_under_a_savepoint_counts() {
     let db = Db::with_lambda("work").await;

@@ -337,8 +337,16 @@ async fn a_base_backup_that_is_restored_issues_nothing_again() {
 
 #[tokio::test]
 async fn a_subscriber_that_takes_over_issues_nothing_again() {
-    let settings =
-        [("wal_level", "logical"), ("max_wal_senders", "4"), ("max_replication_slots", "4")];
+    // Each table is copied by a worker with a slot of its own. One that finds none tries again 5 s later by default.
+    let settings = [
+        ("wal_level", "logical"),
+        ("max_wal_senders", "20"),
+        ("max_replication_slots", "20"),
+        ("max_worker_processes", "20"),
+        ("max_logical_replication_workers", "12"),
+        ("max_sync_workers_per_subscription", "8"),
+        ("wal_retrieve_retry_interval", "100ms"),
+    ];
     let cluster = own_cluster_with(&settings).await;
     let mut db = with_tasks(&cluster).await;
     // Further on than the sequence of the copy, which begins anew.
