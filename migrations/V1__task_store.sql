@@ -94,11 +94,14 @@ comment on sequence tuskline.queued_seq is 'Order of arrival in the queues.';
 
 create table tuskline.queued (
   queue_id integer not null,
+  bytes    integer not null default 0,
   seq      bigint  not null default nextval('tuskline.queued_seq'),
   task_id  bigint  not null
 ) partition by list (queue_id);
 comment on table  tuskline.queued is 'Tasks that are ready to run. Its leaves are unlogged: after a crash rebuild_queues() fills them from task.';
 comment on column tuskline.queued.queue_id is 'Queue, see tuskline.queue.';
+comment on column tuskline.queued.bytes is
+  'What the payload counts for in a claim that is bounded in bytes, see payload_bytes().';
 comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
 comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
 
@@ -218,7 +221,7 @@ create type tuskline.exchanged as (
   refused bigint[], held bigint[],
   alive boolean, lease_id bigint, popped integer[], first_seq bigint[], last_seq bigint[], ended_before bigint, xid bigint,
   task_id bigint[], queue_index smallint[], attempt smallint[], crashes smallint[], waited_ms integer[],
-  collection text[], payload json[]);
+  collection text[], payload json[], cut_at integer);
 comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
 
 create type tuskline.ended as (task_id bigint[], attempt smallint[], started_at timestamptz[]);

@@ -3,7 +3,9 @@
 -- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots;
 -- p_bounds: the most to take from each queue by itself, null: no bound of its own.
 -- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
--- p_pass: where others are taking the first tasks, those behind may be passed for what lies further on (pop).
+-- p_max_bytes: the claim ends at the queue with which its payloads have so many bytes (payload_bytes
+-- tells how they are counted). It exceeds them by one payload at most. cut_at says which queue that was,
+-- counted from 1; null: all were visited.
 -- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
 -- rows were popped and the first and last number, with the number of this transaction (null if it wrote
 -- nothing) and ended_before: from these the caller advances its marks.
@@ -11,20 +13,16 @@
 -- order whatever the statistics say, and no JIT, which compiles for 40 ms as soon as many segments make
 -- a plan look dear.
 create or replace function tuskline.claim_batch(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[],
-  p_pass boolean)
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[], p_max_bytes bigint)
 returns tuskline.exchanged language plpgsql as $$
 declare
-  v         tuskline.exchanged;
-  t         tuskline.exchanged;
+  v         tuskline.exchanged; t tuskline.exchanged;
   v_now     timestamptz := tuskline.clock();
-  v_expires timestamptz;
-  v_from    timestamptz;
+  v_expires timestamptz; v_from timestamptz;
   v_popped  bigint[];
-  v_count   integer;
-  v_most    integer;
-  v_ids     bigint[];
-  v_index   smallint[];
+  v_count   integer; v_most integer;
+  v_bytes   bigint := p_max_bytes;
+  v_ids     bigint[]; v_index smallint[];
   v_rules   boolean;
 begin
   select v_now + e.lease, (select c.claims_from from tuskline.verified c), exists (select from tuskline.guarded) into v_expires, v_from, v_rules
@@ -46,15 +44,17 @@ begin
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
     execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
-      using coalesce(p_marks[v_at], 0), v_most, p_pass;
-    v_count := coalesce(cardinality(v_popped) - 2, 0);
+      using coalesce(p_marks[v_at], 0), v_most, v_bytes;
+    v_count := coalesce(cardinality(v_popped) - 4, 0);
     v.popped[v_at] := v_count;
     continue when v_count = 0;
-    v.first_seq[v_at] := v_popped[1];
-    v.last_seq[v_at] := v_popped[2];
-    v_ids := v_ids || v_popped[3:];
+    v.first_seq[v_at] := v_popped[1]; v.last_seq[v_at] := v_popped[2];
+    v_ids := v_ids || v_popped[5:];
     v_index := v_index || array_fill(v_at::smallint, array[v_count]);
     p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - v_count;
+    v_bytes := v_bytes - v_popped[3];
+    v.cut_at := case when v_popped[4] = 1 or v_bytes <= 0 then v_at end;
+    exit when v.cut_at is not null;
   end loop;
   v.xid := pg_current_xact_id_if_assigned()::text::bigint;
   if v_ids is null then return v; end if;
@@ -84,7 +84,7 @@ begin
   insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, v.lease_id, v.task_id);
   return v;
 end $$;
-comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], boolean) is 'What claim and exchange share.';
+comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
 
 create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
 language plpgsql immutable as $$
@@ -99,12 +99,12 @@ comment on function tuskline.refuse_claim(integer, smallint) is
 
 create or replace function tuskline.claim(
   p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,
-  p_pass boolean default false)
+  p_max_bytes bigint default 8388608)
 returns tuskline.exchanged language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_pass);
+  return tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
 end $$;
-comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[], boolean) is
+comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is
   'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';

@@ -46,11 +46,10 @@ language sql stable as $$
                   when not exists (select from pg_index x
                                     where x.indrelid = c.oid and x.indisprimary)
                     then 'no primary key' end as leaf,
-             case when not exists (select from pg_proc p where p.proname = 'pop_' || q.queue_id
-                                      and p.pronamespace = 'tuskline'::regnamespace)
-                    then 'no function pop_' || q.queue_id
-                  when to_regclass('tuskline.queue_' || q.queue_id || '_taken') is null
-                    then 'no sequence queue_' || q.queue_id || '_taken' end as verb
+             case when (select count(*) from pg_proc p
+                          where p.proname in ('pop_' || q.queue_id, 'pop_free_' || q.queue_id)
+                            and p.pronamespace = 'tuskline'::regnamespace) < 2
+                    then 'no function pop_' || q.queue_id end as verb
         from tuskline.queue q
              left join pg_class c on c.relname = 'queue_' || q.queue_id and c.relkind = 'r'
               and c.relnamespace = 'tuskline'::regnamespace

@@ -92,10 +92,10 @@ begin
       from (select distinct id from unnest(p_ids) as id order by id) d
      where t.id = d.id and t.status in ('new', 'retriable_failure')
        and (not p_timed or t.next_trigger_at <= p_now or not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id))
-    returning t.id, t.lambda, t.priority
+    returning t.id, t.lambda, t.priority, tuskline.payload_bytes(t.payload) as bytes
   ), i as (
-    insert into tuskline.queued (queue_id, task_id)
-    select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
+    insert into tuskline.queued (queue_id, bytes, task_id)
+    select q.queue_id, u.bytes, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
     returning queue_id)
   select array_agg(distinct queue_id) into v_queues from i;
   perform tuskline.wake(v_queues);

@@ -5,7 +5,7 @@
 create or replace function tuskline.exchange(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
   p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,
-  p_pass boolean default false)
+  p_max_bytes bigint default 8388608)
 returns tuskline.exchanged language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -18,10 +18,10 @@ begin
   elsif p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);
   end if;
-  v := tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_pass);
+  v := tuskline.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
   v.refused := coalesce(s.refused, '{}');
   v.held := s.held;
   return v;
 end $$;
-comment on function tuskline.exchange(bigint, bigint[], bigint[], json, bigint[], integer[], bigint[], smallint[], integer[], integer[], boolean) is
+comment on function tuskline.exchange(bigint, bigint[], bigint[], json, bigint[], integer[], bigint[], smallint[], integer[], integer[], bigint) is
   'set_results and claim in one commit.';

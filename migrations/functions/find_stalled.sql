@@ -21,11 +21,7 @@ begin
     ' and not exists (select from tuskline.line l join tuskline.rule r using (rule_id) where l.task_id = t.id)'
     ' on conflict do nothing', p_no) using v_now - p_grace;
   get diagnostics untimed = row_count;
-  execute format('insert into tuskline.queued (queue_id, task_id) select q.queue_id, t.id from tuskline.task_%s t'
-    ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
-    ' where t.status = ''enqueued'' and t.next_trigger_at < $1'
-    ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', p_no) using v_now - p_grace;
-  get diagnostics unqueued = row_count;
+  unqueued := tuskline.queue_segment(p_no, true, v_now - p_grace);
   execute format('select array_agg(s.id), array_agg(s.fence) from ('
     'select t.id, t.fence from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
     ' where t.status in (''claimed'', ''processing'') and t.next_trigger_at < $1 and t.started_at + l.attempt_timeout < $1'

@@ -22,3 +22,12 @@ begin
 end $$;
 comment on function tuskline.make_leaf_verbs() is
   'Renews what is made of other functions: pop_<n> of every queue, take_<n>, succeed_<n> and settle_<n> of every segment, and overloads.';
+
+create or replace function tuskline.finish_leaf_verb(p_name text, p_comment text) returns void
+language plpgsql as $$
+begin
+  execute format('comment on function %s is %L', p_name, p_comment);
+  execute format('revoke all on function %s from public', p_name);
+end $$;
+comment on function tuskline.finish_leaf_verb(text, text) is
+  'Gives a function of a leaf its comment, and to nobody the right to call it.';

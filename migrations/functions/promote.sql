@@ -31,13 +31,13 @@ begin
   for v_queue in select distinct q.queue_id from tuskline.queue q join tuskline.gate s
                      on s.lambda = q.lambda and (s.priority is null or s.priority = q.priority)
                   where s.collection is null and s.action <> 'slow' and s.opened_at is null order by 1 loop
-    execute 'select (tuskline.pop_' || v_queue || '(0, $1, false))[3:]' into v_ids using p_limit;
+    execute 'select (tuskline.pop_' || v_queue || '(0, $1, 9223372036854775807))[5:]' into v_ids using p_limit;
     continue when v_ids is null;
     v_ids := tuskline.put_back_locked(v_ids);
     v_free := tuskline.hold_gated(v_ids, v_now, '{enqueued}');
     moved := moved + cardinality(v_ids) - cardinality(v_free);
-    insert into tuskline.queued (queue_id, task_id)
-    select v_queue, t.id from tuskline.task t where t.id = any (v_free) and t.status = 'enqueued' order by t.id;
+    insert into tuskline.queued (queue_id, bytes, task_id)
+    select v_queue, tuskline.payload_bytes(t.payload), t.id from tuskline.task t where t.id = any (v_free) and t.status = 'enqueued' order by t.id;
   end loop;
   for g in select s.* from tuskline.gate s where s.opened_at is not null or s.action = 'slow' order by s.gate_id loop
     moved := moved + tuskline.let_go(g, v_now, p_limit);

@@ -117,20 +117,13 @@ comment on function tuskline.raise_ids() is
 create or replace function tuskline.fill_queues() returns bigint language plpgsql as $$
 declare
   v_no    bigint;
-  v_rows  bigint;
   v_tasks bigint := 0;
 begin
   perform tuskline.note_late_commits();
   -- What was scheduled since is found once more below.
   delete from tuskline.queued;
   for v_no in select segment_no from tuskline.segment where sealed_at is null order by segment_no loop
-    if to_regclass('tuskline.task_' || v_no) is null then continue; end if;
-    execute format('insert into tuskline.queued (queue_id, task_id)'
-      ' select q.queue_id, t.id from tuskline.task_%s t'
-      ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
-      ' where t.status = ''enqueued'' order by t.id', v_no);
-    get diagnostics v_rows = row_count;
-    v_tasks := v_tasks + v_rows;
+    v_tasks := v_tasks + tuskline.queue_segment(v_no, false);
   end loop;
   insert into tuskline.queues_complete (since) values (tuskline.clock());
   return v_tasks;
@@ -161,7 +154,6 @@ create or replace function tuskline.queue_late_commits() returns bigint language
 declare
   v_ended record;
   v_no    bigint;
-  v_rows  bigint;
   v_tasks bigint := 0;
 begin
   if not exists (select from tuskline.late_commit)
@@ -173,14 +165,7 @@ begin
      order by l.gid, l.prepared_at for update skip locked
   loop
     foreach v_no in array v_ended.segments loop
-      continue when to_regclass('tuskline.task_' || v_no) is null;
-      execute format('insert into tuskline.queued (queue_id, task_id)'
-        ' select q.queue_id, t.id from tuskline.task_%s t'
-        ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
-        ' where t.status = ''enqueued'''
-        ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', v_no);
-      get diagnostics v_rows = row_count;
-      v_tasks := v_tasks + v_rows;
+      v_tasks := v_tasks + tuskline.queue_segment(v_no, true);
     end loop;
     delete from tuskline.late_commit l
      where l.gid = v_ended.gid and l.prepared_at = v_ended.prepared_at;

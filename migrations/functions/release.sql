@@ -30,10 +30,10 @@ begin
              where r.id <> all (held) order by r.id) d
            left join tuskline.cancellation c on c.task_id = d.id and c.fence = d.fence
      where t.id = d.id and t.fence = d.fence and t.status in ('claimed', 'processing')
-    returning t.id, t.lambda, t.priority, t.status
+    returning t.id, t.lambda, t.priority, t.status, tuskline.payload_bytes(t.payload) as bytes
   ), i as (
-    insert into tuskline.queued (queue_id, task_id)
-    select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
+    insert into tuskline.queued (queue_id, bytes, task_id)
+    select q.queue_id, u.bytes, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
      where u.status = 'enqueued' order by u.id
     returning queue_id
   ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)

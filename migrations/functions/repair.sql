@@ -113,20 +113,13 @@ comment on function tuskline.mend_segments(bigint) is
 -- that is enqueued without a row in this snapshot has none. Both statements read all queues.
 create or replace function tuskline.refill_queues() returns void
 language plpgsql as $$
-declare
-  v_no bigint;
 begin
   delete from tuskline.queued d using tuskline.queue q, tuskline.task t
    where q.queue_id = d.queue_id and t.id = d.task_id and t.lambda <> q.lambda;
-  for v_no in select g.segment_no from tuskline.segment g
-               where g.sealed_at is null order by g.segment_no loop
-    continue when not tuskline.is_attached(v_no);
-    execute format('insert into tuskline.queued (queue_id, task_id)'
-      ' select q.queue_id, t.id from tuskline.task_%s t'
-      ' join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority'
-      ' where t.status = ''enqueued'''
-      ' and not exists (select from tuskline.queued d where d.task_id = t.id) order by t.id', v_no);
-  end loop;
+  perform tuskline.queue_segment(g.segment_no, true)
+     from (select s.segment_no from tuskline.segment s
+            where s.sealed_at is null and tuskline.is_attached(s.segment_no)
+            order by s.segment_no) g;
   perform tuskline.notify('tuskline_queue');
 end $$;
 comment on function tuskline.refill_queues() is

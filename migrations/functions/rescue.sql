@@ -116,10 +116,11 @@ begin
                    left join tuskline.cancellation c on c.task_id = s.id and c.fence = s.fence
              order by s.id) d
      where t.id = d.id and t.fence = d.fence and t.status in ('claimed', 'processing')
-    returning t.id, t.lambda, t.priority, t.status, t.fence, t.attempt, t.started_at, d.charge
+    returning t.id, t.lambda, t.priority, t.status, t.fence, t.attempt, t.started_at, d.charge,
+              tuskline.payload_bytes(t.payload) as bytes
   ), i as (
-    insert into tuskline.queued (queue_id, task_id)
-    select q.queue_id, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
+    insert into tuskline.queued (queue_id, bytes, task_id)
+    select q.queue_id, u.bytes, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
      where u.status = 'enqueued' order by u.id returning task_id
   ), f as (
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at, started_at)

@@ -63,7 +63,8 @@ begin
     if v_direct and tuskline.is_fresh(v_row.id, v_last, v_row.created_at, v_row.next_trigger_at, v_now)
        and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.started_at, v_row.finished_at,
                                        v_row.scheduled_at, v_now, v_row.collection, v_row.payload, v_largest, v_row.ordering_key, v_row.limit_key, v_row.fairness_key, v_row.unique_key) then
-      insert into tuskline.queued (queue_id, task_id) values (v_queue, v_row.id);
+      insert into tuskline.queued (queue_id, bytes, task_id)
+      values (v_queue, coalesce(octet_length(v_row.payload::text), 0), v_row.id);
       if tuskline.is_watched(v_queue) then
         perform pg_notify('tuskline_queue_' || v_queue, '');
       end if;
@@ -76,8 +77,8 @@ begin
     select count(*) into v_rows from new_rows;
     for v_queue, v_ids in
       with i as (
-        insert into tuskline.queued (queue_id, task_id)
-        select q.queue_id, t.id
+        insert into tuskline.queued (queue_id, bytes, task_id)
+        select q.queue_id, coalesce(octet_length(t.payload::text), 0), t.id
           from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
          where q.direct and tuskline.is_fresh(t.id, v_last, t.created_at, t.next_trigger_at, v_now)
            and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,

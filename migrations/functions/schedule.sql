@@ -38,7 +38,8 @@ begin
         insert into tuskline.task_store (id, lambda, priority, collection, payload, unique_key)
         values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, v_payload, p_unique_key);
       end if;
-      insert into tuskline.queued (queue_id, task_id) values (v_queue, v_id);
+      insert into tuskline.queued (queue_id, bytes, task_id)
+      values (v_queue, coalesce(octet_length(v_payload::text), 0), v_id);
       if tuskline.is_watched(v_queue) then
         perform pg_notify('tuskline_queue_' || v_queue, '');
       end if;

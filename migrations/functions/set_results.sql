@@ -75,8 +75,8 @@ begin
   get diagnostics v_applied = row_count;
   return v_applied;
 end $$ $text$, p_segment);
-  execute format('comment on function %s is %L', v_name, format('claimed or processing -> success, for tasks of segment %s.', p_segment));
-  execute format('revoke all on function %s from public', v_name);
+  perform tuskline.finish_leaf_verb(v_name,
+    format('claimed or processing -> success, for tasks of segment %s.', p_segment));
 end $make$;
 comment on function tuskline.make_succeed(bigint) is 'Makes succeed_<segment_no>, or makes it anew.';
 

@@ -101,8 +101,8 @@ begin
   select array_agg(u.id), array_agg(u.attempt), array_agg(u.started_at) into v.task_id, v.attempt, v.started_at from u;
   return v;
 end $$ $text$, p_segment);
-  execute format('comment on function %s is %L', v_name, format('claimed or processing -> what the lambda said, for tasks of segment %s.', p_segment));
-  execute format('revoke all on function %s from public', v_name);
+  perform tuskline.finish_leaf_verb(v_name,
+    format('claimed or processing -> what the lambda said, for tasks of segment %s.', p_segment));
 end $make$;
 comment on function tuskline.make_settle(bigint) is 'Makes settle_<segment_no>, or makes it anew.';
 

@@ -27,8 +27,8 @@ begin
     into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload from u;
   return v;
 end $$ $text$, p_segment);
-  execute format('comment on function %s is %L', v_name, format('enqueued -> claimed under a new fence, for tasks of segment %s.', p_segment));
-  execute format('revoke all on function %s from public', v_name);
+  perform tuskline.finish_leaf_verb(v_name,
+    format('enqueued -> claimed under a new fence, for tasks of segment %s.', p_segment));
 end $make$;
 comment on function tuskline.make_take(bigint) is 'Makes take_<segment_no>, or makes it anew.';
 
@@ -77,8 +77,8 @@ begin
   v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
     order by t.id for update skip locked);
   if cardinality(v_free) = cardinality(p_ids) then return v_free; end if;
-  insert into tuskline.queued (queue_id, task_id)
-  select q.queue_id, t.id from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+  insert into tuskline.queued (queue_id, bytes, task_id)
+  select q.queue_id, tuskline.payload_bytes(t.payload), t.id from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
    where t.id = any (p_ids) and t.id <> all (v_free) and t.status = 'enqueued' order by t.id;
   return v_free;
 end $$;

@@ -166,11 +166,11 @@ const SPOIL_A_CLAIM: &str = "
     create function tuskline.exchange(
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
       p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[],
-      p_pass boolean)
+      p_max_bytes bigint)
     returns tuskline.exchanged language plpgsql as $$
     declare
       v tuskline.exchanged := tuskline.exchange_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases,
-        p_queues, p_marks, p_groups, p_budgets, p_bounds, p_pass);
+        p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
     begin
       if v.lease_id is not null and nextval('tuskline_test.claims') = 2 then
         v.refused := null;

@@ -43,6 +43,7 @@ mod health;
 mod held_results;
 mod inserts;
 mod installation;
+mod large_payloads;
 mod limits;
 mod locked_rows;
 mod long_tasks;

@@ -149,13 +149,13 @@ async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
 /// What is done to a database of one lambda, and the line that says so.
 const HARM: &[(&str, &str)] = &[
     ("drop function tuskline.pop_3", "queue queue_3 no function pop_3"),
-    ("drop sequence tuskline.queue_3_taken", "queue queue_3 no sequence queue_3_taken"),
+    ("drop function tuskline.pop_free_3", "queue queue_3 no function pop_3"),
     (
         "alter table tuskline.queued detach partition tuskline.queue_3",
         "queue queue_3 table not attached",
     ),
     ("alter table tuskline.queue_3 drop constraint queue_3_pkey", "queue queue_3 no primary key"),
-    ("drop table tuskline.queue_3", "queue queue_3 no table, no sequence queue_3_taken"),
+    ("drop table tuskline.queue_3", "queue queue_3 no table"),
     (
         "drop table tuskline.queue_3; delete from tuskline.queue where queue_id = 3",
         "lambda work no queue of priority normal",

@@ -45,11 +45,16 @@ pub struct WorkerConfig {
     /// row transitions; beyond 500 the gain is under 3 %. Claims that the server cannot answer in time
     /// ask for less until it can. Default 500.
     pub max_batch: usize,
-    /// Most bytes of outputs and error texts in one exchange, unless a single result has more.
-    /// 8 MiB: some 30 ms of parsing, far from the 1 GiB that the database refuses. Default 8 MiB.
+    /// Most bytes of outputs and error texts that one exchange sends, and of payloads that it claims. A
+    /// single result goes alone if it has more, and a claim exceeds it by one payload at most. 8 MiB:
+    /// some 30 ms of parsing, far from the 1 GiB that the database refuses. Default 8 MiB.
     pub max_batch_bytes: usize,
     /// Most tasks claimed ahead of free slots, per lambda, whatever their speed. Default 1000.
     pub max_buffer: usize,
+    /// Most bytes of payloads of claimed tasks that have not begun, of all lambdas together. Beyond it
+    /// only a lambda with a free slot and nothing claimed gets a task, one at a time. Default 32 MiB:
+    /// what the three lanes may claim at once, and as much again as one of them.
+    pub max_buffer_bytes: usize,
     /// No claimed task shall wait in this process for longer. Default 250 ms.
     pub buffer_target: Duration,
     /// How long a finished task's result waits for company. Default 3 ms.
@@ -89,6 +94,7 @@ impl Default for WorkerConfig {
             max_batch: 500,
             max_batch_bytes: 8 << 20,
             max_buffer: 1000,
+            max_buffer_bytes: 32 << 20,
             buffer_target: Duration::from_millis(250),
             linger: Duration::from_millis(3),
             safety_poll: Duration::from_secs(1),

@@ -73,6 +73,10 @@ struct State {
     calls: CallRate,
     loads: Vec<Load>,
     claim_bound: ClaimBound,
+    /// Payloads in the buffers, in bytes.
+    buffered_bytes: usize,
+    /// What claims in flight may bring, in bytes of payloads.
+    asked_bytes: usize,
     /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
     running: HashMap<(i64, i64), Running>,
     results: Vec<Finished>,
@@ -174,6 +178,8 @@ impl Controller {
             queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
             calls: CallRate::new(now),
             claim_bound: ClaimBound::new(&config, loads.len()),
+            buffered_bytes: 0,
+            asked_bytes: 0,
             loads,
             running: HashMap::new(),
             results: Vec::new(),
@@ -283,6 +289,7 @@ impl Controller {
         for load in &mut state.loads {
             load.buffered = 0;
         }
+        state.buffered_bytes = 0;
         for lambda in &self.lambdas {
             lambda.work.notify_waiters();
         }

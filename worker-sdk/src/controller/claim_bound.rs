@@ -1,5 +1,5 @@
 //! The bound of a claim: how many tasks all lambdas of one claim are asked for together, and which
-//! lambdas come first when it is too small for all.
+//! lambdas come first when it is too small for all. Likewise how many bytes of payloads.
 //!
 //! Without it a worker of 1,000 lambdas with backlogs made claims of 33,364 tasks. They took longer than
 //! the server's statement timeout, were rolled back, and were repeated as they were.
@@ -41,9 +41,22 @@ impl ClaimBound {
         lambdas.sort_by_key(|lambda| self.asked_by[*lambda]);
     }
 
-    /// This claim asks for tasks of the lambda.
-    pub(super) fn ask(&mut self, lambda: usize) {
-        self.asked_by[lambda] = self.claim;
+    /// This claim asks for tasks of the lambda. Answers with the claim that did so before.
+    pub(super) fn ask(&mut self, lambda: usize) -> u64 {
+        std::mem::replace(&mut self.asked_by[lambda], self.claim)
+    }
+
+    /// The bytes of a claim were used up before the lambda's turn: as if it had not been asked. So it
+    /// comes before those that were.
+    pub(super) fn left_out(&mut self, lambda: usize, asked_before: u64) {
+        self.asked_by[lambda] = self.asked_by[lambda].min(asked_before);
+    }
+
+    /// Bytes of payloads that a claim may bring while so many are here or asked for. None: it may bring
+    /// one task of a lambda that has a free slot and nothing else.
+    pub(super) fn bytes(config: &WorkerConfig, taken: usize) -> Option<usize> {
+        let left = config.max_buffer_bytes.saturating_sub(taken);
+        (left > 0).then(|| left.min(config.max_batch_bytes).max(1))
     }
 
     /// What one of so many lambdas may be asked for, if so much is left of the bound.

@@ -9,10 +9,6 @@ use super::{Controller, Order, State};
 use crate::hsc::Reply;
 use crate::work::{Stop, Work};
 
-/// One claim in so many passes nobody, so that what lies behind a task that is held for long is not
-/// passed for ever.
-const WHOLE: u32 = 16;
-
 impl Controller {
     /// Adds to the order the queues worth a look whose lambda has room: of lambdas that have a backlog,
     /// or of the others, whose tasks shall not wait until a batch is done. `last`: this lane is the one
@@ -27,6 +23,7 @@ impl Controller {
     ) {
         // Owed until it is done: another lane may have the aged queue in flight at this moment.
         let aged_first = state.claims >= 3;
+        let bytes = ClaimBound::bytes(&self.config, state.buffered_bytes + state.asked_bytes);
         let mut aged_asked = false;
         let backlogs: &[Option<bool>] = match (state.lanes, last) {
             (..=1, _) => &[None],
@@ -35,6 +32,9 @@ impl Controller {
         };
         for backlog in backlogs {
             let mut lambdas = self.worth_asking(state, *backlog, with_results, now);
+            if bytes.is_none() {
+                lambdas.retain(|lambda| state.loads[*lambda].is_starved());
+            }
             state.claim_bound.sort(&mut lambdas);
             let mut left = state.claim_bound.tasks;
             for (at, index) in lambdas.iter().copied().enumerate() {
@@ -51,9 +51,12 @@ impl Controller {
                 break;
             }
         }
-        let sweeps = order.asked.iter().any(|asked| asked.sweep);
+        if !order.queues.is_empty() {
+            let bytes = bytes.unwrap_or(1);
+            state.asked_bytes += bytes;
+            order.request.max_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        }
         order.planned_at = Some(now);
-        order.request.pass = !sweeps && fastrand::u32(..WHOLE) > 0;
         if aged_asked {
             state.claims = 0;
         } else {
@@ -129,7 +132,7 @@ impl Controller {
         order.request.budgets.push(i32::try_from(room).unwrap_or(i32::MAX));
         let group = i16::try_from(order.groups.len()).unwrap_or(i16::MAX);
         state.loads[index].asked += room;
-        state.claim_bound.ask(index);
+        order.asked_before.push(state.claim_bound.ask(index));
         for queue in queues {
             let state = &mut state.queues[queue];
             let bound = state.room(&self.config).map(|own| own.min(room));
@@ -194,6 +197,8 @@ impl Controller {
         for task in reply.tasks {
             let queue = order.queues[task.queue];
             brought[self.queues[queue].lambda] += 1;
+            let payload = task.payload.map_or_else(|| "null".into(), |json| json.0);
+            state.buffered_bytes += payload.len();
             let queue = &mut state.queues[queue];
             queue.served_at = now;
             if let Some(bound) = &mut queue.bound {
@@ -208,7 +213,7 @@ impl Controller {
                 waited: task.waited,
                 claimed_at: now,
                 collection: task.collection,
-                payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
+                payload,
                 stop: Arc::new(Stop::default()),
             });
         }
@@ -226,6 +231,13 @@ impl Controller {
         let Some(around) = reply.around else { return };
         let found = reply.popped.iter().flatten().map(|n| usize::try_from(*n).unwrap_or(0)).sum();
         state.calls.learn_pace(found, order.queues.len(), self.most_doublings());
+        if let Some(group) = reply.cut_at.and_then(|cut| order.request.groups.get(cut)) {
+            let reached = usize::try_from(*group).unwrap_or_default();
+            let groups = order.groups.iter().zip(&order.asked_before);
+            for ((lambda, _), asked_before) in groups.skip(reached) {
+                state.claim_bound.left_out(*lambda, *asked_before);
+            }
+        }
         let mut left: Vec<usize> = order.groups.iter().map(|(_, budget)| *budget).collect();
         for (at, index) in order.queues.iter().copied().enumerate() {
             let group = usize::try_from(order.request.groups[at] - 1).unwrap_or_default();
@@ -235,13 +247,14 @@ impl Controller {
             let State { queues, calls, .. } = &mut *state;
             let queue = &mut queues[index];
             queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
-            queue.deep = popped
-                >= order
-                    .bounds
-                    .get(at)
-                    .copied()
-                    .flatten()
-                    .map_or(left[group], |bound| bound.min(left[group]));
+            queue.deep = reply.cut_at == Some(at)
+                || popped
+                    >= order
+                        .bounds
+                        .get(at)
+                        .copied()
+                        .flatten()
+                        .map_or(left[group], |bound| bound.min(left[group]));
             left[group] -= popped.min(left[group]);
             if queue.deep {
                 self.found_plenty(queue, index);
@@ -262,6 +275,7 @@ impl Order {
         self.queues.clear();
         self.asked.clear();
         self.groups.clear();
+        self.asked_before.clear();
         self.request.queues.clear();
         self.request.marks.clear();
         self.request.groups.clear();
@@ -274,6 +288,9 @@ impl Order {
 impl State {
     fn end_claim(&mut self, order: &Order) {
         self.bulk -= usize::from(order.bulk);
+        if !order.queues.is_empty() {
+            self.asked_bytes -= usize::try_from(order.request.max_bytes).unwrap_or(usize::MAX);
+        }
         for (queue, bound) in order.queues.iter().zip(&order.bounds) {
             let queue = &mut self.queues[*queue];
             queue.claiming -= 1;

@@ -53,6 +53,11 @@ impl Load {
         self.slots + ahead
     }
 
+    /// It could begin a task, and none is claimed for it.
+    pub(super) fn is_starved(&self) -> bool {
+        self.has_free_slot() && self.buffered + self.asked == 0
+    }
+
     pub(super) fn has_free_slot(&self) -> bool {
         self.running < self.slots
     }

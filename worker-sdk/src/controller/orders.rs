@@ -25,6 +25,8 @@ pub(crate) struct Order {
     pub(super) asked: Vec<Asked>,
     /// (lambda, budget), in the order of the request's groups.
     pub(super) groups: Vec<(usize, usize)>,
+    /// For each group, the claim that asked its lambda before.
+    pub(super) asked_before: Vec<u64>,
     /// Results in it.
     pub(super) results: Vec<Finished>,
     /// (lease, results) of leases of which this is not the last result.

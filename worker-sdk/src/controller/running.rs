@@ -82,6 +82,7 @@ impl Controller {
             state.loads[index].buffered = 0;
             state.loads[index].slowed(waited);
         }
+        state.buffered_bytes -= hoarded.iter().map(|work| work.payload.len()).sum::<usize>();
         hoarded
     }
 }
@@ -100,6 +101,7 @@ impl State {
             queue.buffer.remove(at).map(|work| (index, work))
         });
         let (queue, work) = found?;
+        self.buffered_bytes -= work.payload.len();
         self.loads[controller.queues[queue].lambda].buffered -= 1;
         if let Some(bound) = &mut self.queues[queue].bound {
             bound.buffered -= 1;
@@ -118,6 +120,7 @@ impl State {
         let mut queues = controller.lambdas[lambda].queues.iter().copied();
         let queue = aged.or_else(|| queues.find(|queue| self.queues[*queue].is_ready()))?;
         let work = self.queues[queue].buffer.pop_front()?;
+        self.buffered_bytes -= work.payload.len();
         self.loads[lambda].began();
         if let Some(bound) = &mut self.queues[queue].bound {
             bound.began();

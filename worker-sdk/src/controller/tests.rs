@@ -71,6 +71,7 @@ fn brought(order: &Order, lease: i64, queue: usize, ids: &[i64]) -> Reply {
         popped,
         first_seq: none.clone(),
         last_seq: none,
+        cut_at: None,
         around: Some(Around { ended_before: 1, xid: Some(1) }),
         tasks: ids.iter().map(task).collect(),
         held: Vec::new(),
@@ -260,20 +261,4 @@ async fn a_result_held_back_beside_others_of_its_lease_leaves_the_lease_to_the_l
     controller.give_up_held();
     assert!(controller.next_order().await.is_none(), "the lanes end without it");
     assert_eq!(controller.lock().leases.get(&7), Some(&1), "for whoever rescues it");
-}
-
-#[tokio::test]
-async fn most_claims_may_pass_others_at_work_but_none_that_sweeps() {
-    let (controller, _requests) = controller(config());
-    let ago = Instant::now().checked_sub(Duration::from_secs(61)).expect("up for a minute");
-    let mut passing = [0; 2];
-    for round in 0..1_000 {
-        let sweeps = round % 2 == 1;
-        controller.lock().queues[0].mark = Mark::new(if sweeps { ago } else { Instant::now() });
-        let mut order = controller.next_order().await.expect("a claim");
-        passing[round % 2] += usize::from(order.request.pass);
-        controller.unclaim(&mut order);
-    }
-    assert!((400..500).contains(&passing[0]), "{passing:?}");
-    assert_eq!(passing[1], 0);
 }

@@ -24,8 +24,8 @@ pub(crate) struct Request {
     pub budgets: Vec<i32>,
     /// Per queue, the most to take from it; none: what is left of its group's budget.
     pub bounds: Vec<Option<i32>>,
-    /// Where others are taking the first tasks, those behind them may be passed for what lies further on.
-    pub pass: bool,
+    /// Most bytes of payloads to claim; one task is claimed whatever its size.
+    pub max_bytes: i64,
 }
 
 impl Request {
@@ -49,6 +49,9 @@ pub(crate) struct Reply {
     pub popped: Vec<Option<i32>>,
     pub first_seq: Vec<Option<i64>>,
     pub last_seq: Vec<Option<i64>>,
+    /// The queue, by its place in the request from 0, with which the bytes were used up. Those behind it
+    /// were not visited.
+    pub cut_at: Option<usize>,
     /// None: it did not come to look.
     pub around: Option<Around>,
     pub tasks: Vec<ClaimedTask>,
@@ -72,8 +75,8 @@ pub(crate) struct ClaimedTask {
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held \
-    from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held, \
+    cut_at from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT8,
@@ -86,7 +89,7 @@ const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT2_ARRAY,
     Type::INT4_ARRAY,
     Type::INT4_ARRAY,
-    Type::BOOL,
+    Type::INT8,
 ];
 
 /// A lane's connection with `exchange` prepared on it, unless a transaction pooler stands between.
@@ -121,7 +124,7 @@ impl Lane {
             &request.groups,
             &request.budgets,
             &bounds,
-            &request.pass,
+            &request.max_bytes,
         ];
         let doubts = self.client.doubts();
         let rows = match &self.prepared {
@@ -151,6 +154,7 @@ impl Reply {
             popped: row.get::<_, Option<_>>(3).unwrap_or_default(),
             first_seq: row.get::<_, Option<_>>(4).unwrap_or_default(),
             last_seq: row.get::<_, Option<_>>(5).unwrap_or_default(),
+            cut_at: row.get::<_, Option<i32>>(16).and_then(|at| usize::try_from(at - 1).ok()),
             around: row.get::<_, Option<i64>>(6).map(around),
             tasks: read_tasks(row),
             held: row.get::<_, Option<_>>(15).unwrap_or_default(),

@@ -111,3 +111,52 @@ async fn a_late_claim_of_one_task_is_made_again() {
     controller.unclaim(&mut order);
     assert_eq!(asked(&controller.next_order().await.expect("a claim")), 1);
 }
+
+/// A claim of these lambdas that the bound in bytes ended with the queue at that place.
+fn cut(order: &Order, lease: i64, at: usize) -> Reply {
+    let mut reply = brought(order, lease, at, &[lease]);
+    reply.popped[at + 1..].fill(None);
+    reply.cut_at = Some(at);
+    reply
+}
+
+#[tokio::test]
+async fn lambdas_behind_a_cut_come_first_in_the_next_claim_and_each_in_its_turn() {
+    let names = ["a", "b", "c", "d"];
+    let config = WorkerConfig { slots: 40, lanes: 1, ..config() };
+    let (controller, _requests) = serving(config, &names);
+    let mut first = Vec::new();
+    for lease in 1..=8 {
+        let order = controller.next_order().await.expect("a claim");
+        first.push(order.groups[0].0);
+        controller.claimed(&order, cut(&order, lease, 0));
+    }
+    assert_eq!(first, [0, 1, 2, 3, 0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_queue_that_the_cut_left_something_in_is_asked_again_at_once() {
+    let (controller, _requests) = controller(WorkerConfig { lanes: 1, ..config() });
+    let order = controller.next_order().await.expect("a claim");
+    controller.claimed(&order, cut(&order, 1, 0));
+    assert!(controller.lock().queues[0].deep);
+}
+
+#[tokio::test]
+async fn a_full_buffer_leaves_one_task_for_a_lambda_that_has_nothing_else() {
+    let config = WorkerConfig { slots: 1, max_buffer_bytes: 100, lanes: 1, ..config() };
+    let (controller, _requests) = serving(config, &["large", "quiet"]);
+    let order = controller.next_order().await.expect("a claim");
+    assert_eq!(order.request.max_bytes, 100);
+    let mut reply = brought(&order, 1, 0, &[1]);
+    reply.tasks[0].payload = Some(crate::json::JsonOwned("x".repeat(100)));
+    controller.claimed(&order, reply);
+    controller.woken(None);
+    let order = controller.next_order().await.expect("a claim");
+    let asked: Vec<_> = order.groups.iter().map(|(lambda, _)| *lambda).collect();
+    assert_eq!((asked, order.request.max_bytes), (vec![1], 1));
+    controller.claimed(&order, brought(&order, 2, 0, &[]));
+    let _begun = work(&controller).await;
+    assert_eq!(controller.lock().buffered_bytes, 0);
+    assert_eq!(controller.lock().asked_bytes, 0);
+}

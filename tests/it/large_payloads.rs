@@ -1,0 +1,199 @@
+//! A claim is bounded in bytes: large payloads fill neither a worker nor its server process.
+
+use tokio_postgres::Row;
+
+use crate::support::{Db, Gate, Hand, Running, calm, tasks};
+
+/// A lambda with a queue of tasks of so many bytes each, and one who claims them.
+async fn holding(sizes: &[i32]) -> (Db, Hand, Vec<i64>) {
+    let db = Db::new().await;
+    db.define_with("work", "p_max_payload_bytes => 1048576").await;
+    let hand = db.hand("work").await;
+    let mut ids = Vec::new();
+    for size in sizes {
+        ids.push(schedule(&db, SCHEDULE, *size).await);
+    }
+    (db, hand, ids)
+}
+
+const SCHEDULE: &str = "select tuskline.schedule('work', $payload)";
+
+/// A task by a statement, with a payload of so many bytes that shrinks to a third when it is stored.
+async fn schedule(db: &Db, sql: &str, size: i32) -> i64 {
+    let text: String = db
+        .one(&format!(
+            "select left(string_agg(repeat(md5(random()::text), 4), ''), {size} - 2)
+               from generate_series(1, {size} / 32 + 1)"
+        ))
+        .await;
+    db.one(&sql.replace("$payload", &format!("'\"{text}\"'::json"))).await
+}
+
+async fn claim(hand: &Hand, max_bytes: i64) -> Row {
+    let marks = vec![0_i64; hand.queues.len()];
+    let groups = vec![1_i16; hand.queues.len()];
+    let sql = "select * from tuskline.claim($1, $2, $3, $4, '{100}', null, $5)";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&hand.executor, &hand.queues, &marks, &groups, &max_bytes];
+    hand.client.query_one(sql, &values).await.unwrap()
+}
+
+fn ids(row: &Row) -> Vec<i64> {
+    tasks(row).iter().map(|task| task.id).collect()
+}
+
+fn cut_at(row: &Row) -> Option<i32> {
+    row.get("cut_at")
+}
+
+#[tokio::test]
+async fn a_claim_ends_where_its_payloads_would_have_too_many_bytes() {
+    let (_db, hand, all) = holding(&[100_000; 10]).await;
+    let row = claim(&hand, 350_000).await;
+    assert_eq!((ids(&row), cut_at(&row)), (all[..3].to_vec(), Some(3)));
+    let rest = claim(&hand, 8 << 20).await;
+    assert_eq!((ids(&rest), cut_at(&rest)), (all[3..].to_vec(), None));
+}
+
+#[tokio::test]
+async fn a_payload_over_the_bound_is_claimed_alone() {
+    let (_db, hand, all) = holding(&[100_000, 10]).await;
+    assert_eq!(ids(&claim(&hand, 1).await), all[..1]);
+    assert_eq!(ids(&claim(&hand, 1).await), all[1..]);
+}
+
+#[tokio::test]
+async fn queues_behind_the_cut_are_not_visited() {
+    let (db, hand, all) = holding(&[100_000; 2]).await;
+    db.run("select tuskline.schedule('work', p_priority => 'low')").await;
+    let row = claim(&hand, 100_000).await;
+    assert_eq!((ids(&row), cut_at(&row)), (all[..1].to_vec(), Some(3)));
+    assert_eq!(row.get::<_, Vec<Option<i32>>>("popped"), [Some(0), Some(0), Some(1), None]);
+}
+
+#[tokio::test]
+async fn the_queues_of_a_claim_share_its_bytes() {
+    let (db, hand, _) = holding(&[]).await;
+    for priority in ["high", "normal", "low"] {
+        let of_it = format!("$payload, '{priority}')");
+        schedule(&db, &SCHEDULE.replace("$payload)", &of_it), 60_000).await;
+    }
+    let row = claim(&hand, 100_000).await;
+    assert_eq!(row.get::<_, Vec<Option<i32>>>("popped"), [Some(0), Some(1), Some(1), None]);
+    assert_eq!(cut_at(&row), Some(3), "the second exceeds the bound by one payload");
+}
+
+#[tokio::test]
+async fn a_task_that_the_cut_leaves_is_not_written_to() {
+    let (db, hand, _) = holding(&[100_000; 4]).await;
+    claim(&hand, 250_000).await;
+    let touched = "select count(*) from tuskline.queued where xmax <> '0'";
+    assert_eq!((db.queued().await, db.one::<i64>(touched).await), (2, 0));
+}
+
+#[tokio::test]
+async fn what_an_undone_claim_left_is_bounded_as_well() {
+    let (_db, hand, all) = holding(&[100_000; 6]).await;
+    hand.client.batch_execute("begin").await.unwrap();
+    assert_eq!(ids(&claim(&hand, 8 << 20).await), all);
+    hand.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(ids(&claim(&hand, 250_000).await), all[..2]);
+    assert_eq!(ids(&claim(&hand, 8 << 20).await), all[2..]);
+}
+
+/// Undone claims leave tasks behind one that nobody has touched. The claim that comes to the end of the
+/// queue takes them.
+#[tokio::test]
+async fn a_claim_leaves_nothing_that_an_undone_one_left_behind_others() {
+    let (db, hand, all) = holding(&[10; 5]).await;
+    let held = "begin; select from tuskline.queued where task_id >= $1 for update; rollback";
+    db.run(&held.replace("$1", &all[1].to_string())).await;
+    assert_eq!(ids(&claim(&hand, 8 << 20).await), all);
+}
+
+/// Each way into a queue, and what the queue knows then: the length itself, or more than that where the
+/// payload is compressed and must not be read.
+#[tokio::test]
+async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
+    let many = "select (tuskline.schedule_many('{work,work}', array[$payload, 'null']))[1]";
+    let insert =
+        "insert into tuskline.task (lambda, payload) values ('work', $payload) returning id";
+    let later = "select tuskline.schedule('work', $payload, p_delay => '1 millisecond')";
+    let ways = [
+        (SCHEDULE, ""),
+        (insert, ""),
+        (many, ""),
+        (later, "enqueue_due"),
+        (SCHEDULE, "rebuild"),
+        (SCHEDULE, "stalled"),
+        (SCHEDULE, "release"),
+        (SCHEDULE, "retry"),
+        (SCHEDULE, "rescue"),
+    ];
+    for (scheduled, then) in ways {
+        for size in [40, 5_000] {
+            let (db, hand, _) = holding(&[]).await;
+            let id = schedule(&db, scheduled, size).await;
+            go_on(&db, &hand, then).await;
+            let known: i32 =
+                db.one(&format!("select bytes from tuskline.queued where task_id = {id}")).await;
+            let known_as = if size > 2_000 { size..=1 << 20 } else { size..=size + 8 };
+            assert!(known_as.contains(&known), "{scheduled} {then}: {known} of {size}");
+        }
+    }
+}
+
+async fn go_on(db: &Db, hand: &Hand, then: &str) {
+    match then {
+        "" => {}
+        "rebuild" => {
+            db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+            db.run("select tuskline.rebuild_queues()").await;
+        }
+        "stalled" => {
+            db.run(
+                "truncate tuskline.queued; update tuskline.task set next_trigger_at = '2000-1-1'",
+            )
+            .await;
+            db.run("select tuskline.find_stalled(0)").await;
+        }
+        "release" => {
+            let task = hand.take().await;
+            assert!(hand.release(&task).await);
+        }
+        "retry" => {
+            let task = hand.take().await;
+            hand.note(&task, r#""status": "retriable_failure", "after_ms": 0"#).await;
+            db.until("select moved > 0 from tuskline.enqueue_due()").await;
+        }
+        "rescue" => {
+            hand.take().await;
+            db.run("select tuskline.end_executor(executor_id) from tuskline.executor").await;
+            db.run("select tuskline.rescue()").await;
+        }
+        _ => db.until("select moved > 0 from tuskline.enqueue_due()").await,
+    }
+}
+
+#[tokio::test]
+async fn a_worker_claims_and_buffers_bounded_bytes_and_executes_them_all() {
+    let (db, _, all) = holding(&[200_000; 40]).await;
+    let gate = Gate::new();
+    let mut config = calm();
+    (config.slots, config.threads) = (40, 1);
+    (config.max_batch_bytes, config.max_buffer_bytes) = (1 << 20, 2 << 20);
+    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    gate.next_many(all.len()).await;
+    let largest: i64 = db
+        .one(
+            "select max(c.bytes) from (select l.lease_id, sum(octet_length(t.payload::text)) as bytes
+               from tuskline.lease l join tuskline.task t on t.id = any (l.task_ids)
+              group by l.lease_id) c",
+        )
+        .await;
+    assert!(largest <= 1 << 20, "one claim took {largest} bytes");
+    gate.open_for_good();
+    db.until_count("success", 40).await;
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
