@@ -65,7 +65,7 @@ begin
                                        v_row.scheduled_at, v_now, v_row.collection, v_row.payload, v_largest, v_row.ordering_key, v_row.limit_key, v_row.fairness_key, v_row.unique_key) then
       insert into tuskline.queued (queue_id, task_id) values (v_queue, v_row.id);
       if tuskline.is_watched(v_queue) then
-        perform pg_notify('tuskline_queue_' || v_queue, '');
+        perform tuskline.notify_queue(v_queue);
       end if;
       return null;
     end if;

@@ -40,7 +40,7 @@ begin
       end if;
       insert into tuskline.queued (queue_id, task_id) values (v_queue, v_id);
       if tuskline.is_watched(v_queue) then
-        perform pg_notify('tuskline_queue_' || v_queue, '');
+        perform tuskline.notify_queue(v_queue);
       end if;
       return v_id;
     end if;

@@ -66,6 +66,7 @@ mod priorities;
 mod progress;
 mod publications;
 mod purge;
+mod queue_watch;
 mod readme;
 mod rebuild;
 mod redrive;
