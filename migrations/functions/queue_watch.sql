@@ -56,12 +56,11 @@ end $$;
 comment on function tuskline.wake(integer[]) is
   'Notifies the controllers that sleep on these queues, if any.';
 
--- watch: a controller's half. It holds the exclusive session lock of the bells of the queues it
--- found empty, looks once more, and sleeps. held: ours, whoever inserts from now on must notify.
--- taken: another controller holds it, and its notifications reach us too. shared: the same, and
--- the holder may hold it for another queue, so that we have to look once more and to heed the
--- calls for ours. busy: a producer is in the middle of a transaction; poll. Session locks: on a
--- direct connection only, never through a transaction pooler.
+-- watch: a controller's half. It holds the exclusive session lock of the bells of the queues it found
+-- empty, looks once more, and sleeps. held: ours, whoever inserts from now on must notify. taken:
+-- another controller holds it, and its notifications reach us too. shared: the same, but it may hold
+-- it for another queue, so that we peek at ours. busy: a producer is in the middle of a transaction;
+-- poll. Session locks: on a direct connection only, never through a transaction pooler.
 create or replace function tuskline.watch(p_bells integer[]) returns text[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare

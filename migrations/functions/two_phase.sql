@@ -15,7 +15,7 @@ comment on function tuskline.boolean_setting(text) is
 --
 -- PostgreSQL refuses to prepare a transaction that has sent a notification, and a prepared
 -- transaction keeps its advisory locks. With the setting on, no verb sends a notification or takes a
--- wake lock. The workers then find the task at their safety poll, within a second.
+-- watch lock. The workers then find the task at their safety poll, within a second.
 -- An empty text counts as off: a session reads that after the end of a SET LOCAL.
 create or replace function tuskline.is_two_phase() returns boolean language sql stable as $$
   select case coalesce(current_setting('tuskline.two_phase', true), '')

@@ -72,7 +72,7 @@ async fn every_verb_can_be_prepared_while_everybody_sleeps() {
         db.run(&format!("begin; set local tuskline.two_phase = on; {verb}")).await;
         let wakes = "select count(*) from pg_locks where locktype = 'advisory' and classid = 1953854315 \
                      and objid::bigint < 2147483648 and pid = pg_backend_pid()";
-        assert_eq!(db.one::<i64>(wakes).await, 0, "a wake lock of {verb}");
+        assert_eq!(db.one::<i64>(wakes).await, 0, "a watch lock of {verb}");
         if let Err(error) = db.client.batch_execute("prepare transaction 'two_phase_verb'").await {
             panic!("{}: {verb}", refusal(&error));
         }

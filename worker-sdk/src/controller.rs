@@ -36,6 +36,7 @@ use claim_bound::ClaimBound;
 use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
+pub(crate) use peek::Peek;
 pub(crate) use queue_watch::WatchRequest;
 use queue_watch::WatchState;
 use rests::Rests;

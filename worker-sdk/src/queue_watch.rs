@@ -9,7 +9,7 @@
 //! Queues share bells, so that neither locks nor LISTENs grow with the queues. A bell is held while a
 //! queue of ours sleeps under it, and is given up as a whole: all queues of ours on it are awake before
 //! its lock goes. What another worker holds it may hold for a queue that we do not serve, so we heed
-//! the calls for ours (`standby`).
+//! the calls for ours, and peek whenever we ask for it (`standby`).
 
 mod standby;
 
@@ -23,7 +23,7 @@ use tokio_postgres::{Client, Config};
 
 use crate::connect::{Backoff, Heard, Notifications, Session, Trouble, connect_listening};
 use crate::connections;
-use crate::controller::{Controller, WatchRequest};
+use crate::controller::{Controller, Peek, WatchRequest};
 use crate::database::Database;
 use crate::hsc::{self, Watched};
 use standby::Standby;
@@ -141,10 +141,15 @@ impl QueueWatch {
             return Ok(());
         }
         *peeked_at = now;
+        self.peek_at(client, &peeks).await
+    }
+
+    async fn peek_at(&self, client: &Client, peeks: &[Peek]) -> Result<(), String> {
+        let sent = Instant::now();
         let ids: Vec<_> = peeks.iter().map(|peek| peek.queue_id).collect();
         let marks: Vec<_> = peeks.iter().map(|peek| peek.mark).collect();
         let found = answer(hsc::peek(client, &ids, &marks)).await?;
-        self.controller.peeked(&peeks, &found, now);
+        self.controller.peeked(peeks, &found, sent);
         Ok(())
     }
 
@@ -172,12 +177,8 @@ impl QueueWatch {
         }
         let own = self.controller.overheard(bell, queue_id);
         let stands_by = bells.standby.called(bell, own.is_some(), Instant::now());
-        if let Some(index) = own {
-            if !stands_by || self.controller.distrusts(index) {
-                self.controller.woken(Some(index));
-            } else if bells.standby.is_shared(bell) {
-                bells.called.insert(index);
-            }
+        if let Some(index) = own.filter(|index| !stands_by || self.controller.distrusts(*index)) {
+            self.controller.woken(Some(index));
         }
         Ok(())
     }
@@ -207,13 +208,13 @@ impl QueueWatch {
         self.watch(client, bells, &watch).await
     }
 
-    /// Asks for bells, and looks at queues that were called under a bell that another worker keeps.
+    /// Asks for bells, and peeks at the queues that sleep under one that is kept for another queue, perhaps.
     async fn watch(&self, client: &Client, bells: &mut Bells, ask: &[i32]) -> Result<(), String> {
         let ask: Vec<_> = ask.iter().copied().collect::<HashSet<_>>().into_iter().collect();
         if ask.is_empty() {
             return Ok(());
         }
-        let (mut refused, mut shared) = (Vec::new(), HashSet::new());
+        let (mut refused, mut shared) = (Vec::new(), Vec::new());
         for (bell, said) in ask.iter().copied().zip(answer(hsc::watch(client, &ask)).await?) {
             match said {
                 Watched::Taken | Watched::Shared => {
@@ -222,7 +223,7 @@ impl QueueWatch {
                 Watched::Held | Watched::Busy => bells.standby.leave(bell),
             }
             if said == Watched::Shared {
-                shared.insert(bell);
+                shared.push(bell);
             }
             if self.controller.watch_answered(bell, said) {
                 bells.held.insert(bell);
@@ -231,34 +232,9 @@ impl QueueWatch {
             }
         }
         self.unwatch(client, &refused).await?;
-        let asked = |index: &usize| ask.contains(&bell_of(self.controller.queues[*index].queue_id));
-        let called: Vec<_> = bells.called.iter().copied().filter(asked).collect();
-        bells.called.retain(|index| !called.contains(index));
-        // Whatever else was answered, the controller looks or sleeps under our own lock.
-        let under_shared =
-            |index: &usize| shared.contains(&bell_of(self.controller.queues[*index].queue_id));
-        self.peek_at(client, called.into_iter().filter(under_shared).collect()).await
-    }
-
-    /// Whether queues that were called still hold the task: then their bell is kept for another queue,
-    /// or its keeper is slow.
-    async fn peek_at(&self, client: &Client, called: HashSet<usize>) -> Result<(), String> {
-        if called.is_empty() {
-            return Ok(());
-        }
-        let now = Instant::now();
-        let mut peeks = self.controller.to_peek_at(now);
-        peeks.retain(|peek| called.contains(&peek.queue));
-        for index in called.iter().filter(|index| peeks.iter().all(|peek| peek.queue != **index)) {
-            self.controller.woken(Some(*index));
-        }
-        let ids: Vec<_> = peeks.iter().map(|peek| peek.queue_id).collect();
-        let marks: Vec<_> = peeks.iter().map(|peek| peek.mark).collect();
-        if !ids.is_empty() {
-            let found = answer(hsc::peek(client, &ids, &marks)).await?;
-            self.controller.peeked(&peeks, &found, now);
-        }
-        Ok(())
+        // Such a bell may be kept for another queue, or have been free for a while since we last asked.
+        let peeks = self.controller.to_peek_under(&shared, Instant::now());
+        self.peek_at(client, &peeks).await
     }
 
     /// Gives up bells under which queues may sleep: these wake first.
@@ -289,8 +265,6 @@ struct Bells {
     /// Their locks are ours.
     held: HashSet<i32>,
     standby: Standby,
-    /// Queues, by index, that were called since we last asked for their bell.
-    called: HashSet<usize>,
 }
 
 async fn sleep_until(at: Option<Instant>) {

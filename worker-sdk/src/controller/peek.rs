@@ -33,6 +33,29 @@ impl Controller {
         state.queues.iter().enumerate().filter_map(peek).collect()
     }
 
+    /// The queues that sleep under bells which other workers hold, perhaps for other queues. Those that no
+    /// peek is for, as they have no room or their sweep is due, wake: a claim of them waits for a slot.
+    pub(crate) fn to_peek_under(&self, bells: &[i32], now: Instant) -> Vec<Peek> {
+        if bells.is_empty() {
+            return Vec::new();
+        }
+        let mut peeks = self.to_peek_at(now);
+        let mut state = self.lock();
+        peeks.retain(|peek| {
+            !state.queues[peek.queue].watching && bells.contains(&self.bell(peek.queue))
+        });
+        let all = bells.iter().filter_map(|bell| self.on_bell.get(bell)).flatten();
+        for index in all.filter(|index| peeks.iter().all(|peek| peek.queue != **index)) {
+            let queue = &mut state.queues[*index];
+            if queue.watch == WatchState::Asleep && !queue.watching {
+                queue.wake();
+                queue.woken |= queue.claiming > 0;
+                self.lanes.notify_one();
+            }
+        }
+        peeks
+    }
+
     /// What peeks that were sent at that time have found.
     pub(crate) fn peeked(&self, peeks: &[Peek], found: &[bool], sent: Instant) {
         let mut state = self.lock();

@@ -8,8 +8,8 @@
 //! busy gives it up. Were all to get up for each task, a task would cost every worker two looks:
 //! with eight, 17 ms of CPU a task instead of 3 (65 single inserts per second, debug build).
 //!
-//! Where queues share bells, the holder of a lock may not serve our queue. So we look once more before we
-//! sleep under it, and peek a moment after each call whether the task is still there. A worker gives up a
+//! Where queues share bells, the holder of a lock may not serve our queue. So whoever stands by peeks
+//! whenever it asks for the lock, a moment after it fell asleep and after each call. A worker gives up a
 //! bell as a whole, and lets it rest (`rests`), or nobody else could get it for the queue of a busy lambda.
 //!
 //! Nobody keeps watch of a stream: it would have every insert notify, and the lock could hardly be had.
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Awake under no lock.
-    fn wake(&mut self) {
+    pub(super) fn wake(&mut self) {
         self.watch = WatchState::Hot;
         self.watching = false;
         self.owed = false;
@@ -208,11 +208,10 @@ impl Controller {
                 self.lanes.notify_one();
                 return;
             }
-            Watched::Taken if now >= queue.distrust_until => {
+            Watched::Taken | Watched::Shared if now >= queue.distrust_until => {
                 queue.watch = WatchState::Asleep;
                 return;
             }
-            // It may be kept for another queue: nobody else need have taken a last look.
             Watched::Taken | Watched::Shared if standing_by => return,
             Watched::Taken | Watched::Shared => {}
         }

@@ -3,6 +3,7 @@
 //! A watch gives up a lock when its executors are busy, and tells nobody. Whoever stands by hears the
 //! same notifications; a moment after one it asks for the lock, four times as much later each time that
 //! it is still taken, until the safety poll takes over. Asking costs a fiftieth of a claim.
+//! Where queues share bells, a peek at ours goes with each question (a fifth of a claim).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -38,11 +39,6 @@ impl Standby {
     /// The lock is ours, or nobody's.
     pub(super) fn leave(&mut self, bell: i32) {
         self.0.remove(&bell);
-    }
-
-    /// Whether the holder may not serve our queues.
-    pub(super) fn is_shared(&self, bell: i32) -> bool {
-        self.0.get(&bell).is_some_and(|turn| turn.shared)
     }
 
     /// Somebody called, and whether for a queue of ours. False: we do not stand by.

@@ -326,14 +326,17 @@ async fn a_stream_of_calls_for_a_strangers_queue_gives_up_the_bell() {
 }
 
 #[tokio::test]
-async fn under_a_shared_bell_a_queue_looks_once_more_and_sleeps() {
+async fn under_a_bell_of_a_stranger_a_queue_is_peeked_at_or_wakes() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Shared).await;
-    let order = controller.next_order().await.expect("a last look");
-    assert_eq!(order.queues, [0, 1, 2, 3]);
-    let reply = brought(&order, 0, 0, &[]);
-    controller.claimed(&order, reply);
     assert!(!is_askable(&controller), "asleep");
-    controller.watch_answered(1, Watched::Shared);
-    assert!(!is_askable(&controller), "it has taken its last look");
+    let now = Instant::now();
+    let peeks = controller.to_peek_under(&[2, 3], now);
+    assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [2, 3]);
+    controller.peeked(&peeks, &[true, false], now);
+    let order = controller.next_order().await.expect("a claim");
+    assert_eq!(order.queues, [1]);
+    controller.lock().loads[0].running = 8;
+    assert_eq!(controller.to_peek_under(&[4], now), [], "no slot is free");
+    assert_eq!(controller.lock().queues[3].watch, WatchState::Hot, "a claim waits for one");
 }
