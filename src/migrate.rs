@@ -46,10 +46,10 @@ macro_rules! functions {
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "overloads", "payload_bytes", "version", "installation", "guards", "incarnation", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
     "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
-    "wake", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
+    "two_phase", "queue_watch", "lines", "set_unique", "hold_key", "route_rest", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "enter", "admit", "bury", "leave", "await_end", "follow", "heed_parents", "hold_gated", "enqueue_due",
     "set_breaker", "advance_redrives", "look_at_breakers", "promote",
-    "register_executor", "pop", "look", "take", "claim", "witness", "start", "heartbeat", "settle", "set_results",
+    "register_executor", "pop", "take", "claim", "witness", "start", "heartbeat", "settle", "set_results",
     "assert_current", "set_progress", "hold_back", "exchange",
     "release", "rescue", "queue_segment", "rebuild_queues", "cancel", "retry", "redrive", "purge_dead", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
     "cron_trouble", "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",

@@ -131,7 +131,7 @@ pub async fn rebuild_queues(client: &Client) -> Result<Recovered, Error> {
 
 /// The answer to going to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doze {
+pub enum Watched {
     /// The lock is ours: whoever inserts an earlier timer notifies us.
     Held,
     /// Another store consumer sleeps on it; its notifications reach us too.
@@ -144,21 +144,21 @@ pub enum Doze {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn doze(client: &Client) -> Result<Doze, Error> {
-    let row = client.query_typed_one("select (tuskline.doze(array[0]))[1]", &[]).await?;
+pub async fn watch(client: &Client) -> Result<Watched, Error> {
+    let row = client.query_typed_one("select (tuskline.watch(array[0]))[1]", &[]).await?;
     Ok(match row.get::<_, &str>(0) {
-        "held" => Doze::Held,
-        "taken" => Doze::Taken,
-        _ => Doze::Busy,
+        "held" => Watched::Held,
+        "taken" => Watched::Taken,
+        _ => Watched::Busy,
     })
 }
 
-/// After waking from a [`Doze::Held`] sleep: gives up the lock.
+/// After waking from a [`Watched::Held`] sleep: gives up the lock.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn rouse(client: &Client) -> Result<(), Error> {
-    client.query_typed("select tuskline.rouse(array[0])", &[]).await.map(drop)
+pub async fn unwatch(client: &Client) -> Result<(), Error> {
+    client.query_typed("select tuskline.unwatch(array[0])", &[]).await.map(drop)
 }
 
 /// Channel on which a sleeping store consumer hears of an earlier timer.

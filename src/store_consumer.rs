@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::StoreConsumerOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Lost, Session};
-use crate::store::{self, Doze, Promoted, Recovered, TIMER_CHANNEL};
+use crate::store::{self, Promoted, Recovered, TIMER_CHANNEL, Watched};
 use mark::TimerMark;
 use silence::Silence;
 
@@ -120,10 +120,10 @@ impl<'o> StoreConsumer<'o> {
         if self.ears != Ears::Hear {
             return Ok(Nap::Deep(next_due.min(self.options.longest_deaf_nap)));
         }
-        match store::doze(self.bell.client()).await? {
-            Doze::Held => Ok(Nap::Held(self.enqueue_due().await?)),
-            Doze::Taken => Ok(Nap::Deep(self.enqueue_due().await?)),
-            Doze::Busy => Ok(Nap::Deep(next_due.min(self.busy_nap()))),
+        match store::watch(self.bell.client()).await? {
+            Watched::Held => Ok(Nap::Held(self.enqueue_due().await?)),
+            Watched::Taken => Ok(Nap::Deep(self.enqueue_due().await?)),
+            Watched::Busy => Ok(Nap::Deep(next_due.min(self.busy_nap()))),
         }
     }
 
@@ -234,7 +234,7 @@ impl<'o> StoreConsumer<'o> {
         self.listen(length).await;
         if matches!(nap, Nap::Held(_)) {
             let deadline = self.options.lap_deadline;
-            timeout(deadline, store::rouse(self.bell.client()))
+            timeout(deadline, store::unwatch(self.bell.client()))
                 .await
                 .map_err(|_| Lost::Silent(deadline))??;
         }

@@ -1,6 +1,6 @@
 -- Guards: what only one may do at a time is guarded by a table without rows that only the owner of
 -- the schema may lock. Every login may take every advisory lock, whatever it was granted, so no verb
--- may wait for one. (The wake lock stays one: it is a hint.)
+-- may wait for one. (The watch lock stays one: it is a hint.)
 -- SHARE ROW EXCLUSIVE conflicts with itself and lets readers pass. It needs no transaction number and
 -- keeps no snapshot, so that a guard held for an hour does not hold up vacuum.
 

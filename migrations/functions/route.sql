@@ -66,7 +66,7 @@ begin
       insert into tuskline.queued (queue_id, bytes, task_id)
       values (v_queue, coalesce(octet_length(v_row.payload::text), 0), v_row.id);
       if tuskline.is_watched(v_queue) then
-        perform pg_notify('tuskline_queue_' || v_queue, '');
+        perform tuskline.notify_queue(v_queue);
       end if;
       return null;
     end if;

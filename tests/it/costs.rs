@@ -152,7 +152,7 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
                array[{mark}], '{{1}}', '{{500}}')",
             hand.executor, 4711
         );
-        let poll = format!("select tuskline.look(array[{queue}], array[{last}])");
+        let poll = format!("select tuskline.peek(array[{queue}], array[{last}])");
         looks.push(pages(&hand.client, &look).await + pages(&hand.client, &poll).await);
         if round % 20 == 19 {
             beats.push(pages(&hand.client, &beat).await);

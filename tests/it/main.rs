@@ -67,6 +67,7 @@ mod priorities;
 mod progress;
 mod publications;
 mod purge;
+mod queue_watch;
 mod readme;
 mod rebuild;
 mod redrive;

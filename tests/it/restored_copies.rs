@@ -235,7 +235,7 @@ async fn a_copy_claims_nothing_for_one_lease_and_says_why() {
             db.lines(&format!("select reason, detail from tuskline.explain({task})")).await;
         assert!(explained[0].starts_with("copied | this database is a copy"), "{explained:?}");
         let look: Vec<bool> = db
-            .ask("select tuskline.look($1, array_fill(0::bigint, array[cardinality($1::integer[])]))", &[&hand.queues])
+            .ask("select tuskline.peek($1, array_fill(0::bigint, array[cardinality($1::integer[])]))", &[&hand.queues])
             .await;
         assert!(!look.contains(&true));
         db.advance(Duration::from_millis(19_900)).await;

@@ -221,15 +221,17 @@ async fn a_lock_that_is_waited_for_has_a_name() {
 }
 
 #[tokio::test]
-async fn doctor_names_a_stranger_that_holds_a_wake_lock() {
+async fn doctor_names_a_stranger_that_holds_a_watch_lock() {
     let db = Db::with_lambda("work").await;
-    for (kind, cost) in [("", "each insert sends a notification"), ("_shared", "workers poll")] {
+    for (kind, cost) in
+        [("", "each insert into them sends a notification"), ("_shared", "workers poll")]
+    {
         let stranger = squat(&db, kind).await;
         let pid: i32 = stranger.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
         let found = on(&db.config, "doctor").run().out;
-        let line = found.lines().find(|line| line.contains("wake locks")).unwrap();
+        let line = found.lines().find(|line| line.contains("watch locks")).unwrap();
         assert!(line.contains("warn") && line.contains(&format!("pid {pid} ")), "{found}");
-        assert!(line.contains(cost), "{line}");
+        assert!(line.contains(cost) && line.contains("work/"), "{line}");
         expel(&db, stranger).await;
     }
     let found = on(&db.config, "doctor").run().out;

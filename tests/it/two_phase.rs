@@ -8,7 +8,7 @@ use crate::support::{Db, refusal};
 /// Locks the queues and the timers as sleeping workers and store consumers do.
 async fn all_sleep(db: &Db) -> Client {
     let sleeper = db.connect().await;
-    let sql = "select tuskline.doze(array(select queue_id from tuskline.queue) || 0)";
+    let sql = "select tuskline.watch(array(select queue_id from tuskline.queue) || 0)";
     let said: Vec<String> = sleeper.query_one(sql, &[]).await.unwrap().get(0);
     assert!(said.iter().all(|answer| answer == "held"), "{said:?}");
     sleeper
@@ -72,7 +72,7 @@ async fn every_verb_can_be_prepared_while_everybody_sleeps() {
         db.run(&format!("begin; set local tuskline.two_phase = on; {verb}")).await;
         let wakes = "select count(*) from pg_locks where locktype = 'advisory' and classid = 1953854315 \
                      and objid::bigint < 2147483648 and pid = pg_backend_pid()";
-        assert_eq!(db.one::<i64>(wakes).await, 0, "a wake lock of {verb}");
+        assert_eq!(db.one::<i64>(wakes).await, 0, "a watch lock of {verb}");
         if let Err(error) = db.client.batch_execute("prepare transaction 'two_phase_verb'").await {
             panic!("{}: {verb}", refusal(&error));
         }
@@ -98,7 +98,7 @@ async fn a_prepared_task_is_queued_when_it_is_committed() {
 async fn the_setting_counts_in_every_place_and_ends_with_its_transaction() {
     let mut db = Db::with_lambda("work").await;
     let queue = db.queue("work", "normal").await;
-    let channel = format!("tuskline_queue_{queue}");
+    let channel = format!("tuskline_bell_{queue}");
     let mut ear = db.ear(&[&channel]).await;
     let _sleeper = all_sleep(&db).await;
     db.run("begin; set local tuskline.two_phase = on; select tuskline.schedule('work'); commit")

@@ -6,33 +6,33 @@ use tokio_postgres::Client;
 
 use crate::support::{Db, LEASE};
 
-/// What a controller is told that wants to sleep on these queues.
-async fn doze(session: &Client, queues: &[i32]) -> Vec<String> {
-    session.query_one("select tuskline.doze($1)", &[&queues]).await.unwrap().get(0)
+/// What a controller is told that wants to sleep under these bells.
+async fn watch(session: &Client, bells: &[i32]) -> Vec<String> {
+    session.query_one("select tuskline.watch($1)", &[&bells]).await.unwrap().get(0)
 }
 
-async fn rouse(session: &Client, queues: &[i32]) {
-    session.execute("select tuskline.rouse($1)", &[&queues]).await.unwrap();
+async fn unwatch(session: &Client, bells: &[i32]) {
+    session.execute("select tuskline.unwatch($1)", &[&bells]).await.unwrap();
 }
 
 #[tokio::test]
 async fn one_controller_holds_a_queue_and_the_others_know() {
     let db = Db::with_lambda("work").await;
     let (one, two) = (db.connect().await, db.connect().await);
-    assert_eq!(doze(&one, &[1, 2]).await, ["held", "held"]);
-    assert_eq!(doze(&two, &[2, 3]).await, ["taken", "held"]);
-    rouse(&one, &[1, 2]).await;
-    assert_eq!(doze(&two, &[1, 2]).await, ["held", "held"]);
+    assert_eq!(watch(&one, &[1, 2]).await, ["held", "held"]);
+    assert_eq!(watch(&two, &[2, 3]).await, ["taken", "held"]);
+    unwatch(&one, &[1, 2]).await;
+    assert_eq!(watch(&two, &[1, 2]).await, ["held", "held"]);
 }
 
 #[tokio::test]
 async fn a_controller_that_dies_leaves_its_queue_to_another() {
     let db = Db::with_lambda("work").await;
     let (one, two) = (db.connect().await, db.connect().await);
-    assert_eq!(doze(&one, &[1]).await, ["held"]);
+    assert_eq!(watch(&one, &[1]).await, ["held"]);
     drop(one);
     db.until("select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())").await;
-    assert_eq!(doze(&two, &[1]).await, ["held"]);
+    assert_eq!(watch(&two, &[1]).await, ["held"]);
 }
 
 #[tokio::test]
@@ -45,10 +45,10 @@ async fn nobody_falls_asleep_past_an_uncommitted_task() {
             "begin; insert into tuskline.task (lambda) select 'work' from generate_series(1, {tasks})"
         );
         service.batch_execute(&schedule).await.unwrap();
-        assert_eq!(doze(&controller, &[queue]).await, ["busy"], "{tasks}");
+        assert_eq!(watch(&controller, &[queue]).await, ["busy"], "{tasks}");
         service.batch_execute("commit").await.unwrap();
-        assert_eq!(doze(&controller, &[queue]).await, ["held"]);
-        rouse(&controller, &[queue]).await;
+        assert_eq!(watch(&controller, &[queue]).await, ["held"]);
+        unwatch(&controller, &[queue]).await;
     }
 }
 
@@ -56,9 +56,9 @@ async fn nobody_falls_asleep_past_an_uncommitted_task() {
 async fn a_task_for_a_sleeping_controller_notifies_its_queue_and_no_other() {
     let db = Db::with_lambda("work").await;
     let [normal, low] = [db.queue("work", "normal").await, db.queue("work", "low").await];
-    let channels = [normal, low].map(|queue| format!("tuskline_queue_{queue}"));
+    let channels = [normal, low].map(|queue| format!("tuskline_bell_{queue}"));
     let mut ear = db.ear(&["tuskline_queue", &channels[0], &channels[1]]).await;
-    assert_eq!(doze(&ear.client, &[normal, low]).await, ["held", "held"]);
+    assert_eq!(watch(&ear.client, &[normal, low]).await, ["held", "held"]);
     db.schedule("work").await;
     assert_eq!(ear.heard().await, [channels[0].clone()]);
     for rows in ["('work', 'low')", "('work', 'low'), ('work', 'low')"] {
@@ -71,7 +71,7 @@ async fn a_task_for_a_sleeping_controller_notifies_its_queue_and_no_other() {
 async fn a_busy_system_sends_no_notification() {
     let db = Db::with_lambda("work").await;
     let queues: Vec<i32> = db.all("select queue_id from tuskline.queue").await;
-    let channels: Vec<_> = queues.iter().map(|queue| format!("tuskline_queue_{queue}")).collect();
+    let channels: Vec<_> = queues.iter().map(|queue| format!("tuskline_bell_{queue}")).collect();
     let mut listen: Vec<_> = channels.iter().map(String::as_str).collect();
     listen.extend(["tuskline_queue", "tuskline_timer"]);
     let mut ear = db.ear(&listen).await;
@@ -93,7 +93,7 @@ async fn a_statement_for_more_than_sixteen_queues_sends_one_general_notification
     for number in 0..5 {
         db.define(&format!("work_{number}")).await;
     }
-    let mut ear = db.ear(&["tuskline_queue", "tuskline_queue_1", "tuskline_queue_2"]).await;
+    let mut ear = db.ear(&["tuskline_queue", "tuskline_bell_1", "tuskline_bell_2"]).await;
     let spread = |queues: i32| {
         format!(
             "insert into tuskline.task (lambda, priority)
@@ -119,13 +119,13 @@ async fn every_road_into_a_queue_wakes_its_controller() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let queue = db.queue("work", "normal").await;
-    let channel = format!("tuskline_queue_{queue}");
+    let channel = format!("tuskline_bell_{queue}");
     let mut ear = db.ear(&[&channel]).await;
     let hand = db.hand("work").await;
     db.schedule_many("work", 2).await;
     let [given_back, rescued] = hand.claim(2).await.try_into().unwrap();
     db.schedule_in("work", LEASE).await;
-    assert_eq!(doze(&ear.client, &[queue]).await, ["held"]);
+    assert_eq!(watch(&ear.client, &[queue]).await, ["held"]);
     assert!(hand.release(&given_back).await);
     assert_eq!(ear.heard().await, [channel.as_str()], "release");
     db.advance(LEASE).await;
@@ -142,7 +142,7 @@ async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     db.pin().await;
     let hand = db.hand("work").await;
     let mut ear = db.ear(&["tuskline_timer"]).await;
-    assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+    assert_eq!(watch(&ear.client, &[0]).await, ["held"]);
     db.schedule_in("work", Duration::from_secs(1)).await;
     assert!(ear.heard().await.is_empty(), "it looks again within a second anyway");
     db.schedule_in("work", Duration::from_millis(999)).await;
@@ -165,7 +165,7 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     }
     let sleeper = async || {
         let mut ear = db.ear(&["tuskline_timer"]).await;
-        assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+        assert_eq!(watch(&ear.client, &[0]).await, ["held"]);
         ear.heard().await;
         ear
     };
@@ -224,32 +224,32 @@ async fn a_kept_task_that_is_cancelled_wakes_a_sleeping_store_consumer_for_its_c
     let kept = "select count(*) from tuskline.task_kept where id = $1";
     assert_eq!(db.ask::<i64>(kept, &[&parent]).await, 1);
     let mut ear = db.ear(&["tuskline_timer"]).await;
-    assert_eq!(doze(&ear.client, &[0]).await, ["held"]);
+    assert_eq!(watch(&ear.client, &[0]).await, ["held"]);
     assert_eq!(db.cancel(parent).await, "cancelled");
     assert_eq!(ear.heard().await, ["tuskline_timer"]);
 }
 
-async fn look(session: &Client, queues: &[i32], marks: &[i64]) -> Vec<bool> {
-    session.query_one("select tuskline.look($1, $2)", &[&queues, &marks]).await.unwrap().get(0)
+async fn peek(session: &Client, queues: &[i32], marks: &[i64]) -> Vec<bool> {
+    session.query_one("select tuskline.peek($1, $2)", &[&queues, &marks]).await.unwrap().get(0)
 }
 
 #[tokio::test]
-async fn a_look_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
+async fn a_peek_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
     let db = Db::with_lambda("work").await;
     let session = db.connect().await;
     let [normal, low] = [db.queue("work", "normal").await, db.queue("work", "low").await];
-    assert_eq!(look(&session, &[], &[]).await, Vec::<bool>::new());
-    assert_eq!(look(&session, &[low, normal], &[0, 0]).await, [false, false]);
+    assert_eq!(peek(&session, &[], &[]).await, Vec::<bool>::new());
+    assert_eq!(peek(&session, &[low, normal], &[0, 0]).await, [false, false]);
     db.schedule("work").await;
     for _ in 0..2 {
-        assert_eq!(look(&session, &[low, normal], &[0, 0]).await, [false, true]);
+        assert_eq!(peek(&session, &[low, normal], &[0, 0]).await, [false, true]);
     }
     let seq: i64 = db.one("select seq from tuskline.queued").await;
-    assert_eq!(look(&session, &[normal], &[seq - 1]).await, [true]);
-    assert_eq!(look(&session, &[normal], &[seq]).await, [false]);
+    assert_eq!(peek(&session, &[normal], &[seq - 1]).await, [true]);
+    assert_eq!(peek(&session, &[normal], &[seq]).await, [false]);
     let holder = db.connect().await;
     holder.batch_execute("begin; select from tuskline.queued for update").await.unwrap();
-    assert_eq!(look(&session, &[normal], &[0]).await, [true], "whoever takes it may fail");
+    assert_eq!(peek(&session, &[normal], &[0]).await, [true], "whoever takes it may fail");
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn every_queue_is_worth_a_claim_until_the_queues_are_rebuilt() {
     let db = Db::with_lambda("work").await;
     let session = db.connect().await;
     db.run("delete from tuskline.queues_complete").await;
-    assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [true; 3]);
+    assert_eq!(peek(&session, &[1, 2, 3], &[0, 0, 0]).await, [true; 3]);
     db.run("select tuskline.rebuild_queues()").await;
-    assert_eq!(look(&session, &[1, 2, 3], &[0, 0, 0]).await, [false; 3]);
+    assert_eq!(peek(&session, &[1, 2, 3], &[0, 0, 0]).await, [false; 3]);
 }

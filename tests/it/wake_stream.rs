@@ -18,7 +18,7 @@ async fn a_stream_into_many_lambdas_sends_few_notifications() {
     db.run(
         "create sequence tuskline.notified;
          create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as
-           'select case when pg_try_advisory_xact_lock_shared(1953854315, p_queue) then false
+           'select case when pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue)) then false
                         else nextval(''tuskline.notified'') > 0 end'",
     )
     .await;
@@ -60,7 +60,7 @@ async fn an_insert_asks_for_one_lock_however_many_workers_sleep() {
         "create sequence tuskline.asked;
          create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as
            'select nextval(''tuskline.asked'') is null
-                or not pg_try_advisory_xact_lock_shared(1953854315, p_queue)'",
+                or not pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue))'",
     )
     .await;
     let asked = "select case when is_called then last_value else 0 end from tuskline.asked";

@@ -20,7 +20,7 @@ fn never_polls() -> tuskline_sdk::WorkerConfig {
 async fn a_sleeping_worker_is_notified_and_a_busy_one_is_not() {
     let db = Db::with_lambda("work").await;
     let queue = db.queue("work", "normal").await;
-    let channel = format!("tuskline_queue_{queue}");
+    let channel = format!("tuskline_bell_{queue}");
     let mut ear = db.ear(&["tuskline_queue", &channel]).await;
     let gate = Gate::new();
     let worker = Running::start(&db, never_polls(), vec![gate.lambda("work").slots(1)]);
@@ -70,21 +70,21 @@ async fn without_any_notification_the_polls_find_everything() {
     db.assert_nothing_left().await;
 }
 
-/// A sleeping worker polls by looks of its wake line; what these do not answer, its lanes' claims do.
+/// A sleeping worker polls by peeks of its queue watch; what these do not answer, its lanes' claims do.
 #[tokio::test]
-async fn a_sleeping_worker_looks_and_does_not_claim() {
+async fn a_sleeping_worker_peeks_and_does_not_claim() {
     let db = Db::with_lambda("work").await;
     db.run(&count_pops()).await;
     db.run(
-        "create sequence tuskline.looked;
-         create or replace function tuskline.look(p_queues integer[], p_marks bigint[]) returns boolean[]
+        "create sequence tuskline.peeked;
+         create or replace function tuskline.peek(p_queues integer[], p_marks bigint[]) returns boolean[]
            language sql security definer as
-           'select array_fill(nextval(''tuskline.looked'') is null, array[cardinality(p_queues)])'",
+           'select array_fill(nextval(''tuskline.peeked'') is null, array[cardinality(p_queues)])'",
     )
     .await;
     let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
     db.until_asleep("work").await;
-    let looks = |n: i64| format!("select last_value >= {n} from tuskline.looked");
+    let looks = |n: i64| format!("select last_value >= {n} from tuskline.peeked");
     let pops = "select last_value from tuskline.popped";
     db.until(&looks(2)).await;
     let before: i64 = db.one(pops).await;
@@ -95,7 +95,7 @@ async fn a_sleeping_worker_looks_and_does_not_claim() {
 }
 
 #[tokio::test]
-async fn a_lost_wake_line_listens_again_and_looks_at_every_queue() {
+async fn a_lost_queue_watch_listens_again_and_looks_at_every_queue() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::open();
     let worker = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
@@ -301,7 +301,7 @@ async fn an_echo_that_comes_during_a_long_first_lap_is_heard() {
     // Whoever hears sleeps under a lock; the deaf only poll.
     db.until(
         "select exists (select from pg_stat_activity where datname = current_database()
-          and application_name = 'tuskline store-consumer bell' and query ilike '%doze%')",
+          and application_name = 'tuskline store-consumer bell' and query ilike '%tuskline.watch%')",
     )
     .await;
 }

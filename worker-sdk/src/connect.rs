@@ -19,8 +19,16 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use crate::doubt::Doubts;
 use crate::hosts::connect_in_turn;
 
-/// Channel of a notification; the payload is always empty.
-pub(crate) type Channels = mpsc::UnboundedReceiver<String>;
+/// Notifications, as they come.
+pub(crate) type Notifications = mpsc::UnboundedReceiver<Heard>;
+
+/// A notification.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub channel: String,
+    /// The queue, on the channel of a bell; else empty.
+    pub payload: String,
+}
 
 /// How long a connection may take to say good-bye.
 const PARTING: Duration = Duration::from_millis(500);
@@ -109,11 +117,12 @@ pub(crate) async fn connect(
 pub(crate) async fn connect_listening(
     config: &Config,
     limit: Duration,
-) -> Result<(Session, Channels), tokio_postgres::Error> {
+) -> Result<(Session, Notifications), tokio_postgres::Error> {
     let (send, receive) = mpsc::unbounded_channel();
     let session = open(config, limit, move |notification| {
         // The receiver may be gone while the connection lives on: then nobody listens.
-        let _ = send.send(notification.channel().to_owned());
+        let channel = notification.channel().to_owned();
+        let _ = send.send(Heard { channel, payload: notification.payload().to_owned() });
     })
     .await?;
     Ok((session, receive))

@@ -11,14 +11,15 @@ mod claims;
 mod held;
 mod leases;
 mod load;
-mod looks;
 mod orders;
+mod peek;
+mod queue_watch;
+mod rests;
 mod running;
-mod sight;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,20 +36,24 @@ use claim_bound::ClaimBound;
 use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
-use sight::Sight;
-pub(crate) use sight::WakeRequest;
+pub(crate) use peek::Peek;
+pub(crate) use queue_watch::WatchRequest;
+use queue_watch::WatchState;
+use rests::Rests;
 
 /// See the module.
 pub(crate) struct Controller {
     pub(crate) config: WorkerConfig,
     pub(crate) lambdas: Vec<ServedLambda>,
     pub(crate) queues: Vec<ServedQueue>,
+    /// Its queues on each bell.
+    on_bell: BTreeMap<i32, Vec<usize>>,
     state: Mutex<State>,
     /// Something for a lane to do.
     lanes: Notify,
     /// The last running task has finished and its result is recorded.
     quiet: Notify,
-    wake: mpsc::UnboundedSender<WakeRequest>,
+    watch: mpsc::UnboundedSender<WatchRequest>,
     /// Behind a transaction pooler: no LISTEN, no session locks, only polls.
     pub(crate) pooled: bool,
 }
@@ -71,6 +76,7 @@ pub(crate) struct ServedQueue {
 struct State {
     queues: Vec<Queue>,
     calls: CallRate,
+    rests: Rests,
     loads: Vec<Load>,
     claim_bound: ClaimBound,
     /// Payloads in the buffers, in bytes.
@@ -111,7 +117,7 @@ struct State {
 }
 
 struct Queue {
-    sight: Sight,
+    watch: WatchState,
     mark: Mark,
     buffer: VecDeque<Work>,
     /// A bound of its own within that of its lambda.
@@ -124,9 +130,11 @@ struct Queue {
     woken: bool,
     /// Of the nap between two looks while a producer is busy, or nobody can call us.
     doublings: u32,
-    /// Its lock is ours: whoever inserts notifies us.
+    /// The lock of its bell is ours: whoever inserts notifies us.
     watching: bool,
-    /// The last call, or the last task that a poll of a stream found.
+    /// Called while awake under a bell that we hold: no claim since has found it empty.
+    owed: bool,
+    /// The last call on its bell, or the last task that a poll of a stream found.
     active_at: Instant,
     /// Until then a notification wakes us, whoever keeps watch.
     distrust_until: Instant,
@@ -147,7 +155,7 @@ impl Controller {
         config: WorkerConfig,
         lambdas: Vec<Lambda>,
         served: &[Served],
-        wake: mpsc::UnboundedSender<WakeRequest>,
+        watch: mpsc::UnboundedSender<WatchRequest>,
         pooled: bool,
     ) -> Self {
         let now = Instant::now();
@@ -174,9 +182,11 @@ impl Controller {
                 work: Notify::new(),
             });
         }
+        let on_bell = rests::by_bell(&queues);
         let state = State {
             queues: bounds.into_iter().map(|bound| Queue::new(bound, now)).collect(),
             calls: CallRate::new(now),
+            rests: Rests::new(now),
             claim_bound: ClaimBound::new(&config, loads.len()),
             buffered_bytes: 0,
             asked_bytes: 0,
@@ -208,7 +218,8 @@ impl Controller {
             state: Mutex::new(state),
             lanes: Notify::new(),
             quiet: Notify::new(),
-            wake,
+            watch,
+            on_bell,
             pooled,
         }
     }
@@ -324,7 +335,7 @@ impl Queue {
     fn new(bound: Option<Load>, now: Instant) -> Self {
         Self {
             bound,
-            sight: Sight::Hot,
+            watch: WatchState::Hot,
             mark: Mark::new(now),
             buffer: VecDeque::new(),
             claiming: 0,
@@ -332,6 +343,7 @@ impl Queue {
             woken: false,
             doublings: 0,
             watching: false,
+            owed: false,
             active_at: now,
             distrust_until: now,
             safety_at: now,

@@ -12,12 +12,12 @@ use crate::connect::{Backoff, Session};
 use crate::database::{open, recover};
 use crate::error::queues_not_rebuilt;
 use crate::hsc::{self, Registration, Served};
-use crate::wake::{ECHO_GRACE, is_pooled};
+use crate::queue_watch::{ECHO_GRACE, is_pooled};
 use crate::watchdog::clock_ns;
 use crate::worker::Worker;
 use crate::{Error, version};
 
-/// Connections of a worker beside its lanes: the heartbeat's, the side's, the wake line's.
+/// Connections of a worker beside its lanes: the heartbeat's, the side's, the queue watch's.
 const BESIDE_LANES: usize = 3;
 /// Most tries to register for the first time whose connection broke.
 const BROKEN_TRIES: u32 = 5;

@@ -215,21 +215,40 @@ pub(crate) async fn complete(
     Ok(())
 }
 
-pub(crate) async fn doze(client: &Client, queues: &[i32]) -> Result<Vec<String>> {
+/// The answer for a bell under which queues want to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// Its lock is ours: whoever inserts notifies us.
+    Held,
+    /// Another worker holds it, for the same queue, and its notifications reach us too.
+    Taken,
+    /// The same, and perhaps for a queue that we do not serve.
+    Shared,
+    /// A producer is in the middle of a transaction: poll.
+    Busy,
+}
+
+pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>> {
     let rows =
-        client.query_typed("select tuskline.doze($1)", &[(&queues, Type::INT4_ARRAY)]).await?;
-    Ok(rows[0].get(0))
+        client.query_typed("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
+    let watched = |said: &&str| match *said {
+        "held" => Watched::Held,
+        "taken" => Watched::Taken,
+        "shared" => Watched::Shared,
+        _ => Watched::Busy,
+    };
+    Ok(rows[0].get::<_, Vec<&str>>(0).iter().map(watched).collect())
 }
 
 /// Whether each queue holds anything above its mark.
-pub(crate) async fn look(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
+pub(crate) async fn peek(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
     let params: [(&(dyn ToSql + Sync), Type); 2] =
         [(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
-    let rows = client.query_typed("select tuskline.look($1, $2)", &params).await?;
+    let rows = client.query_typed("select tuskline.peek($1, $2)", &params).await?;
     Ok(rows[0].get(0))
 }
 
-pub(crate) async fn rouse(client: &Client, queues: &[i32]) -> Result<()> {
-    client.query_typed("select tuskline.rouse($1)", &[(&queues, Type::INT4_ARRAY)]).await?;
+pub(crate) async fn unwatch(client: &Client, bells: &[i32]) -> Result<()> {
+    client.query_typed("select tuskline.unwatch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
     Ok(())
 }

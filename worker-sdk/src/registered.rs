@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connect::Session;
 use crate::connections::Connections;
-use crate::controller::{Controller, WakeRequest};
+use crate::controller::{Controller, WatchRequest};
 use crate::database::{Database, Opener};
 use crate::enlist::Enlisted;
 use crate::executor::{Executor, within_grace};
 use crate::heartbeat::Heartbeat;
 use crate::lane::Lane;
 use crate::pulse::Pulse;
+use crate::queue_watch::QueueWatch;
 use crate::side::Side;
 use crate::threads::Threads;
-use crate::wake::WakeLine;
 use crate::watchdog::{Limits, Stop, Watchdog, end_process};
 use crate::work::{Why, Work};
 use crate::worker::Worker;
@@ -54,7 +54,7 @@ type Executors = Arc<Mutex<Vec<AbortHandle>>>;
 struct Parts {
     heartbeat: Session,
     lane: Session,
-    requests: mpsc::UnboundedReceiver<WakeRequest>,
+    requests: mpsc::UnboundedReceiver<WatchRequest>,
 }
 
 /// Works under a registration until the worker drains, or the registration is over.
@@ -121,7 +121,7 @@ impl RegisteredWorker {
         };
         background.spawn(beats.run(heartbeat));
         let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
-        background.spawn(WakeLine { controller, db, requests, hurry }.run());
+        background.spawn(QueueWatch { controller, db, requests, hurry }.run());
         let mut lanes = self.start_lanes(worker, lane, &draining);
         let mut executors = self.start_executors(worker, client);
         // No part of it ends before the drain, unless it panics.
@@ -131,7 +131,7 @@ impl RegisteredWorker {
                 self.controller.lose_lane();
                 Some(told("a lane", ended))
             }
-            Some(ended) = background.join_next() => Some(told("the heartbeat or the wake line", ended)),
+            Some(ended) = background.join_next() => Some(told("the heartbeat or the queue watch", ended)),
             Some(ended) = executors.join_next() => Some(told("an executor", ended)),
         };
         if let Some(what) = &lost {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Backoff, Channels, Session, connect_listening};
+use crate::connect::{Backoff, Heard, Notifications, Session, connect_listening};
 use crate::{Client, Error, TaskId, TaskStatus};
 
 /// Longest time between two looks at a task, when notifications can be heard.
@@ -166,7 +166,7 @@ async fn hear(config: Config, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Ar
 /// True when nobody is left. False: the connection is lost.
 async fn serve(
     session: &Session,
-    mut channels: Channels,
+    mut channels: Notifications,
     asked: &mut mpsc::UnboundedReceiver<Ask>,
     waits: &Mutex<Waits>,
 ) -> bool {
@@ -183,8 +183,8 @@ async fn serve(
     }
     loop {
         tokio::select! {
-            channel = channels.recv() => {
-                let Some(channel) = channel else { return false };
+            heard = channels.recv() => {
+                let Some(Heard { channel, .. }) = heard else { return false };
                 let task = channel.strip_prefix("tuskline_ended_").and_then(|id| id.parse().ok());
                 let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((tell, _)) = task.and_then(|task: i64| waits.get(&task)) {

@@ -1,7 +1,8 @@
-//! Locks: which session waits for which, and which role without rights here holds a wake lock.
+//! Locks: which session waits for which, and which role without rights here holds a watch lock.
 
 use anyhow::Result;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::Finding;
 
@@ -23,17 +24,26 @@ const WAITS: &str = "
      where h.holders is not null
      order by w.waitstart limit 5";
 
-/// The wake lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
+/// A watch lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
 const SQUATTERS: &str = "
     select string_agg(distinct pg_catalog.format('pid %s (role %s, application %s)', a.pid, a.usename,
              coalesce(nullif(a.application_name, ''), '?')), ', '),
-           bool_or(l.mode = 'ExclusiveLock')
+           bool_or(l.mode = 'ExclusiveLock'), array_agg(distinct l.objid::integer)
       from pg_locks l join pg_stat_activity a on a.pid = l.pid
      where l.locktype = 'advisory' and l.classid = 1953854315 and l.granted
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
        and not coalesce(has_schema_privilege(a.usesysid, to_regnamespace('tuskline')::oid, 'usage'), true)";
 
-/// One line for locks, one for the wake lock.
+/// The queues of some bells; bell 0 is the timers'. The first five will do.
+const OF_BELLS: &str = "
+    select coalesce(string_agg(name, ', '), 'none') from (
+      select 'the timers' as name where 0 = any ($1)
+      union all
+      select pg_catalog.format('%s/%s', q.lambda, q.priority) from tuskline.queue q
+       where tuskline.bell_of(q.queue_id) = any ($1)
+       limit 5) as queues";
+
+/// One line for locks, one for the watch locks.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     Ok(vec![waits(client).await?, squatters(client).await?])
 }
@@ -51,14 +61,19 @@ async fn waits(client: &Client) -> Result<Finding> {
 async fn squatters(client: &Client) -> Result<Finding> {
     let row = client.query_typed_one(SQUATTERS, &[]).await?;
     let cost = match row.get::<_, Option<bool>>(1) {
-        Some(true) => "each insert sends a notification",
+        Some(true) => "each insert into them sends a notification",
         _ => "workers poll instead of being woken",
     };
-    Ok(match row.get::<_, Option<&str>>(0) {
-        None => Finding::ok("wake locks", "held by Tuskline's sessions only"),
-        Some(holders) => Finding::warn(
-            "wake locks",
-            format!("held by {holders}, without rights in this schema: {cost}; end that session"),
+    let Some(holders) = row.get::<_, Option<&str>>(0) else {
+        return Ok(Finding::ok("watch locks", "held by Tuskline's sessions only"));
+    };
+    let bells: Vec<i32> = row.get(2);
+    let queues = client.query_typed_one(OF_BELLS, &[(&bells, Type::INT4_ARRAY)]).await?;
+    Ok(Finding::warn(
+        "watch locks",
+        format!(
+            "held by {holders}, without rights in this schema, for queues {}: {cost}; end that session",
+            queues.get::<_, &str>(0)
         ),
-    })
+    ))
 }

@@ -243,7 +243,7 @@ impl Db {
     pub async fn until_asleep(&self, lambda: &str) {
         self.until(&format!(
             "select count(*) = 4 from tuskline.queue q join pg_locks k
-               on k.locktype = 'advisory' and k.classid = 1953854315 and k.objid = q.queue_id
+               on k.locktype = 'advisory' and k.classid = 1953854315 and k.objid = tuskline.bell_of(q.queue_id)
               and k.mode = 'ExclusiveLock' and k.granted
               and k.database = (select oid from pg_database where datname = current_database())
              where q.lambda = '{lambda}'"

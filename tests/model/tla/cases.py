@@ -156,8 +156,8 @@ MARK_CASES = [
 ]
 
 
-WAKE = {"Controllers": "{c1, c2}", "Inserters": "{i1, i2}", "Poll": "FALSE", "Losses": 0,
-        "Deaths": 0, "Fills": 1, "Flaw": quoted("none")}
+WAKE = {"Controllers": "{c1, c2}", "Strangers": "{}", "Inserters": "{i1, i2}",
+        "Poll": "FALSE", "Losses": 0, "Deaths": 0, "Fills": 1, "Flaw": quoted("none")}
 
 
 def wake(name, breaks="", invariants=("OneOwner", "Counted"), properties=("EventuallyClaimed",),
@@ -179,6 +179,14 @@ WAKE_CASES = [
          invariants=("NobodySleepsPast",), Flaw=quoted("standby is deaf")),
     wake("a stream is neither watched nor polled", "NobodySleepsPast",
          invariants=("NobodySleepsPast",), Flaw=quoted("a stream is not polled")),
+    wake("a stranger shares the bell, even without the poll", Strangers="{c2}",
+         invariants=("OneOwner", "Counted", "NobodySleepsPast")),
+    wake("a stranger beside two that serve the queue", Controllers="{c1, c2, c3}",
+         Strangers="{c3}", Inserters="{i1}",
+         invariants=("OneOwner", "Counted", "NobodySleepsPast")),
+    wake("a bell that a stranger may keep is trusted", "NobodySleepsPast",
+         invariants=("NobodySleepsPast",), Strangers="{c2}",
+         Flaw=quoted("a shared bell is trusted")),
     wake("NOTIFY only: a notification is lost", "EventuallyClaimed", Losses=1),
     wake("NOTIFY only: the owner of the lock dies", "EventuallyClaimed", Deaths=1),
 ]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::claim_bound::{ClaimBound, MOST_QUEUES};
-use super::sight::{Found, Sight};
+use super::queue_watch::{Found, WatchState};
 use super::{Controller, Order, State};
 use crate::hsc::Reply;
 use crate::work::{Stop, Work};
@@ -244,7 +244,7 @@ impl Controller {
             // The budget was used up before this queue's turn: nothing was learnt of it.
             let Some(popped) = reply.popped.get(at).copied().flatten() else { continue };
             let popped = usize::try_from(popped).unwrap_or_default();
-            let State { queues, calls, .. } = &mut *state;
+            let State { queues, calls, rests, .. } = &mut *state;
             let queue = &mut queues[index];
             queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
             queue.deep = reply.cut_at == Some(at)
@@ -259,10 +259,10 @@ impl Controller {
             if queue.deep {
                 self.found_plenty(queue, index);
             } else {
-                let asleep = queue.sight == Sight::Asleep;
+                let asleep = queue.watch == WatchState::Asleep;
                 let longest_wait = if asleep { reply.longest_wait(at) } else { Duration::ZERO };
                 let found = Found { tasks: popped, longest_wait };
-                self.found_empty(queue, calls, index, found, now);
+                self.found_empty(queue, (calls, rests), index, found, now);
             }
         }
     }

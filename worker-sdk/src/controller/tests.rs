@@ -5,12 +5,12 @@ mod bounds;
 mod claim_bound;
 mod few_lanes;
 mod leases;
-mod sight;
+mod queue_watch;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
-use crate::hsc::{ClaimedTask, Reply};
+use crate::hsc::{ClaimedTask, Reply, Watched};
 use crate::marks::Around;
 use crate::work::Why;
 use crate::{Context, Outcome, Priority};
@@ -19,12 +19,12 @@ fn config() -> WorkerConfig {
     WorkerConfig { linger: Duration::ZERO, slots: 8, ..WorkerConfig::default() }
 }
 
-fn controller(config: WorkerConfig) -> (Controller, UnboundedReceiver<WakeRequest>) {
+fn controller(config: WorkerConfig) -> (Controller, UnboundedReceiver<WatchRequest>) {
     serving(config, &["work"])
 }
 
 /// Four queues for each lambda, in this order.
-fn serving(config: WorkerConfig, names: &[&str]) -> (Controller, UnboundedReceiver<WakeRequest>) {
+fn serving(config: WorkerConfig, names: &[&str]) -> (Controller, UnboundedReceiver<WatchRequest>) {
     serving_these(config, names.iter().map(|name| lambda(name)).collect())
 }
 
@@ -35,7 +35,7 @@ fn lambda(name: &str) -> Lambda {
 fn serving_these(
     config: WorkerConfig,
     lambdas: Vec<Lambda>,
-) -> (Controller, UnboundedReceiver<WakeRequest>) {
+) -> (Controller, UnboundedReceiver<WatchRequest>) {
     let (wake, requests) = mpsc::unbounded_channel();
     let all = lambdas.iter().flat_map(|one| Priority::ALL.iter().map(|at| (one.name.clone(), at)));
     let served = |(at, (lambda, priority)): (usize, (String, &Priority))| Served {
@@ -133,8 +133,8 @@ async fn a_claim_sent_before_the_lock_was_ours_is_no_last_look() {
     drop(state);
     let reply = brought(&early, 7, 0, &[]);
     controller.claimed(&early, reply);
-    while let Ok(WakeRequest::Doze(queue)) = requests.try_recv() {
-        controller.dozed(queue, "held");
+    while let Ok(WatchRequest::Watch(bell)) = requests.try_recv() {
+        controller.watch_answered(bell, Watched::Held);
     }
     let reply = brought(&late, 7, 0, &[]);
     controller.claimed(&late, reply);

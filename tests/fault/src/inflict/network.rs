@@ -96,7 +96,7 @@ pub async fn cut(stage: &Stage, fault: Planned) -> Done {
 /// or looks. It is not told of any end. Behind a door that another fault holds shut nobody does either:
 /// then another worker's is taken.
 pub async fn deafen(stage: &Stage, fault: Planned) -> Done {
-    for (holding, turn) in ["tuskline.doze", "tuskline.look"].into_iter().cycle().zip(0..8) {
+    for (holding, turn) in ["tuskline.watch", "tuskline.peek"].into_iter().cycle().zip(0..8) {
         let (door, pid) = door(stage, fault.choice.wrapping_add(turn / 2), &[Role::Worker]).await?;
         door.cut_next(Cut { holding: holding.into(), when: CutWhen::Silence }, 1);
         let silent = used(&door, Duration::from_secs(6)).await;

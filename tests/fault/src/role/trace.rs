@@ -73,7 +73,7 @@ impl Said {
             "result refused: the attempt is no longer ours" => {
                 Event::ResultRefused { tasks: vec![self.task] }
             }
-            "wake line lost; polling until it is back" => Event::LineLost,
+            "queue watch lost; polling until it is back" => Event::LineLost,
             "worker has stopped its bodies and registers anew" => {
                 Event::Lost { why: std::mem::take(&mut self.why) }
             }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Two lambdas, of which the first has a backlog.
-async fn flooded(lanes: usize) -> (Controller, UnboundedReceiver<WakeRequest>) {
+async fn flooded(lanes: usize) -> (Controller, UnboundedReceiver<WatchRequest>) {
     let config = WorkerConfig { lanes, ..config() };
     let (controller, requests) = serving(config, &["flooded", "quiet"]);
     claim(&controller, 7, 0, &[1, 2, 3, 4, 5, 6, 7, 8]).await;

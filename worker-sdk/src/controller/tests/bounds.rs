@@ -3,7 +3,7 @@
 use super::*;
 
 /// Four slots, of which tasks of low priority may hold one.
-fn bounded() -> (Controller, UnboundedReceiver<WakeRequest>) {
+fn bounded() -> (Controller, UnboundedReceiver<WatchRequest>) {
     let config = WorkerConfig { slots: 4, ..config() };
     serving_these(config, vec![lambda("work").slots_for(Priority::Low, 1)])
 }

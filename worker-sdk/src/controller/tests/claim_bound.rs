@@ -7,7 +7,7 @@ use super::*;
 const LAMBDAS: usize = 1_000;
 
 /// A thousand lambdas, in each of which something may wait. One lane asks backlogs and the others alike.
-fn many() -> (Controller, UnboundedReceiver<WakeRequest>) {
+fn many() -> (Controller, UnboundedReceiver<WatchRequest>) {
     let names: Vec<_> = (0..LAMBDAS).map(|n| format!("lambda_{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     serving(WorkerConfig { slots: 40, lanes: 1, ..config() }, &names)
