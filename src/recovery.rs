@@ -102,6 +102,7 @@ impl Failure {
             Self::Schema => "run `tuskline migrate`",
             Self::Damaged => "run `tuskline repair`",
             Self::Standby => "connect to the primary",
+            Self::Refused(code) if code.starts_with("TK") => "the database says what to do",
             Self::Refused(_) => "`tuskline doctor` looks at the database",
         }
     }

@@ -76,10 +76,11 @@ end $$;
 comment on function tuskline.verify(timestamptz) is
   'Writes tuskline.incarnation for this life of this database. Nothing is claimed before p_claims_from.';
 
--- longest_lease: also of those that a recovery has ended, because they work for the original.
+-- longest_lease: also of those that a recovery or an adoption has ended, because they may work for the
+-- original.
 create or replace function tuskline.longest_lease() returns interval language sql stable as $$
   select coalesce(max(e.lease), '20 seconds') from tuskline.executor e
-   where e.ended_at is null or e.end_reason = 'copied'
+   where e.ended_at is null or e.end_reason in ('copied', 'adopted')
 $$;
 comment on function tuskline.longest_lease() is
   'Longest lease of the executors that have not ended or work for the original of a copy; 20 s if there are none.';

@@ -11,6 +11,10 @@ declare
   v_name text := (select i.name from tuskline.installation i);
 begin
   if v_name = coalesce(p_name, 'default') then return; end if;
+  if v_name is null then
+    perform tuskline.refuse('TK041', 'wrong_installation: tuskline.installation has no row',
+      'run: tuskline repair');
+  end if;
   perform tuskline.refuse('TK041', format(
     'wrong_installation: this database is installation %L, the process says %L',
     v_name, left(coalesce(p_name, 'default'), 80)),

@@ -63,3 +63,24 @@ async fn heartbeats_come_first_when_every_connection_is_lost_at_once() {
         worker.stop().await;
     }
 }
+
+/// The client of its bodies opens no connection before one is used.
+#[tokio::test]
+async fn a_worker_that_starts_on_a_full_server_waits_for_its_connections() {
+    let cluster = own_cluster_with(FEW).await;
+    let db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    db.schedule("work").await;
+    let mut strangers = Vec::new();
+    while let Ok((client, connection)) = db.config.connect(NoTls).await {
+        tokio::spawn(connection);
+        strangers.push(client);
+    }
+    let gate = Gate::open();
+    let mut worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    worker.assert_running().await;
+    drop(strangers);
+    db.until_count("success", 1).await;
+    worker.stop().await;
+}

@@ -303,7 +303,7 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
     assert_eq!(late.succeed(&task).await, Answer::Refused, "detached");
     old.db.run("drop table tuskline.task_0").await;
     assert_eq!(late.succeed(&task).await, Answer::Refused, "dropped");
-    old.db.run("insert into tuskline.queued select queue_id, 1, 4711 from tuskline.queue").await;
+    old.db.run("insert into tuskline.queued (queue_id, task_id) select queue_id, 4711 from tuskline.queue").await;
     assert_eq!(late.claim(10).await, [], "a queue row of a task that is gone");
     assert_eq!(old.db.one::<i64>("select tuskline.return_leftovers(0)").await, 0);
     assert_eq!(old.db.all::<String>(of_segments).await, Vec::<String>::new());

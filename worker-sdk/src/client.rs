@@ -46,11 +46,13 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub async fn with_config(config: tokio_postgres::Config) -> Result<Self, Error> {
-        Self::driven(config, None).await
+        let client = Self::driven(config, None)?;
+        client.check_version().await?;
+        Ok(client)
     }
 
-    /// The same with connections that one runtime drives; none: whichever opens them.
-    pub(crate) async fn driven(
+    /// Without a connection yet. One runtime drives its connections; none: whichever opens them.
+    pub(crate) fn driven(
         mut config: tokio_postgres::Config,
         runtime: Option<tokio::runtime::Handle>,
     ) -> Result<Self, Error> {
@@ -58,9 +60,7 @@ impl Client {
             config.application_name("tuskline-client");
         }
         let ear = Arc::new(Ear::on(config.clone(), runtime.clone()));
-        let client = Self { pool: Pool::own(config, runtime)?, deadline: DEADLINE, ear };
-        client.check_version().await?;
-        Ok(client)
+        Ok(Self { pool: Pool::own(config, runtime)?, deadline: DEADLINE, ear })
     }
 
     /// A client on a pool you already have. Nothing is checked, and nothing is heard of a commit whose

@@ -191,7 +191,7 @@ impl Log {
             nap >= *longest * 2 || *last != text || at.elapsed() >= REPEAT
         });
         if news {
-            tracing::warn!(error = text, ?nap, "the worker waits for the database");
+            tracing::warn!(error = text, ?nap, "the worker cannot register yet; it tries again");
             self.said = Some((Instant::now(), nap, text));
         }
     }

@@ -105,7 +105,7 @@ impl Worker {
         self.config = self.config.bounded();
         self.config.check()?;
         check_names(&self.lambdas)?;
-        let client = Client::driven(self.database.clone(), Some(Handle::current())).await?;
+        let client = Client::driven(self.database.clone(), Some(Handle::current()))?;
         if self.signals {
             shutdown::on_signal(self.shutdown.clone())
                 .map_err(|error| Error::Unavailable(error.to_string()))?;

@@ -20,7 +20,10 @@ fn judge(damage: &[Repair]) -> Finding {
     if damage.is_empty() {
         return Finding::ok("catalogue", "has what the rows name");
     }
-    let one = |r: &Repair| format!("{} {}: {}", r.part, r.name.as_deref().unwrap_or(""), r.trouble);
+    let one = |r: &Repair| match &r.name {
+        Some(name) => format!("{} {name}: {}", r.part, r.trouble),
+        None => format!("{}: {}", r.part, r.trouble),
+    };
     let told: Vec<String> = damage.iter().take(TOLD).map(one).collect();
     let more = match damage.len().saturating_sub(TOLD) {
         0 => String::new(),
