@@ -129,6 +129,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         HeldSnapshot => contention::hold_snapshot(stage, fault).await,
         NoAutovacuum => contention::stop_autovacuum(stage, fault).await,
         NotifyOff => contention::silence_notify(stage, fault).await,
+        LargePayloads => processes::schedule_large_payloads(stage, fault).await,
         Pooler => pooler::stand_between(stage, fault).await,
         Gate => gates::pause(stage, fault).await,
         Schedules => schedules::tick(stage, fault).await,

@@ -86,6 +86,8 @@ pub enum Kind {
     NoAutovacuum,
     /// No NOTIFY is sent.
     NotifyOff,
+    /// Clients schedule tasks with payloads of up to 250 KiB among the others.
+    LargePayloads,
     /// PgBouncer in transaction mode stands between.
     Pooler,
     /// A lambda is paused.
@@ -197,7 +199,8 @@ fn plan(
     let share = (phase_ms / count).max(1);
     let at_ms = match kind {
         // These last as long as their phase.
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => 0,
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts
+        | LargePayloads => 0,
         _ => n * share + rng.u64(0..share),
     };
     let lease_ms = extent.lease_ms;
@@ -219,9 +222,8 @@ fn plan(
         // What is done after the copy was taken, and lost.
         DumpRestore | TemplateSwap | ColdCopy | PointInTime => rng.u64(1_000..2_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
-        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts => {
-            phase_ms
-        }
+        NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts
+        | LargePayloads => phase_ms,
         _ => 0,
     };
     Planned { at_ms, kind, choice: rng.u64(..), span_ms }

@@ -103,6 +103,18 @@ pub async fn be_gone(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
+/// SIGUSR1 to every client, and SIGUSR2 after a while.
+pub async fn schedule_large_payloads(stage: &Stage, fault: Planned) -> Done {
+    let detail = format!("{} ms", fault.span_ms);
+    let _ongoing = stage.faults.begin(&word(fault.kind), None, detail);
+    let clients = running(stage, Role::Client).await;
+    anyhow::ensure!(!clients.is_empty(), "no client is there");
+    clients.iter().for_each(|client| client.signal(Signal::USR1));
+    sleep(Duration::from_millis(fault.span_ms)).await;
+    clients.iter().for_each(|client| client.signal(Signal::USR2));
+    Ok(None)
+}
+
 /// SIGTERM; it must end by itself within its grace.
 pub async fn drain(stage: &Stage, fault: Planned) -> Done {
     let member = target(stage, fault).await?;

@@ -1,6 +1,8 @@
 //! A client process: schedules tasks at a steady rate, singly, in batches, by plain INSERT, for now
-//! and for later, cancels a few, and writes down what it was told.
+//! and for later, cancels a few, and writes down what it was told. From SIGUSR1 to SIGUSR2 some of their
+//! payloads are large.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +35,7 @@ pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()
         terminate.recv().await;
         told.cancel();
     });
+    heed_sizes()?;
     let client = loop {
         match Client::connect(&order.url).await {
             Ok(client) => break client,
@@ -61,6 +64,30 @@ pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()
     while under_way.join_next().await.is_some() {}
     calls.writer.note(Event::Exit);
     Ok(())
+}
+
+/// Some payloads are large.
+static LARGE: AtomicBool = AtomicBool::new(false);
+
+fn heed_sizes() -> anyhow::Result<()> {
+    for (kind, large) in [(SignalKind::user_defined1(), true), (SignalKind::user_defined2(), false)]
+    {
+        let mut told = signal(kind)?;
+        tokio::spawn(async move {
+            while told.recv().await.is_some() {
+                LARGE.store(large, Ordering::Relaxed);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// One payload in eight has 4 to 250 KiB more, which do not compress.
+fn pad() -> Option<String> {
+    if !LARGE.load(Ordering::Relaxed) || fastrand::u32(0..8) > 0 {
+        return None;
+    }
+    Some((0..fastrand::usize(4 << 10..250 << 10)).map(|_| fastrand::alphanumeric()).collect())
 }
 
 /// Draws calls.
@@ -247,7 +274,7 @@ impl Call {
         };
         let part = PARTS[fastrand::usize(0..PARTS.len())];
         let part = (self.lambda == BRITTLE).then(|| part.to_owned());
-        Payload { op: self.op, n, ms, fail_until, fatal: false, part, schedule: None }
+        Payload { op: self.op, n, ms, fail_until, fatal: false, part, pad: pad(), schedule: None }
     }
 
     /// Tasks that wait for some of the eight before them, a few of which fail for good.

@@ -58,6 +58,9 @@ pub struct Payload {
     /// It needs this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// Makes the payload large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pad: Option<String>,
     /// The schedule that made it; for those who read the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,

@@ -7,7 +7,7 @@ pub(super) type Dose = (Kind, u32);
 
 /// Phases of the ten minutes, with the doses of the acceptance figures. Disks and clocks come before
 /// the failover: the standby that takes over has the machine's.
-pub(super) const COURSE: [(&str, u64, &[Dose]); 14] = [
+pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
     ("baseline", 15, &[]),
     // While the database is small: it is copied as a whole.
     (RESTORES, 40, &[(DumpRestore, 1), (TemplateSwap, 1), (ColdCopy, 1), (PointInTime, 1)]),
@@ -38,6 +38,8 @@ pub(super) const COURSE: [(&str, u64, &[Dose]); 14] = [
         30,
         &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1), (NoAutovacuum, 1)],
     ),
+    // They return to their queues after kills and cut sessions, too.
+    ("large payloads", 20, &[(LargePayloads, 1), (WorkerKill, 30), (TerminateBackend, 30)]),
     ("no notify", 12, &[(NotifyOff, 1)]),
     ("pooler", 12, &[(Pooler, 1)]),
 ];
