@@ -13,13 +13,14 @@ mod leases;
 mod load;
 mod orders;
 mod peek;
+mod queue;
 mod queue_watch;
 mod rests;
 mod running;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,6 @@ use tokio::sync::{Notify, mpsc};
 use crate::config::WorkerConfig;
 use crate::hsc::Served;
 use crate::lambda::Lambda;
-use crate::marks::Mark;
 use crate::work::{Finished, Stop, Work};
 
 use call_rate::CallRate;
@@ -37,8 +37,8 @@ use held::Held;
 use load::Load;
 pub(crate) use orders::Order;
 pub(crate) use peek::Peek;
+use queue::Queue;
 pub(crate) use queue_watch::WatchRequest;
-use queue_watch::WatchState;
 use rests::Rests;
 
 /// See the module.
@@ -114,32 +114,6 @@ struct State {
     lane_lost: bool,
     /// Claims since one that asked an aged queue first.
     claims: u64,
-}
-
-struct Queue {
-    watch: WatchState,
-    mark: Mark,
-    buffer: VecDeque<Work>,
-    /// A bound of its own within that of its lambda.
-    bound: Option<Load>,
-    /// Lanes that are claiming from it now.
-    claiming: u32,
-    /// The last claim found as much as it asked for.
-    deep: bool,
-    /// Woken after the claim in flight was sent: its emptiness is old news.
-    woken: bool,
-    /// Of the nap between two looks while a producer is busy, or nobody can call us.
-    doublings: u32,
-    /// The lock of its bell is ours: whoever inserts notifies us.
-    watching: bool,
-    /// Called while awake under a bell that we hold: no claim since has found it empty.
-    owed: bool,
-    /// The last call on its bell, or the last task that a poll of a stream found.
-    active_at: Instant,
-    /// Until then a notification wakes us, whoever keeps watch.
-    distrust_until: Instant,
-    safety_at: Instant,
-    served_at: Instant,
 }
 
 struct Running {
@@ -328,43 +302,5 @@ impl Controller {
             }
             notified.await;
         }
-    }
-}
-
-impl Queue {
-    fn new(bound: Option<Load>, now: Instant) -> Self {
-        Self {
-            bound,
-            watch: WatchState::Hot,
-            mark: Mark::new(now),
-            buffer: VecDeque::new(),
-            claiming: 0,
-            deep: false,
-            woken: false,
-            doublings: 0,
-            watching: false,
-            owed: false,
-            active_at: now,
-            distrust_until: now,
-            safety_at: now,
-            served_at: now,
-        }
-    }
-    /// Everything out of the buffer.
-    fn drain(&mut self) -> std::collections::vec_deque::Drain<'_, Work> {
-        if let Some(bound) = &mut self.bound {
-            bound.buffered = 0;
-        }
-        self.buffer.drain(..)
-    }
-
-    /// How many more tasks of it to claim, if it is bounded.
-    fn room(&self, config: &WorkerConfig) -> Option<usize> {
-        self.bound.as_ref().map(|bound| bound.room(config))
-    }
-
-    /// Something waits here that may begin.
-    fn is_ready(&self) -> bool {
-        !self.buffer.is_empty() && self.bound.as_ref().is_none_or(Load::has_free_slot)
     }
 }

@@ -1,6 +1,7 @@
 //! Who keeps watch of a queue, and who stands by.
 
 use super::*;
+use crate::controller::queue_watch::WatchState;
 
 /// Everything found empty, every lock asked for and answered alike.
 async fn fall_asleep(
