@@ -91,7 +91,7 @@ begin
     || array(select i.id from unnest(v_ids) as i (id) order by i.id);
 end $$ $text$, p_queue);
   perform tuskline.finish_leaf_verb(v_name, format(
-    'Takes up to p_limit rows with seq > p_mark, of p_bytes together, off queue %s.', p_queue));
+    'Takes up to p_limit rows above p_mark, of p_bytes together, off queue %s.', p_queue));
 end $make$;
 comment on function tuskline.make_pop(integer) is 'Makes pop_<queue_id>, or makes it anew.';
 
