@@ -100,8 +100,7 @@ create table tuskline.queued (
 ) partition by list (queue_id);
 comment on table  tuskline.queued is 'Tasks that are ready to run. Its leaves are unlogged: after a crash rebuild_queues() fills them from task.';
 comment on column tuskline.queued.queue_id is 'Queue, see tuskline.queue.';
-comment on column tuskline.queued.bytes is
-  'What the payload counts for in a claim that is bounded in bytes, see payload_bytes().';
+comment on column tuskline.queued.bytes is 'Size of the payload, for claims that are bounded in bytes; see payload_bytes().';
 comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
 comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
 

@@ -30,4 +30,4 @@ begin
   execute format('revoke all on function %s from public', p_name);
 end $$;
 comment on function tuskline.finish_leaf_verb(text, text) is
-  'Gives a function of a leaf its comment, and to nobody the right to call it.';
+  'Gives a function of a leaf its comment, and takes it from PUBLIC.';

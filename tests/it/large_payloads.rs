@@ -101,7 +101,7 @@ async fn what_an_undone_claim_left_is_bounded_as_well() {
     assert_eq!(ids(&claim(&hand, 8 << 20).await), all[2..]);
 }
 
-/// Undone claims leave tasks behind one that nobody has touched. The claim that comes to the end of the
+/// Undone claims leave tasks behind an untouched one. The claim that comes to the end of the
 /// queue takes them.
 #[tokio::test]
 async fn a_claim_leaves_nothing_that_an_undone_one_left_behind_others() {

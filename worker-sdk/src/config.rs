@@ -53,7 +53,7 @@ pub struct WorkerConfig {
     pub max_buffer: usize,
     /// Most bytes of payloads of claimed tasks that have not begun, of all lambdas together. Beyond it
     /// only a lambda with a free slot and nothing claimed gets a task, one at a time. Default 32 MiB:
-    /// what the three lanes may claim at once, and as much again as one of them.
+    /// four claims of `max_batch_bytes`, three of them under way.
     pub max_buffer_bytes: usize,
     /// No claimed task shall wait in this process for longer. Default 250 ms.
     pub buffer_target: Duration,

@@ -81,7 +81,7 @@ struct State {
     claim_bound: ClaimBound,
     /// Payloads in the buffers, in bytes.
     buffered_bytes: usize,
-    /// What claims in flight may bring, in bytes of payloads.
+    /// Bytes of payloads that claims in flight may bring.
     asked_bytes: usize,
     /// By task and fence: after a failover that lost a claim, two attempts of one task may be here.
     running: HashMap<(i64, i64), Running>,
@@ -133,10 +133,8 @@ impl Controller {
         pooled: bool,
     ) -> Self {
         let now = Instant::now();
-        let mut queues = Vec::new();
-        let mut rooms = Vec::new();
-        let mut loads = Vec::new();
-        let mut bounds = Vec::new();
+        let (mut queues, mut bounds) = (Vec::new(), Vec::new());
+        let (mut rooms, mut loads) = (Vec::new(), Vec::new());
         for (index, lambda) in lambdas.into_iter().enumerate() {
             let own = served.iter().filter(|one| one.lambda == lambda.name);
             let timeout =

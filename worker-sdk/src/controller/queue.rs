@@ -22,15 +22,15 @@ pub(super) struct Queue {
     pub deep: bool,
     /// Woken after the claim in flight was sent: its emptiness is old news.
     pub woken: bool,
-    /// Of the nap between two looks while a producer is busy, or nobody can call us.
+    /// Doublings of the nap between two looks, while a producer is busy or no notification can come.
     pub doublings: u32,
-    /// The lock of its bell is ours: whoever inserts notifies us.
+    /// We hold the lock of its bell: every insert notifies us.
     pub watching: bool,
     /// Called while awake under a bell that we hold: no claim since has found it empty.
     pub owed: bool,
     /// The last call on its bell, or the last task that a poll of a stream found.
     pub active_at: Instant,
-    /// Until then a notification wakes us, whoever keeps watch.
+    /// Until then a notification wakes us, whichever worker keeps watch.
     pub distrust_until: Instant,
     pub safety_at: Instant,
     pub served_at: Instant,
