@@ -1,4 +1,4 @@
-//! What the controller believes of a queue: worth a look, falling asleep, or asleep.
+//! The state of a queue as the controller believes it: worth a look, falling asleep, or asleep.
 //!
 //! Of all controllers that find a queue empty one keeps watch: it holds the lock of the queue's bell, so
 //! whoever inserts must notify, and it alone gets up for that. It falls asleep in three steps, so that nobody
@@ -12,7 +12,7 @@
 //! whenever it asks for the lock, a moment after it fell asleep and after each call. A worker gives up a
 //! bell as a whole, and lets it rest (`rests`), or nobody else could get it for the queue of a busy lambda.
 //!
-//! Nobody keeps watch of a stream: it would have every insert notify, and the lock could hardly be had.
+//! No worker keeps watch of a stream: it would have every insert notify, and the lock could hardly be had.
 //! The worker judges by the calls on all of its bells together (call_rate.rs). While they are a stream it
 //! polls every queue on a bell that was called lately, all in one claim. The others stay asleep under their
 //! locks.
@@ -47,7 +47,7 @@ pub(super) enum WatchState {
     Poll(Instant),
 }
 
-/// What a claim found in a queue.
+/// Result of a claim for one queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub tasks: usize,
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub longest_wait: Duration,
 }
 
-/// What the controller asks of the queue watch, by the bell.
+/// Requests of the controller to the queue watch, by the bell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchRequest {
     /// A queue on it was found empty: take its lock if it can be had.
@@ -125,7 +125,7 @@ impl Controller {
             WatchState::Hot | WatchState::Poll(_) if stream => {
                 WatchState::Poll(calls.next_poll(now, |doublings| self.busy_nap(doublings)))
             }
-            // Nobody called, or we did not get up for it.
+            // No notification came, or we did not get up for it.
             WatchState::Asleep if found.longest_wait >= LYING => {
                 queue.distrust_until = now + DISTRUST;
                 WatchState::Hot

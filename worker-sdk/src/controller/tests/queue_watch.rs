@@ -1,4 +1,4 @@
-//! Who keeps watch of a queue, and who stands by.
+//! One worker keeps watch of a queue; the other workers stand by.
 
 use super::*;
 use crate::controller::queue_watch::WatchState;
