@@ -8,17 +8,17 @@ pub(super) type Dose = (Kind, u32);
 /// Phases of the ten minutes, with the doses of the acceptance figures. Disks and clocks come before
 /// the failover: the standby that takes over has the machine's.
 pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
-    ("baseline", 15, &[]),
+    ("baseline", 10, &[]),
     // While the database is small: it is copied as a whole.
     (RESTORES, 40, &[(DumpRestore, 1), (TemplateSwap, 1), (ColdCopy, 1), (PointInTime, 1)]),
-    ("kills", 125, &[(WorkerKill, 500), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
-    ("drains", 40, &[(WorkerDrain, 200), (Upgrade, 3)]),
+    ("kills", 118, &[(WorkerKill, 470), (StoreConsumerKill, 100), (OutOfMemoryKill, 5)]),
+    ("drains", 38, &[(WorkerDrain, 200), (Upgrade, 3)]),
     ("freezes", 45, &[(WorkerFreeze, 52), (StoreConsumerFreeze, 8)]),
     ("sessions", 30, &[(TerminateBackend, 300), (CancelBackend, 300)]),
     ("crashes", 60, &[(ImmediateStop, 10), (PostmasterKill, 5), (BackendKill, 5)]),
     (
         "network",
-        65,
+        62,
         &[
             (Partition, 60),
             (OneWayPartition, 25),
@@ -35,7 +35,7 @@ pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
     ("failover", 30, &[(Failover, 2)]),
     (
         "contention",
-        30,
+        28,
         &[(PoolExhaustion, 2), (LockContention, 6), (HeldSnapshot, 1), (NoAutovacuum, 1)],
     ),
     // They return to their queues after kills and cut sessions, too.
