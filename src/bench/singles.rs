@@ -41,8 +41,10 @@ pub struct Singles {
     #[arg(default_value_if("lambdas", ArgPredicate::IsPresent, "16"))]
     #[arg(value_parser = value_parser!(u64).range(1..=128))]
     connections: Vec<u64>,
-    /// For how long each, and a bare insert as long again.
+    /// For how long each, and a bare insert as long again [default with --lambdas: 18, so that the
+    /// first calls of a session, which plan, do not count for much].
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
+    #[arg(default_value_if("lambdas", ArgPredicate::IsPresent, "18"))]
     seconds: u64,
     /// End after so many tasks instead, however long that takes, so that costs can be compared.
     #[arg(long, conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..=10_000_000))]

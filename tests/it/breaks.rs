@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tuskline_breaks::{Break, Breaks, HARM, NOT_DONE};
 
@@ -67,7 +69,9 @@ const OF_RUST: &[&str] = &[
 
 /// A break, as a run of tests takes it.
 struct Harm {
-    /// Where the list says it, and what.
+    /// Where the list says it.
+    place: String,
+    /// The same, and what.
     said: String,
     sql: String,
     seen_by: Vec<String>,
@@ -78,6 +82,7 @@ fn harms() -> Vec<Harm> {
     let (breaks, tests) = (Breaks::read().unwrap(), listed());
     let of_ours = |one: &&Break| one.tests().next().is_some();
     let harm = |one: &Break| Harm {
+        place: one.place.to_string(),
         said: format!("{}\n{}", one.place, one.text),
         sql: breaks.sql(one).unwrap(),
         seen_by: one.tests().map(|test| full_name(test, &tests)).collect(),
@@ -130,12 +135,23 @@ fn every_check_has_been_seen_red() {
         harms.retain(|harm| harm.said.contains(&part) || named(harm));
         assert!(!harms.is_empty(), "no break contains {part:?}");
     }
-    let half = harms.len() / 2;
-    let check = |some: &[Harm]| some.iter().flat_map(still_green).collect::<Vec<_>>();
-    let green = std::thread::scope(|scope| {
-        let other = scope.spawn(|| check(&harms[..half]));
-        [check(&harms[half..]), other.join().unwrap()].concat()
+    // The next break, for whichever of two threads is free; a line on each, as the run is long.
+    let (next, green) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let check = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(harm) = harms.get(number) else { break };
+            let missed = still_green(harm);
+            let seen = if missed.is_empty() { "seen" } else { "NOT SEEN" };
+            println!("{} of {}: {seen}: {}", number + 1, harms.len(), harm.place);
+            green.lock().unwrap().extend(missed);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(check);
+        scope.spawn(check);
     });
+    let green = green.into_inner().unwrap();
     assert!(green.is_empty(), "{}", green.join("\n"));
 }
 
