@@ -114,19 +114,33 @@ async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>)
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
-    let said = timeout(DEADLINE, health.readiness()).await;
-    let reason = match said {
-        Err(_) => format!("the database did not answer within {} s", DEADLINE.as_secs()),
-        Ok(Err(error)) => Told(&error).to_string(),
-        Ok(Ok(readiness)) => match not_ready(readiness) {
-            Some(reason) => reason,
-            None => return (StatusCode::OK, Json(json!({"status": "ready"}))),
-        },
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "not ready", "reason": reason})))
+    match health.reason().await {
+        None => (StatusCode::OK, Json(json!({"status": "ready"}))),
+        Some(reason) => {
+            let said = json!({"status": "not ready", "reason": reason});
+            (StatusCode::SERVICE_UNAVAILABLE, Json(said))
+        }
+    }
 }
 
 impl Health {
+    /// Why the process cannot do its work; none if it can.
+    async fn reason(&self) -> Option<String> {
+        match timeout(DEADLINE, self.readiness()).await {
+            Err(_) => Some(format!("the database did not answer within {} s", DEADLINE.as_secs())),
+            Ok(Err(error)) => Some(Told(&error).to_string()),
+            Ok(Ok(readiness)) => not_ready(readiness).or_else(|| self.refused()),
+        }
+    }
+
+    /// The roles that the database refuses, as `/healthz` tells them: with a wrong installation name
+    /// the database answers, and no role works.
+    fn refused(&self) -> Option<String> {
+        let troubles = self.roles.troubles();
+        let told = troubles.iter().map(|(role, trouble)| format!("{role}: {trouble}"));
+        (!troubles.is_empty()).then(|| told.collect::<Vec<_>>().join("; "))
+    }
+
     async fn readiness(&self) -> Result<Readiness, tokio_postgres::Error> {
         let mut kept = self.session.lock().await;
         // Taken out: a call that fails or is given up leaves none behind, and the next opens anew.

@@ -10,11 +10,11 @@ use tuskline::serve;
 use crate::support::cli::PASSWORD;
 use crate::support::{Db, within};
 
-/// Status line and body.
-async fn healthz(port: u16) -> (String, String) {
+/// Status line and body of `/healthz` or `/readyz`.
+async fn get(port: u16, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    stream.write_all(ask).await.unwrap();
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).await.unwrap();
     let (head, body) = said.split_once("\r\n\r\n").unwrap();
@@ -24,7 +24,7 @@ async fn healthz(port: u16) -> (String, String) {
 async fn until_healthz(port: u16, status: &str) -> String {
     within(async {
         loop {
-            let (head, body) = healthz(port).await;
+            let (head, body) = get(port, "/healthz").await;
             if head.contains(status) {
                 return body;
             }
@@ -92,6 +92,22 @@ async fn a_server_whose_queues_are_missing_names_the_repair() {
     db.run("select tuskline.repair()").await;
     until_healthz(port, " 200 ").await;
     db.until_status(id, "enqueued").await;
+    end.cancel();
+    server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_of_another_installation_is_neither_healthy_nor_ready() {
+    let db = Db::with_lambda("work").await;
+    let (port, end, server) = start(db.config.clone()).await;
+    until_healthz(port, " 200 ").await;
+    assert_eq!(get(port, "/readyz").await.1, r#"{"status":"ready"}"#);
+    db.run("select tuskline.adopt('staging')").await;
+    let failing = until_healthz(port, " 503 ").await;
+    assert!(failing.contains("set TUSKLINE_INSTALLATION=staging"), "{failing}");
+    let (head, body) = get(port, "/readyz").await;
+    assert!(head.contains(" 503 "), "{head}");
+    assert!(body.contains("set TUSKLINE_INSTALLATION=staging"), "{body}");
     end.cancel();
     server.await.unwrap().unwrap();
 }
