@@ -2,7 +2,6 @@
 
 pub mod admin;
 pub mod archive;
-pub mod backoff;
 pub mod bench;
 pub mod config;
 pub mod demo;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::error::{DbError, SqlState};
+use tuskline_sdk::Backoff;
 
-use crate::backoff::Backoff;
 use crate::session::Told;
 
 /// Roles that cannot do their work, and why. Cheap to clone.

@@ -206,25 +206,6 @@ pub(crate) async fn settle_session(
         .await
 }
 
-/// Waits between two attempts to connect: doubling from 50 ms to 1 s, with jitter, so that a fleet
-/// does not come back in step after an outage.
-#[derive(Debug, Default)]
-pub(crate) struct Backoff {
-    failures: u32,
-}
-
-impl Backoff {
-    pub(crate) fn reset(&mut self) {
-        self.failures = 0;
-    }
-
-    pub(crate) fn next(&mut self) -> Duration {
-        let full = Duration::from_millis(50 << self.failures.min(5)).min(Duration::from_secs(1));
-        self.failures += 1;
-        full.mul_f64(0.5 + 0.5 * fastrand::f64())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

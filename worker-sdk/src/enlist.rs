@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
 
-use crate::connect::{Backoff, Session};
+use crate::backoff::Backoff;
+use crate::connect::Session;
 use crate::database::{open, recover};
 use crate::error::queues_not_rebuilt;
 use crate::hsc::{self, Registration, Served};
@@ -105,7 +106,7 @@ pub(crate) async fn enlist(
             Refusal::Broken(error) | Refusal::Said(error) => return Err(error),
         };
         tries += 1;
-        let nap = backoff.next();
+        let nap = backoff.rest();
         log.waiting(&error, nap);
         tokio::select! {
             () = worker.shutdown.cancelled() => return Ok(None),

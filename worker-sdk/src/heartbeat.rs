@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, Session, Trouble, connect};
+use crate::backoff::Backoff;
+use crate::connect::{Session, Trouble, connect};
 use crate::controller::Controller;
 use crate::database::Database;
 use crate::hsc::Beat;
@@ -48,7 +49,7 @@ impl Heartbeat {
                         self.db.opener.connections.want();
                     }
                     tracing::warn!(%trouble, "heartbeat not acknowledged");
-                    let nap = backoff.next().min(self.controller.config.heartbeat_period / 4);
+                    let nap = backoff.rest().min(self.controller.config.heartbeat_period / 4);
                     tokio::time::sleep(nap).await;
                 }
             }

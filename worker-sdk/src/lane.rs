@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Backoff, Session, Trouble};
+use crate::backoff::Backoff;
+use crate::connect::{Session, Trouble};
 use crate::connections;
 use crate::controller::{Controller, Order};
 use crate::database::{Database, Opener, recover};
@@ -70,12 +71,12 @@ impl Lane {
                     }
                     if order.request.is_empty() {
                         self.controller.acknowledged(order);
-                        tokio::time::sleep(backoff.next()).await;
+                        tokio::time::sleep(backoff.rest()).await;
                         return;
                     }
                 }
             }
-            tokio::time::sleep(backoff.next()).await;
+            tokio::time::sleep(backoff.rest()).await;
         }
     }
 

@@ -55,6 +55,7 @@
 //! ends, and ends itself where one does not stop. Results of an attempt that was taken over are refused. Any `Err` is retried with
 //! exponential backoff; a panic too; a payload that does not decode fails that task only.
 
+mod backoff;
 mod bodies;
 mod chain;
 mod client;
@@ -97,6 +98,8 @@ mod watchdog;
 mod work;
 mod worker;
 
+#[doc(hidden)]
+pub use backoff::Backoff;
 pub use chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
 pub use client::{BATCH_MAX, Client, Within};
 pub use config::WorkerConfig;

@@ -21,7 +21,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 
-use crate::connect::{Backoff, Heard, Notifications, Session, Trouble, connect_listening};
+use crate::backoff::Backoff;
+use crate::connect::{Heard, Notifications, Session, Trouble, connect_listening};
 use crate::connections;
 use crate::controller::{Controller, Peek, WatchRequest};
 use crate::database::Database;
@@ -84,7 +85,7 @@ impl QueueWatch {
                     self.controller.watch_answered(bell, Watched::Busy);
                 }
             }
-            let nap = if shortage { connections::rest() } else { backoff.next() };
+            let nap = if shortage { connections::rest() } else { backoff.rest() };
             tokio::time::sleep(nap).await;
         }
     }

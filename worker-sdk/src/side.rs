@@ -8,7 +8,8 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use crate::connect::{Backoff, Session, on};
+use crate::backoff::Backoff;
+use crate::connect::{Session, on};
 use crate::database::Opener;
 use crate::hsc::{self, Moved};
 use crate::work::Work;
@@ -69,7 +70,7 @@ impl Side {
                 None => self.open().await,
             };
             let Some(client) = client else {
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.rest()).await;
                 continue;
             };
             let doubts = client.doubts();

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Backoff, Heard, Notifications, Session, connect_listening};
+use crate::backoff::Backoff;
+use crate::connect::{Heard, Notifications, Session, connect_listening};
 use crate::{Client, Error, TaskId, TaskStatus};
 
 /// Longest time between two looks at a task, when notifications can be heard.
@@ -156,7 +157,7 @@ async fn hear(config: Config, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Ar
             Ok(Err(error)) => tracing::debug!(%error, "nobody hears of ends; looking instead"),
             Err(_) => tracing::debug!("nobody hears of ends: no answer; looking instead"),
         }
-        sleep(backoff.next()).await;
+        sleep(backoff.rest()).await;
         if asked.is_closed() && asked.is_empty() {
             return;
         }
