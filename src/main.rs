@@ -1,5 +1,5 @@
 //! The `tuskline` binary: the server and its command line. Everything is in the library.
 
 fn main() -> std::process::ExitCode {
-    tuskline::admin::main()
+    tuskline::cli::main()
 }

@@ -22,7 +22,8 @@ use crate::store::{self, Readiness};
 use crate::{health, janitor, periodic, store_consumer};
 
 /// A loop that `serve` runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Role {
     /// Moves due tasks into their queues.
     StoreConsumer,

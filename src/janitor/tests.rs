@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::embedded::{Cluster, Stop};
 use crate::migrate::migrate;
+use tuskline_postgres::{Cluster, Stop};
 
 /// Every segment is old enough, and nobody waits long.
 fn hurried() -> JanitorOptions {

@@ -56,7 +56,7 @@ async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions 
 
 #[tokio::test]
 async fn functions_follow_their_texts_and_keep_their_grants() {
-    let mut cluster = crate::embedded::Cluster::temporary(vec![]).await.unwrap();
+    let mut cluster = tuskline_postgres::Cluster::temporary(vec![]).await.unwrap();
     cluster.create_database("renewal", None).await.unwrap();
     let config = cluster.config("renewal");
 
@@ -92,5 +92,5 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
     tell(&config, "update tuskline.stamp set function_set = 99").await;
     let refused = migrate(&config).await.unwrap_err();
     assert!(refused.to_string().starts_with("schema is newer than this binary"), "{refused}");
-    cluster.stop(crate::embedded::Stop::Immediate).await.unwrap();
+    cluster.stop(tuskline_postgres::Stop::Immediate).await.unwrap();
 }

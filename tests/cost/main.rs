@@ -15,7 +15,7 @@ use bounds::{BOUNDS, Bounds, KEYS};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_postgres::NoTls;
-use tuskline::embedded::{Binaries, Cluster};
+use tuskline_postgres::{Binaries, Cluster};
 
 /// The log is the whole server's and the cores are few: one measurement at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -37,8 +37,8 @@ async fn server() -> Cluster {
 
 /// What a workload reports; of several parts, the first.
 fn measure(server: &Cluster, line: &str) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_tuskline"))
-        .args(["bench", "--json", "--database-url", &server.url("postgres")])
+    let output = Command::new(env!("CARGO_BIN_EXE_tuskline-bench"))
+        .args(["--json", "--database-url", &server.url("postgres")])
         .args(line.split(' '))
         .stdin(Stdio::null())
         .output()

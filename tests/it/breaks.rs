@@ -33,12 +33,10 @@ const NOT_OURS: &[&str] = &[
 
 /// Files whose tests are of Rust, not of the SQL.
 const OF_RUST: &[&str] = &[
-    "::bench::",
     "::cli::",
     "::clients::",
     "::clock_steps::",
     "::crash_recovery::",
-    "::demo::",
     "::doubtful_commits::",
     "::drain::",
     "::drawn_ids::",
@@ -61,7 +59,6 @@ const OF_RUST: &[&str] = &[
     "::server_troubles::",
     "::settings::",
     "::support::",
-    "::testing_kit::",
     "::wake_up::",
     "::worker_chains::",
     "::worker_runs::",

@@ -1,13 +1,15 @@
 //! The command line: what it prints, on which stream, with which exit code.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio_postgres::Config;
 
-use crate::support::cli::{keys, on, processes_in, tuskline, url};
+use crate::support::cli::{TUSKLINE, keys, on, processes_in, tuskline, url};
+use crate::support::help::check_help;
 use crate::support::{Db, LEASE, shared};
 
 /// A database with nothing in it.
@@ -52,68 +54,11 @@ fn check(name: &str, screen: &str) {
     settings.bind(|| insta::assert_snapshot!(name, screen));
 }
 
-/// What `--help` says of a command.
-fn help(command: &str) -> String {
-    let words = command.split_whitespace().chain(["--help"]);
-    tuskline(&words.collect::<Vec<_>>()).run().fine()
-}
-
-/// Every command with its help. The list comes from the program: its help names them.
-fn commands() -> Vec<(String, String)> {
-    let mut all = vec![(String::new(), help(""))];
-    let mut next = 0;
-    while let Some((group, text)) = all.get(next).cloned() {
-        next += 1;
-        let Some((_, list)) = text.split_once("Commands:\n") else { continue };
-        let list = list.split("\n\n").next().unwrap().lines();
-        let named = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-        for name in named.filter_map(|line| line.split_whitespace().next()) {
-            if name != "help" {
-                let command = format!("{group} {name}").trim().to_owned();
-                all.push((command.clone(), help(&command)));
-            }
-        }
-    }
-    all
-}
-
-/// The help of a command without the options of all commands, and these by themselves.
-fn divided(text: &str) -> (String, String) {
-    let (own, rest) = text.split_once("Global options:\n").unwrap();
-    let indented = |line: &&str| line.is_empty() || line.starts_with(' ');
-    let after: Vec<_> = rest.lines().skip_while(indented).collect();
-    let global: Vec<_> = rest.lines().take_while(indented).collect();
-    (format!("{own}{}", after.join("\n")), global.join("\n"))
-}
-
-/// One snapshot for each command, and one for the options of all commands. After a change:
-/// `INSTA_UPDATE=always cargo test --test it -- every_command_has_a_help`.
+/// After a change: `INSTA_UPDATE=always cargo test --test it -- every_command_has_a_help`.
 #[test]
 fn every_command_has_a_help_that_fits_eighty_columns() {
-    let mut settings = insta::Settings::clone_current();
-    settings.set_omit_expression(true);
-    settings.set_snapshot_path("snapshots/help");
-    settings.set_prepend_module_to_snapshot(false);
-    let commands = commands();
-    let (_, global) = divided(&commands[0].1);
-    settings.bind(|| insta::assert_snapshot!("GLOBAL", global));
-    let mut files = vec!["GLOBAL.snap".to_owned()];
-    for (command, text) in &commands {
-        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
-        assert!(wide.is_empty(), "{command}: {wide:#?}");
-        let (own, shared) = divided(text);
-        // Their lines break elsewhere beside options with long texts.
-        let same = shared.split_whitespace().eq(global.split_whitespace());
-        assert!(same, "the global options of {command}: {shared}");
-        let name = format!("tuskline {command}").trim().replace(' ', "_");
-        settings.bind(|| insta::assert_snapshot!(name.as_str(), own));
-        files.push(format!("{name}.snap"));
-    }
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/snapshots/help");
-    for file in std::fs::read_dir(dir).unwrap() {
-        let name = file.unwrap().file_name().into_string().unwrap();
-        assert!(files.contains(&name), "{name}: the command is gone, its snapshot is not");
-    }
+    check_help(Path::new(TUSKLINE), Path::new(dir));
 }
 
 #[tokio::test]
@@ -742,7 +687,6 @@ async fn a_wrong_call_exits_with_two_and_says_what_is_wrong() {
             "serve --listen nowhere",
             "serve --archive-dir",
             "dev --port 70000",
-            "demo --limit many",
             "completions cobol",
         ],
     );

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tuskline::embedded::Stop;
+use tuskline_postgres::Stop;
 
 use super::support::{Db, Execution, Gate, Running, calm, own_cluster};
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
-use tuskline::embedded::{Cluster, Stop};
+use tuskline_postgres::{Cluster, Stop};
 use tuskline_sdk::{Client, Error, NewTask, TaskId, WorkerConfig};
 
 use crate::support::{Answer, Db, Gate, Running, calm, own_cluster, within};

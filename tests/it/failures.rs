@@ -10,10 +10,10 @@ use std::process::Command;
 use rustix::process::Signal;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
-use tuskline::embedded::{Cluster, Options};
+use tuskline_postgres::{Cluster, Options};
 use tuskline_sdk::{Client, Context, Error, Lambda, NewTask, Worker};
 
-use crate::support::cli::{PASSWORD, Tuskline, copy_tuskline, on, open_dir, tuskline, url};
+use crate::support::cli::{Call, PASSWORD, TUSKLINE, copy, on, open_dir, tuskline, url};
 use crate::support::{Db, own_cluster, settings, shared, within};
 
 /// Every command that speaks to the task store.
@@ -368,12 +368,10 @@ async fn the_port_is_taken() {
     assert_eq!(crate::support::cli::processes_in(dir.path()), [""; 0]);
 }
 
-/// Starts `dev` and `demo` in a directory that will not do.
-fn refused_in(home: &Path, call: impl Fn(&[&str]) -> Tuskline, expected: &str) {
-    for arguments in [&["dev"][..], &["demo", "--path", "/etc"]] {
-        let said = call(arguments).env("TUSKLINE_DATA_DIR", home).run().refusal();
-        assert!(said.starts_with("1 error: ") && said.contains(expected), "{said}");
-    }
+/// Starts `dev` in a directory that will not do.
+fn refused_in(home: &Path, call: impl Fn(&[&str]) -> Call, expected: &str) {
+    let said = call(&["dev"]).env("TUSKLINE_DATA_DIR", home).run().refusal();
+    assert!(said.starts_with("1 error: ") && said.contains(expected), "{said}");
 }
 
 #[test]
@@ -386,9 +384,9 @@ fn the_data_directory_belongs_to_somebody_else() {
         return;
     }
     let binary = dir.path().join("tuskline");
-    copy_tuskline(&binary);
+    copy(Path::new(TUSKLINE), &binary);
     let nobody = |arguments: &[&str]| {
-        Tuskline::at(&binary, arguments).with(|command| {
+        Call::of(&binary, arguments).with(|command| {
             command.uid(65_534).gid(65_534);
         })
     };

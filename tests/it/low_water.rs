@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tokio_postgres::{Client, Row};
-use tuskline::embedded::Stop;
+use tuskline_postgres::Stop;
 
 use crate::support::{Db, Hand, own_cluster, tasks};
 

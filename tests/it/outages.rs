@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tuskline::embedded::{Cluster, Stop};
+use tuskline_postgres::{Cluster, Stop};
 use tuskline_sdk::{Context, Lambda, Outcome};
 
 use super::support::{

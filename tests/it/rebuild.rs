@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tuskline::config::StoreConsumerOptions;
-use tuskline::embedded::Stop;
+use tuskline_postgres::Stop;
 
 use crate::support::{Answer, Db, LEASE, own_cluster, refusal, within};
 

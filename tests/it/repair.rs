@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tuskline::embedded::Binaries;
+use tuskline_postgres::Binaries;
 
 use crate::support::cli::on;
 use crate::support::{Db, Gate, Running, calm, refusal};

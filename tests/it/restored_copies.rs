@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio_postgres::{Client, Config, NoTls};
-use tuskline::embedded::{Cluster, Stop};
+use tuskline_postgres::{Cluster, Stop};
 
 use crate::support::cli::url;
 use crate::support::{

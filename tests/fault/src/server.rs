@@ -32,13 +32,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use tuskline::embedded::{Child, SUPERUSER};
+use tuskline_postgres::{Child, SUPERUSER};
 
 pub use clock::Clock;
 pub use pooler::{PoolSize, Pooler};
 pub use site::Site;
 pub use tools::{Skipped, Tools};
-pub use tuskline::embedded::Stop;
+pub use tuskline_postgres::Stop;
 pub use volume::Volume;
 
 /// Longest wait for a server to answer after a start: recovery under load takes seconds.

@@ -1,12 +1,12 @@
 //! One throw-away cluster per run, started by the first test that needs it.
 //!
 //! Every `#[tokio::test]` has a runtime of its own that ends with it, so the cluster is started by
-//! a thread with another one. It stays in a static; the embedded module stops the server and
+//! a thread with another one. It stays in a static; `tuskline-postgres` stops the server and
 //! removes its directory when the process ends, however it ends.
 
 use std::sync::OnceLock;
 
-use tuskline::embedded::Cluster;
+use tuskline_postgres::Cluster;
 
 use super::clock;
 

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
-use tuskline::embedded::Cluster;
+use tuskline_postgres::Cluster;
 
 use super::cluster::{TEMPLATE, shared};
 use super::{DEADLINE, within};

@@ -9,7 +9,9 @@ mod cluster;
 mod db;
 mod ear;
 mod hand;
+pub mod help;
 mod process;
+pub mod program;
 mod record;
 mod worker;
 

@@ -41,8 +41,8 @@ PEERS = [
     Peer(
         "tuskline",
         "this checkout",
-        (ROOT / "target" / "release" / "tuskline",),
-        "defaults; one worker process of `tuskline bench`, no `tuskline serve` beside it",
+        (ROOT / "target" / "release" / "tuskline-bench",),
+        "defaults; one worker process of `tuskline-bench`, no `tuskline serve` beside it",
         "",
         "",
     ),

@@ -37,9 +37,9 @@ def held_horizon(server, peer, seconds):
 
 
 def bench(server, peer, limit_s, workload, *options):
-    """What `tuskline bench` reports, or Failed."""
+    """What `tuskline-bench` reports, or Failed."""
     environment = {"TUSKLINE_DATABASE_URL": server.url("postgres")}
-    process = Process((*peer.command, "bench", workload, *options, "--json"), environment)
+    process = Process((*peer.command, workload, *options, "--json"), environment)
     try:
         return json.loads(process.text(limit_s))
     finally:

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
-use tuskline::embedded::{Child, last_complaint};
+use tuskline_postgres::{Child, last_complaint};
 
 use super::{OURS, PAUSE, PORT, START_LIMIT, Server};
 

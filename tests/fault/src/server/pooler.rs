@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use tokio_postgres::NoTls;
-use tuskline::embedded::{Child, SUPERUSER, last_complaint};
+use tuskline_postgres::{Child, SUPERUSER, last_complaint};
 
 use super::{PAUSE, PORT, Server, Site};
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
-use tuskline::embedded::{Account, Binaries, die_with_parent, new_dir};
+use tuskline_postgres::{Account, Binaries, die_with_parent, new_dir};
 
 use super::process;
 use super::tools::{Skipped, Tools};

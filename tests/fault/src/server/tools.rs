@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tuskline::embedded::Binaries;
+use tuskline_postgres::Binaries;
 
 /// Places beside `PATH` where packages put programs that are not for everybody.
 const MORE_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];

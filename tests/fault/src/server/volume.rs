@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
-use tuskline::embedded::{Account, Child, die_with_parent};
+use tuskline_postgres::{Account, Child, die_with_parent};
 
 use super::site::Site;
 use super::tools::Skipped;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, Error, NoTls};
-use tuskline::embedded::Cluster;
+use tuskline_postgres::Cluster;
 
 use super::super::{Door, Proxy, Upstream};
 

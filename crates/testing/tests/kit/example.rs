@@ -1,0 +1,42 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tuskline_sdk::{Context, Lambda, NewTask, Worker};
+use tuskline_testing::{Database, Error};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+// What is under test: whoever signs up gets a mail a day later, if he can be reached.
+async fn sign_up(to: String, context: Context) -> Result<(), tuskline_sdk::Error> {
+    let mail = NewTask::new("send_mail", &json!({ "to": to, "about": "first day" }))?.after(DAY);
+    context.schedule(&mail).await?;
+    Ok(())
+}
+
+async fn send_mail(mail: serde_json::Value, _: Context) -> Result<(), String> {
+    match mail["to"].as_str() {
+        Some(to) if to.contains('@') => Ok(()),
+        _ => Err(format!("no address: {}", mail["to"])),
+    }
+}
+
+fn worker(db: &Database) -> Worker {
+    db.worker().lambda(Lambda::new("sign_up", sign_up)).lambda(Lambda::new("send_mail", send_mail))
+}
+
+#[tokio::test]
+async fn whoever_signs_up_gets_a_mail_a_day_later() -> Result<(), Error> {
+    let db = Database::new().await?;
+    db.define(&["sign_up", "send_mail"]).await?;
+    db.pin().await?;
+    db.client().schedule(&NewTask::new("sign_up", &"ada@example.org")?).await?;
+
+    db.drain(worker(&db)).await?.assert_all_succeeded();
+    let mails = db.scheduled("send_mail").await?;
+    let mail = mails.with(json!({ "to": "ada@example.org" })).due_in(DAY).once();
+
+    db.advance(DAY).await?;
+    db.drain(worker(&db)).await?.assert_all_succeeded();
+    db.task(mail.id).await?.assert_succeeded();
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The command line: what owners and operators do without opening `psql`.
+//!
+//! Promises: `--json` on every command; tables that fit the terminal, plain when piped; one line
+//! for an error, with what to do about it; exit code 0 done, 1 failed, 2 wrong call.
+//! Must never: print a password, or control characters that came out of the database.
+
+mod breaker;
+mod bulk;
+mod chain;
+mod database;
+mod dead;
+#[cfg(feature = "dev")]
+mod dev;
+mod doctor;
+mod failure;
+mod gate;
+mod installation;
+mod lambda;
+mod limit;
+mod output;
+mod periodic;
+mod program;
+mod psql;
+mod purge;
+mod repair;
+mod server;
+mod task;
+mod unique;
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+
+pub use database::{find_given, parse};
+pub use failure::{Failed, WrongCall, failed};
+pub use output::{put, put_json};
+pub use program::{Outcome, Program, end_of_process, run};
+pub use psql::command as psql_on;
+
+#[derive(Debug, Parser)]
+#[command(name = "tuskline", version, max_term_width = 100, propagate_version = true)]
+#[command(about = "Asynchronous tasks; the only moving part is PostgreSQL.")]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Heading of what every command takes, so that a command's own options stand apart.
+const GLOBAL: &str = "Global options";
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of
+    /// a running `tuskline dev`.
+    #[arg(long, global = true, value_name = "URL", env = "TUSKLINE_DATABASE_URL")]
+    #[arg(hide_env_values = true, help_heading = GLOBAL)]
+    pub database_url: Option<String>,
+    /// Print JSON.
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub json: bool,
+    /// Say more on standard error; twice for everything. TUSKLINE_LOG takes a tracing filter.
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
+    pub verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create the schema, or bring it to this version.
+    Migrate(server::MigrateArgs),
+    /// Give this installation another name, for a restored copy; its old workers get no more work.
+    Adopt(installation::AdoptArgs),
+    /// Run the store consumer, the schedules and the janitor until told to stop.
+    Serve(server::ServeArgs),
+    /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
+    #[cfg(feature = "dev")]
+    Dev(dev::DevArgs),
+    /// Define, alter and list lambdas.
+    #[command(subcommand)]
+    Lambda(lambda::LambdaCommand),
+    /// Pause, drop, divert or slow down the tasks of a lambda, and let them go again.
+    #[command(subcommand)]
+    Gate(gate::GateCommand),
+    /// Limit how many tasks run at a time or in a second, and keep an order.
+    #[command(subcommand)]
+    Limit(limit::LimitCommand),
+    /// Say what a unique key means to a lambda.
+    #[command(subcommand)]
+    Unique(unique::UniqueCommand),
+    /// Schedule, follow and cancel tasks.
+    #[command(subcommand)]
+    Task(task::TaskCommand),
+    /// Schedule, show, cancel and retry tasks that wait for each other.
+    #[command(subcommand)]
+    Chain(chain::ChainCommand),
+    /// Look at tasks that have failed for good, and let them begin anew.
+    #[command(subcommand)]
+    Dead(dead::DeadCommand),
+    /// Pause a lambda by itself when its attempts fail of one cause.
+    #[command(subcommand)]
+    Breaker(breaker::BreakerCommand),
+    /// Cancel, retry, reprioritise or move all tasks that a filter names.
+    #[command(subcommand)]
+    Bulk(bulk::BulkCommand),
+    /// Delete tasks that have ended before their retention is over.
+    Purge(purge::PurgeArgs),
+    /// Define schedules of tasks that come again and again, show, pause and foresee them.
+    #[command(subcommand)]
+    Periodic(periodic::PeriodicCommand),
+    /// Examine the database and its settings.
+    Doctor,
+    /// Make the tables, functions and numbers that rows name and a restore did not bring.
+    Repair(repair::RepairArgs),
+    /// Open psql on the database.
+    Psql(psql::PsqlArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    run::<Cli>()
+}
+
+impl Program for Cli {
+    fn global(&self) -> &Global {
+        &self.global
+    }
+
+    fn serves(&self) -> bool {
+        matches!(self.command, Command::Serve(_))
+    }
+
+    async fn execute(self) -> Outcome {
+        execute(self).await
+    }
+}
+
+async fn execute(cli: Cli) -> Outcome {
+    let global = &cli.global;
+    match cli.command {
+        Command::Migrate(args) => server::migrate(global, args).await,
+        Command::Adopt(args) => installation::adopt(global, args).await,
+        Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
+        #[cfg(feature = "dev")]
+        Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
+        Command::Lambda(command) => lambda::run(global, command).await,
+        Command::Gate(command) => gate::run(global, command).await,
+        Command::Limit(command) => limit::run(global, command).await,
+        Command::Unique(command) => unique::run(global, command).await,
+        Command::Task(command) => task::run(global, command).await,
+        Command::Bulk(command) => bulk::run(global, command).await,
+        Command::Purge(args) => purge::run(global, args, end_of_process()?).await,
+        Command::Chain(command) => chain::run(global, command).await,
+        Command::Dead(command) => dead::run(global, command).await,
+        Command::Breaker(command) => breaker::run(global, command).await,
+        Command::Periodic(command) => periodic::run(global, command).await,
+        Command::Doctor => doctor::run(global).await,
+        Command::Repair(args) => repair::run(global, args).await,
+        Command::Psql(args) => psql::run(global, &args),
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tuskline", &mut script);
+    output::put(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Without the feature no private PostgreSQL is looked for.
+#[cfg(not(feature = "dev"))]
+mod dev {
+    pub fn running() -> Option<tokio_postgres::Config> {
+        None
+    }
+
+    pub fn psql() -> Option<std::path::PathBuf> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

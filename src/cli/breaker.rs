@@ -1,0 +1,119 @@
+//! `breaker`: set, drop and list circuit breakers.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::failed;
+use super::{Global, Outcome, database, output};
+use crate::duration;
+
+/// `breaker ...`.
+#[derive(Debug, Subcommand)]
+pub enum BreakerCommand {
+    /// Pause a lambda by itself when its attempts fail of one cause; change when.
+    Set(SetArgs),
+    /// Take a breaker away, and open the gate that it has set.
+    Drop {
+        /// Name of the lambda.
+        lambda: String,
+    },
+    /// List the breakers, and which have tripped.
+    List,
+}
+
+/// When it trips, and when it tries again.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the lambda.
+    lambda: String,
+    /// Failed attempts of one cause that trip it, at least.
+    #[arg(long, value_name = "N", default_value = "20", allow_hyphen_values = true)]
+    failures: i32,
+    /// How far back they are counted.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1m")]
+    window: Duration,
+    /// Share of them in all attempts that end meanwhile, at least.
+    #[arg(long, value_name = "0..1", default_value = "0.5", allow_hyphen_values = true)]
+    share: f64,
+    /// After so long one task may pass, whose success opens the gate.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    probe_after: Duration,
+}
+
+pub async fn run(global: &Global, command: BreakerCommand) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        BreakerCommand::Set(args) => set(global, client, &args).await,
+        BreakerCommand::Drop { lambda } => drop_breaker(global, client, &lambda).await,
+        BreakerCommand::List => list(global, client).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
+    let sql = "select tuskline.set_breaker($1, $2, $3 * interval '1 millisecond', $4, \
+               $5 * interval '1 millisecond')";
+    let (window_ms, probe_ms) =
+        (duration::milliseconds(args.window), duration::milliseconds(args.probe_after));
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
+        (&args.lambda, Type::TEXT),
+        (&args.failures, Type::INT4),
+        (&window_ms, Type::INT8),
+        (&args.share, Type::FLOAT8),
+        (&probe_ms, Type::INT8),
+    ];
+    client.query_typed(sql, parameters).await?;
+    let lambda = &args.lambda;
+    output::answer(
+        global,
+        &json!({"lambda": args.lambda, "set": true}),
+        &format!("the breaker of {lambda} is set; to take it away: tuskline breaker drop {lambda}"),
+    )
+}
+
+async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<()> {
+    let sql = "select tuskline.drop_breaker($1)";
+    let dropped: bool = client.query_typed_one(sql, &[(&lambda, Type::TEXT)]).await?.get(0);
+    if !dropped {
+        return Err(failed(format!("lambda {lambda} has no breaker: tuskline breaker list")));
+    }
+    output::answer(
+        global,
+        &json!({"lambda": lambda, "dropped": true}),
+        &format!("the breaker of {lambda} is gone"),
+    )
+}
+
+/// Durations as milliseconds: JSON has no interval.
+const BREAKERS: &str = "select row_to_json(b)::text from (
+    select lambda, state, failures, (1000 * extract(epoch from span))::bigint as window_ms, share,
+           (1000 * extract(epoch from probe_after))::bigint as probe_after_ms, gate_id, fingerprint, tripped_at,
+           probe_id, next_probe_at, trips, parked, author, set_at
+      from tuskline.breakers order by lambda) b";
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let breakers = super::task::rows(client, BREAKERS, &[]).await?;
+    let heading =
+        ["lambda", "state", "trips at", "probes", "gate", "parked", "trips", "fingerprint"];
+    output::put_list(global, breakers, &heading, "no breaker is set", |breaker| {
+        let field = |name: &str| output::field(breaker, name);
+        let span = |name: &str| breaker[name].as_i64().map_or_else(String::new, duration::show);
+        vec![
+            field("lambda"),
+            field("state"),
+            format!("{} in {}, share {}", field("failures"), span("window_ms"), field("share")),
+            span("probe_after_ms"),
+            field("gate_id"),
+            field("parked"),
+            field("trips"),
+            field("fingerprint"),
+        ]
+    })
+}

@@ -1,0 +1,108 @@
+//! `dev`: everything for the first five minutes in one process: a private PostgreSQL that keeps
+//! its data, migrated, with the server's roles, until Ctrl-C.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+use tuskline_postgres::{Binaries, Cluster, Options, SUPERUSER, Stop, default_data_dir};
+
+use super::failure::failed;
+use super::{Global, Outcome, output};
+use crate::serve;
+
+/// Its database.
+const DATABASE: &str = "tuskline";
+
+/// Arguments of `dev`.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// Where the cluster lives; other commands find the default place by themselves.
+    #[arg(long, value_name = "DIRECTORY", env = "TUSKLINE_DATA_DIR", hide_env_values = true)]
+    data_dir: Option<PathBuf>,
+    /// Also listen on this port of 127.0.0.1, with a generated password.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
+    listen: Option<SocketAddr>,
+}
+
+pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Outcome {
+    let data_dir = args.data_dir.unwrap_or_else(default_data_dir);
+    let settings = vec![("idle_in_transaction_session_timeout".to_owned(), "5min".to_owned())];
+    let durable = Options::durable(data_dir);
+    let options = Options { tcp_port: args.port, settings, ..durable };
+    let mut cluster = Cluster::start(options).await?;
+    let served = serve_on(global, &cluster, args.listen, end).await;
+    let stopped = cluster.stop(Stop::Fast).await;
+    served?;
+    stopped?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve_on(
+    global: &Global,
+    cluster: &Cluster,
+    listen: Option<SocketAddr>,
+    end: CancellationToken,
+) -> Result<()> {
+    cluster.create_database(DATABASE, None).await?;
+    let config = cluster.config(DATABASE);
+    crate::migrate::migrate(&config).await?;
+    put(global, cluster)?;
+    let options = serve::Options { listen, ..serve::Options::default() };
+    tokio::select! {
+        served = serve::run(config, options, end) => Ok(served?),
+        () = ended(cluster) => Err(failed("PostgreSQL ended by itself; its server.log says why")),
+    }
+}
+
+/// Completes when the server has gone without being told to.
+async fn ended(cluster: &Cluster) {
+    while cluster.is_running() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
+    let (url, psql) = (cluster.url(DATABASE), cluster.psql_command(DATABASE));
+    if global.json {
+        return output::put_json(
+            &json!({"url": url, "psql": psql, "attached": cluster.attached()}),
+        );
+    }
+    let how = if cluster.attached() { "attached to a running one" } else { "started" };
+    output::put(&format!("PostgreSQL {how}; serving until Ctrl-C"))?;
+    output::put(&format!("  url   {url}"))?;
+    if let Some(tcp) = cluster.tcp_url(DATABASE) {
+        output::put(&format!("  tcp   {tcp}"))?;
+    }
+    output::put(&format!("  psql  {psql}"))
+}
+
+/// The database of one that runs on the usual data directory. Its pid file says where the server answers. A
+/// server that is gone leaves one behind: then there is no socket either.
+pub fn running() -> Option<Config> {
+    let pid_file = std::fs::read_to_string(default_data_dir().join("data/postmaster.pid")).ok()?;
+    let mut lines = pid_file.lines().skip(3);
+    let port: u16 = lines.next()?.trim().parse().ok()?;
+    let socket_dir = lines.next()?.trim();
+    if !Path::new(socket_dir).join(format!(".s.PGSQL.{port}")).exists() {
+        return None;
+    }
+    let mut config = Config::new();
+    config.host_path(socket_dir).port(port).user(SUPERUSER).dbname(DATABASE);
+    Some(config)
+}
+
+/// The `psql` beside the server's binaries.
+pub fn psql() -> Option<PathBuf> {
+    Some(Binaries::find().ok()?.dir.join("psql"))
+}

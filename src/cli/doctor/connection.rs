@@ -1,0 +1,121 @@
+//! The server, the way to it, and its clock.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio_postgres::{Client, Config};
+
+use super::Finding;
+use crate::migrate::OLDEST_SERVER;
+use crate::session::Session;
+use crate::store::TIMER_CHANNEL;
+
+/// A larger difference between the clocks makes logs hard to read side by side.
+const CLOCKS_APART: TimeDelta = TimeDelta::seconds(5);
+
+/// Longest wait for a notification.
+const NOTIFICATION_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What the server's part in replication is called.
+pub const PART: &str = "part";
+
+/// Version and part in replication.
+pub async fn server(client: &Client) -> Result<Vec<Finding>> {
+    let row = client
+        .query_typed_one(
+            "select current_setting('server_version_num')::integer, current_setting('server_version'), \
+             pg_is_in_recovery(), current_setting('transaction_read_only')::boolean",
+            &[],
+        )
+        .await?;
+    let (number, version): (i32, &str) = (row.get(0), row.get(1));
+    let version = supported(number, version);
+    let part = match (row.get(2), row.get(3)) {
+        (true, _) => Finding::fail(PART, "this server is a standby: connect to the primary"),
+        (_, true) => Finding::fail(PART, "read-only: default_transaction_read_only is on"),
+        _ => Finding::ok(PART, "primary"),
+    };
+    Ok(vec![version, part])
+}
+
+fn supported(number: i32, version: &str) -> Finding {
+    match number / 10_000 {
+        _ if number < OLDEST_SERVER => {
+            Finding::fail("server", format!("PostgreSQL {version}; 15 to 18 is needed"))
+        }
+        15..=18 => Finding::ok("server", format!("PostgreSQL {version}")),
+        _ => Finding::warn("server", format!("PostgreSQL {version}; 15 to 18 are supported")),
+    }
+}
+
+/// A transaction pooler lends the same server process to two clients at once.
+pub async fn pooler(client: &Client, other: &Client) -> Result<Finding> {
+    let before = backend(client).await?;
+    other.batch_execute("begin").await?;
+    let busy = backend(other).await?;
+    let after = backend(client).await?;
+    other.batch_execute("rollback").await?;
+    Ok(if before == after && after != busy {
+        Finding::ok("pooler", "none, or one that pools sessions")
+    } else {
+        Finding::warn(
+            "pooler",
+            "a transaction pooler is in between: give `serve` and workers a direct address, else \
+             they poll instead of being woken",
+        )
+    })
+}
+
+async fn backend(client: &Client) -> Result<i32> {
+    Ok(client.query_typed_one("select pg_backend_pid()", &[]).await?.get(0))
+}
+
+/// Whether a notification from one session reaches another.
+pub async fn notifications(config: &Config, other: &Session) -> Result<Finding> {
+    let bell = Session::listening(config, "doctor", TIMER_CHANNEL).await?;
+    Ok(if bell.hears(other, TIMER_CHANNEL, NOTIFICATION_DEADLINE).await? {
+        Finding::ok("notifications", "arrive")
+    } else {
+        Finding::warn("notifications", "do not arrive within 1 s: tasks start by the safety poll")
+    })
+}
+
+/// Only the database's clock decides; ours is read for comparison, around its answer.
+pub async fn clock(client: &Client) -> Result<Finding> {
+    let before = Utc::now();
+    let row = client.query_typed_one("select clock_timestamp()", &[]).await?;
+    let after = Utc::now();
+    let theirs: DateTime<Utc> = row.get(0);
+    let apart = theirs - (before + (after - before) / 2);
+    let milliseconds = apart.num_milliseconds();
+    Ok(if apart.abs() <= CLOCKS_APART {
+        Finding::ok("clock", format!("{milliseconds} ms from this machine's"))
+    } else {
+        Finding::warn(
+            "clock",
+            format!(
+                "{milliseconds} ms from this machine's; the database's decides what is due, but logs will not agree"
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::Verdict;
+
+    #[test]
+    fn versions_15_to_18_are_supported() {
+        for (number, verdict) in [
+            (130_012, Verdict::Fail),
+            (140_020, Verdict::Warn),
+            (150_001, Verdict::Ok),
+            (180_004, Verdict::Ok),
+            (190_000, Verdict::Warn),
+        ] {
+            assert_eq!(supported(number, "").verdict, verdict, "{number}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `gate`: set, open and list gates.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::failed;
+use super::{Global, Outcome, database, output};
+use crate::duration;
+
+/// `gate ...`.
+#[derive(Debug, Subcommand)]
+pub enum GateCommand {
+    /// Let tasks wait until the gate is opened.
+    Pause(Scope),
+    /// End due tasks as dropped.
+    Drop(Scope),
+    /// End due tasks as dead, to be looked at and retried later.
+    Divert(Scope),
+    /// Let so many tasks a second pass.
+    Slow {
+        /// Tasks a second, over all workers; 0.5 is one in two seconds.
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        per_second: f64,
+        #[command(flatten)]
+        scope: Scope,
+    },
+    /// Open a gate: what it holds goes on.
+    Open {
+        /// Number of the gate, see `gate list`.
+        gate: i64,
+    },
+    /// List the gates that are set, and how many tasks each holds.
+    List,
+}
+
+/// What a gate is on, until when and why.
+#[derive(Debug, Args)]
+pub struct Scope {
+    /// Name of the lambda.
+    lambda: String,
+    /// Only this collection.
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
+    /// The collection may be one that no recent task has.
+    #[arg(long, requires = "collection")]
+    unseen: bool,
+    /// Only this priority.
+    #[arg(long, value_name = "PRIORITY")]
+    priority: Option<String>,
+    /// Open by itself then, e.g. 2026-12-24T08:00:00Z.
+    #[arg(long, value_name = "TIME", conflicts_with = "for_")]
+    until: Option<DateTime<Utc>>,
+    /// Open by itself after so long, e.g. 2h.
+    #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    for_: Option<Duration>,
+    /// Why; shown to whoever asks why a task does not run.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+pub async fn run(global: &Global, command: GateCommand) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        GateCommand::Pause(scope) => set(global, client, "pause", None, &scope).await,
+        GateCommand::Drop(scope) => set(global, client, "drop", None, &scope).await,
+        GateCommand::Divert(scope) => set(global, client, "divert", None, &scope).await,
+        GateCommand::Slow { per_second, scope } => {
+            set(global, client, "slow", Some(per_second), &scope).await
+        }
+        GateCommand::Open { gate } => open(global, client, gate).await,
+        GateCommand::List => list(global, client).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const SET: &str = "select tuskline.gate($1, $2, $3, $4, $5, $6, \
+                   $7 * interval '1 millisecond', $8, $9)";
+
+async fn set(
+    global: &Global,
+    client: &Client,
+    action: &str,
+    per_second: Option<f64>,
+    scope: &Scope,
+) -> Result<()> {
+    let for_ms = scope.for_.map(duration::milliseconds);
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
+        (&scope.lambda, Type::TEXT),
+        (&action, Type::TEXT),
+        (&scope.collection, Type::TEXT),
+        (&scope.priority, Type::TEXT),
+        (&per_second, Type::FLOAT8),
+        (&scope.until, Type::TIMESTAMPTZ),
+        (&for_ms, Type::INT8),
+        (&scope.reason, Type::TEXT),
+        (&scope.unseen, Type::BOOL),
+    ];
+    let gate: i64 = client.query_typed_one(SET, parameters).await?.get(0);
+    output::answer(
+        global,
+        &json!({"gate": gate, "action": action}),
+        &format!("gate {gate} is set; to open it: tuskline gate open {gate}"),
+    )
+}
+
+async fn open(global: &Global, client: &Client, gate: i64) -> Result<()> {
+    let sql = "select tuskline.ungate($1)";
+    let opened: bool = client.query_typed_one(sql, &[(&gate, Type::INT8)]).await?.get(0);
+    if !opened {
+        return Err(failed(format!("there is no gate {gate}: tuskline gate list")));
+    }
+    output::answer(global, &json!({"gate": gate, "opened": true}), &format!("gate {gate} is open"))
+}
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let sql = "select row_to_json(g)::text from (
+        select gate_id, action, per_second, lambda, collection, priority, parked, until, author, set_at,
+               opened_at, reason, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
+          from tuskline.gates order by gate_id) g";
+    let gates = super::task::rows(client, sql, &[]).await?;
+    let heading =
+        ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
+    output::put_list(global, gates, &heading, "no gate is set", |gate| {
+        let field = |name: &str| output::field(gate, name);
+        let action = match (gate["opened_at"].is_null(), gate["per_second"].as_f64()) {
+            (false, _) => "opened".to_owned(),
+            (_, Some(per_second)) => format!("slow, {per_second}/s"),
+            _ => field("action"),
+        };
+        let left = gate["left_ms"].as_i64().map(duration::show);
+        vec![
+            field("gate_id"),
+            action,
+            field("lambda"),
+            field("collection"),
+            field("priority"),
+            field("parked"),
+            left.map_or_else(String::new, |left| format!("in {left}")),
+            field("author"),
+            field("reason"),
+        ]
+    })
+}

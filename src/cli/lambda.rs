@@ -1,0 +1,265 @@
+//! `lambda`: define, alter, list and show lambdas.
+
+mod keeping;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::{WrongCall, failed};
+use super::{Global, Outcome, database, output};
+use crate::duration;
+
+/// The verbs that take settings.
+const DEFINE: &str = "define_lambda";
+const ALTER: &str = "alter_lambda";
+
+/// `lambda ...`.
+#[derive(Debug, Subcommand)]
+pub enum LambdaCommand {
+    /// Make a lambda known and create its queues; an existing one is left as it is.
+    Define {
+        /// Name: [a-z][a-z0-9_]{0,62}.
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Change the given settings of a lambda and leave the rest.
+    Alter {
+        /// Name of the lambda.
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// List every lambda with its ready tasks and live workers.
+    List,
+    /// Show one lambda, its settings and its queues.
+    Show {
+        /// Name of the lambda.
+        name: String,
+    },
+}
+
+/// Settings of a lambda; what is left out keeps its default, or its value.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Hard deadline of one attempt, e.g. 5m.
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    attempt_timeout: Option<Duration>,
+    /// Attempts that may fail before a task is dead.
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<i32>,
+    /// Worker deaths in a row before a task is dead.
+    #[arg(long, value_name = "N")]
+    max_crashes: Option<i32>,
+    /// Delay before the second attempt; doubles each time.
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    retry_base: Option<Duration>,
+    /// Longest delay between two attempts.
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    retry_cap: Option<Duration>,
+    /// How long a finished task stays: success, cancelled, dropped.
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    retention: Option<Duration>,
+    /// How long a failed task stays: dead, fatal_failure.
+    #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    dead_retention: Option<Duration>,
+    #[command(flatten)]
+    keeping: keeping::Keeping,
+    /// A due task goes into its queue in the transaction that schedules it (the default).
+    #[arg(long, conflicts_with = "no_direct")]
+    direct: bool,
+    /// The store consumer moves every task into its queue.
+    #[arg(long)]
+    no_direct: bool,
+    /// Largest payload accepted, in bytes of JSON text.
+    #[arg(long, value_name = "BYTES")]
+    max_payload_bytes: Option<i32>,
+    /// Refuse tasks while so many wait; 0: never.
+    #[arg(long, value_name = "TASKS", allow_hyphen_values = true)]
+    max_backlog: Option<i32>,
+}
+
+impl Settings {
+    /// Named arguments of the verb, from `$2` on, and their values.
+    fn arguments(&self, verb: &str) -> (String, Vec<i64>) {
+        let (mut text, mut values) = self.numbers();
+        self.keeping.add_to(&mut text, &mut values, verb);
+        (text, values)
+    }
+
+    fn numbers(&self) -> (String, Vec<i64>) {
+        let span = |duration: Option<Duration>| duration.map(duration::milliseconds);
+        let direct = (self.direct || self.no_direct).then_some(i64::from(self.direct));
+        const INTERVAL: &str = "* interval '1 millisecond'";
+        let known = [
+            ("p_attempt_timeout", INTERVAL, span(self.attempt_timeout)),
+            ("p_max_attempts", "::integer", self.max_attempts.map(i64::from)),
+            ("p_max_crashes", "::integer", self.max_crashes.map(i64::from)),
+            ("p_retry_base", INTERVAL, span(self.retry_base)),
+            ("p_retry_cap", INTERVAL, span(self.retry_cap)),
+            ("p_retention", INTERVAL, span(self.retention)),
+            ("p_dead_retention", INTERVAL, span(self.dead_retention)),
+            ("p_direct", "::integer::boolean", direct),
+            ("p_max_payload_bytes", "::integer", self.max_payload_bytes.map(i64::from)),
+            ("p_max_backlog", "::integer", self.max_backlog.map(i64::from)),
+        ];
+        let (mut text, mut values) = (String::new(), Vec::new());
+        for (name, cast, value) in known {
+            if let Some(value) = value {
+                values.push(value);
+                text.push_str(&format!(", {name} => ${} {cast}", values.len() + 1));
+            }
+        }
+        (text, values)
+    }
+}
+
+pub async fn run(global: &Global, command: LambdaCommand) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        LambdaCommand::Define { name, settings } => define(global, client, &name, &settings).await,
+        LambdaCommand::Alter { name, settings } => alter(global, client, &name, &settings).await,
+        LambdaCommand::List => list(global, client).await,
+        LambdaCommand::Show { name } => show(global, client, &name).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn define(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
+    let row = call(client, DEFINE, name, settings).await?;
+    let new: bool = row.get(0);
+    if global.json {
+        return Ok(output::put_json(&json!({"lambda": name, "defined": new}))?);
+    }
+    let said = if new { "is defined" } else { "was defined before and is left as it is" };
+    output::put(&format!("lambda {name} {said}"))?;
+    if !new && !settings.arguments(ALTER).0.is_empty() {
+        output::put(&format!("to change its settings: tuskline lambda alter {name} ..."))?;
+    }
+    Ok(())
+}
+
+async fn alter(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
+    if settings.arguments(ALTER).0.is_empty() {
+        return Err(WrongCall("nothing to alter: give at least one setting".to_owned()).into());
+    }
+    call(client, ALTER, name, settings).await?;
+    if global.json {
+        return Ok(output::put_json(&json!({"lambda": name, "altered": true}))?);
+    }
+    Ok(output::put(&format!("lambda {name} is altered"))?)
+}
+
+async fn call(
+    client: &Client,
+    verb: &str,
+    name: &str,
+    settings: &Settings,
+) -> Result<tokio_postgres::Row> {
+    let (arguments, values) = settings.arguments(verb);
+    let statement = format!("select tuskline.{verb}(p_name => $1{arguments})");
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&name, Type::TEXT)];
+    parameters.extend(values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::INT8)));
+    Ok(client.query_typed_one(&statement, &parameters).await?)
+}
+
+/// Durations as milliseconds: JSON has no interval.
+const LAMBDAS: &str = "select row_to_json(l)::text from (
+    select name, owner::text, max_attempts, max_crashes,
+           (1000 * extract(epoch from attempt_timeout))::bigint as attempt_timeout_ms,
+           (1000 * extract(epoch from retry_base))::bigint as retry_base_ms,
+           (1000 * extract(epoch from retry_cap))::bigint as retry_cap_ms,
+           (1000 * extract(epoch from retention))::bigint as retention_ms,
+           (1000 * extract(epoch from dead_retention))::bigint as dead_retention_ms,
+           (1000 * extract(epoch from cancelled_retention))::bigint as cancelled_retention_ms,
+           (1000 * extract(epoch from dropped_retention))::bigint as dropped_retention_ms,
+           (1000 * extract(epoch from fatal_retention))::bigint as fatal_retention_ms, archive,
+           direct, max_payload_bytes, max_backlog, depth::bigint, live_workers, created_at, altered_at
+      from tuskline.lambdas where name = coalesce($1, name) order by name) l";
+
+async fn lambdas(client: &Client, name: Option<&str>) -> Result<Vec<Value>> {
+    super::task::rows(client, LAMBDAS, &[(&name, Type::TEXT)]).await
+}
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let lambdas = lambdas(client, None).await?;
+    if global.json {
+        return Ok(output::put_json(&Value::Array(lambdas))?);
+    }
+    let heading =
+        ["name", "ready", "workers", "attempts", "timeout", "retry", "retention", "direct"];
+    let rows = lambdas.iter().map(|l| {
+        vec![
+            output::field(l, "name"),
+            output::field(l, "depth"),
+            output::field(l, "live_workers"),
+            output::field(l, "max_attempts"),
+            span(l, "attempt_timeout_ms"),
+            format!("{} to {}", span(l, "retry_base_ms"), span(l, "retry_cap_ms")),
+            span(l, "retention_ms"),
+            output::field(l, "direct"),
+        ]
+    });
+    let none = "no lambda is defined: tuskline lambda define NAME";
+    Ok(output::put_table(&heading, rows.collect(), none)?)
+}
+
+async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
+    let mut found = lambdas(client, Some(name)).await?;
+    let Some(mut lambda) = found.pop() else {
+        return Err(failed(format!("lambda {name} is not defined")));
+    };
+    let queues = "select row_to_json(q)::text from (
+        select priority, depth, live_workers, leaf from tuskline.queues
+         where lambda = $1 order by priority) q";
+    let queues = super::task::rows(client, queues, &[(&name, Type::TEXT)]).await?;
+    if global.json {
+        lambda["queues"] = Value::Array(queues);
+        return Ok(output::put_json(&lambda)?);
+    }
+    output::put_pairs(settings_of(&lambda))?;
+    output::put("")?;
+    let rows = queues.iter().map(|queue| {
+        ["priority", "depth", "live_workers", "leaf"].map(|name| output::field(queue, name)).into()
+    });
+    let heading = ["priority", "ready", "workers", "table"];
+    Ok(output::put_table(&heading, rows.collect(), "no queues")?)
+}
+
+fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
+    let text = |name: &str| Some(output::field(lambda, name));
+    let time = |name: &str| Some(span(lambda, name));
+    // As the others of its kind, unless it says so.
+    let own = |name: &str| time(name).filter(|shown| !shown.is_empty());
+    vec![
+        ("name", text("name")),
+        ("owner", text("owner")),
+        ("attempt timeout", time("attempt_timeout_ms")),
+        ("max attempts", text("max_attempts")),
+        ("max crashes", text("max_crashes")),
+        ("retry base", time("retry_base_ms")),
+        ("retry cap", time("retry_cap_ms")),
+        ("retention", time("retention_ms")),
+        ("dead retention", time("dead_retention_ms")),
+        ("  of cancelled", own("cancelled_retention_ms")),
+        ("  of dropped", own("dropped_retention_ms")),
+        ("  of fatal", own("fatal_retention_ms")),
+        ("archive", text("archive")),
+        ("direct", text("direct")),
+        ("max payload", Some(format!("{} bytes", output::field(lambda, "max_payload_bytes")))),
+        ("max backlog", text("max_backlog")),
+        ("defined at", text("created_at")),
+        ("altered at", text("altered_at")),
+    ]
+}
+
+fn span(row: &Value, name: &str) -> String {
+    row.get(name).and_then(Value::as_i64).map_or_else(String::new, duration::show)
+}

@@ -1,0 +1,240 @@
+//! `periodic`: define schedules, show, pause and foresee them.
+
+mod define;
+mod preview;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::{WrongCall, failed};
+use super::{Global, Outcome, database, output, task};
+use crate::duration;
+use crate::periodic::{Rhythm, Trouble};
+
+/// `periodic ...`.
+#[derive(Debug, Subcommand)]
+pub enum PeriodicCommand {
+    /// Define a schedule, or change one; the same again changes nothing.
+    Define(define::DefineArgs),
+    /// List every schedule, its last tick and its next.
+    List,
+    /// Show one schedule and its next ten ticks.
+    Show {
+        /// Name of the schedule.
+        name: String,
+    },
+    /// Pause a schedule, at once; ticks of the pause are not made up for.
+    Pause(Which),
+    /// Let a paused schedule go on with its next tick.
+    Resume(Which),
+    /// Take a schedule away; tasks that it scheduled stay.
+    Drop(Which),
+    /// Print the next ten ticks of a schedule, or of a cron that is none yet.
+    Preview(PreviewArgs),
+}
+
+/// A schedule, and why.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Name of the schedule.
+    name: String,
+    /// Why, for the audit.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// What is to be foreseen.
+#[derive(Debug, Args)]
+pub struct PreviewArgs {
+    /// Name of the schedule.
+    #[arg(required_unless_present = "cron", conflicts_with = "cron")]
+    name: Option<String>,
+    /// A cron, without a database.
+    #[arg(long)]
+    cron: Option<String>,
+    /// Time zone whose clocks it goes by.
+    #[arg(long, default_value = "UTC", requires = "cron")]
+    zone: String,
+    /// Ticks after then; default: now.
+    #[arg(long, value_name = "RFC3339", value_parser = task::instant)]
+    after: Option<DateTime<Utc>>,
+}
+
+pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
+    let open = database::open(global);
+    match command {
+        // Opens later, if at all: standard input may take its time.
+        PeriodicCommand::Define(args) => define::run(global, args).await,
+        PeriodicCommand::Preview(args) => foresee(global, args).await,
+        PeriodicCommand::List => list(global, open.await?.client()).await,
+        PeriodicCommand::Show { name } => show(global, open.await?.client(), &name).await,
+        PeriodicCommand::Pause(which) => {
+            let sql = "select tuskline.pause_periodic($1, $2)";
+            set(global, open.await?.client(), sql, &which, "paused").await
+        }
+        PeriodicCommand::Resume(which) => {
+            let sql = "select tuskline.resume_periodic($1, $2)";
+            set(global, open.await?.client(), sql, &which, "resumed").await
+        }
+        PeriodicCommand::Drop(which) => {
+            let sql = "select tuskline.drop_periodic($1, $2)";
+            set(global, open.await?.client(), sql, &which, "dropped").await
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A cron that nobody could read is refused here; SQL does not know.
+fn read(cron: &str, zone: &str) -> Result<Rhythm> {
+    Ok(Rhythm::parse(cron, zone).map_err(|trouble| WrongCall(trouble.to_string()))?)
+}
+
+/// The last instant before another, so that what is after it may be that one.
+fn before(instant: DateTime<Utc>) -> DateTime<Utc> {
+    instant - chrono::TimeDelta::microseconds(1)
+}
+
+async fn set(global: &Global, client: &Client, sql: &str, which: &Which, done: &str) -> Result<()> {
+    let Which { name, reason } = which;
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(name, Type::TEXT), (reason, Type::TEXT)];
+    let known: bool = client.query_typed_one(sql, parameters).await?.get(0);
+    if !known {
+        return Err(unknown(name));
+    }
+    output::answer(global, &json!({"name": name, "said": done}), &format!("{name} is {done}"))
+}
+
+fn unknown(name: &str) -> anyhow::Error {
+    failed(format!("there is no schedule {name}: tuskline periodic list"))
+}
+
+/// The payload as text: it may be deeper than a parser likes.
+const SCHEDULES: &str = "select row_to_json(p)::text from (
+    select name, lambda, cron, zone, enabled, last_tick, next_tick, last_task, last_status, trouble, payload::text as payload, collection,
+           priority, missed, missed_most, grace, overlap, starts_at, ends_at, author, set_at,
+           (1000 * extract(epoch from next_tick - tuskline.clock()))::bigint as next_ms,
+           (1000 * extract(epoch from tuskline.clock() - last_tick))::bigint as last_ms
+      from tuskline.periodics where $1::text is null or name = $1 order by name) p";
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let schedules = task::rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
+    let heading = ["name", "lambda", "cron", "zone", "next", "last", "task", "status", "trouble"];
+    output::put_list(global, schedules, &heading, "no schedule is defined", |schedule| {
+        let field = |name: &str| output::field(schedule, name);
+        vec![
+            field("name"),
+            field("lambda"),
+            field("cron"),
+            field("zone"),
+            next(schedule),
+            last(schedule).unwrap_or_default(),
+            field("last_task"),
+            field("last_status"),
+            field("trouble"),
+        ]
+    })
+}
+
+fn next(schedule: &Value) -> String {
+    match (schedule["enabled"].as_bool(), schedule["next_ms"].as_i64()) {
+        (Some(false), _) => "paused".to_owned(),
+        (_, Some(ms @ 0..)) => format!("in {}", duration::show(ms)),
+        (_, Some(_)) => "now".to_owned(),
+        (_, None) if schedule["trouble"].is_null() => "none".to_owned(),
+        (_, None) => "unknown".to_owned(),
+    }
+}
+
+fn last(schedule: &Value) -> Option<String> {
+    schedule["last_ms"].as_i64().map(|ms| format!("{} ago", duration::show(ms)))
+}
+
+async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
+    let schedule = one(client, name).await?;
+    let ticks = ticks_of(&schedule, now(client).await?);
+    if global.json {
+        let mut shown = schedule;
+        if let Ok(payload) = serde_json::from_str(&output::field(&shown, "payload")) {
+            shown["payload"] = payload;
+        }
+        shown["ticks"] =
+            ticks.map_or(Value::Null, |(rhythm, ticks)| preview::json(&rhythm, &ticks));
+        return Ok(output::put_json(&shown)?);
+    }
+    let text = |name: &str| output::filled(&schedule, name);
+    let most = |missed: String| match missed.as_str() {
+        "all" => format!("all, at most {}", output::field(&schedule, "missed_most")),
+        _ => missed,
+    };
+    output::put_pairs(vec![
+        ("name", text("name")),
+        ("lambda", text("lambda")),
+        ("cron", text("cron")),
+        ("zone", text("zone")),
+        ("collection", text("collection")),
+        ("priority", text("priority")),
+        ("missed", text("missed").map(most)),
+        ("grace", text("grace")),
+        ("overlap", text("overlap")),
+        ("starts at", text("starts_at")),
+        ("ends at", text("ends_at")),
+        ("last tick", last(&schedule)),
+        ("last task", text("last_task")),
+        ("its status", text("last_status")),
+        ("next", Some(next(&schedule))),
+        ("trouble", text("trouble")),
+        ("defined by", text("author")),
+        ("payload", text("payload")),
+    ])?;
+    output::put("")?;
+    match ticks {
+        Ok((rhythm, ticks)) => Ok(preview::put(&rhythm, &ticks)?),
+        Err(trouble) => Ok(output::put(&trouble.to_string())?),
+    }
+}
+
+async fn one(client: &Client, name: &str) -> Result<Value> {
+    let schedules = task::rows(client, SCHEDULES, &[(&name, Type::TEXT)]).await?;
+    schedules.into_iter().next().ok_or_else(|| unknown(name))
+}
+
+async fn now(client: &Client) -> Result<DateTime<Utc>> {
+    Ok(client.query_typed_one("select tuskline.clock()", &[]).await?.get(0))
+}
+
+fn ticks_of(schedule: &Value, now: DateTime<Utc>) -> Result<(Rhythm, Vec<DateTime<Utc>>), Trouble> {
+    let rhythm = Rhythm::parse(&output::field(schedule, "cron"), &output::field(schedule, "zone"))?;
+    let instant = |name: &str| output::field(schedule, name).parse::<DateTime<Utc>>().ok();
+    let after = instant("starts_at").map_or(now, |starts| now.max(before(starts)));
+    let ticks = preview::ticks(&rhythm, after, instant("ends_at"))?;
+    Ok((rhythm, ticks))
+}
+
+async fn foresee(global: &Global, args: PreviewArgs) -> Result<()> {
+    let (rhythm, ticks) = match (&args.cron, &args.name) {
+        (None, Some(name)) => {
+            let session = database::open(global).await?;
+            let schedule = one(session.client(), name).await?;
+            let after = match args.after {
+                Some(after) => after,
+                None => now(session.client()).await?,
+            };
+            ticks_of(&schedule, after).map_err(|trouble| failed(trouble.to_string()))?
+        }
+        (cron, _) => {
+            let rhythm = read(cron.as_deref().unwrap_or_default(), &args.zone)?;
+            let ticks = preview::ticks(&rhythm, args.after.unwrap_or_else(Utc::now), None)?;
+            (rhythm, ticks)
+        }
+    };
+    if global.json {
+        return Ok(output::put_json(&preview::json(&rhythm, &ticks))?);
+    }
+    Ok(preview::put(&rhythm, &ticks)?)
+}

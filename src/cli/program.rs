@@ -1,0 +1,95 @@
+//! What a program of ours does around its command: it reads the call, tells on standard error what it does,
+//! runs the command and puts a failure into words. `tuskline` is one; the bench and the demo are others.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio_util::sync::CancellationToken;
+
+use super::{Global, failure};
+
+/// What a command comes to: its exit code, or an error that [`run`] puts into words.
+pub type Outcome = anyhow::Result<ExitCode>;
+
+/// A call of a program, as clap reads it.
+pub trait Program: Parser {
+    /// What every command takes.
+    fn global(&self) -> &Global;
+
+    /// Whether it runs for long and tells what it does.
+    fn serves(&self) -> bool {
+        false
+    }
+
+    /// Does what the call asks for.
+    fn execute(self) -> impl Future<Output = Outcome>;
+}
+
+/// Runs the program whose call this process is.
+pub fn run<P: Program>() -> ExitCode {
+    let program = match P::try_parse() {
+        Ok(program) => program,
+        Err(refused) => return failure::report_usage(&refused),
+    };
+    let (json, verbose) = (program.global().json, program.global().verbose);
+    start_tracing(verbose, program.serves(), json);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure::report(&error.into(), json),
+    };
+    let code = match runtime.block_on(program.execute()) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error, json),
+    };
+    // A lambda's or a driver's blocking thread must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+/// Cancelled by the first SIGTERM or SIGINT. A second one ends the process at once.
+///
+/// # Errors
+/// The system does not let us hear signals.
+pub fn end_of_process() -> anyhow::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let end = CancellationToken::new();
+    let told = end.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            if told.is_cancelled() {
+                std::process::exit(1);
+            }
+            tracing::info!("stopping");
+            told.cancel();
+        }
+    });
+    Ok(end)
+}
+
+/// To standard error. Commands say warnings only; `serve` tells what it does.
+fn start_tracing(verbose: u8, serves: bool, json: bool) {
+    use tracing_subscriber::EnvFilter;
+    let ours = match (verbose, serves) {
+        (0, false) => "warn",
+        (0, true) => "info",
+        (1, _) => "debug",
+        _ => "trace",
+    };
+    // The driver and refinery repeat every NOTICE of the server.
+    let usual =
+        format!("warn,tuskline={ours},tuskline_sdk={ours},tokio_postgres=warn,refinery_core=warn");
+    let filter = std::env::var("TUSKLINE_LOG")
+        .ok()
+        .and_then(|filter| EnvFilter::try_new(filter).ok())
+        .unwrap_or_else(|| EnvFilter::new(usual));
+    let said = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    // Only the first of a process wins; another is no harm.
+    let _ =
+        if serves && json { said.json().try_init() } else { said.with_target(false).try_init() };
+}

@@ -1,0 +1,83 @@
+//! `psql`: the DBA's door, on the database that the other commands use.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+use clap::Args;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use super::failure::{Failed, failed};
+use super::{Global, Outcome, database, dev};
+
+/// Arguments of `psql`.
+#[derive(Debug, Args)]
+pub struct PsqlArgs {
+    /// Arguments for psql itself, after `--`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Becomes psql.
+pub fn run(global: &Global, args: &PsqlArgs) -> Outcome {
+    let config = database::find(global)?;
+    let mut psql = command(&config)?;
+    let error = psql.args(&args.arguments).exec();
+    Err(failed(format!("cannot run {}: {error}", psql.get_program().display())))
+}
+
+/// psql on a database. The address goes by environment, where no process list shows a password.
+///
+/// # Errors
+/// It is not installed.
+pub fn command(config: &Config) -> Result<Command> {
+    let mut psql = Command::new(program()?);
+    psql.envs(environment(config));
+    Ok(psql)
+}
+
+fn environment(config: &Config) -> Vec<(&'static str, String)> {
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let ports = config.get_ports().iter().map(ToString::to_string);
+    let joined = |list: Vec<String>| Some(list.join(",")).filter(|text| !text.is_empty());
+    let ssl_mode = match config.get_ssl_mode() {
+        SslMode::Disable => "disable",
+        SslMode::Require => "require",
+        _ => "prefer",
+    };
+    let known = [
+        ("PGHOST", joined(hosts.collect())),
+        ("PGPORT", joined(ports.collect())),
+        ("PGUSER", config.get_user().map(str::to_owned)),
+        ("PGDATABASE", config.get_dbname().map(str::to_owned)),
+        ("PGPASSWORD", config.get_password().map(|p| String::from_utf8_lossy(p).into_owned())),
+        ("PGOPTIONS", config.get_options().map(str::to_owned)),
+        ("PGSSLMODE", Some(ssl_mode.to_owned())),
+    ];
+    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Debian's is a wrapper that may find no client behind it.
+fn answers(psql: &Path) -> bool {
+    let asked = Command::new(psql).arg("--version").stdin(Stdio::null()).output();
+    asked.is_ok_and(|said| said.status.success())
+}
+
+/// `psql` of the path, else the one beside the binaries of the private server.
+fn program() -> Result<PathBuf> {
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
+        .map(|dir| dir.join("psql"))
+        .find(|psql| psql.is_file() && answers(psql));
+    on_path.or_else(dev::psql).filter(|psql| psql.is_file()).ok_or_else(|| {
+        let hint = Some("install PostgreSQL's client programs".to_owned());
+        Failed { what: "psql is not installed".to_owned(), hint }.into()
+    })
+}

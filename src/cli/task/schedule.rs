@@ -1,0 +1,112 @@
+//! `task schedule`.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use chrono::{DateTime, Utc};
+use clap::Args;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio_postgres::types::Type;
+
+use super::Priority;
+use crate::cli::failure::WrongCall;
+use crate::cli::{Global, Outcome, database, output};
+use crate::duration;
+
+/// Longest text read from standard input: the hard limit of a payload and a byte, so that the
+/// database gets to refuse what is too long.
+const LONGEST_INPUT_BYTES: u64 = 1_048_577;
+
+/// Arguments of `task schedule`.
+#[derive(Debug, Args)]
+pub struct ScheduleArgs {
+    /// Lambda that executes it.
+    lambda: String,
+    /// JSON for the lambda; `-` reads it from standard input.
+    payload: Option<String>,
+    /// Order among the tasks of the lambda.
+    #[arg(long, value_enum, default_value = "normal")]
+    priority: Priority,
+    /// Label of a subset of the lambda's tasks.
+    #[arg(long)]
+    collection: Option<String>,
+    /// When it is due, e.g. 2030-01-31T08:00:00Z; a time that has passed means now.
+    #[arg(long, value_name = "RFC3339", value_parser = instant, conflicts_with = "after")]
+    at: Option<DateTime<Utc>>,
+    /// How long until it is due, e.g. 5m.
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    after: Option<Duration>,
+    /// Tasks of one key run one at a time, in the order in which they are accepted.
+    #[arg(long, value_name = "KEY")]
+    ordering_key: Option<String>,
+    /// What limits by key count it by: a customer, a host.
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
+    /// Whose turn it takes under a fair limit: a tenant.
+    #[arg(long, value_name = "KEY")]
+    fairness_key: Option<String>,
+    /// Of the tasks of one key the first holds it; prints the id of that one, see `unique`.
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+}
+
+/// An instant as a command takes it.
+pub fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    let parsed = DateTime::parse_from_rfc3339(text);
+    parsed
+        .map(|at| at.to_utc())
+        .map_err(|_| format!("must be like 2030-01-31T08:00:00Z, got {text}"))
+}
+
+pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
+    let payload = args.payload.map(payload).transpose()?;
+    let session = database::open(global).await?;
+    let delay_ms = args.after.map(duration::milliseconds);
+    let row = session
+        .client()
+        .query_typed_one(
+            "select tuskline.schedule($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10)",
+            &[
+                (&args.lambda, Type::TEXT),
+                (&payload, Type::TEXT),
+                (&args.priority.label(), Type::TEXT),
+                (&args.collection, Type::TEXT),
+                (&args.at, Type::TIMESTAMPTZ),
+                (&delay_ms, Type::INT8),
+                (&args.ordering_key, Type::TEXT),
+                (&args.limit_key, Type::TEXT),
+                (&args.fairness_key, Type::TEXT),
+                (&args.unique_key, Type::TEXT),
+            ],
+        )
+        .await?;
+    let id: i64 = row.get(0);
+    output::answer(global, &json!({ "id": id }), &id.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A payload's text, known to be JSON.
+pub fn payload(argument: String) -> Result<String> {
+    let text = if argument == "-" {
+        let mut text = String::new();
+        let mut input = std::io::stdin().lock().take(LONGEST_INPUT_BYTES);
+        input.read_to_string(&mut text).context("cannot read the payload")?;
+        text
+    } else {
+        argument
+    };
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(_) => Ok(text),
+        // What was cut is too long, not malformed: let the database say so.
+        Err(_) if text.len() as u64 == LONGEST_INPUT_BYTES => {
+            Err(WrongCall("TK004 payload_too_large: at most 1048576 bytes".to_owned()).into())
+        }
+        Err(error) => Err(WrongCall(format!(
+            "the payload is not JSON: {error} (a text needs quotes inside: '\"hello\"')"
+        ))
+        .into()),
+    }
+}
