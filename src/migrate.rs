@@ -1,6 +1,6 @@
 //! Migrations: what turns a database into a task store, and keeps it in step with this binary.
 //!
-//! Tables are history (`migrations/V*.sql`, applied once each, in order, by refinery). Functions
+//! Tables are history (`migrations/V*.sql`, applied once each, in order). Functions
 //! are source (`migrations/functions/*.sql`): all of them are applied again, in one transaction,
 //! whenever their digest differs from the stamp in the database.
 //!
@@ -8,12 +8,12 @@
 //! functions as they were; grants on functions and views survive.
 //! Must never: touch a database whose functions are newer than this binary, or a standby.
 
+mod tables;
 mod trust;
 mod turn;
 
 use std::time::Duration;
 
-use refinery::{Migration, Runner};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
@@ -61,22 +61,6 @@ const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));
 const CLEAR: (&str, &str) = ("clear", include_str!("../migrations/renewal/clear.sql"));
 const SWEEP: (&str, &str) = ("sweep", include_str!("../migrations/renewal/sweep.sql"));
-
-macro_rules! tables {
-    ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("../migrations/", $name, ".sql")))),*]
-    };
-}
-
-/// The history of the tables. refinery's own macro would compile its regex and time crates twice.
-const TABLES: &[Source] = &tables![
-    "V1__task_store",
-    "V2__control",
-    "V3__together",
-    "V4__periodic",
-    "V5__dead_letters",
-    "V6__retention",
-];
 
 /// What a migration did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -128,12 +112,17 @@ pub enum Error {
         /// [`FUNCTION_SET`].
         ours: i32,
     },
-    /// A table migration failed or differs from the one applied.
-    #[error("migration of the tables: {0}")]
-    Tables(#[from] Box<refinery::Error>),
-    /// A function's text was refused.
-    #[error("function file {name}.sql: {source}")]
-    Function {
+    /// The tables were made by other files.
+    #[error("migration {found} of the tables is not this binary's {ours}")]
+    Tables {
+        /// What was applied.
+        found: String,
+        /// What this binary has in its place.
+        ours: &'static str,
+    },
+    /// A file's text was refused.
+    #[error("file {name}.sql: {source}")]
+    File {
         /// File that failed.
         name: &'static str,
         /// What the server said.
@@ -179,13 +168,15 @@ async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, E
     trust::check_schema(session.client()).await?;
     refuse_newer(session.client()).await?;
     let guard = turn::take(&session).await?;
-    let applied = migrate_tables(session.client_mut()).await?;
+    // Another process may have been here since.
+    refuse_newer(session.client()).await?;
+    let applied = tables::migrate(session.client_mut()).await?;
     let functions = migrate_functions(session.client_mut(), functions).await?;
     drop(guard);
     Ok(Report { applied, functions, function_set: FUNCTION_SET })
 }
 
-/// Name and text of one file of functions.
+/// Name and text of one file.
 type Source = (&'static str, &'static str);
 
 async fn check_server(client: &Client) -> Result<(), Error> {
@@ -216,25 +207,6 @@ async fn refuse_newer(client: &Client) -> Result<(), Error> {
             Err(Error::SchemaNewer { found: format!("function set {found}"), ours: FUNCTION_SET })
         }
         _ => Ok(()),
-    }
-}
-
-async fn migrate_tables(client: &mut Client) -> Result<Vec<String>, Error> {
-    refuse_newer(client).await?;
-    let tables: Result<Vec<_>, _> =
-        TABLES.iter().map(|(name, text)| Migration::unapplied(name, text)).collect();
-    let mut runner = Runner::new(&tables.map_err(of_tables)?);
-    runner.set_migration_table_name("tuskline.schema_history");
-    let report = runner.run_async(client).await.map_err(of_tables)?;
-    Ok(report.applied_migrations().iter().map(ToString::to_string).collect())
-}
-
-fn of_tables(error: refinery::Error) -> Error {
-    match error.kind() {
-        refinery::error::Kind::MissingVersion(migration) => {
-            Error::SchemaNewer { found: format!("migration {migration}"), ours: FUNCTION_SET }
-        }
-        _ => Error::Tables(Box::new(error)),
     }
 }
 
@@ -321,7 +293,7 @@ fn zone_names() -> impl Iterator<Item = &'static str> {
 }
 
 async fn apply(transaction: &Transaction<'_>, (name, text): Source) -> Result<(), Error> {
-    transaction.batch_execute(text).await.map_err(|source| Error::Function { name, source })
+    transaction.batch_execute(text).await.map_err(|source| Error::File { name, source })
 }
 
 /// What a function or view returns has changed: `create or replace` refuses that.
@@ -331,7 +303,7 @@ fn cannot_replace(error: &Error) -> bool {
 }
 
 fn is_code(error: &Error, code: &SqlState) -> bool {
-    matches!(error, Error::Function { source, .. } | Error::Database(source) if source.code() == Some(code))
+    matches!(error, Error::File { source, .. } | Error::Database(source) if source.code() == Some(code))
 }
 
 /// SHA-256 over every name and text, and the time zones that go with them, as hex.

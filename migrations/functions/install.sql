@@ -2,7 +2,7 @@
 -- is made only when it is missing: making it again would take a lock that every insert waits for.
 select tuskline.make_route_trigger();
 
--- The history of tables is refinery's own; a database made by other means has none.
+-- A database that was made by other means has no history of its tables.
 do $$
 begin
   if to_regclass('tuskline.schema_history') is not null then

@@ -78,9 +78,8 @@ fn start_tracing(verbose: u8, serves: bool, json: bool) {
         (1, _) => "debug",
         _ => "trace",
     };
-    // The driver and refinery repeat every NOTICE of the server.
-    let usual =
-        format!("warn,tuskline={ours},tuskline_sdk={ours},tokio_postgres=warn,refinery_core=warn");
+    // The driver repeats every NOTICE of the server.
+    let usual = format!("warn,tuskline={ours},tokio_postgres=warn");
     let filter = std::env::var("TUSKLINE_LOG")
         .ok()
         .and_then(|filter| EnvFilter::try_new(filter).ok())

@@ -1,5 +1,6 @@
 //! The functions follow their texts, whatever changed in them.
 
+use super::tables::TABLES;
 use super::*;
 
 #[track_caller]
@@ -17,6 +18,9 @@ fn check_applied(dir: &str, applied: impl Iterator<Item = &'static str>) {
 #[test]
 fn every_file_is_applied() {
     check_applied("migrations", TABLES.iter().map(|(name, _)| *name));
+    for (number, (name, _)) in (1..).zip(TABLES) {
+        assert!(name.starts_with(&format!("V{number}__")), "{name}");
+    }
     check_applied(
         "migrations/functions",
         FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| *name),
