@@ -1,5 +1,5 @@
 //! A body by itself: decoded, executed and its output checked as by a worker, but of no task. For tests of
-//! lambdas that need no queue (`tuskline::testing`).
+//! lambdas that need no queue (`tuskline-testing`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
