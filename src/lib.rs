@@ -1,10 +1,10 @@
-//! Tuskline's server: store consumer, periodic tasks, janitor, migrations and, by features, what serves them.
+//! Tuskline's server: store consumer, periodic tasks, janitor and migrations. By features:
 //!
 //! - `serve`: all roles in one process ([`serve`]) with their probes ([`health`]).
 //! - `cli`: the command line, with `serve`.
 //! - `dev`: its command `tuskline dev`, which starts a private PostgreSQL.
 //!
-//! Without features it is what the kit for the tests of applications stands on.
+//! `tuskline-testing`, the kit for applications' tests, needs none of them.
 
 pub mod archive;
 #[cfg(feature = "cli")]

@@ -303,7 +303,8 @@ fn cannot_replace(error: &Error) -> bool {
 }
 
 fn is_code(error: &Error, code: &SqlState) -> bool {
-    matches!(error, Error::File { source, .. } | Error::Database(source) if source.code() == Some(code))
+    let of_server = |source: &tokio_postgres::Error| source.code() == Some(code);
+    matches!(error, Error::File { source, .. } | Error::Database(source) if of_server(source))
 }
 
 /// SHA-256 over every name and text, and the time zones that go with them, as hex.

@@ -87,8 +87,8 @@ fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
     output::put(&format!("  psql  {psql}"))
 }
 
-/// The database of one that runs on the usual data directory. Its pid file says where the server answers. A
-/// server that is gone leaves one behind: then there is no socket either.
+/// The database of one that runs on the usual data directory. Its pid file says where the server
+/// answers. A server that is gone leaves one behind: then there is no socket either.
 pub fn running() -> Option<Config> {
     let pid_file = std::fs::read_to_string(default_data_dir().join("data/postmaster.pid")).ok()?;
     let mut lines = pid_file.lines().skip(3);

@@ -1,5 +1,6 @@
-//! What a program of ours does around its command: it reads the call, tells on standard error what it does,
-//! runs the command and puts a failure into words. `tuskline` is one; the bench and the demo are others.
+//! What a program of ours does around its command: it reads the call, starts the log on standard
+//! error, runs the command and puts a failure into words. `tuskline` is one; the bench and the demo
+//! are others.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

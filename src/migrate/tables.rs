@@ -1,7 +1,7 @@
 //! The history of the tables: `migrations/V*.sql`, applied once each, in order.
 //!
-//! Promises: a file and its row of the history commit together. A database that got another text of a file is
-//! refused. Table and checksums are those of refinery, which kept the history at first.
+//! Promises: a file and its row of the history commit together. A database that got another text of
+//! a file is refused. Table and checksums are those of refinery, which kept the history at first.
 
 use std::hash::{Hash as _, Hasher as _};
 

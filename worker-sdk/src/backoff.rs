@@ -1,7 +1,8 @@
 //! Rest between two tries to connect: doubled each time, capped, jittered.
 //!
-//! Promises: at most a second, so that a failover is noticed at once (30 s after a refusal of the server's work);
-//! never the same rest in two processes, so that a database that comes back is not met by all of them together.
+//! Promises: at most a second, so that a failover is noticed at once (30 s after a refusal of the
+//! server's work); never the same rest in two processes, so that they do not all come back to a
+//! database at the same moment.
 
 use std::time::Duration;
 

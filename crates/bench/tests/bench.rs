@@ -335,7 +335,8 @@ fn options_of_the_bench_have_bounds() {
     assert!(ran.refusal().starts_with("2 error: this workload crashes the server"));
 }
 
-/// After a change: `INSTA_UPDATE=always cargo test -p tuskline-bench --test bench -- every_command_has_a_help`.
+/// After a change:
+/// `INSTA_UPDATE=always cargo test -p tuskline-bench --test bench -- every_command_has_a_help`.
 #[test]
 fn every_command_has_a_help_that_fits_eighty_columns() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help");

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::program::Call;
 
-/// Every command has a help that fits 80 columns. One snapshot for each command, and one for the options of all
-/// commands; no others in the directory.
+/// Every command has a help that fits 80 columns. The directory has one snapshot for each command,
+/// one for the options of all commands, and no other.
 pub fn check_help(program: &Path, dir: &Path) {
     let mut settings = insta::Settings::clone_current();
     settings.set_omit_expression(true);

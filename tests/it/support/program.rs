@@ -253,8 +253,8 @@ pub fn processes_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Copies a program, by another process: while this one has the copy open for writing, what another thread
-/// starts may inherit that, and nobody can execute it.
+/// Copies a program, by another process. While this one has the copy open for writing, a child that
+/// another thread starts may inherit the open file, and then the copy cannot be executed.
 pub fn copy(program: &Path, to: &Path) {
     let copied = Command::new("cp").arg(program).arg(to).status().unwrap();
     assert!(copied.success(), "{copied}");
