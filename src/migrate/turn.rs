@@ -63,6 +63,11 @@ async fn make(client: &Client, statement: &str) -> Result<(), Error> {
 }
 
 fn is_made_by_another(error: &tokio_postgres::Error) -> bool {
-    let known = [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_SCHEMA];
+    let known = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::DUPLICATE_TABLE,
+        SqlState::DUPLICATE_SCHEMA,
+        SqlState::DUPLICATE_OBJECT, // the type of a table's rows
+    ];
     error.code().is_some_and(|code| known.contains(code))
 }

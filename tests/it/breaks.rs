@@ -27,6 +27,7 @@ const NOT_OURS: &[&str] = &[
     "crons::every_cron_that_is_accepted_has_a_tick",
     "worker_input::a_worker_has_a_lambda_and_no_name_twice",
     "wake_stream::a_stream_into_many_lambdas_sends_few_notifications",
+    "queue_watch::a_quiet_queue_beside_a_stream_under_one_bell_gets_its_tasks",
     "breaks::every_check_has_been_seen_red",
     "breaks::every_test_is_listed_with_a_break",
 ];

@@ -450,9 +450,13 @@ async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_hee
     let ids = schedule(&db, &[task("a", &json!([])), child]).await;
     let parent = hand.take().await;
     // The look stops where it asks for outcomes, at a lock that the end of the parent holds.
-    let stops = "in look_at_parents: select d.parent_id, d.condition into \
-                 ==> perform pg_advisory_xact_lock(7); select d.parent_id, d.condition into";
-    let stops = tuskline_breaks::edited(stops).unwrap();
+    let stops: String = db
+        .one(
+            "select replace(pg_get_functiondef('tuskline.look_at_parents'::regproc), \
+               'select d.parent_id', 'perform pg_advisory_xact_lock(7); select d.parent_id')",
+        )
+        .await;
+    assert!(stops.contains("pg_advisory_xact_lock(7)"));
     db.run(&stops).await;
     hand.client.batch_execute("begin; select pg_advisory_xact_lock(7)").await.unwrap();
     let (store_consumer, child) = (db.connect().await, ids["else"]);
