@@ -19,11 +19,12 @@ macro_rules! tables {
 /// Numbered from 1 on, without a gap.
 pub(super) const TABLES: &[Source] = &tables![
     "V1__task_store",
-    "V2__control",
-    "V3__together",
-    "V4__periodic",
-    "V5__dead_letters",
-    "V6__retention",
+    "V2__workers",
+    "V3__control",
+    "V4__together",
+    "V5__periodic",
+    "V6__dead_letters",
+    "V7__retention",
 ];
 
 const MAKE_HISTORY: &str = "create table if not exists tuskline.schema_history \
@@ -89,12 +90,12 @@ mod tests {
 
     #[test]
     fn a_history_of_other_files_is_refused() {
-        let (at, sum) = (TABLES.len() - 1, checksum(6, &TABLES[5]));
+        let (at, sum) = (TABLES.len() - 1, checksum(7, &TABLES[6]));
         check(at, TABLES[at].0, &sum).unwrap();
-        for (found, sum) in [("V6__other", sum.as_str()), (TABLES[at].0, "7")] {
+        for (found, sum) in [("V7__other", sum.as_str()), (TABLES[at].0, "7")] {
             assert!(matches!(check(at, found, sum), Err(Error::Tables { .. })), "{found}");
         }
-        let newer = check(TABLES.len(), "V7__later", "7").unwrap_err();
-        assert!(newer.to_string().contains("it has migration V7__later"), "{newer}");
+        let newer = check(TABLES.len(), "V8__later", "7").unwrap_err();
+        assert!(newer.to_string().contains("it has migration V8__later"), "{newer}");
     }
 }

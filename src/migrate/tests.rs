@@ -72,11 +72,12 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
         applied[1],
         [
             "V1__task_store",
-            "V2__control",
-            "V3__together",
-            "V4__periodic",
-            "V5__dead_letters",
-            "V6__retention"
+            "V2__workers",
+            "V3__control",
+            "V4__together",
+            "V5__periodic",
+            "V6__dead_letters",
+            "V7__retention"
         ]
     );
     assert_eq!(migrate(&config).await.unwrap().functions, Functions::Unchanged);
