@@ -137,33 +137,29 @@ impl Program for Cli {
     }
 
     async fn execute(self) -> Outcome {
-        execute(self).await
-    }
-}
-
-async fn execute(cli: Cli) -> Outcome {
-    let global = &cli.global;
-    match cli.command {
-        Command::Migrate(args) => server::migrate(global, args).await,
-        Command::Adopt(args) => installation::adopt(global, args).await,
-        Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
-        #[cfg(feature = "dev")]
-        Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
-        Command::Lambda(command) => lambda::run(global, command).await,
-        Command::Gate(command) => gate::run(global, command).await,
-        Command::Limit(command) => limit::run(global, command).await,
-        Command::Unique(command) => unique::run(global, command).await,
-        Command::Task(command) => task::run(global, command).await,
-        Command::Bulk(command) => bulk::run(global, command).await,
-        Command::Purge(args) => purge::run(global, args, end_of_process()?).await,
-        Command::Chain(command) => chain::run(global, command).await,
-        Command::Dead(command) => dead::run(global, command).await,
-        Command::Breaker(command) => breaker::run(global, command).await,
-        Command::Periodic(command) => periodic::run(global, command).await,
-        Command::Doctor => doctor::run(global).await,
-        Command::Repair(args) => repair::run(global, args).await,
-        Command::Psql(args) => psql::run(global, &args),
-        Command::Completions { shell } => completions(shell),
+        let global = &self.global;
+        match self.command {
+            Command::Migrate(args) => server::migrate(global, args).await,
+            Command::Adopt(args) => installation::adopt(global, args).await,
+            Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
+            #[cfg(feature = "dev")]
+            Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
+            Command::Lambda(command) => lambda::run(global, command).await,
+            Command::Gate(command) => gate::run(global, command).await,
+            Command::Limit(command) => limit::run(global, command).await,
+            Command::Unique(command) => unique::run(global, command).await,
+            Command::Task(command) => task::run(global, command).await,
+            Command::Bulk(command) => bulk::run(global, command).await,
+            Command::Purge(args) => purge::run(global, args, end_of_process()?).await,
+            Command::Chain(command) => chain::run(global, command).await,
+            Command::Dead(command) => dead::run(global, command).await,
+            Command::Breaker(command) => breaker::run(global, command).await,
+            Command::Periodic(command) => periodic::run(global, command).await,
+            Command::Doctor => doctor::run(global).await,
+            Command::Repair(args) => repair::run(global, args).await,
+            Command::Psql(args) => psql::run(global, &args),
+            Command::Completions { shell } => completions(shell),
+        }
     }
 }
 

@@ -113,11 +113,13 @@ pub enum Error {
         ours: i32,
     },
     /// The tables were made by other files.
-    #[error("migration {found} of the tables is not this binary's {ours}")]
+    #[error(
+        "the tables were made by another build: the database has another text of migration {found} than this binary ({ours})"
+    )]
     Tables {
-        /// What was applied.
+        /// The migration in the database.
         found: String,
-        /// What this binary has in its place.
+        /// The migration of this binary with the same number.
         ours: &'static str,
     },
     /// A file's text was refused.

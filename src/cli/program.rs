@@ -1,6 +1,5 @@
-//! What a program of ours does around its command: it reads the call, starts the log on standard
-//! error, runs the command and puts a failure into words. `tuskline` is one; the bench and the demo
-//! are others.
+//! The frame of a program: it parses the command line, starts the log on standard error, runs the
+//! command and prints an error as text. `tuskline`, the bench and the demo share it.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -10,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Global, failure};
 
-/// What a command comes to: its exit code, or an error that [`run`] puts into words.
+/// Result of a command: its exit code, or an error that [`run`] prints.
 pub type Outcome = anyhow::Result<ExitCode>;
 
-/// A call of a program, as clap reads it.
+/// The command line of a program, as clap parses it.
 pub trait Program: Parser {
-    /// What every command takes.
+    /// The options that every command takes.
     fn global(&self) -> &Global;
 
     /// Whether it runs for long and tells what it does.
@@ -23,11 +22,11 @@ pub trait Program: Parser {
         false
     }
 
-    /// Does what the call asks for.
+    /// Runs the command.
     fn execute(self) -> impl Future<Output = Outcome>;
 }
 
-/// Runs the program whose call this process is.
+/// Runs the program with the arguments of this process.
 pub fn run<P: Program>() -> ExitCode {
     let program = match P::try_parse() {
         Ok(program) => program,
@@ -51,7 +50,7 @@ pub fn run<P: Program>() -> ExitCode {
 /// Cancelled by the first SIGTERM or SIGINT. A second one ends the process at once.
 ///
 /// # Errors
-/// The system does not let us hear signals.
+/// The signal handlers cannot be installed.
 pub fn end_of_process() -> anyhow::Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -1,4 +1,4 @@
-//! What came of `all`, and the same in words.
+//! The result of `all`, as data and as text.
 
 use std::fmt::Write as _;
 

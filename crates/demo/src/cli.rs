@@ -24,7 +24,7 @@ pub struct Demo {
     demo: DemoArgs,
 }
 
-/// What it does in place of a demo.
+/// Commands that run no demo.
 #[derive(Debug, Subcommand)]
 enum Instead {
     /// Open psql on what the last demo left, starting PostgreSQL for as long as psql runs.

@@ -17,7 +17,7 @@ use super::{files, schedule};
 use tuskline::{migrate, serve};
 use tuskline_postgres::{Cluster, Stop, default_data_dir};
 
-/// Database of the demo in the private cluster; made anew each time.
+/// Database of the demo in the private cluster; each demo creates it again.
 pub const DATABASE: &str = "tuskline_demo";
 /// A run that has not ended after this has failed.
 const RUN_LIMIT: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! What can go wrong with a private cluster, each in one line that says what to do.
+//! Errors of a private cluster. Each is one line that says what to do.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What `--help` says of every command of a program.
+//! The `--help` text of each command of a program.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub fn check_help(program: &Path, dir: &Path) {
     }
 }
 
-/// What `--help` says of a command.
+/// The `--help` text of one command.
 fn help(program: &Path, command: &str) -> String {
     let words = command.split_whitespace().chain(["--help"]);
     Call::of(program, &words.collect::<Vec<_>>()).run().fine()

@@ -27,7 +27,7 @@ pub const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// A call of a program.
 pub struct Call(Command);
 
-/// What a call came to.
+/// Result of a call.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -159,7 +159,7 @@ impl Running {
     /// Waits for its end.
     pub fn end(mut self) -> Ran {
         let status = self.wait();
-        // The channels close when nobody is left who could write.
+        // The channels close when no writer is left.
         let rest = |from: &Receiver<String>| {
             let (deadline, mut text) = (Instant::now() + RUN_LIMIT, String::new());
             while let Ok(more) =
