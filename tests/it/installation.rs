@@ -5,7 +5,7 @@ use std::time::Duration;
 use tuskline::serve;
 use tuskline_sdk::{Context, Lambda, Outcome, Worker, WorkerConfig};
 
-use crate::support::{Db, calm, refusal};
+use crate::support::{Db, calm, refusal, within};
 
 /// Statements by which a process gets work or deletes something, without the name.
 const VERBS: &[&str] = &[
@@ -157,11 +157,11 @@ async fn a_worker_and_a_server_say_their_name() {
     let db = Db::with_lambda("work").await;
     db.run("select tuskline.adopt('prod')").await;
     let task = db.schedule("work").await;
-    let nameless = worker(&db, calm()).run().await.unwrap_err().to_string();
+    let nameless = within(worker(&db, calm()).run()).await.unwrap_err().to_string();
     assert!(nameless.contains("TK041 wrong_installation"), "{nameless}");
     let end = tokio_util::sync::CancellationToken::new();
-    let nameless =
-        serve::run(db.config.clone(), serve::Options::default(), end.clone()).await.unwrap_err();
+    let nameless = serve::run(db.config.clone(), serve::Options::default(), end.clone());
+    let nameless = within(nameless).await.unwrap_err();
     let serve::Error::Database(refused) = nameless else { panic!("{nameless}") };
     assert!(refusal(&refused).contains("TK041 wrong_installation"), "{refused}");
 
