@@ -149,6 +149,7 @@ impl QueueWatch {
         let sent = Instant::now();
         let ids: Vec<_> = peeks.iter().map(|peek| peek.queue_id).collect();
         let marks: Vec<_> = peeks.iter().map(|peek| peek.mark).collect();
+        self.controller.peeking(peeks, sent);
         let found = answer(hsc::peek(client, &ids, &marks)).await?;
         self.controller.peeked(peeks, &found, sent);
         Ok(())

@@ -1,7 +1,9 @@
 //! The safety poll of sleeping queues, as the queue watch makes it: all of them in one cheap question.
 //!
-//! Whatever a peek finds empty needs no claim until the next one. The lanes keep their own safety poll:
-//! it comes due when no peek has answered in time, finds what a peek has found, and sweeps.
+//! A peek is asked in place of the next claim, which waits for the answer for a safety poll. The lanes
+//! keep their own safety poll: it comes due when no peek was answered in that time, claims what a peek
+//! has found, and sweeps. When the claim did not wait, a server that answered 50 ms late got a claim for
+//! each sleeping queue beside each peek.
 
 use std::time::Instant;
 
@@ -56,19 +58,24 @@ impl Controller {
         peeks
     }
 
+    /// Peeks are sent: the claims of these queues wait for the answer.
+    pub(crate) fn peeking(&self, peeks: &[Peek], sent: Instant) {
+        let mut state = self.lock();
+        for peek in peeks {
+            let queue = &mut state.queues[peek.queue];
+            queue.safety_at = queue.safety_at.max(sent + self.config.safety_poll);
+        }
+    }
+
     /// What peeks that were sent at that time have found.
     pub(crate) fn peeked(&self, peeks: &[Peek], found: &[bool], sent: Instant) {
         let mut state = self.lock();
         for (peek, any) in peeks.iter().zip(found) {
             let queue = &mut state.queues[peek.queue];
-            match any {
-                false => queue.safety_at = queue.safety_at.max(sent + self.config.safety_poll),
-                // The lane's claim finds out whether we should have been called.
-                true if queue.sleeps() => {
-                    queue.safety_at = sent;
-                    self.lanes.notify_one();
-                }
-                true => {}
+            // The lane's claim finds out whether we should have been called.
+            if *any && queue.sleeps() {
+                queue.safety_at = sent;
+                self.lanes.notify_one();
             }
         }
     }

@@ -123,18 +123,20 @@ async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_queue_that_a_peek_found_empty_is_not_claimed_from_until_the_next() {
+async fn a_claim_waits_for_a_peek_for_a_safety_poll() {
     let (controller, mut requests) = controller(config());
     assert_eq!(controller.to_peek_at(Instant::now()), [], "nothing sleeps");
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     let sent = Instant::now() + Duration::from_millis(950);
     let peeks = controller.to_peek_at(sent);
     assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    controller.peeked(&peeks, &[false, false, true, false], sent);
     let askable = |at: Instant| {
         let queues = &controller.lock().queues;
         (0..4).filter(|index| queues[*index].is_askable(at)).collect::<Vec<_>>()
     };
+    controller.peeking(&peeks, sent);
+    assert!(askable(sent + Duration::from_millis(999)).is_empty(), "no answer yet");
+    controller.peeked(&peeks, &[false, false, true, false], sent);
     assert_eq!(askable(sent), [2], "at once");
     assert_eq!(askable(sent + Duration::from_millis(999)), [2]);
     assert_eq!(askable(sent + Duration::from_secs(1)), [0, 1, 2, 3], "the line is silent");
