@@ -525,5 +525,5 @@ async fn on_small_disk(cluster: &Cluster, disk: &Path) -> Db {
     let (client, connection) = within(config.connect(tokio_postgres::NoTls)).await.unwrap();
     tokio::spawn(connection);
     client.execute("select tuskline.verify()", &[]).await.unwrap();
-    Db { config, client }
+    Db { config, client, place: None }
 }

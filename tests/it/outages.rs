@@ -207,7 +207,7 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     let ids = db.schedule_many("work", 4).await;
     drop(gate.next_many(2).await);
     let former: i64 = db.one("select max(executor_id) from tuskline.executor").await;
-    let admin = Db { config: shared().config("postgres"), client: db.connect().await };
+    let admin = Db { config: shared().config("postgres"), client: db.connect().await, place: None };
     let (admin, copy) = (admin.connect().await, format!("{name}_copy"));
     shut(&admin, &name).await;
     admin.batch_execute(&format!("create database {copy} template {name}")).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     db.reconnect().await;
     let beats: i64 = db.one("select max(beats) from tuskline.executor").await;
     db.until(&format!("select max(beats) > {beats} + 3 from tuskline.executor")).await;
-    let mut copied = Db { config: shared().config(&copy), client: db.connect().await };
+    let mut copied = Db { config: shared().config(&copy), client: db.connect().await, place: None };
     copied.reconnect().await;
     copied.run(CLAIMS).await;
     drop(copied);
@@ -282,7 +282,7 @@ async fn a_connection_that_was_opened_again_begins_with_a_heartbeat() {
     let (listener, config, socket) = db.port().await;
     let heard = Heard::default();
     let relay = tokio::spawn(relay(listener, socket, Arc::clone(&heard)));
-    let through = Db { config, client: db.connect().await };
+    let through = Db { config, client: db.connect().await, place: None };
     let gate = Gate::open();
     let worker = Running::start(&through, quick(), vec![gate.lambda("work")]);
     let id = db.schedule("work").await;

@@ -92,7 +92,7 @@ async fn with_setting((level, setting, value): (char, &str, &str)) -> Case {
     let named = format!("alter {place} set {setting} = {value}");
     client.batch_execute(&named).await.unwrap_or_else(|error| panic!("{named}: {error:?}"));
     let named = format!("{level} {setting} = {value}");
-    Case { db: Db { config, client }, named }
+    Case { db: Db { config, client, place: None }, named }
 }
 
 impl Case {

@@ -45,15 +45,17 @@ impl Cluster {
         Self::start_at(prepare(options, None)?, AtTheEnd::Keep).await
     }
 
-    /// Starts a throw-away cluster in a directory of its own, which goes when this is dropped or
-    /// when the process ends, however it ends. After a [`stop`](Self::stop) the directory stays
-    /// until then, for [`start_again`](Self::start_again).
+    /// Starts a throw-away cluster in a directory of its own, in memory where there is plenty and the
+    /// settings leave `fsync` off. The directory goes when this is dropped or when the process ends,
+    /// however it ends. After a [`stop`](Self::stop) it stays until then, for
+    /// [`start_again`](Self::start_again).
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn temporary(settings: Vec<(String, String)>) -> Result<Self, Error> {
         let account = Account::for_new(caller())?;
-        let dir = new_dir(&account)?;
+        let syncs = settings.iter().any(|(name, value)| name == "fsync" && value == "on");
+        let dir = new_dir(&account, !syncs)?;
         let options = Options { settings, ..Options::throw_away(dir.clone()) };
         // Nobody else removes the directory until there is a cluster; it is still empty.
         let site = prepare(options, Some(account)).inspect_err(|_| drop(std::fs::remove_dir(&dir)));

@@ -1,6 +1,7 @@
 //! A database of a test's own, and the verbs of services and operators on it.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use super::cluster::{TEMPLATE, shared};
 use super::{DEADLINE, within};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+/// Databases of tests that have ended, in the cluster of this run.
+static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// What a look of a store consumer's did and saw.
 #[derive(Debug)]
@@ -37,12 +40,29 @@ pub struct Db {
     pub config: Config,
     /// The test's own session.
     pub client: Client,
+    /// Of a database in the cluster of this run.
+    pub place: Option<Place>,
+}
+
+/// The name of a database that another test may remove once this is dropped.
+pub struct Place(String);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        ENDED.lock().unwrap().push(std::mem::take(&mut self.0));
+    }
 }
 
 impl Db {
-    /// A fresh database in the cluster of this run.
+    /// A fresh database in the cluster of this run; those of ended tests go, as it may lie in memory.
     pub async fn new() -> Self {
-        Self::in_cluster(shared()).await
+        let mut db = Self::in_cluster(shared()).await;
+        db.place = db.config.get_dbname().map(|name| Place(name.to_owned()));
+        let ended = std::mem::take(&mut *ENDED.lock().unwrap());
+        for name in ended {
+            db.run(&format!("drop database if exists {name} with (force)")).await;
+        }
+        db
     }
 
     /// A fresh database in which one lambda is defined, with the default settings.
@@ -60,7 +80,7 @@ impl Db {
         let client = connect(&config).await;
         // A copy of the template that issues numbers from the first one on: nothing of it is lost.
         client.execute("select tuskline.verify()", &[]).await.unwrap();
-        Self { config, client }
+        Self { config, client, place: None }
     }
 
     /// Another session.

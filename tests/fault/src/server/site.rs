@@ -82,7 +82,7 @@ impl Site {
         let account = Account::for_new(rustix::process::getuid().as_raw())?;
         account.can_enter(&binaries.dir, "binaries")?;
         // Resolved, because the kernel shows working directories so.
-        let root = new_dir(&account)?.canonicalize()?;
+        let root = new_dir(&account, false)?.canonicalize()?;
         let warden = post_warden(&root).inspect_err(|_| drop(std::fs::remove_dir(&root)))?;
         let tools = Tools::find(&binaries);
         Ok(Self(Arc::new(Ground { root, account, binaries, tools, warden })))
