@@ -183,6 +183,7 @@ create table tuskline.task (
   priority        tuskline.priority not null default 'normal',
   attempt         smallint    not null default 0,
   crashes         smallint    not null default 0,
+  flags           smallint    not null default 0,
   lambda          text        not null,
   collection      text,
   payload         json,
@@ -203,6 +204,8 @@ comment on column tuskline.task.status is 'Where it stands, see the type tusklin
 comment on column tuskline.task.priority is 'critical, high, normal or low.';
 comment on column tuskline.task.attempt is 'Attempts so far that ended in a result, and the present one.';
 comment on column tuskline.task.crashes is 'Worker deaths in a row while it was claimed; a result sets it to 0.';
+comment on column tuskline.task.flags is
+  'What verbs would else have to look up. Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for parents.';
 comment on column tuskline.task.lambda is 'Lambda that executes it.';
 comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
 comment on column tuskline.task.payload is 'Argument for the lambda.';
@@ -223,8 +226,17 @@ create type tuskline.exchanged as (
   collection text[], payload json[], cut_at integer);
 comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
 
-create type tuskline.ended as (task_id bigint[], attempt smallint[], started_at timestamptz[]);
-comment on type tuskline.ended is 'Tasks whose attempt a result has just ended: which attempt, and when it began.';
+create type tuskline.ended as (
+  applied integer, task_id bigint[], status tuskline.status[], attempt smallint[],
+  started_at timestamptz[], flagged bigint[]);
+comment on type tuskline.ended is
+  'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. flagged: those with flags. Of plain successes task_id holds all that were given, and the rest is null.';
+
+create type tuskline.verdicts as (
+  go bigint[], permits bigint[], stopped bigint[], due bigint[], again bigint[],
+  doomed bigint[], outcome tuskline.status[], error_class text[], message text[]);
+comment on type tuskline.verdicts is
+  'What policies answer at a door. go: may be enqueued, or claimed. permits: those of them that hold permits. stopped: must wait, and give back permits. due: others that are to be enqueued now. again: tasks of which there is more to do. doomed: end with this outcome, for this reason.';
 
 create table tuskline.segment (
   segment_no  bigint primary key,
@@ -256,13 +268,19 @@ comment on table tuskline.retention_guard is
 create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));
 comment on table tuskline.task_kept is 'Tasks that outlive their dropped segment. The view tasks shows both.';
 
+create type tuskline.timer_kind as enum ('due', 'recheck', 'parents', 'effects');
+comment on type tuskline.timer_kind is
+  'due: the task is scheduled for then, or its backoff is over then. recheck: it is first in a wait list and tries again to acquire its permit. parents: it looks again at the tasks that it waits for. effects: it, or its attempt, has ended, and effects of that end are left.';
+
 create table tuskline.timer (
   due     timestamptz not null,
   task_id bigint      not null,
-  primary key (due, task_id));
-comment on table  tuskline.timer is 'Tasks to look at later: scheduled ones and retries. enqueue_due moves them into their queue.';
+  kind    tuskline.timer_kind not null default 'due',
+  primary key (due, task_id, kind));
+comment on table  tuskline.timer is 'What a store consumer is to do about a task, and when: enqueue_due() does it.';
 comment on column tuskline.timer.due is 'When.';
-comment on column tuskline.timer.task_id is 'Which task.';
+comment on column tuskline.timer.task_id is 'The task.';
+comment on column tuskline.timer.kind is 'What: see the type timer_kind.';
 
 create table tuskline.audit (
   at      timestamptz not null,

@@ -1,8 +1,9 @@
 -- Chains: tasks that wait for others. Touched by tasks of a chain only.
 
-create table tuskline.in_use (feature text primary key);
-comment on table  tuskline.in_use is 'Features that ask for more when a task ends. Written at their first use, so that whoever uses none pays no page for it.';
-comment on column tuskline.in_use.feature is 'chains or waits.';
+create table tuskline.followed_lambda (lambda text primary key);
+comment on table  tuskline.followed_lambda is
+  'Lambdas of which the end of a task may concern others: a task that waits for it, or a session (await_end). Written at the first use and kept, so that results of other lambdas cost nothing more.';
+comment on column tuskline.followed_lambda.lambda is 'The lambda.';
 
 create table tuskline.chain_task (
   task_id           bigint primary key,

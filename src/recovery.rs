@@ -111,7 +111,7 @@ impl Failure {
 /// The server translates its messages, but not the names of tables and functions of one queue or segment.
 fn names_a_leaf(message: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit();
-    ["pop_", "take_", "succeed_", "settle_", "queue_", "task_"]
+    ["pop_", "take_", "end_", "queue_", "task_"]
         .iter()
         .any(|stem| message.split(stem).skip(1).any(|rest| rest.starts_with(digit)))
 }

@@ -22,21 +22,25 @@ comment on function tuskline.assert_current(bigint, bigint) is
 -- complete: success, recorded in the lambda's own transaction: with its writes or not at all. The
 -- result that the worker sends afterwards is the same one again, and decides if this was rolled back.
 -- A second complete of one attempt raises: its transaction would do the writes a second time.
--- Places and children are the store consumer's (hand_on_later): this transaction may stay open.
+-- The effects are left to a store consumer: this transaction may stay open. Above READ COMMITTED they
+-- are left whatever the task's flags say, because its snapshot may be old.
 create or replace function tuskline.complete(p_task bigint, p_fence bigint, p_output json default null) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  v_now timestamptz := tuskline.clock();
+  v_now  timestamptz := tuskline.clock();
+  v_done tuskline.ended;
 begin
   perform tuskline.assert_current(p_task, p_fence);
-  perform tuskline.succeed(array[p_task], array[p_fence], v_now);
-  delete from tuskline.cancellation c where c.task_id = p_task and c.fence = p_fence;
+  v_done := tuskline.end_attempts(array[p_task], array[p_fence], null, null, null, v_now);
   if p_output is not null then
     insert into tuskline.task_output (task_id, output, finished_at) values (p_task, tuskline.storable(p_output), v_now);
   end if;
-  perform tuskline.hand_on_later(p_task, v_now);
+  if current_setting('transaction_isolation') <> 'read committed'
+     or tuskline.effects_of(v_done) <> '{}' then
+    perform tuskline.leave_effects(array[p_task], v_now);
+  end if;
 end $$;
 comment on function tuskline.complete(bigint, bigint, json) is
   'Success of this attempt, in the caller''s own transaction; raises TK014 when the attempt is over.';

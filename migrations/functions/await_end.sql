@@ -4,7 +4,10 @@
 create or replace function tuskline.await_end(p_task bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  insert into tuskline.in_use (feature) values ('waits') on conflict do nothing;
+  insert into tuskline.followed_lambda (lambda)
+  select t.lambda from tuskline.tasks t where t.id = p_task
+     and not exists (select from tuskline.followed_lambda f where f.lambda = t.lambda)
+  on conflict do nothing;
   insert into tuskline.awaited (task_id, since)
   select p_task, tuskline.clock() where not exists (select from tuskline.tasks t where t.id = p_task and t.finished_at is not null)
      -- Whoever is just deleting it will tell us, too, or leave it: no need to wait for him.
@@ -17,8 +20,10 @@ create or replace function tuskline.tell_waiting(p_ids bigint[]) returns void
 language plpgsql as $$
 begin
   with a as (
-    delete from tuskline.awaited a using tuskline.task t
-     where a.task_id = any (p_ids) and t.id = a.task_id and t.finished_at is not null returning a.task_id)
+    delete from tuskline.awaited a
+     where a.task_id = any (p_ids)
+       and (select t.finished_at from tuskline.tasks t where t.id = a.task_id) is not null
+    returning a.task_id)
   select array_agg(a.task_id) into p_ids from a;
   perform tuskline.notify('tuskline_ended_' || id) from unnest(p_ids) as id;
 end $$;

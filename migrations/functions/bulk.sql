@@ -139,13 +139,13 @@ begin
   if exists (select from tuskline.guarded where lambda = b.lambda) then
     delete from tuskline.parked k where k.task_id = any (p_ids);
     perform tuskline.quit_lines(p_ids, p_now, 100);
-    perform tuskline.leave(p_ids, p_now);
+    perform tuskline.run_effects(tuskline.permit_holders(p_ids), '{}', p_now, 1000);
     update tuskline.task t set next_trigger_at = p_now
-     where t.id = any (p_ids) and not exists (select from tuskline.timer m where m.task_id = t.id and m.due = t.next_trigger_at);
+     where t.id = any (p_ids) and not exists (select from tuskline.timer m
+       where m.task_id = t.id and m.due = t.next_trigger_at and m.kind = 'due');
   end if;
-  insert into tuskline.timer (due, task_id)
-  select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) and t.next_trigger_at <= p_now on conflict do nothing;
-  perform tuskline.wake_timer(p_now, p_now);
+  perform tuskline.add_timers(array_agg(t.id), array_agg(t.next_trigger_at), 'due', p_now)
+     from tuskline.task t where t.id = any (p_ids) and t.next_trigger_at <= p_now;
   return v_changed;
 end $$;
 comment on function tuskline.act_in_bulk(tuskline.bulk, bigint[], timestamptz) is 'What a bulk operation does to tasks that it has locked; returns how many it changed.';

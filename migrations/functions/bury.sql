@@ -27,7 +27,7 @@ begin
   delete from tuskline.task_failure f where f.task_id = any (p_ids);
   delete from tuskline.task_output o where o.task_id = any (p_ids);
   delete from tuskline.progress p where p.task_id = any (p_ids);
-  if exists (select from tuskline.in_use) then
+  if exists (select from tuskline.followed_lambda) then
     delete from tuskline.chain_task c where c.task_id = any (p_ids);
     delete from tuskline.dependency d where d.task_id = any (p_ids);
     delete from tuskline.broken b where b.task_id = any (p_ids);

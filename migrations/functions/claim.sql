@@ -63,7 +63,7 @@ begin
       from unnest(v_ids, v_index) as u (id, index);
   end if;
   if v_rules and exists (select from tuskline.queue q where q.queue_id = any (p_queues) and q.guarded) then
-    v_popped := tuskline.admit(tuskline.hold_gated(tuskline.put_back_locked(v_ids), v_now, '{enqueued}'), v_now);
+    v_popped := tuskline.sort_popped(v_ids, v_now);
     delete from tuskline.gate_pass s where s.task_id = any (v_popped);
     select array_agg(s.id), array_agg(s.index) into v_ids, v_index
       from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
@@ -85,6 +85,28 @@ begin
   return v;
 end $$;
 comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
+
+-- Asks the policies about popped tasks of a flagged queue; returns those that the claim may take. The
+-- others wait, as new, or end. Tasks that another transaction has locked go back to their queue.
+create or replace function tuskline.sort_popped(p_ids bigint[], p_now timestamptz) returns bigint[]
+language plpgsql as $$
+declare
+  v     tuskline.verdicts;
+  v_ids bigint[] := tuskline.put_back_locked(p_ids);
+begin
+  if v_ids = '{}' then return v_ids; end if;
+  v := tuskline.before_claim(v_ids, p_now);
+  update tuskline.task t set flags = t.flags | 1::smallint
+   where t.id = any (v.permits) and t.id between v_ids[1] and v_ids[cardinality(v_ids)] and t.flags & 1 = 0;
+  update tuskline.task t set status = 'new', next_trigger_at = p_now
+   where t.id = any (v_ids) and t.id <> all (v.go || v.doomed)
+     and t.id between v_ids[1] and v_ids[cardinality(v_ids)];
+  perform tuskline.run_effects(v.stopped
+    || tuskline.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now), v.due, p_now);
+  return v.go;
+end $$;
+comment on function tuskline.sort_popped(bigint[], timestamptz) is
+  'Of popped tasks, those that no gate or limit holds; the others wait or end.';
 
 create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
 language plpgsql immutable as $$

@@ -89,7 +89,7 @@ language sql stable as $$
                   then 'no primary key' end as leaf,
            case when g.segment_no is null then 'no row in tuskline.segment' end as listed,
            (select 'no function ' || string_agg(v.verb, ', ')
-              from unnest('{take_,succeed_,settle_}'::text[]) as w (stem)
+              from unnest('{take_,end_}'::text[]) as w (stem)
                    cross join lateral (select w.stem || coalesce(g.segment_no, t.no) as verb) v
              where not exists (select from pg_proc p where p.proname = v.verb
                                   and p.pronamespace = 'tuskline'::regnamespace)) as verbs

@@ -61,7 +61,7 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
               else format('attempt %s failed (%s), the next is due in %s, at %s', p_attempt, (select left(f.message, 200) from tuskline.task_failure f
                           where f.task_id = p_task order by f.failed_at desc limit 1), m.due - p_now, m.due) end,
          format('tuskline.timer %s', p_task), case when m.due <= p_now then 'run: tuskline serve' end
-    from tuskline.timer m where m.task_id = p_task
+    from tuskline.timer m where m.task_id = p_task and m.kind = 'due'
   union all
   select 'stalled', 'nothing points to it; the janitor finds such tasks', format('tuskline.task %s', p_task), format('select tuskline.find_stalled(%s, ''0'')', tuskline.segment_of(p_task))
    where not exists (select from tuskline.parked k where k.task_id = p_task) and not exists (select from tuskline.timer m where m.task_id = p_task)

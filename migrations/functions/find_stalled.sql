@@ -11,16 +11,18 @@ declare
   v_now    timestamptz := tuskline.clock();
   v_ids    bigint[];
   v_fences bigint[];
+  v_due    timestamptz[];
 begin
   untimed := 0; unqueued := 0; unleased := 0;
   if to_regclass('tuskline.task_' || p_no) is null then return; end if;
-  execute format('insert into tuskline.timer (due, task_id) select t.next_trigger_at, t.id from tuskline.task_%s t'
+  execute format('select array_agg(t.id), array_agg(t.next_trigger_at) from tuskline.task_%s t'
     ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at < $1'
-    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id)'
+    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id and m.kind = ''due'')'
     ' and not exists (select from tuskline.parked k join tuskline.gate g using (gate_id) where k.task_id = t.id)'
     ' and not exists (select from tuskline.line l join tuskline.rule r using (rule_id) where l.task_id = t.id)'
-    ' on conflict do nothing', p_no) using v_now - p_grace;
-  get diagnostics untimed = row_count;
+    , p_no) into v_ids, v_due using v_now - p_grace;
+  perform tuskline.add_timers(v_ids, v_due, 'due', v_now);
+  untimed := coalesce(cardinality(v_ids), 0);
   unqueued := tuskline.queue_segment(p_no, true, v_now - p_grace);
   execute format('select array_agg(s.id), array_agg(s.fence) from ('
     'select t.id, t.fence from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
@@ -31,16 +33,14 @@ begin
   execute format('delete from tuskline.line l using tuskline.task_%s t where t.id = l.task_id and t.finished_at < $1', p_no) using v_now - p_grace;
   execute format('select array_agg(distinct s.task_id) from tuskline.slot s join tuskline.task_%s t on t.id = s.task_id where t.finished_at < $1', p_no)
     into v_ids using v_now - p_grace;
-  perform tuskline.leave(v_ids, v_now);
-  -- Requests that came when a REPEATABLE READ complete had looked already: while there is one, every result asks.
-  delete from tuskline.cancellation c where c.requested_at < v_now - p_grace
-     and (select t.id from tuskline.task t where t.id = c.task_id and t.fence = c.fence and t.status in ('claimed', 'processing')) is null;
+  perform tuskline.run_effects(v_ids, '{}', v_now, 1000);
   -- Lines of which nobody holds a place ask once for every look at the oldest segment.
-  insert into tuskline.timer (due, task_id)
-  select distinct on (l.rule_id, l.key) v_now, l.task_id from tuskline.line l
-   where p_no = (select min(s.segment_no) from tuskline.segment s where s.sealed_at is null)
-     and not exists (select from tuskline.slot s where s.rule_id = l.rule_id and s.key = l.key)
-   order by l.rule_id, l.key, l.turn, l.task_id on conflict do nothing;
+  perform tuskline.add_timers(array(
+      select distinct on (l.rule_id, l.key) l.task_id from tuskline.line l
+       where p_no = (select min(s.segment_no) from tuskline.segment s where s.sealed_at is null)
+         and not exists (select from tuskline.slot s where s.rule_id = l.rule_id and s.key = l.key)
+       order by l.rule_id, l.key, l.turn, l.task_id),
+    array[v_now], 'recheck', v_now);
   if unqueued + unleased > 0 then perform tuskline.notify('tuskline_queue'); end if;
 end $$;
 comment on function tuskline.find_stalled(bigint, interval) is

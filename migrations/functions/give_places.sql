@@ -45,10 +45,10 @@ comment on function tuskline.give_places(tuskline.rule, text[], timestamptz) is 
 create or replace function tuskline.look_again(p_rule bigint, p_key text, p_now timestamptz, p_first integer default 1) returns void
 language plpgsql as $$
 begin
-  insert into tuskline.timer (due, task_id)
-  select p_now + interval '20 milliseconds', l.task_id from tuskline.line l where l.rule_id = p_rule and l.key = p_key
-   order by l.turn, l.task_id limit p_first on conflict do nothing;
-  if found then perform tuskline.wake_timer(p_now, p_now); end if;
+  perform tuskline.add_timers(array(
+      select l.task_id from tuskline.line l where l.rule_id = p_rule and l.key = p_key
+       order by l.turn, l.task_id limit p_first),
+    array[p_now + interval '20 milliseconds'], 'recheck', p_now);
 end $$;
 comment on function tuskline.look_again(bigint, text, timestamptz, integer) is 'The first in a line asks for its place again, in a moment.';
 
@@ -91,9 +91,10 @@ begin
        set next_at = v_at, mark = coalesce(v_turn, p.mark), mark_id = coalesce(v_above, p.mark_id),
            swept_at = case when v_from = '-infinity' then p_now else p.swept_at end
      where p.rule_id = r.rule_id and p.key = v_key and (v_next <> '{}' or v_from = '-infinity' or (v_turn, v_above) < (p.mark, p.mark_id));
-    insert into tuskline.timer (due, task_id)
-    select greatest(v_at, p_now + interval '50 milliseconds'), v_left where v_left is not null on conflict do nothing;
-    if found then perform tuskline.wake_timer(v_at, p_now); end if;
+    if v_left is not null then
+      perform tuskline.add_timers(array[v_left],
+        array[greatest(v_at, p_now + interval '50 milliseconds')], 'recheck', p_now);
+    end if;
     v_given := v_given || v_next;
   end loop;
   return v_given;

@@ -111,15 +111,13 @@ begin
     into v_ids, v_given
     from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last and t.unique_key is not null;
   if v_ids is not distinct from v_given then return p_ids; end if;
-  with u as (
-    update tuskline.task t set status = 'dropped', finished_at = p_now, next_trigger_at = null
-      from unnest(v_ids, v_given) as h (id, holder)
-     where t.id = h.id and h.id <> h.holder and t.id = any (v_ids) and t.id between v_first and v_last returning t.id, t.lambda, h.holder
-  ), f as (
-    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at)
-    select u.id, 0, 0, 0, 'duplicate', format('task %s holds its unique key', u.holder), tuskline.fingerprint('duplicate', u.lambda), p_now from u)
-  select array(select i from unnest(p_ids) as i where i not in (select u.id from u) order by i) into p_ids;
-  return p_ids;
+  select array_agg(h.id), array_agg(h.holder) into v_ids, v_given
+    from unnest(v_ids, v_given) as h (id, holder) where h.id <> h.holder;
+  perform tuskline.end_waiting(v_ids, array_fill('dropped'::tuskline.status, array[cardinality(v_ids)]),
+    array_fill('duplicate'::text, array[cardinality(v_ids)]),
+    array(select format('task %s holds its unique key', u.holder)
+            from unnest(v_given) with ordinality as u (holder, nth) order by u.nth), p_now);
+  return array(select i from unnest(p_ids) as i where i <> all (v_ids) order by i);
 end $$;
 comment on function tuskline.join_keys(bigint[], timestamptz) is 'Of tasks that were inserted, those whose unique key nobody else holds; the others are dropped.';
 
@@ -133,14 +131,13 @@ begin
   select next_trigger_at into v_next from tuskline.task where id = p_task and status in ('new', 'enqueued') for update;
   if not found then select next_trigger_at into v_next from tuskline.task_kept where id = p_task and status = 'new' for update; end if;
   if not found then return; end if;
-  delete from tuskline.timer where due = v_next and task_id = p_task;
+  delete from tuskline.timer where due = v_next and task_id = p_task and kind = 'due';
   update tuskline.task set status = 'new', scheduled_at = p_due, next_trigger_at = greatest(p_due, p_now) where id = p_task;
   if not found then update tuskline.task_kept set scheduled_at = p_due, next_trigger_at = greatest(p_due, p_now) where id = p_task; end if;
   if exists (select from tuskline.guarded) then
     delete from tuskline.parked where task_id = p_task;
     perform tuskline.give_up(array[p_task], null, p_now);
   end if;
-  insert into tuskline.timer (due, task_id) values (greatest(p_due, p_now), p_task) on conflict do nothing;
-  perform tuskline.wake_timer(greatest(p_due, p_now), p_now);
+  perform tuskline.add_timers(array[p_task], array[greatest(p_due, p_now)], 'due', p_now);
 end $$;
 comment on function tuskline.postpone(bigint, timestamptz, timestamptz) is 'new or enqueued -> new, due then.';

@@ -1,13 +1,13 @@
--- Leaf verbs: what pop, take, succeed and settle do to one queue or one segment is a function of that leaf's own,
+-- Leaf verbs: what pop, take and end_attempts do to one queue or one segment is a function of that leaf's own,
 -- named by its number, so that its plan is kept. Made with the leaf (add_queue, add_segment), dropped with
 -- the segment (return_leftovers), and here made anew, after a change of their text. Nobody adds a leaf
 -- meanwhile.
 create or replace function tuskline.make_segment_verbs(p_segment bigint) returns void
 language plpgsql as $$
 begin
-  perform tuskline.make_take(p_segment), tuskline.make_succeed(p_segment), tuskline.make_settle(p_segment);
+  perform tuskline.make_take(p_segment), tuskline.make_end(p_segment);
 end $$;
-comment on function tuskline.make_segment_verbs(bigint) is 'Makes what a segment has of its own: take_<n>, succeed_<n> and settle_<n>.';
+comment on function tuskline.make_segment_verbs(bigint) is 'Makes what a segment has of its own: take_<n> and end_<n>.';
 
 create or replace function tuskline.make_leaf_verbs() returns void
 language plpgsql as $$
@@ -21,7 +21,7 @@ begin
   perform tuskline.make_overloads();
 end $$;
 comment on function tuskline.make_leaf_verbs() is
-  'Renews what is made of other functions: pop_<n> of every queue, take_<n>, succeed_<n> and settle_<n> of every segment, and overloads.';
+  'Renews what is made of other functions: pop_<n> of every queue, take_<n> and end_<n> of every segment, and overloads.';
 
 create or replace function tuskline.finish_leaf_verb(p_name text, p_comment text) returns void
 language plpgsql as $$

@@ -128,7 +128,7 @@ begin
     if v_ids = '{}' then return; end if;
     delete from tuskline.parked k where k.task_id = any (v_ids);
     insert into tuskline.gate_pass (task_id, gate_id) values (v_ids[1], b.gate_id) on conflict (task_id) do update set gate_id = excluded.gate_id;
-    perform tuskline.enqueue(v_ids, p_now);
+    perform tuskline.run_effects('{}', v_ids, p_now);
     update tuskline.breaker set probe_id = v_ids[1], probe_mark = v_ids[1] where lambda = b.lambda;
   end if;
 end $$;

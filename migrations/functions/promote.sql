@@ -33,11 +33,9 @@ begin
                   where s.collection is null and s.action <> 'slow' and s.opened_at is null order by 1 loop
     execute 'select (tuskline.pop_' || v_queue || '(0, $1, 9223372036854775807))[5:]' into v_ids using p_limit;
     continue when v_ids is null;
-    v_ids := tuskline.put_back_locked(v_ids);
-    v_free := tuskline.hold_gated(v_ids, v_now, '{enqueued}');
+    v_free := tuskline.sort_popped(v_ids, v_now);
     moved := moved + cardinality(v_ids) - cardinality(v_free);
-    insert into tuskline.queued (queue_id, bytes, task_id)
-    select v_queue, tuskline.payload_bytes(t.payload), t.id from tuskline.task t where t.id = any (v_free) and t.status = 'enqueued' order by t.id;
+    perform tuskline.queue_tasks(v_free);
   end loop;
   for g in select s.* from tuskline.gate s where s.opened_at is not null or s.action = 'slow' order by s.gate_id loop
     moved := moved + tuskline.let_go(g, v_now, p_limit);
@@ -99,7 +97,7 @@ begin
      set mark = coalesce(v_ids[cardinality(v_ids)], p.mark), swept_at = case when v_all then p_now else p.swept_at end,
          next_at = case when v_slow and v_ids <> '{}' then v_next + cardinality(v_ids) / g.per_second * interval '1 second' else p.next_at end
    where p.gate_id = g.gate_id;
-  perform tuskline.enqueue(v_ids, p_now);
+  perform tuskline.run_effects('{}', v_ids, p_now, p_limit);
   return cardinality(v_ids);
 end $$;
 comment on function tuskline.let_go(tuskline.gate, timestamptz, integer) is 'Lets a batch go of what a gate has parked; forgets an open gate that holds nothing more.';
@@ -127,7 +125,7 @@ begin
      where t.id = any (array(select l.task_id from tuskline.line l where l.rule_id = p_rule limit p_limit))
      order by t.id for update skip locked);
   delete from tuskline.line l where l.task_id = any (v_ids) and l.rule_id + 0 = p_rule;
-  perform tuskline.enqueue(v_ids, p_now);
+  perform tuskline.run_effects('{}', v_ids, p_now, p_limit);
   if v_ids <> '{}' then return cardinality(v_ids); end if;
   select r.late_joiners into v_known from tuskline.rule r
    where r.rule_id = p_rule for no key update skip locked;

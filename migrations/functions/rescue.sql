@@ -66,7 +66,7 @@ begin
     -- Of that attempt still: a late result may have ended it since, and another worker have claimed the task.
     v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) and t.fence = any (v_lease) order by t.id for update skip locked);
     select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
-      into rescued, buried from tuskline.take_back(v_held, v_owner, v_lease, v_now) r;
+      into rescued, buried from tuskline.return_crashed(v_held, v_owner, v_lease, v_now) r;
     delete from tuskline.lease l using unnest(v_owner, v_lease) as o (executor_id, lease_id)
      where l.executor_id = o.executor_id and l.lease_id = o.lease_id and not exists (
        select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
@@ -94,47 +94,52 @@ $$;
 comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestamptz) is
   'Notes for how long executors have been silent at least, unless they have beaten since.';
 
--- take_back: p_owners and p_leases, side by side, say whose leases these are: found by its number alone, a
+-- Returns tasks whose worker has ended: claimed or processing -> enqueued, dead or cancelled.
+-- p_owners and p_leases, side by side, say whose leases these are: found by its number alone, a
 -- lease would cost a walk through all of their index.
-create or replace function tuskline.take_back(p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz)
+create or replace function tuskline.return_crashed(
+  p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz)
 returns table (id bigint, status tuskline.status) language plpgsql as $$
 #variable_conflict use_column
 declare
-  v_queues integer[];
+  v_fences  bigint[];
+  v_charge  smallint[];
+  v_outcome tuskline.status[];
+  v_done    tuskline.ended;
 begin
-  return query
-  with u as (
-    update tuskline.task t
-       set status = d.outcome, attempt = t.attempt - 1, crashes = t.crashes + d.charge,
-           next_trigger_at = case when d.outcome = 'enqueued' then p_now + interval '10 minutes' end,
-           finished_at = case when d.outcome <> 'enqueued' then p_now end
-      from (select s.id, s.fence, s.charge, case when c.task_id is not null then 'cancelled'
-                     when s.crashes + s.charge >= l.max_crashes then 'dead' else 'enqueued' end::tuskline.status as outcome
-              from (select a.id, a.fence, a.lambda, a.crashes, (a.status = 'processing' or a.crashes = 0)::int as charge
-                      from tuskline.task a where a.id = any (p_ids)) s
-                   join tuskline.lambda l on l.name = s.lambda
-                   left join tuskline.cancellation c on c.task_id = s.id and c.fence = s.fence
-             order by s.id) d
-     where t.id = d.id and t.fence = d.fence and t.status in ('claimed', 'processing')
-    returning t.id, t.lambda, t.priority, t.status, t.fence, t.attempt, t.started_at, d.charge,
-              tuskline.payload_bytes(t.payload) as bytes
-  ), i as (
-    insert into tuskline.queued (queue_id, bytes, task_id)
-    select q.queue_id, u.bytes, u.id from u join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority
-     where u.status = 'enqueued' order by u.id returning task_id
-  ), f as (
-    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message, fingerprint, failed_at, started_at)
-    select u.id, u.fence, u.attempt + 1, e.executor_id, 'crash', format('worker %s on %s (pid %s) ended while it held the task', e.executor_id, e.host, e.pid),
-           tuskline.fingerprint('crash', u.lambda), p_now, u.started_at
-      from u join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = u.fence join tuskline.executor e on e.executor_id = s.executor_id
-     where u.charge = 1
-  ), c as (delete from tuskline.cancellation c using u where c.task_id = u.id)
-  select u.id, u.status from u;
-  perform tuskline.bury(p_ids);
-  if exists (select from tuskline.breaker) then perform tuskline.note_failures(p_ids, p_now); end if;
-  perform tuskline.hand_on(p_ids, p_now, false);
-  select array_agg(distinct q.queue_id) into v_queues from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-   where t.id = any (p_ids) and t.status = 'enqueued';
-  perform tuskline.wake(v_queues);
+  -- The caller has locked the tasks.
+  select array_agg(s.id order by s.id), array_agg(s.fence order by s.id),
+         array_agg(s.charge order by s.id),
+         array_agg(case when s.crashes + s.charge >= l.max_crashes then 'dead' else 'enqueued' end
+                     ::tuskline.status order by s.id)
+    into p_ids, v_fences, v_charge, v_outcome
+    from (select a.id, a.fence, a.lambda, a.crashes,
+                 (a.status = 'processing' or a.crashes = 0)::integer::smallint as charge
+            from tuskline.task a where a.id = any (p_ids)) s
+         join tuskline.lambda l on l.name = s.lambda;
+  v_done := tuskline.end_attempts(p_ids, v_fences, v_outcome,
+    array(select case o when 'enqueued' then interval '10 minutes' end
+            from unnest(v_outcome) with ordinality as u (o, nth) order by nth), v_charge, p_now);
+  insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
+                                     fingerprint, failed_at, started_at)
+  select u.id, v_fences[u.at], u.attempt + 1, e.executor_id, 'crash',
+         format('worker %s on %s (pid %s) ended while it held the task', e.executor_id, e.host, e.pid),
+         tuskline.fingerprint('crash', t.lambda), p_now, u.started_at
+    from (select d.*, width_bucket(d.id, p_ids) as at
+            from unnest(v_done.task_id, v_done.attempt, v_done.started_at)
+                   as d (id, attempt, started_at)) u
+         join tuskline.task t on t.id = u.id
+         join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = v_fences[u.at]
+         join tuskline.executor e on e.executor_id = s.executor_id
+   where v_charge[u.at] = 1;
+  perform tuskline.bury(v_done.task_id);
+  if exists (select from tuskline.breaker) then
+    perform tuskline.note_failures(v_done.task_id, p_now);
+  end if;
+  perform tuskline.queue_tasks(array(select u.id
+    from unnest(v_done.task_id, v_done.status) as u (id, outcome) where u.outcome = 'enqueued'));
+  perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', p_now);
+  return query select u.id, u.outcome from unnest(v_done.task_id, v_done.status) as u (id, outcome);
 end $$;
-comment on function tuskline.take_back(bigint[], bigint[], bigint[], timestamptz) is 'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker died.';
+comment on function tuskline.return_crashed(bigint[], bigint[], bigint[], timestamptz) is
+  'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker died.';

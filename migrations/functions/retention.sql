@@ -152,13 +152,13 @@ begin
     perform tuskline.time_returned(p_no);
   elsif not v_attached then
     delete from tuskline.segment where segment_no = p_no;
-    execute format('drop function if exists tuskline.take_%1$s, tuskline.succeed_%1$s, tuskline.settle_%1$s', p_no);
+    execute format('drop function if exists tuskline.take_%1$s, tuskline.end_%1$s', p_no);
   end if;
   return v_back;
 end $$;
 comment on function tuskline.return_leftovers(bigint) is 'After a segment was dropped, or could not be detached: its waiting tasks return from task_kept into one of the same range.';
 
--- time_returned: a waiting task in task_kept needs no timer, and may have lost the one it had (enqueue_timed);
+-- time_returned: a waiting task in task_kept needs no timer, and may have lost the one it had (enqueue_due);
 -- whoever brings it back (this, and revive) gives it one, unless something else will find it. No look at what
 -- timers there are: one of them may just be going, uncommitted, and for that the insert waits. Those that are
 -- due are due now, for a store consumer looks no further back than its mark.
@@ -166,6 +166,8 @@ create or replace function tuskline.time_returned(p_no bigint) returns void
 language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
+  v_ids bigint[];
+  v_due timestamptz[];
 begin
   execute format('with u as (update tuskline.task_%1$s t set next_trigger_at = $1'
     ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at <= $1'
@@ -173,9 +175,9 @@ begin
     ' and (select l.task_id from tuskline.line l where l.task_id = t.id limit 1) is null'
     ' returning t.id), w as (select t.next_trigger_at as due, t.id from tuskline.task_%1$s t'
     ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at > $1)'
-    ' insert into tuskline.timer (due, task_id) select $1, u.id from u union all select w.due, w.id from w'
-    ' order by 1, 2 on conflict do nothing', p_no) using v_now;
-  perform tuskline.wake_timer(v_now, v_now);
+    ' select array_agg(b.id), array_agg(b.due) from (select $1 as due, u.id from u union all select w.due, w.id from w) b',
+    p_no) into v_ids, v_due using v_now;
+  perform tuskline.add_timers(v_ids, v_due, 'due', v_now);
 end $$;
 comment on function tuskline.time_returned(bigint) is 'Gives the waiting tasks of a segment that came back a timer, unless something else will find them.';
 

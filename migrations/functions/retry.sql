@@ -40,18 +40,17 @@ declare
   v_last  bigint := (select max(id) from unnest(v_all) as id);
   v_ids   bigint[];
   v_kept  bigint[];
-  v_children bigint[];
 begin
   perform tuskline.stay_segments(p_ids);
   perform from tuskline.task t where t.id = any (v_all) and t.id between v_first and v_last order by t.id for update;
   with u as (
     update tuskline.task t
-       set status = 'new', attempt = 0, crashes = 0, started_at = null, finished_at = null, next_trigger_at = p_now
+       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2, started_at = null, finished_at = null, next_trigger_at = p_now
      where t.id = any (p_ids) and t.id between v_first and v_last and tuskline.may_revive(t.lambda, t.status, t.finished_at, p_now) returning t.id)
   select array_agg(u.id order by u.id) into v_ids from u;
   with u as (
     update tuskline.task_kept t
-       set status = 'new', attempt = 0, crashes = 0, started_at = null, finished_at = null, next_trigger_at = p_now
+       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2, started_at = null, finished_at = null, next_trigger_at = p_now
      where t.id = any (array(select k.id from tuskline.task_kept k where k.id = any (p_ids) order by k.id for update))
        and tuskline.may_revive(t.lambda, t.status, t.finished_at, p_now) returning t.id)
   select array_agg(u.id order by u.id) into v_kept from u;
@@ -62,23 +61,13 @@ begin
   ), i as (insert into tuskline.task_store select * from m returning id)
   select v_ids || array_agg(i.id) from i into v_ids;
   select array_agg(id) into v_kept from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
-  insert into tuskline.timer (due, task_id) select p_now, id from unnest(v_ids) as id on conflict do nothing;
+  perform tuskline.add_timers(v_ids, array[p_now], 'due', p_now);
   v_ids := v_ids || v_kept;
   if v_ids is null then return 0; end if;
   perform tuskline.unseal_segments(v_ids);
   delete from tuskline.dead_letter d where d.task_id = any (v_ids);
   delete from tuskline.redriven v where v.task_id = any (v_ids);
-  update tuskline.dependency d set outcome = null where d.parent_id = any (v_ids) and d.outcome is not null;
-  delete from tuskline.broken b where b.parent_id = any (v_ids);
-  v_children := array(select distinct d.task_id from tuskline.dependency d where d.parent_id = any (v_ids));
-  update tuskline.chain_task c
-     set waits_for = coalesce((select max(d.parent_id) from tuskline.dependency d where d.task_id = c.task_id and d.outcome is null), c.waits_for)
-   where c.task_id = any (v_ids || v_children);
-  -- Another than these that it watches from now on may just be ending, and may have looked before we commit.
-  insert into tuskline.timer (due, task_id)
-  select p_now, c.id from (select unnest(v_children) as id except select unnest(v_ids)) c
-    cross join lateral (select from tuskline.tasks t where t.id = c.id and t.status = 'new' offset 0) t on conflict do nothing;
-  perform tuskline.wake_timer(p_now, p_now);
+  perform tuskline.on_restart(v_ids, p_now);
   return cardinality(v_ids);
 end $$;
 comment on function tuskline.revive(bigint[], timestamptz) is 'Terminal, but not success -> new, for tasks that are to begin anew; returns how many.';

@@ -10,17 +10,17 @@ $$;
 comment on function tuskline.is_well_formed(text, json, integer) is 'True for a collection and a payload that need no second look.';
 
 create or replace function tuskline.is_direct(
-  p_status tuskline.status, p_fence bigint, p_attempt smallint, p_crashes smallint, p_started_at timestamptz,
+  p_status tuskline.status, p_fence bigint, p_attempt smallint, p_crashes smallint, p_flags smallint, p_started_at timestamptz,
   p_finished_at timestamptz, p_scheduled_at timestamptz, p_now timestamptz, p_collection text, p_payload json, p_max_payload_bytes integer,
   p_ordering_key text, p_limit_key text, p_fairness_key text, p_unique_key text)
 returns boolean language sql stable as $$
-  select p_status = 'enqueued' and p_fence = 0 and p_attempt = 0 and p_crashes = 0
+  select p_status = 'enqueued' and p_fence = 0 and p_attempt = 0 and p_crashes = 0 and p_flags = 0
      and p_started_at is null and p_finished_at is null
      and (p_scheduled_at is null or p_scheduled_at <= p_now and p_scheduled_at > '-infinity')
      and p_ordering_key is null and p_limit_key is null and p_unique_key is null and (p_fairness_key is null or octet_length(p_fairness_key) between 1 and 256)
      and tuskline.is_well_formed(p_collection, p_payload, p_max_payload_bytes)
 $$;
-comment on function tuskline.is_direct(tuskline.status, bigint, smallint, smallint, timestamptz, timestamptz, timestamptz, timestamptz, text, json, integer, text, text, text, text) is
+comment on function tuskline.is_direct(tuskline.status, bigint, smallint, smallint, smallint, timestamptz, timestamptz, timestamptz, timestamptz, text, json, integer, text, text, text, text) is
   'True for a row that may go straight into its queue: due, unclaimed and well-formed.';
 
 -- is_fresh: what the column defaults give. An ORM that names every column may send the same values; others
@@ -61,7 +61,7 @@ begin
     select q.queue_id, q.direct, q.max_payload_bytes into v_queue, v_direct, v_largest
       from tuskline.queue q where q.lambda = v_row.lambda and q.priority = v_row.priority;
     if v_direct and tuskline.is_fresh(v_row.id, v_last, v_row.created_at, v_row.next_trigger_at, v_now)
-       and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.started_at, v_row.finished_at,
+       and tuskline.is_direct(v_row.status, v_row.fence, v_row.attempt, v_row.crashes, v_row.flags, v_row.started_at, v_row.finished_at,
                                        v_row.scheduled_at, v_now, v_row.collection, v_row.payload, v_largest, v_row.ordering_key, v_row.limit_key, v_row.fairness_key, v_row.unique_key) then
       insert into tuskline.queued (queue_id, bytes, task_id)
       values (v_queue, coalesce(octet_length(v_row.payload::text), 0), v_row.id);
@@ -81,7 +81,7 @@ begin
         select q.queue_id, coalesce(octet_length(t.payload::text), 0), t.id
           from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
          where q.direct and tuskline.is_fresh(t.id, v_last, t.created_at, t.next_trigger_at, v_now)
-           and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, v_now,
+           and tuskline.is_direct(t.status, t.fence, t.attempt, t.crashes, t.flags, t.started_at, t.finished_at, t.scheduled_at, v_now,
                                                t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key)
         returning queue_id, task_id)
       select i.queue_id, array_agg(i.task_id) from i group by i.queue_id

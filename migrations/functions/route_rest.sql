@@ -8,13 +8,12 @@ declare
   v_first bigint := p_ids[1];
   v_last  bigint := p_ids[cardinality(p_ids)];
   v_drawn bigint := pg_sequence_last_value('tuskline.task_seq');
-  v_due   timestamptz;
 begin
   perform tuskline.refuse_row(t, q.max_payload_bytes, q.is_full, p_now, tuskline.row_of(p_numbers[width_bucket(t.id, p_ids)], p_rows))
      from tuskline.task t left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
     where t.id = any (p_ids) and t.id between v_first and v_last and not coalesce(not q.is_full
       and tuskline.is_fresh(t.id, v_drawn, t.created_at, t.next_trigger_at, p_now) and tuskline.is_direct(
-            t.status, t.fence, t.attempt, t.crashes, t.started_at, t.finished_at, t.scheduled_at, p_now,
+            t.status, t.fence, t.attempt, t.crashes, t.flags, t.started_at, t.finished_at, t.scheduled_at, p_now,
             t.collection, t.payload, q.max_payload_bytes, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key), false)
     order by p_numbers[width_bucket(t.id, p_ids)];
   if exists (select from tuskline.unique_rule) then p_ids := tuskline.join_keys(p_ids, p_now); end if;
@@ -22,12 +21,8 @@ begin
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued';
   p_ids := array(select unnest(p_ids) except select unnest(tuskline.join_lines(p_ids, p_now)));
-  with i as (
-    insert into tuskline.timer (due, task_id)
-    select t.next_trigger_at, t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last order by 1, 2
-    returning due)
-  select min(due) into v_due from i;
-  perform tuskline.wake_timer(v_due, p_now);
+  perform tuskline.add_timers(array_agg(t.id), array_agg(t.next_trigger_at), 'due', p_now)
+     from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last;
 end $$;
 comment on function tuskline.route_rest(timestamptz, bigint[], bigint[], bigint) is 'Parks rows that are due later, or refuses the statement.';
 
@@ -40,7 +35,7 @@ begin
   if p_max_payload_bytes is null then
     perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(t.lambda, 80), p_where),
       'define it: select tuskline.define_lambda(''...'')');
-  elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.finished_at is not null or t.started_at is not null
+  elsif t.fence <> 0 or t.attempt <> 0 or t.crashes <> 0 or t.flags <> 0 or t.finished_at is not null or t.started_at is not null
      or t.status not in ('new', 'enqueued') or (t.status = 'new' and (t.scheduled_at is null or t.next_trigger_at is distinct from t.scheduled_at)) then
     perform tuskline.refuse('TK008', format('invalid_status: a task is born new or enqueued and unclaimed, got %s%s', t.status, p_where),
       'leave these columns to their defaults');

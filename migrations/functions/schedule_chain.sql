@@ -13,7 +13,6 @@ declare
   v_edges tuskline.dependency[];
   v_old   bigint[];
 begin
-  insert into tuskline.in_use (feature) values ('chains') on conflict do nothing;
   v_tasks := tuskline.place_chain(v_tasks, v_now);
   select array_agg(c.id order by c.no) into ids from unnest(v_tasks) as c;
   v_edges := array(
@@ -24,6 +23,13 @@ begin
      order by c.id, coalesce(p.id, e.parent_id));
   v_old := array(select distinct e.parent_id from unnest(v_tasks) as c cross join unnest(c.parent_ids) as e (parent_id) where e.parent_id is not null order by 1);
   chain_id := coalesce((select min(coalesce(s.chain_id, o.id)) from unnest(v_old) as o (id) left join tuskline.chain_task s on s.task_id = o.id), ids[1]);
+  insert into tuskline.followed_lambda (lambda)
+  select distinct u.lambda from (
+    select c.lambda from unnest(v_tasks) as c
+    union all select t.lambda from unnest(v_old) as o (id)
+      cross join lateral (select s.lambda from tuskline.tasks s where s.id = o.id offset 0) t) u
+   where not exists (select from tuskline.followed_lambda f where f.lambda = u.lambda)
+   order by 1 on conflict do nothing;
   insert into tuskline.chain_task (task_id, chain_id, name, depth, on_parent_failure)
   select o.id, schedule_chain.chain_id, 'task_' || o.id, 0, 'cancel' from unnest(v_old) as o (id) on conflict do nothing;
   insert into tuskline.chain_task (task_id, chain_id, name, depth, on_parent_failure, waits_for)
@@ -37,9 +43,9 @@ begin
     select e.task_id, e.parent_id from unnest(v_edges) as e where e.outcome = 'success' and e.condition = 'failure';
   end if;
   -- Who waits for tasks that may have ended already looks for itself.
-  insert into tuskline.timer (due, task_id)
-  select distinct v_now, e.task_id from unnest(v_edges) as e where e.parent_id = any (v_old);
-  if found then perform tuskline.wake_timer(v_now, v_now); end if;
+  perform tuskline.add_timers(array(
+      select distinct e.task_id from unnest(v_edges) as e where e.parent_id = any (v_old)),
+    array[v_now], 'parents', v_now);
 end $$;
 comment on function tuskline.schedule_chain(text) is
   'Schedules tasks that wait for each other or for others; returns the chain''s number and their ids in the order given. All or none.';
@@ -61,7 +67,7 @@ begin
     p_tasks[v_at].id := v_ids[v_at];
   end loop;
   perform tuskline.refuse_row(r.task, r.max_payload_bytes, r.is_full, p_now, r.place)
-     from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now), null, null, 'new', c.priority, 0, 0, c.lambda, c.collection, c.payload,
+     from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now), null, null, 'new', c.priority, 0, 0, 0, c.lambda, c.collection, c.payload,
                    c.ordering_key, c.limit_key, c.fairness_key, null)::tuskline.task as task, q.max_payload_bytes, q.is_full, c.no,
                   format(' (task %s, %s of %s)', c.name, c.no, cardinality(p_tasks)) as place
              from unnest(p_tasks) as c left join tuskline.queue q on q.lambda = c.lambda and q.priority = c.priority) r
@@ -70,8 +76,8 @@ begin
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, case when n.is_due then 'enqueued' else 'new' end::tuskline.status,
          case when n.is_due then p_now + interval '10 minutes' else c.due end, c.ordering_key, c.limit_key, c.fairness_key
     from unnest(p_tasks) as c cross join lateral (select coalesce(c.due <= p_now, true) as is_due) n where c.conditions = '{}' order by c.id;
-  insert into tuskline.task_store (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
-  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, 'new', p_now + interval '10 minutes', c.ordering_key, c.limit_key, c.fairness_key
+  insert into tuskline.task_store (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, flags, ordering_key, limit_key, fairness_key)
+  select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, 'new', p_now + interval '10 minutes', 4, c.ordering_key, c.limit_key, c.fairness_key
     from unnest(p_tasks) as c where c.conditions <> '{}' order by c.id;
   return p_tasks;
 end $$;
@@ -81,7 +87,22 @@ comment on function tuskline.place_chain(tuskline.chained[], timestamptz) is 'Wr
 -- nobody who is left. If somebody is left at the end, they wait for each other. Those that there were before
 -- have theirs; where that is too many (p_waiting), only who still waits counts: a schedule that queues its ticks
 -- may go on for ever.
-create or replace function tuskline.depths_of(p_tasks tuskline.chained[], p_waiting boolean default false) returns integer[]
+create or replace function tuskline.depths_of(p_tasks tuskline.chained[]) returns integer[]
+language plpgsql as $$
+declare
+  v_depths integer[] := tuskline.count_depths(p_tasks, false);
+begin
+  if (select max(d) from unnest(v_depths) as d) > 1000 then
+    v_depths := tuskline.count_depths(p_tasks, true);
+  end if;
+  if (select max(d) from unnest(v_depths) as d) > 1000 then
+    perform tuskline.refuse('TK021', format('invalid_chain: at most 1000 tasks one after the other, got %s', (select max(d) from unnest(v_depths) as d)));
+  end if;
+  return v_depths;
+end $$;
+comment on function tuskline.depths_of(tuskline.chained[]) is 'How many tasks come before each; refuses (TK021) circles and more than 1000.';
+
+create or replace function tuskline.count_depths(p_tasks tuskline.chained[], p_waiting boolean) returns integer[]
 language plpgsql as $$
 declare
   v_depths  integer[];
@@ -111,13 +132,9 @@ begin
   if coalesce(cardinality(v_ready), 0) < cardinality(p_tasks) then
     perform tuskline.refuse('TK021', 'invalid_chain: tasks wait for each other: ' || tuskline.circle_of(p_tasks, v_left));
   end if;
-  if (select max(d) from unnest(v_depths) as d) > 1000 then
-    if not p_waiting then return tuskline.depths_of(p_tasks, true); end if;
-    perform tuskline.refuse('TK021', format('invalid_chain: at most 1000 tasks one after the other, got %s', (select max(d) from unnest(v_depths) as d)));
-  end if;
   return v_depths;
 end $$;
-comment on function tuskline.depths_of(tuskline.chained[], boolean) is 'How many tasks come before each; refuses (TK021) circles and more than 1000.';
+comment on function tuskline.count_depths(tuskline.chained[], boolean) is 'How many tasks come before each; refuses (TK021) circles.';
 
 create or replace function tuskline.waiting_before(p_task bigint) returns integer
 language sql stable as $$

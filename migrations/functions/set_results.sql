@@ -1,51 +1,126 @@
--- set_results: claimed or processing -> what the lambda said. The guard carries the attempt: a result
--- under another fence, or for a task that is finished, changes nothing and comes back as refused, a
--- value, once the standby agrees (witness). Sending the same result twice is harmless. p_tasks and p_fences: plain successes. p_notes:
--- everything that has something to say: a JSON array of {task, fence, status, error_class, message,
--- after_ms, output} with status success, retriable_failure, snoozed, fatal_failure or cancelled.
--- p_done_leases: leases of which every task is settled by this. It waits for rows that others have
--- locked, as long as the caller's lock_timeout allows; exchange steps around them.
--- record_results is what set_results and exchange share; their settings pin its plans.
+-- Records results: claimed or processing -> what the lambda said. The guard carries the attempt: a
+-- result under another fence, or for a task that has ended, changes nothing and comes back as refused,
+-- a value, once the standby agrees (witness). Sending the same result twice is harmless.
+--
+-- p_tasks and p_fences: plain successes.
+-- p_notes: results with more to say: a JSON array of {task, fence, status, error_class, message,
+--   after_ms, output} with status success, retriable_failure, snoozed, fatal_failure or cancelled.
+--   A retriable failure backs off (base doubled each attempt, capped, 25 % jitter both ways); after
+--   max_attempts it is dead. A snoozed task is new again, due after_ms from now, as if the attempt had
+--   not been.
+-- p_done_leases: leases of which every task is reported by this.
+-- It waits for rows that other transactions have locked, as long as the caller's lock_timeout allows;
+-- exchange steps around them. record_results is what both share; their settings pin its plans.
 create or replace function tuskline.record_results(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
 returns bigint[] language plpgsql as $$
 declare
   v_now     timestamptz := tuskline.clock();
-  v_applied bigint;
   v_refused bigint[] := '{}';
-  v_requests boolean;
-  v_rules    boolean;
-  v_chains   boolean;
+  v_done    tuskline.ended;
 begin
   if p_notes is not null then
-    v_refused := tuskline.settle(p_executor, p_tasks, p_fences, p_notes, v_now);
+    v_refused := tuskline.record_notes(p_executor, p_tasks, p_fences, p_notes, v_now);
   elsif cardinality(p_tasks) > 0 then
     if cardinality(p_tasks) > 1 then
       select array_agg(r.id), array_agg(r.fence) into p_tasks, p_fences
-        from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) order by u.id, u.fence) r;
+        from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence)
+               where u.id is not null order by u.id, u.fence) r;
     end if;
-    v_applied := tuskline.succeed(p_tasks, p_fences, v_now);
-    if v_applied < cardinality(p_tasks) then
+    v_done := tuskline.end_attempts(p_tasks, p_fences, null, null, null, v_now);
+    if v_done.applied < cardinality(p_tasks) then
       perform tuskline.witness();
       v_refused := array(select r.id from unnest(p_tasks, p_fences) as r (id, fence)
-        where not exists (select from tuskline.task t where t.id = r.id and t.fence = r.fence and t.status = 'success'));
+        where not exists (select from tuskline.task t
+                           where t.id = r.id and t.fence = r.fence and t.status = 'success'));
     end if;
-    -- A success that won the race against a request to cancel settles the request, too. Whoever
-    -- requests holds the task's row lock, so the request is visible here or comes too late.
-    select exists (select from tuskline.cancellation), exists (select from tuskline.guarded), exists (select from tuskline.in_use)
-      into v_requests, v_rules, v_chains;
-    if v_requests then
-      delete from tuskline.cancellation c
-       where c.task_id = any (p_tasks) and c.fence = p_fences[width_bucket(c.task_id, p_tasks)];
-    end if;
-    if v_rules or v_chains then perform tuskline.hand_on(p_tasks, v_now); end if;
+    perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', v_now);
   end if;
   if p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);
   end if;
   return v_refused;
 end $$;
-comment on function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) is 'What set_results and exchange share.';
+comment on function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) is
+  'What set_results and exchange share.';
+
+-- Records results of which some have notes. Timers, failures and outputs cost nothing where a batch
+-- has none.
+create or replace function tuskline.record_notes(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_now timestamptz)
+returns bigint[] language plpgsql as $$
+declare
+  v_ids     bigint[];
+  v_fences  bigint[];
+  v_status  text[];
+  v_class   text[];
+  v_message text[];
+  v_after   bigint[];
+  v_output  json[];
+  v_outcome tuskline.status[];
+  v_delay   interval[];
+  v_done    tuskline.ended;
+begin
+  p_notes := tuskline.storable(p_notes);
+  perform tuskline.check_notes(p_notes);
+  select array_agg(r.id), array_agg(r.fence), array_agg(r.status),
+         array_agg(r.error_class), array_agg(r.message), array_agg(r.after_ms), array_agg(r.output)
+    into v_ids, v_fences, v_status, v_class, v_message, v_after, v_output
+    from (select u.id, u.fence, 'success' as status, null as error_class, null as message,
+                 null::bigint as after_ms, null::json as output
+            from unnest(p_tasks, p_fences) as u (id, fence)
+          union all
+          select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message,
+                 n.after_ms, n.output
+            from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text,
+                   error_class text, message text, after_ms bigint, output json)
+          order by 1, 2) r;
+  if v_status && '{retriable_failure,snoozed}' then
+    select o.outcome, o.delay into v_outcome, v_delay
+      from tuskline.outcomes(v_ids, v_status, v_after) o;
+  else
+    v_outcome := v_status::tuskline.status[];
+  end if;
+  v_done := tuskline.end_attempts(v_ids, v_fences, v_outcome, v_delay, null, p_now);
+  if v_done.status && '{retriable_failure,new}' then
+    perform tuskline.add_timers(array_agg(u.id), array_agg(p_now + v_delay[width_bucket(u.id, v_ids)]),
+        'due', p_now)
+      from unnest(v_done.task_id, v_done.status) as u (id, status)
+     where u.status in ('retriable_failure', 'new');
+  end if;
+  if v_done.status && '{retriable_failure,fatal_failure,dead}' then
+    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
+                                       fingerprint, failed_at, outcome, started_at)
+    select d.id, v_fences[d.at], d.attempt, p_executor, coalesce(left(v_class[d.at], 80), 'error'),
+           coalesce(left(v_message[d.at], 8192), ''),
+           tuskline.fingerprint(coalesce(v_class[d.at], 'error'), coalesce(v_message[d.at], '')),
+           p_now, d.status, d.started_at
+      from (select u.*, width_bucket(u.id, v_ids) as at
+              from unnest(v_done.task_id, v_done.status, v_done.attempt, v_done.started_at)
+                     as u (id, status, attempt, started_at)
+             where u.status in ('retriable_failure', 'fatal_failure', 'dead')) d;
+    if v_done.status && '{fatal_failure,dead}' then perform tuskline.bury(v_done.task_id); end if;
+    if exists (select from tuskline.breaker) then
+      perform tuskline.note_failures(v_done.task_id, p_now);
+    end if;
+  end if;
+  insert into tuskline.task_output (task_id, output, finished_at)
+  select d.id, v_output[d.at], p_now
+    from (select u.id, width_bucket(u.id, v_ids) as at
+            from unnest(v_done.task_id, v_done.status) as u (id, status) where u.status = 'success') d
+   where v_output[d.at] is not null;
+  perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', p_now);
+  if v_done.applied = cardinality(v_ids) then return '{}'; end if;
+  perform tuskline.witness();
+  -- Refused: what did not change now and does not already say what this result says.
+  return array(select r.id from unnest(v_ids, v_fences, v_status) as r (id, fence, status)
+    where r.id <> all (coalesce(v_done.task_id, '{}')) and not exists (select from tuskline.task t
+      where t.id = r.id and t.fence = r.fence and (t.status::text = r.status
+        or r.status = 'retriable_failure' and t.status = 'dead'
+        or r.status = 'snoozed' and t.status = 'new' and t.fence > 0)));
+end $$;
+comment on function tuskline.record_notes(bigint, bigint[], bigint[], json, timestamptz) is
+  'Records results of which some say more than success; returns the tasks whose result was refused.';
 
 create or replace function tuskline.set_results(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json default null, p_done_leases bigint[] default null)
@@ -57,51 +132,6 @@ begin
 end $$;
 comment on function tuskline.set_results(bigint, bigint[], bigint[], json, bigint[]) is
   'Records results under their fences; returns the tasks whose result was refused because the attempt is no longer theirs.';
-
--- succeed: plain successes, segment by segment like take; the ids are sorted. Returns how many it changed.
-create or replace function tuskline.make_succeed(p_segment bigint) returns void
-language plpgsql as $make$
-declare
-  v_name text := format('tuskline.succeed_%s(bigint[], bigint[], timestamptz)', p_segment);
-begin
-  execute format($text$
-create or replace function tuskline.succeed_%1$s(p_ids bigint[], p_fences bigint[], p_now timestamptz) returns bigint
-language plpgsql as $$
-declare
-  v_applied bigint;
-begin
-  update tuskline.task_%1$s t set status = 'success', finished_at = p_now, next_trigger_at = null, crashes = 0
-   where t.id = any (p_ids) and t.fence = p_fences[width_bucket(t.id, p_ids)] and t.status in ('claimed', 'processing');
-  get diagnostics v_applied = row_count;
-  return v_applied;
-end $$ $text$, p_segment);
-  perform tuskline.finish_leaf_verb(v_name,
-    format('claimed or processing -> success, for tasks of segment %s.', p_segment));
-end $make$;
-comment on function tuskline.make_succeed(bigint) is 'Makes succeed_<segment_no>, or makes it anew.';
-
-create or replace function tuskline.succeed(p_ids bigint[], p_fences bigint[], p_now timestamptz) returns bigint
-language plpgsql as $$
-declare
-  v_applied bigint := 0;
-  v_some    bigint;
-  v_from    integer := 1;
-  v_to      integer;
-  v_segment bigint;
-begin
-  while v_from <= cardinality(p_ids) loop
-    v_segment := tuskline.segment_of(p_ids[v_from]);
-    v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
-    if to_regclass('tuskline.task_' || v_segment) is not null then
-      execute 'select tuskline.succeed_' || v_segment || '($1, $2, $3)' into v_some
-        using p_ids[v_from:v_to], p_fences[v_from:v_to], p_now;
-      v_applied := v_applied + v_some;
-    end if;
-    v_from := v_to + 1;
-  end loop;
-  return v_applied;
-end $$;
-comment on function tuskline.succeed(bigint[], bigint[], timestamptz) is 'claimed or processing -> success, in id order, if the fence is right.';
 
 -- drop_leases: each looked up by both columns of the key. A join or = any may become, once the table was
 -- analyzed and looked small, a walk over all that this executor ever held; under a snapshot that some

@@ -51,13 +51,14 @@ comment on function tuskline.drop_rule(bigint) is 'Takes a rule away; who waited
 create or replace function tuskline.kick(p_rule bigint, p_now timestamptz) returns void
 language plpgsql as $$
 declare
+  v_ids bigint[];
   v_key text := (select min(key) from tuskline.line where rule_id = p_rule);
 begin
   while v_key is not null loop
-    insert into tuskline.timer (due, task_id)
-    select p_now, task_id from tuskline.line where rule_id = p_rule and key = v_key order by turn, task_id limit 1 on conflict do nothing;
+    v_ids := v_ids || (select l.task_id from tuskline.line l
+                        where l.rule_id = p_rule and l.key = v_key order by l.turn, l.task_id limit 1);
     v_key := (select min(key) from tuskline.line where rule_id = p_rule and key > v_key);
   end loop;
-  perform tuskline.wake_timer(p_now, p_now);
+  perform tuskline.add_timers(v_ids, array[p_now], 'recheck', p_now);
 end $$;
 comment on function tuskline.kick(bigint, timestamptz) is 'The first of each line of a rule looks again.';

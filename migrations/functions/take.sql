@@ -75,11 +75,10 @@ declare
   v_free  bigint[];
 begin
   v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
-    order by t.id for update skip locked);
-  if cardinality(v_free) = cardinality(p_ids) then return v_free; end if;
-  insert into tuskline.queued (queue_id, bytes, task_id)
-  select q.queue_id, tuskline.payload_bytes(t.payload), t.id from tuskline.task t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-   where t.id = any (p_ids) and t.id <> all (v_free) and t.status = 'enqueued' order by t.id;
+      and t.status = 'enqueued' order by t.id for update skip locked);
+  if cardinality(v_free) < cardinality(p_ids) then
+    perform tuskline.queue_tasks(array(select id from unnest(p_ids) as id where id <> all (v_free)));
+  end if;
   return v_free;
 end $$;
 comment on function tuskline.put_back_locked(bigint[]) is 'Requeues the tasks that are locked by others and returns the rest.';

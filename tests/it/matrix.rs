@@ -205,6 +205,7 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
     }
     if verb.contains("asked") {
         db.run("insert into tuskline.cancellation (task_id, fence, requested_at) select id, fence, tuskline.clock() from tuskline.task").await;
+        db.run("update tuskline.task set flags = flags | 2").await;
     }
     let gate = [("paused", "pause"), ("dropped", "drop"), ("diverted", "divert")];
     if let Some((_, action)) = gate.iter().find(|(word, _)| verb.ends_with(word)) {

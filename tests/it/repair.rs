@@ -162,8 +162,8 @@ const HARM: &[(&str, &str)] = &[
     ),
     ("drop function tuskline.take_0", "segment task_0 no function take_0"),
     (
-        "drop function tuskline.succeed_0; drop function tuskline.settle_0",
-        "segment task_0 no function succeed_0, settle_0",
+        "drop function tuskline.take_0; drop function tuskline.end_0",
+        "segment task_0 no function take_0, end_0",
     ),
     ("drop table tuskline.task_5", "segment task_5 no table"),
     (

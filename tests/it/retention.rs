@@ -287,7 +287,7 @@ async fn a_batch_may_reach_over_segments() {
 async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refused() {
     let old = old().await;
     let of_segments = "select proname::text from pg_proc
-        where pronamespace = 'tuskline'::regnamespace and proname ~ '^(take|succeed|settle)_0$' order by 1";
+        where pronamespace = 'tuskline'::regnamespace and proname ~ '^(take|end)_0$' order by 1";
     let late = old.db.hand("work").await;
     old.db.advance(DAY * 20).await;
     old.db.enqueue_due().await;
@@ -296,7 +296,7 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
     old.db.advance(DAY * 31).await;
     assert_eq!(old.to_retire().await, [0]);
     assert_eq!(old.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
-    assert_eq!(old.db.all::<String>(of_segments).await, ["settle_0", "succeed_0", "take_0"]);
+    assert_eq!(old.db.all::<String>(of_segments).await, ["end_0", "take_0"]);
     old.db
         .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
         .await;

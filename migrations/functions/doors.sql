@@ -1,0 +1,91 @@
+-- Doors: the only functions of policies that the core calls. Each asks the policies in turn and
+-- returns their verdicts; the core writes what they mean.
+--
+--   before_enqueue   tasks come due                     dependencies, gates, limits
+--   before_claim     tasks of a flagged queue are popped             gates, limits
+--   attempt_ended    attempts have ended                                    limits
+--   waiting_ended    tasks that waited have ended                    gates, limits
+--   task_ended       tasks have ended                      listeners, dependencies
+--   on_restart       tasks begin anew                                 dependencies
+
+-- The tasks are locked, wait and are due.
+create or replace function tuskline.before_enqueue(p_ids bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+declare
+  v tuskline.verdicts;
+  d tuskline.verdicts;
+begin
+  d := tuskline.check_dependencies(p_ids, p_now);
+  v := tuskline.before_claim(d.go, p_now);
+  v.stopped := v.stopped || tuskline.permit_holders(d.stopped);
+  v.doomed := d.doomed || v.doomed; v.outcome := d.outcome || v.outcome;
+  v.error_class := d.error_class || v.error_class; v.message := d.message || v.message;
+  return v;
+end $$;
+comment on function tuskline.before_enqueue(bigint[], timestamptz) is
+  'Door: what dependencies, gates and limits say about tasks that come due.';
+
+create or replace function tuskline.before_claim(p_ids bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+declare
+  v tuskline.verdicts;
+  l tuskline.verdicts;
+begin
+  v := tuskline.apply_gates(p_ids, p_now);
+  if v.stopped <> '{}' or v.doomed <> '{}' then
+    perform tuskline.quit_lines(v.stopped || v.doomed, p_now, 100);
+    v.stopped := tuskline.permit_holders(v.stopped);
+  end if;
+  l := tuskline.acquire_permits(v.go, p_now);
+  v.go := l.go; v.permits := l.permits; v.due := l.due;
+  return v;
+end $$;
+comment on function tuskline.before_claim(bigint[], timestamptz) is
+  'Door: what gates and limits say about tasks that are about to be claimed.';
+
+-- In the transaction that ends them, also a caller's: a wait list must not offer a permit to a task
+-- whose end is not committed yet.
+create or replace function tuskline.waiting_ended(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline.gate) then
+    delete from tuskline.parked k where k.task_id = any (p_ids);
+  end if;
+  if exists (select from tuskline.guarded) then perform tuskline.quit_lines(p_ids, p_now, 1); end if;
+end $$;
+comment on function tuskline.waiting_ended(bigint[], timestamptz) is
+  'Door: tasks that waited have ended, so they leave their wait lists and gates.';
+
+create or replace function tuskline.attempt_ended(p_ids bigint[], p_most integer, p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+begin
+  return tuskline.release_permits(p_ids, p_most, p_now);
+end $$;
+comment on function tuskline.attempt_ended(bigint[], integer, timestamptz) is
+  'Door: what limits and orders make of the end of attempts.';
+
+create or replace function tuskline.task_ended(p_ids bigint[], p_most integer, p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+begin
+  perform tuskline.tell_waiting(p_ids);
+  return tuskline.resolve_dependents(p_ids, p_most, p_now);
+end $$;
+comment on function tuskline.task_ended(bigint[], integer, timestamptz) is
+  'Door: tells those who wait for tasks which have ended; says which dependents are to be looked at.';
+
+-- Which of these tasks another task or a session waits for.
+create or replace function tuskline.followed_tasks(p_ids bigint[]) returns bigint[]
+language sql as $$
+  select array(select d.parent_id from tuskline.dependency d where d.parent_id = any (p_ids)
+               union select a.task_id from tuskline.awaited a where a.task_id = any (p_ids))
+$$;
+comment on function tuskline.followed_tasks(bigint[]) is
+  'Door: those of the tasks that another task or a session waits for.';
+
+create or replace function tuskline.on_restart(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  perform tuskline.restart_dependents(p_ids, p_now);
+end $$;
+comment on function tuskline.on_restart(bigint[], timestamptz) is
+  'Door: tasks that had ended begin anew, so those that wait for them wait again.';
