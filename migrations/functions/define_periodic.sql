@@ -89,6 +89,7 @@ create or replace function tuskline.check_first(s tuskline.periodic, p_now times
 language plpgsql as $$
 declare
   v_largest integer := (select q.max_payload_bytes from tuskline.queue q where q.lambda = s.lambda and q.priority = s.priority);
+  v_mistake text;
   t         tuskline.task;
 begin
   t.lambda := coalesce(s.lambda, '');
@@ -96,6 +97,7 @@ begin
   t.payload := s.payload;
   t.fence := 0; t.attempt := 0; t.crashes := 0; t.status := 'new';
   t.scheduled_at := p_now; t.next_trigger_at := p_now;
-  perform tuskline.refuse_row(t, v_largest, false, p_now, '');
+  v_mistake := tuskline.mistake_in(t, v_largest, p_now);
+  if v_mistake is not null then perform tuskline.refuse_task(v_mistake, t, ''); end if;
 end $$;
 comment on function tuskline.check_first(tuskline.periodic, timestamptz) is 'Refuses a schedule whose tasks would be refused: an unknown lambda, a payload too large, and the like.';

@@ -1,12 +1,45 @@
 -- Doors: the only functions of policies that the core calls. Each asks the policies in turn and
 -- returns their verdicts; the core writes what they mean.
 --
+--   before_accept    a task is to be accepted       orders, unique keys, backlogs
+--   on_accept        tasks are accepted               unique keys, limits, orders
 --   before_enqueue   tasks come due                     dependencies, gates, limits
 --   before_claim     tasks of a flagged queue are popped             gates, limits
 --   attempt_ended    attempts have ended                                    limits
 --   waiting_ended    tasks that waited have ended                    gates, limits
 --   task_ended       tasks have ended                      listeners, dependencies
 --   on_restart       tasks begin anew                                 dependencies
+
+create or replace function tuskline.before_accept(t tuskline.task, p_is_full boolean) returns text
+language plpgsql stable as $$
+begin
+  return case
+    when t.ordering_key is not null and not exists (select from tuskline.rule r
+         where r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null) then 'no_order'
+    when t.unique_key is not null and not exists (
+         select from tuskline.unique_rule u where u.lambda = t.lambda) then 'no_unique_keys'
+    when p_is_full then 'backlog_full'
+  end;
+end $$;
+comment on function tuskline.before_accept(tuskline.task, boolean) is
+  'Door: the name of what policies refuse a task for; null: nothing.';
+
+-- The tasks are new. Those whose unique key another task holds are doomed; those that stand in a wait
+-- list behind another are stopped, and need no timer.
+create or replace function tuskline.on_accept(p_ids bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
+declare
+  v tuskline.verdicts;
+begin
+  v.go := p_ids;
+  if exists (select from tuskline.unique_rule) then
+    v := tuskline.hold_unique_keys(p_ids, p_now);
+  end if;
+  v.stopped := tuskline.join_lines(v.go, p_now);
+  return v;
+end $$;
+comment on function tuskline.on_accept(bigint[], timestamptz) is
+  'Door: what unique keys, limits and orders say about tasks that have just been accepted.';
 
 -- The tasks are locked, wait and are due.
 create or replace function tuskline.before_enqueue(p_ids bigint[], p_now timestamptz)

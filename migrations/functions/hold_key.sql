@@ -11,18 +11,21 @@ returns bigint language plpgsql as $$
 declare
   r tuskline.unique_rule;
   k tuskline.unique_key;
+  v_row     tuskline.task;
+  v_mistake text;
   v_status tuskline.status;
   v_waits  boolean;
 begin
-  if octet_length(p_key) not between 1 and 256 then
-    perform tuskline.refuse('TK019', format('invalid_key: a key must have 1 to 256 bytes, got %s%s', octet_length(p_key), p_where));
-  end if;
   select * into r from tuskline.unique_rule where lambda = p_lambda;
-  if not found and not exists (select from tuskline.lambda l where l.name = p_lambda) then
-    perform tuskline.refuse('TK001', format('unknown_lambda: %L is not defined%s', left(p_lambda, 80), p_where), 'define it: select tuskline.define_lambda(''...'')');
-  elsif not exists (select from tuskline.unique_rule u where u.lambda = p_lambda) then
-    perform tuskline.refuse('TK019', format('invalid_key: lambda %s has no unique keys%s', p_lambda, p_where), format('select tuskline.set_unique(%L)', p_lambda));
-  end if;
+  v_row.lambda := p_lambda; v_row.unique_key := p_key; v_row.payload := p_payload;
+  v_mistake := case
+    when not exists (select from tuskline.lambda l where l.name = p_lambda) then 'unknown_lambda'
+    when not tuskline.is_key(p_key) then 'invalid_key'
+    when r.lambda is null then 'no_unique_keys'
+    when r.outcome = 'replace' then tuskline.mistake_in_payload(p_payload,
+      (select l.max_payload_bytes from tuskline.lambda l where l.name = p_lambda))
+  end;
+  if v_mistake is not null then perform tuskline.refuse_task(v_mistake, v_row, p_where); end if;
   loop
     insert into tuskline.unique_key as u (lambda, key, task_id, scope, until) values (p_lambda, p_key, p_task, r.scope, p_now + r.period)
     on conflict (lambda, key) do nothing;
@@ -46,7 +49,6 @@ begin
   if r.outcome = 'reject' then
     perform tuskline.refuse('TK027', format('duplicate: key %L of %s is held by task %s, %s%s', p_key, p_lambda, k.task_id, coalesce(v_status::text, 'gone'), p_where));
   elsif v_waits and r.outcome = 'replace' then
-    perform tuskline.check_payload(p_lambda, p_payload, p_where);
     update tuskline.task set payload = p_payload where id = k.task_id and status in ('new', 'enqueued', 'retriable_failure');
     if not found then update tuskline.task_kept set payload = p_payload where id = k.task_id and status in ('new', 'retriable_failure'); end if;
   elsif v_waits and r.outcome = 'postpone' then
@@ -55,20 +57,6 @@ begin
   return k.task_id;
 end $$;
 comment on function tuskline.hold_key(text, text, bigint, timestamptz, json, timestamptz, text) is 'Gives a unique key to a task, or says who holds it, after doing to that one what the lambda''s outcome says.';
-
--- check_payload: of a task that is inserted, route_rest checks it.
-create or replace function tuskline.check_payload(p_lambda text, p_payload json, p_where text default '') returns void
-language plpgsql stable as $$
-declare
-  v_most integer := (select l.max_payload_bytes from tuskline.lambda l where l.name = p_lambda);
-begin
-  if octet_length(p_payload::text) > v_most then
-    perform tuskline.refuse('TK004', format('payload_too_large: at most %s bytes, got %s%s', v_most, octet_length(p_payload::text), p_where));
-  elsif strpos(p_payload::text, chr(92) || 'u0000') > 0 and not tuskline.is_storable(p_payload) then
-    perform tuskline.refuse('TK003', format('invalid_payload: %su0000 cannot be stored in text%s', chr(92), p_where));
-  end if;
-end $$;
-comment on function tuskline.check_payload(text, json, text) is 'Refuses (TK003, TK004) a payload that a lambda''s tasks cannot have.';
 
 -- hold_keys: the same for a batch, in the order of the keys, so that two batches do not wait for each other.
 -- Of one batch the first of a key counts.
@@ -96,30 +84,34 @@ begin
 end $$;
 comment on function tuskline.hold_keys(text[], text[], bigint[], timestamptz[], json[], timestamptz) is 'Who holds the key of each task of a batch: the task itself, or another.';
 
--- join_keys: what came by a plain INSERT or COPY. A row that was inserted stays one: who is not the holder
--- of its key ends as dropped, and its failure names the holder.
-create or replace function tuskline.join_keys(p_ids bigint[], p_now timestamptz) returns bigint[]
-language plpgsql as $$
+-- hold_unique_keys: for tasks that an INSERT or COPY has brought. Such a row stays: a task whose key
+-- another task holds ends as dropped, and its failure names the holder.
+create or replace function tuskline.hold_unique_keys(p_ids bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
 declare
-  v_first bigint := p_ids[1];
-  v_last  bigint := p_ids[cardinality(p_ids)];
-  v_ids   bigint[];
-  v_given bigint[];
+  v         tuskline.verdicts;
+  v_first   bigint := p_ids[1];
+  v_last    bigint := p_ids[cardinality(p_ids)];
+  v_ids     bigint[];
+  v_holders bigint[];
 begin
-  select array_agg(t.id order by t.id), tuskline.hold_keys(array_agg(t.lambda order by t.id), array_agg(t.unique_key order by t.id), array_agg(t.id order by t.id),
-           array_agg(t.scheduled_at order by t.id), array_agg(t.payload order by t.id), p_now)
-    into v_ids, v_given
-    from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last and t.unique_key is not null;
-  if v_ids is not distinct from v_given then return p_ids; end if;
-  select array_agg(h.id), array_agg(h.holder) into v_ids, v_given
-    from unnest(v_ids, v_given) as h (id, holder) where h.id <> h.holder;
-  perform tuskline.end_waiting(v_ids, array_fill('dropped'::tuskline.status, array[cardinality(v_ids)]),
-    array_fill('duplicate'::text, array[cardinality(v_ids)]),
-    array(select format('task %s holds its unique key', u.holder)
-            from unnest(v_given) with ordinality as u (holder, nth) order by u.nth), p_now);
-  return array(select i from unnest(p_ids) as i where i <> all (v_ids) order by i);
+  select array_agg(t.id order by t.id),
+         tuskline.hold_keys(array_agg(t.lambda order by t.id), array_agg(t.unique_key order by t.id),
+           array_agg(t.id order by t.id), array_agg(t.scheduled_at order by t.id),
+           array_agg(t.payload order by t.id), p_now)
+    into v_ids, v_holders
+    from tuskline.task t
+   where t.id = any (p_ids) and t.id between v_first and v_last and t.unique_key is not null;
+  select array_agg(h.id order by h.id), array_agg('dropped'::tuskline.status),
+         array_agg('duplicate'::text),
+         array_agg(format('task %s holds its unique key', h.holder) order by h.id)
+    into v.doomed, v.outcome, v.error_class, v.message
+    from unnest(v_ids, v_holders) as h (id, holder) where h.id <> h.holder;
+  v.go := array(select id from unnest(p_ids) as id where id <> all (coalesce(v.doomed, '{}')) order by id);
+  return v;
 end $$;
-comment on function tuskline.join_keys(bigint[], timestamptz) is 'Of tasks that were inserted, those whose unique key nobody else holds; the others are dropped.';
+comment on function tuskline.hold_unique_keys(bigint[], timestamptz) is
+  'What unique keys say about tasks that were inserted: those whose key another task holds are dropped.';
 
 -- postpone: a task that waits gets another due time, and is from then on as one that was scheduled for it. What
 -- pointed to it goes: a timer would wake it too early, and so would a turn in a line.

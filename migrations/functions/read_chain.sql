@@ -1,5 +1,5 @@
 -- read_chain: what schedule_chain was given, as rows, with names made numbers; refuses what makes no sense of
--- itself. What each task is worth as a task, refuse_row says.
+-- itself. place_chain looks for mistakes in each task as a task.
 create or replace function tuskline.read_chain(p_tasks json, p_now timestamptz) returns tuskline.chained[]
 language plpgsql as $$
 declare

@@ -26,7 +26,8 @@ begin
   if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0 then
     select q.queue_id into v_queue from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
-       and tuskline.is_well_formed(p_collection, v_payload, q.max_payload_bytes);
+       and tuskline.is_name(p_collection) is not false
+       and tuskline.mistake_in_payload(v_payload, q.max_payload_bytes) is null;
     if found then
       if p_unique_key is null then
         insert into tuskline.task_store (lambda, priority, collection, payload)

@@ -57,6 +57,7 @@ language plpgsql as $$
 declare
   v_depths integer[] := tuskline.depths_of(p_tasks);
   v_ids    bigint[];
+  v_wrong  record;
 begin
   p_tasks := array(select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection, c.ordering_key, c.limit_key,
       c.fairness_key, c.due, c.on_parent_failure, c.parents, c.parent_ids, c.conditions)::tuskline.chained
@@ -66,12 +67,17 @@ begin
   for v_at in 1..cardinality(p_tasks) loop
     p_tasks[v_at].id := v_ids[v_at];
   end loop;
-  perform tuskline.refuse_row(r.task, r.max_payload_bytes, r.is_full, p_now, r.place)
-     from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now), null, null, 'new', c.priority, 0, 0, 0, c.lambda, c.collection, c.payload,
-                   c.ordering_key, c.limit_key, c.fairness_key, null)::tuskline.task as task, q.max_payload_bytes, q.is_full, c.no,
-                  format(' (task %s, %s of %s)', c.name, c.no, cardinality(p_tasks)) as place
-             from unnest(p_tasks) as c left join tuskline.queue q on q.lambda = c.lambda and q.priority = c.priority) r
-    order by r.no;
+  select m.*, format(' (task %s, %s of %s)', m.name, m.no, cardinality(p_tasks)) as place into v_wrong
+    from (select r.*, coalesce(tuskline.mistake_in(r.task, q.max_payload_bytes, p_now),
+                               tuskline.before_accept(r.task, q.is_full)) as mistake
+            from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now), null, null,
+                          'new', c.priority, 0, 0, 0, c.lambda, c.collection, c.payload,
+                          c.ordering_key, c.limit_key, c.fairness_key, null)::tuskline.task as task,
+                         c.lambda, c.priority, c.name, c.no
+                    from unnest(p_tasks) as c) r
+                 left join tuskline.queue q on q.lambda = r.lambda and q.priority = r.priority) m
+   where m.mistake is not null order by m.no limit 1;
+  if found then perform tuskline.refuse_task(v_wrong.mistake, v_wrong.task, v_wrong.place); end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due, case when n.is_due then 'enqueued' else 'new' end::tuskline.status,
          case when n.is_due then p_now + interval '10 minutes' else c.due end, c.ordering_key, c.limit_key, c.fairness_key

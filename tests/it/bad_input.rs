@@ -265,7 +265,7 @@ async fn a_bad_row_of_a_copy_refuses_all_of_it_and_is_named() {
     let refused = refusal(&sink.as_mut().finish().await.unwrap_err());
     assert_eq!(
         refused,
-        "TK002: TK002 invalid_name: collection must match [a-z][a-z0-9_]{0,62}, got 'E U' (row 3 of 4)"
+        "TK002: TK002 invalid_name: collection must match [a-z][a-z0-9_]{0,62}, got 'E U' (row 3 of 4) [null means no collection]"
     );
     assert_eq!(
         (db.queued().await, db.one::<i64>("select count(*) from tuskline.tasks").await),
@@ -298,4 +298,35 @@ async fn questions_about_what_is_not_there_have_an_answer() {
     }
     assert_eq!(hand.claim(0).await, []);
     assert_eq!(hand.claim(-5).await, []);
+}
+
+/// A caller who reads it in psql sees the refusal and not the plumbing.
+#[tokio::test]
+async fn a_refusal_of_a_task_passes_five_places_at_most() {
+    let db = Db::with_lambda("work").await;
+    for sql in [
+        "select tuskline.schedule('nope')",
+        "select tuskline.schedule('work', p_collection => 'E U')",
+        "select tuskline.schedule('work', p_delay => '-1 second')",
+        "select tuskline.schedule('work', p_priority => 'urgent')",
+        "select tuskline.schedule('work', p_ordering_key => 'a')",
+        "select tuskline.schedule('work', p_unique_key => 'a')",
+        "select tuskline.schedule('work', 'not json')",
+        "select tuskline.schedule_many(array['work', 'nope'])",
+        "select tuskline.schedule_many(array['work'], p_unique_keys => array['a'])",
+        r#"select tuskline.schedule_chain('[{"lambda": "nope"}]')"#,
+        "select tuskline.define_periodic('p', 'nope', '* * * * *')",
+        "insert into tuskline.task (lambda) values ('nope')",
+        "insert into tuskline.task (lambda, id) values ('work', 70000)",
+        "insert into tuskline.task (lambda, status) values ('work', 'dead')",
+    ] {
+        let error = db.client.batch_execute(sql).await.unwrap_err();
+        let said = error.as_db_error().unwrap();
+        assert!(said.code().code().starts_with("TK"), "{sql}: {said}");
+        let context = said.where_().unwrap();
+        let begins = ["PL/pgSQL function ", "SQL statement \"", "SQL function "];
+        let is_place = |line: &&str| begins.iter().any(|begin| line.starts_with(begin));
+        let places = context.lines().filter(is_place).count();
+        assert!((1..=5).contains(&places), "{sql}:\n{context}");
+    }
 }

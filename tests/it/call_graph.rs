@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::Db;
 
 /// Functions that the core may call of the policies.
-const DOORS: [&str; 7] = [
+const DOORS: [&str; 9] = [
+    "before_accept",
+    "on_accept",
     "before_enqueue",
     "before_claim",
     "attempt_ended",
@@ -17,7 +19,9 @@ const DOORS: [&str; 7] = [
 ];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies.
-const POLICIES: [&str; 13] = [
+const POLICIES: [&str; 15] = [
+    "hold_unique_keys",
+    "join_lines",
     "check_dependencies",
     "look_at_parents",
     "resolve_dependents",
@@ -165,7 +169,8 @@ async fn the_core_reaches_policies_by_doors_and_policies_do_not_reach_back() {
     for name in DOORS.iter().chain(&POLICIES).chain(&WRITERS) {
         assert!(calls.contains_key(name), "there is no {name}");
     }
-    for verb in ["exchange", "set_results", "release", "complete", "enqueue_due", "cancel"] {
+    for verb in ["route", "exchange", "set_results", "release", "complete", "enqueue_due", "cancel"]
+    {
         let beside = reached(&calls, verb, &DOORS);
         let met: Vec<_> = POLICIES.iter().filter(|policy| beside.contains(*policy)).collect();
         assert!(met.is_empty(), "{verb} meets {met:?} beside the doors");

@@ -5,7 +5,7 @@ EXTENDS Naturals, FiniteSets
 
 CONSTANTS
   Tasks,      \* task ids
-  Later,      \* those that are due later: they get a timer (tuskline.route_rest)
+  Later,      \* those that are due later: they get a timer (tuskline.accept_rest)
   Crashes,    \* crashes of the database, or failovers without loss
   Deaths,     \* workers that die with a task in hand
   Releases,   \* tasks given back by a drain
