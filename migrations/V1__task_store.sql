@@ -205,7 +205,7 @@ comment on column tuskline.task.priority is 'critical, high, normal or low.';
 comment on column tuskline.task.attempt is 'Attempts so far that ended in a result, and the present one.';
 comment on column tuskline.task.crashes is 'Worker deaths in a row while it was claimed; a result sets it to 0.';
 comment on column tuskline.task.flags is
-  'What verbs would else have to look up. Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for parents.';
+  'Saves verbs a look into other tables. Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for parents.';
 comment on column tuskline.task.lambda is 'Lambda that executes it.';
 comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
 comment on column tuskline.task.payload is 'Argument for the lambda.';
@@ -230,13 +230,13 @@ create type tuskline.ended as (
   applied integer, task_id bigint[], status tuskline.status[], attempt smallint[],
   started_at timestamptz[], flagged bigint[]);
 comment on type tuskline.ended is
-  'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. flagged: those with flags. Of plain successes task_id holds all that were given, and the rest is null.';
+  'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. flagged: those with flags. If all attempts succeeded, task_id holds all tasks that were given, and the columns from status on are null.';
 
 create type tuskline.verdicts as (
   go bigint[], permits bigint[], stopped bigint[], due bigint[], again bigint[],
   doomed bigint[], outcome tuskline.status[], error_class text[], message text[]);
 comment on type tuskline.verdicts is
-  'What policies answer at a door. go: may be enqueued, or claimed. permits: those of them that hold permits. stopped: must wait, and give back permits. due: others that are to be enqueued now. again: tasks of which there is more to do. doomed: end with this outcome, for this reason.';
+  'The answer of the policies at a door. go: may be enqueued, or claimed. permits: those of them that hold permits. stopped: must wait, and give back permits. due: further tasks that are to be enqueued now. again: tasks of which there is more to do. doomed: end with this outcome, for this reason.';
 
 create table tuskline.segment (
   segment_no  bigint primary key,
@@ -277,10 +277,10 @@ create table tuskline.timer (
   task_id bigint      not null,
   kind    tuskline.timer_kind not null default 'due',
   primary key (due, task_id, kind));
-comment on table  tuskline.timer is 'What a store consumer is to do about a task, and when: enqueue_due() does it.';
+comment on table  tuskline.timer is 'Work of a store consumer on a task, and when it is due: enqueue_due() does it.';
 comment on column tuskline.timer.due is 'When.';
 comment on column tuskline.timer.task_id is 'The task.';
-comment on column tuskline.timer.kind is 'What: see the type timer_kind.';
+comment on column tuskline.timer.kind is 'Kind of the work: see the type timer_kind.';
 
 create table tuskline.audit (
   at      timestamptz not null,

@@ -28,10 +28,10 @@ comment on column tuskline.executor.sdk_version is 'Version of the SDK it was bu
 comment on column tuskline.executor.role is 'Role it logged in with.';
 comment on column tuskline.executor.lease is 'How long it must be silent before its tasks run elsewhere.';
 comment on column tuskline.executor.connections is
-  'Connections that it keeps at most, by what it said; null: it said nothing. Those that its bodies '
-  'take come on top.';
+  'Connections that it keeps at most, by what it said; null: it said nothing. Connections that its '
+  'bodies open are not counted.';
 comment on column tuskline.executor.silent_ms is 'Since its last beat, at least; noted by store consumers, so that one that dies does not take what it saw along.';
-comment on column tuskline.executor.beats is 'Heartbeats so far. Whoever sees the same number for a whole lease on a clock of its own may end it.';
+comment on column tuskline.executor.beats is 'Heartbeats so far. A store consumer that sees the same number for a whole lease, by its own clock, may end it.';
 comment on column tuskline.executor.started_at is 'When it registered.';
 comment on column tuskline.executor.beat_at is 'Its last heartbeat.';
 comment on column tuskline.executor.expires_at is 'Its last heartbeat plus its lease, by the database''s clock, which may step: for people, and for rescue() without arguments.';

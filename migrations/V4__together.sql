@@ -2,7 +2,7 @@
 
 create table tuskline.followed_lambda (lambda text primary key);
 comment on table  tuskline.followed_lambda is
-  'Lambdas of which the end of a task may concern others: a task that waits for it, or a session (await_end). Written at the first use and kept, so that results of other lambdas cost nothing more.';
+  'Lambdas whose tasks may have followers: a task that waits for one of them, or a session (await_end). Written at the first use and kept, so that results of other lambdas cost nothing more.';
 comment on column tuskline.followed_lambda.lambda is 'The lambda.';
 
 create table tuskline.chain_task (

@@ -32,8 +32,8 @@ comment on function tuskline.mistake_in_payload(json, integer) is
 
 -- The first mistake in a row, or null.
 -- p_max_payload_bytes: of the task's queue; null: its lambda is not defined.
--- One expression without subqueries, so that the planner puts it in place of each call. What takes a
--- look into a table is asked of few rows, by accept_rest.
+-- One expression without subqueries, so that the planner puts it in place of each call. Checks
+-- that read a table are made by accept_rest, for few rows.
 create or replace function tuskline.mistake_in(
   t tuskline.task, p_max_payload_bytes integer, p_now timestamptz)
 returns text language sql stable as $$

@@ -40,7 +40,7 @@ begin
   return v;
 end $$;
 comment on function tuskline.apply_gates(bigint[], timestamptz) is
-  'Of tasks that come due or are popped: those that no gate holds, those that are parked, and those that end.';
+  'Sorts tasks that come due or are popped by their gates: they go, are parked, or end.';
 
 create or replace function tuskline.gate_of(
   p_lambda text, p_collection text, p_priority tuskline.priority, p_now timestamptz) returns setof tuskline.gate

@@ -2,8 +2,8 @@
 --
 -- Returns (verdicts) go: the tasks that wait for no parent any more, and those that never did.
 -- stopped: must wait on. doomed: are cancelled, with the parent that ended otherwise than needed.
--- Of a child only the last parent that had not ended is watched (chain_task.waits_for): only that
--- one's end, or one that the child cannot use, makes it look again. So a fan-in of 10,000 costs one
+-- A child watches only the last parent that had not ended (chain_task.waits_for): only that parent's
+-- end, or one that the child cannot use, makes it look again. So a fan-in of 10,000 costs one
 -- or two looks, and there is no counter that all parents would queue for.
 create or replace function tuskline.check_dependencies(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$
@@ -58,7 +58,7 @@ begin
   return v;
 end $$;
 comment on function tuskline.check_dependencies(bigint[], timestamptz) is
-  'Of tasks that come due: those whose parents have ended as they need, those that wait on, and those to cancel.';
+  'Sorts tasks that come due by their parents: they go, wait on, or are cancelled.';
 
 -- Looks at the parents of one task, from the last one down, above none that is known to have ended,
 -- and stops at the first that has not: that one is watched from now on. Its row is locked for the
@@ -89,7 +89,7 @@ begin
     select t.status, t.finished_at is not null into v_status, v_ended from tuskline.task t where t.id = v_parent for share skip locked;
     if not found then
       if exists (select from tuskline.task t where t.id = v_parent) then return 'again'; end if;
-      -- Of a segment that has gone: kept, or over for so long that nobody knows how it ended.
+      -- Its segment has gone: the parent is in task_kept, or it ended so long ago that its status is unknown.
       select k.status, k.finished_at is not null into v_status, v_ended from tuskline.task_kept k where k.id = v_parent for share skip locked;
       if not found then
         if exists (select from tuskline.tasks t where t.id = v_parent) then return 'again'; end if; -- on its way back
@@ -105,4 +105,4 @@ begin
     p_watch := v_parent;
   end loop;
 end $$;
-comment on function tuskline.look_at_parents(bigint, bigint, text) is 'What a task that waits for others is to do now: go, wait, look again, be held, or be cancelled.';
+comment on function tuskline.look_at_parents(bigint, bigint, text) is 'Says what a task with parents does now: go, wait, look again, be held, or be cancelled.';

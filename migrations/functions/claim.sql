@@ -86,8 +86,8 @@ begin
 end $$;
 comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
 
--- Asks the policies about popped tasks of a flagged queue; returns those that the claim may take. The
--- others wait, as new, or end. Tasks that another transaction has locked go back to their queue.
+-- Asks the policies about popped tasks of a flagged queue; returns those that the claim may take.
+-- The remaining tasks wait, as new, or end. Tasks that another transaction has locked go back to their queue.
 create or replace function tuskline.sort_popped(p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
@@ -106,7 +106,7 @@ begin
   return v.go;
 end $$;
 comment on function tuskline.sort_popped(bigint[], timestamptz) is
-  'Of popped tasks, those that no gate or limit holds; the others wait or end.';
+  'Returns the popped tasks that no gate or limit holds; the remaining ones wait or end.';
 
 create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
 language plpgsql immutable as $$

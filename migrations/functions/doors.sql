@@ -8,7 +8,7 @@
 --   attempt_ended    attempts have ended                                    limits
 --   waiting_ended    tasks that waited have ended                    gates, limits
 --   task_ended       tasks have ended                      listeners, dependencies
---   on_restart       tasks begin anew                                 dependencies
+--   on_restart       tasks start again                                dependencies
 
 create or replace function tuskline.before_accept(t tuskline.task, p_is_full boolean) returns text
 language plpgsql stable as $$
@@ -24,8 +24,8 @@ end $$;
 comment on function tuskline.before_accept(tuskline.task, boolean) is
   'Door: the name of what policies refuse a task for; null: nothing.';
 
--- The tasks are new. Those whose unique key another task holds are doomed; those that stand in a wait
--- list behind another are stopped, and need no timer.
+-- The tasks are new. A task whose unique key another task holds is doomed. A task that stands in a wait
+-- list behind another task is stopped, and needs no timer.
 create or replace function tuskline.on_accept(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$
 declare
@@ -121,4 +121,4 @@ begin
   perform tuskline.restart_dependents(p_ids, p_now);
 end $$;
 comment on function tuskline.on_restart(bigint[], timestamptz) is
-  'Door: tasks that had ended begin anew, so those that wait for them wait again.';
+  'Door: tasks that had ended start again, so their dependents wait again.';

@@ -99,4 +99,4 @@ end $$ $text$, p_segment);
   perform tuskline.finish_leaf_verb(v_name,
     format('claimed or processing -> what the attempt led to, for tasks of segment %s.', p_segment));
 end $make$;
-comment on function tuskline.make_end(bigint) is 'Makes end_<segment_no>, or makes it anew.';
+comment on function tuskline.make_end(bigint) is 'Makes or replaces end_<segment_no>.';

@@ -1,11 +1,11 @@
 -- Enqueues tasks that wait and are due: new or retriable_failure -> enqueued, with a row in their
--- queue. Policies are asked about the tasks of guarded queues and about tasks with flags, others go
--- straight.
+-- queue. Policies are asked about the tasks of guarded queues and about tasks with flags; all
+-- other tasks are enqueued at once.
 --
 -- Returns (verdicts.again) tasks whose effects are to run: those that had ended already, those that
 -- a policy ends or stops; and (verdicts.due) other tasks that are to be enqueued.
 -- Locks: of the tasks that policies are asked about, those that are free; a locked one gets a timer.
--- The others are waited for, as long as the caller's lock_timeout allows.
+-- Locks on all other tasks are waited for, as long as the caller's lock_timeout allows.
 -- A task whose due time is later has a timer of its own: it is left alone.
 create or replace function tuskline.enqueue(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$

@@ -59,7 +59,7 @@ end $$;
 comment on function tuskline.enqueue_due(timestamptz, integer, text) is
   'Moves due tasks into their queues. Says how many, up to which due time, when the next is due (ms; null: none), and what its marks need.';
 
--- Locks those of the tasks that are free, in id order, and returns the others.
+-- Locks the free ones of these tasks, in id order. Returns those that another transaction has locked.
 create or replace function tuskline.locked_tasks(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
@@ -70,4 +70,4 @@ begin
     and exists (select from tuskline.task t where t.id = u.id));
 end $$;
 comment on function tuskline.locked_tasks(bigint[]) is
-  'Those of the tasks that another transaction has locked; the others are locked from now on.';
+  'Returns the tasks that another transaction has locked, and locks the rest.';

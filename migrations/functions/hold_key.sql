@@ -111,7 +111,7 @@ begin
   return v;
 end $$;
 comment on function tuskline.hold_unique_keys(bigint[], timestamptz) is
-  'What unique keys say about tasks that were inserted: those whose key another task holds are dropped.';
+  'Verdict of the unique keys on tasks that were inserted: a task whose key another task holds is dropped.';
 
 -- postpone: a task that waits gets another due time, and is from then on as one that was scheduled for it. What
 -- pointed to it goes: a timer would wake it too early, and so would a turn in a line.

@@ -62,7 +62,7 @@ language sql immutable as $$
 $$;
 comment on function tuskline.is_met(text, text, tuskline.status) is 'Whether a parent ended as its child needs.';
 
--- Makes dependents wait again for parents that begin anew.
+-- Makes dependents wait again for parents that start again.
 create or replace function tuskline.restart_dependents(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -83,4 +83,4 @@ begin
     array[p_now], 'parents', p_now);
 end $$;
 comment on function tuskline.restart_dependents(bigint[], timestamptz) is
-  'Those that wait for tasks which begin anew wait for them again.';
+  'Dependents of tasks that start again wait for them again.';

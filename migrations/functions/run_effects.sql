@@ -1,4 +1,4 @@
--- Runs what follows from the end of attempts and tasks: permits go to the next waiters, dependents
+-- Runs the effects of ended attempts and tasks: permits go to the next waiters, dependents
 -- are enqueued or end as well, listeners are told. One flat loop over two work lists, so nothing
 -- recurses however long a chain is:
 --
@@ -53,7 +53,7 @@ begin
   perform tuskline.add_timers(v_due, array[p_now], 'due', p_now);
 end $$;
 comment on function tuskline.run_effects(bigint[], bigint[], timestamptz, integer) is
-  'Runs the effects of tasks that have ended, and enqueues others; leaves timers for what it does not finish.';
+  'Runs the effects of tasks that have ended, and enqueues tasks; leaves timers for the unfinished part.';
 
 -- Leaves the effects of ended tasks to a store consumer: for a verb in a caller's transaction.
 create or replace function tuskline.leave_effects(p_ids bigint[], p_now timestamptz) returns void

@@ -1,4 +1,4 @@
-//! Who calls whom among the functions of the schema: no circle, two writers of an end, and the core
+//! The call graph of the functions of the schema: no circle, two writers of an end, and the core
 //! reaches policies by doors only.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ const POLICIES: [&str; 15] = [
     "tell_waiting",
 ];
 
-/// What the doors and the policies below them must never call: these write tasks and queues.
+/// Functions that the doors and the policies below them must never call: they write tasks and queues.
 const WRITERS: [&str; 7] =
     ["end_attempts", "end_waiting", "enqueue", "queue_tasks", "run_effects", "take", "sort_popped"];
 
@@ -106,7 +106,7 @@ fn calls(texts: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<&str>> {
         .collect()
 }
 
-/// What a function reaches, not beyond those of `stop`.
+/// The functions that one reaches, not beyond those of `stop`.
 fn reached<'a>(
     calls: &BTreeMap<&'a str, BTreeSet<&'a str>>,
     from: &str,

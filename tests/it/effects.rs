@@ -1,16 +1,22 @@
-//! What follows from the end of a task: each exchange does a bounded part of it, the store consumer
+//! The effects of the end of a task: each exchange does a bounded part of it, the store consumer
 //! the rest, and nothing is forgotten.
 
 use serde_json::{Value, json};
 
 use crate::support::{Db, Hand};
 
-/// What a verb in a transaction of the SDK enqueues or ends at most, besides its own tasks.
+/// The most tasks that a verb in a transaction of the SDK enqueues or ends, besides its own.
 const MOST: i64 = 100;
 
 async fn schedule_chain(db: &Db, tasks: &[Value]) {
     let tasks = Value::from(tasks.to_vec());
     db.run(&format!("select tuskline.schedule_chain('{tasks}')")).await;
+}
+
+/// Begins a transaction whose snapshot is taken now.
+async fn begin_repeatable_read(hand: &Hand) {
+    let begin = "begin isolation level repeatable read; select count(*) from tuskline.task";
+    hand.client.batch_execute(begin).await.unwrap();
 }
 
 /// Rows of a table.
@@ -72,7 +78,7 @@ async fn a_batch_that_ends_five_hundred_attempts_of_a_limit_grants_a_hundred_per
     assert_eq!((tasks.len(), rows(&db, "slot").await), (500, 500));
     assert!(hand.succeed_all(&tasks).await.is_empty());
     assert_eq!(db.count("enqueued").await, MOST);
-    assert_eq!(rows(&db, "slot").await, 500, "the others keep their permit for a moment");
+    assert_eq!(rows(&db, "slot").await, 500, "400 tasks keep their permit for a moment");
     assert_eq!(rows(&db, "line").await, 1_500 - MOST);
     assert_eq!(drain(&db, &hand).await, 1_500);
     for table in ["slot", "line", "timer"] {
@@ -139,10 +145,7 @@ async fn a_task_that_was_asked_to_stop_ends_a_repeatable_read_transaction_of_its
     let id = db.schedule("work").await;
     let hand = db.hand("work").await;
     let task = hand.take().await;
-    hand.client
-        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.task")
-        .await
-        .unwrap();
+    begin_repeatable_read(&hand).await;
     assert_eq!(db.cancel(id).await, "requested");
     let complete = format!("select tuskline.complete({}, {})", task.id, task.fence);
     let refused = hand.client.batch_execute(&complete).await.unwrap_err();
@@ -159,10 +162,7 @@ async fn a_repeatable_read_transaction_that_began_before_its_dependent_came_rele
     let id = db.schedule("work").await;
     let hand = db.hand("work").await;
     let task = hand.take().await;
-    hand.client
-        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.task")
-        .await
-        .unwrap();
+    begin_repeatable_read(&hand).await;
     schedule_chain(&db, &[json!({"lambda": "work", "name": "child", "after": [id]})]).await;
     consume_all(&db).await;
     assert_eq!(db.count("new").await, 1, "its parent has not ended");

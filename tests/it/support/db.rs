@@ -40,7 +40,7 @@ pub struct Db {
     pub config: Config,
     /// The test's own session.
     pub client: Client,
-    /// Of a database in the cluster of this run.
+    /// Set for a database in the cluster of this run.
     pub place: Option<Place>,
 }
 
@@ -54,7 +54,8 @@ impl Drop for Place {
 }
 
 impl Db {
-    /// A fresh database in the cluster of this run; those of ended tests go, as it may lie in memory.
+    /// A fresh database in the cluster of this run. Removes the databases of ended tests, as the cluster
+    /// may lie in memory.
     pub async fn new() -> Self {
         let mut db = Self::in_cluster(shared()).await;
         db.place = db.config.get_dbname().map(|name| Place(name.to_owned()));
