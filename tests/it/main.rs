@@ -1,98 +1,19 @@
 //! Integration tests: the task store's guarantees, one file each, against a real PostgreSQL.
 //!
-//! Files are named for guarantees, tests are named as facts. Every test has a database of its own,
-//! cloned from a migrated template in one throw-away cluster per run. Time is pinned where time
-//! matters; nothing sleeps to synchronise, and every wait has a deadline.
+//! Files are named for guarantees, tests are named as facts. The files stand in four rooms. The first
+//! room whose rule fits has the file: `control` (a policy or an act of an owner), `robustness` (the
+//! test causes a trouble), `surface` (a text, a shape or a price), `life` (all else). Lists of breaks
+//! and documents name a test `file::test`, without its room; no two rooms have a file of one name.
+//!
+//! Every test has a database of its own, cloned from a migrated template in one throw-away cluster
+//! per run. Time is pinned where time matters; nothing sleeps to synchronise, and every wait has a
+//! deadline.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod archive;
-mod at_least_once;
-mod attempts;
-mod bad_input;
-mod breaker;
 mod breaks;
-mod bulk;
-mod call_graph;
-mod cancel;
-mod chain_sequences;
-mod chains;
-mod cli;
-mod clients;
-mod clock_steps;
-mod concurrency;
-mod control_input;
-mod control_sequences;
-mod costs;
-mod crash_recovery;
-mod crons;
-mod dead_letters;
-mod doubtful_commits;
-mod drain;
-mod drawn_ids;
-mod due_times;
-mod effects;
-mod explain;
-mod failures;
-mod fenced_bodies;
-mod fenced_writes;
-mod few_connections;
-mod functions;
-mod gates;
-mod health;
-mod held_results;
-mod inserts;
-mod installation;
-mod large_payloads;
-mod limits;
-mod locked_rows;
-mod long_tasks;
-mod lost_answers;
-mod low_water;
-mod many;
-mod many_lambdas;
-mod matrix;
-mod migrate_refusals;
-mod no_concurrent_execution;
-mod no_concurrent_workers;
-mod orders;
-mod outages;
-mod owners;
-mod passing;
-mod payload_types;
-mod periodic;
-mod periodic_servers;
-mod plans;
-mod priorities;
-mod progress;
-mod publications;
-mod purge;
-mod queue_watch;
-mod readme;
-mod rebuild;
-mod redrive;
-mod registration;
-mod repair;
-mod restored_copies;
-mod retention;
-mod retention_by_status;
-mod retention_needs;
-mod retries;
-mod scheduling;
-mod server_troubles;
-mod settings;
-mod silent_executors;
-mod stale_results;
-mod stalled;
-mod store_consumers;
-mod strangers;
+mod control;
+mod life;
+mod robustness;
 mod support;
-mod two_phase;
-mod unique_keys;
-mod views;
-mod wake;
-mod wake_stream;
-mod wake_up;
-mod worker_chains;
-mod worker_input;
-mod worker_runs;
+mod surface;

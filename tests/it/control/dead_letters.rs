@@ -56,7 +56,7 @@ async fn who_died_before_there_was_a_list_is_on_it() {
     db.schedule("work").await;
     let before = db.lines("select * from tuskline.dead_letter order by task_id").await;
     assert_eq!((before.len(), kept < id), (2, true));
-    let migration = include_str!("../../migrations/V6__dead_letters.sql");
+    let migration = include_str!("../../../migrations/V6__dead_letters.sql");
     let fill = &migration[migration.rfind("insert into tuskline.dead_letter").unwrap()..];
     db.run(&format!("delete from tuskline.dead_letter; {fill}")).await;
     let after = db.lines("select * from tuskline.dead_letter order by task_id").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority};
 
-use super::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Running, calm};
 
 const LABELS: [&str; 4] = ["low", "normal", "high", "critical"];
 

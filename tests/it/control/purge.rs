@@ -123,7 +123,7 @@ async fn a_kept_task_goes_as_well() {
     hand.fail_for_good(&hand.take().await).await;
     db.advance(DAY * 2).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(crate::retention_by_status::retire(&db).await, 1);
+    assert_eq!(crate::life::retention_by_status::retire(&db).await, 1);
     let purge = start(&db, "p_older_than => '1 day'").await;
     assert_eq!(finish(&db, purge).await, (1, 0));
     assert!(left(&db).await.is_empty());

@@ -103,7 +103,7 @@ async fn what_a_second_call_comes_to_is_what_the_table_says() {
 
 #[test]
 fn the_readme_shows_the_table_of_the_snapshot() {
-    let snapshot = include_str!("snapshots/it__unique_keys__unique_keys.snap");
+    let snapshot = include_str!("snapshots/it__control__unique_keys__unique_keys.snap");
     let table = snapshot.splitn(3, "---\n").nth(2).unwrap().trim();
     let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let text = std::fs::read_to_string(readme).unwrap();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Worker;
 
-use super::support::{DEADLINE, Db, Gate, Process, Running, calm, quick, within};
+use crate::support::{DEADLINE, Db, Gate, Process, Running, calm, quick, within};
 
 #[tokio::test]
 async fn sigterm_drains_a_worker() {

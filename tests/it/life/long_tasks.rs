@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{Db, Gate, Running, calm, quick};
+use crate::support::{Db, Gate, Running, calm, quick};
 
 /// In one look: a heartbeat moves tasks from one status to the other.
 async fn in_hand(db: &Db) -> i64 {

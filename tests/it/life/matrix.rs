@@ -75,7 +75,7 @@ async fn every_verb_does_to_every_status_what_the_table_says() {
 
 #[test]
 fn the_documents_show_the_table_of_the_snapshot() {
-    let snapshot = include_str!("snapshots/it__matrix__matrix.snap");
+    let snapshot = include_str!("snapshots/it__life__matrix__matrix.snap");
     let table = snapshot.splitn(3, "---\n").nth(2).unwrap().trim();
     for name in ["README.md", "ARCHITECTURE.md"] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);

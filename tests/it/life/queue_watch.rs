@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tuskline_sdk::Lambda;
 
-use super::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Running, calm};
 
 /// The safety poll comes each five seconds, which is as rare as it gets: before, only a notification can
 /// wake a worker.

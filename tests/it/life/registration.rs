@@ -1,6 +1,6 @@
 //! A worker's number: whether the database it finds still knows it, and how one number follows another.
 
-use super::support::{Db, Hand};
+use crate::support::{Db, Hand};
 
 /// `alive past` of a heartbeat that says how many were acknowledged before.
 async fn beat(db: &Db, executor: i64, acknowledged: Option<i64>) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::retention_by_status::retire;
+use super::retention_by_status::retire;
 use crate::support::{Answer, Db, Hand, ids_and_fences};
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Running, calm};
 
 /// A safety poll far beyond the test's deadline.
 fn never_polls() -> tuskline_sdk::WorkerConfig {

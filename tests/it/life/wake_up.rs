@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_postgres::Config;
 
-use super::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Running, calm};
 
 /// A safety poll far beyond the test's deadline: only a notification can wake a worker.
 fn never_polls() -> tuskline_sdk::WorkerConfig {

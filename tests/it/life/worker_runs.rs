@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, WorkerConfig};
 
-use super::support::{DEADLINE, Db, Gate, Running, calm, quick, within};
+use crate::support::{DEADLINE, Db, Gate, Running, calm, quick, within};
 
 /// A worker for the lambda `work`, which says what the test wants.
 async fn saying(

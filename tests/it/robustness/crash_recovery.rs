@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuskline_postgres::Stop;
 
-use super::support::{Db, Execution, Gate, Running, calm, own_cluster};
+use crate::support::{Db, Execution, Gate, Running, calm, own_cluster};
 
 /// Crashes a database while workers are busy with it, twice.
 async fn crash(with_store_consumer: bool) {

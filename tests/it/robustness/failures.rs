@@ -454,7 +454,7 @@ fn a_full_disk_refuses_tasks_and_loses_none() {
         return;
     }
     let us = std::env::current_exe().unwrap();
-    let half = ["--exact", "failures::on_a_small_disk_fill_it", "--nocapture"];
+    let half = ["--exact", "robustness::failures::on_a_small_disk_fill_it", "--nocapture"];
     let output = allowed(&[&[us.to_str().unwrap()], &half[..]].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));

@@ -2,7 +2,7 @@
 
 use tokio_postgres::NoTls;
 
-use super::support::{Db, Gate, HEARTBEAT, Running, mortal, own_cluster_with, quick};
+use crate::support::{Db, Gate, HEARTBEAT, Running, mortal, own_cluster_with, quick};
 
 const FEW: &[(&str, &str)] = &[("max_connections", "20"), ("superuser_reserved_connections", "0")];
 

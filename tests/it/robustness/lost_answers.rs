@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline::session::{Deadlines, Session, Told};
 use tuskline_sdk::{Client, Error, NewTask, Worker};
 
-use super::support::{Db, Gate, Running, quick, tasks, within};
+use crate::support::{Db, Gate, Running, quick, tasks, within};
 
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_is_given_back_and_executed() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tuskline_sdk::{Client, Context, NewTask, Outcome, Priority};
 
-use super::support::{Db, Gate, Running, assert_no_overlap, calm, now_ns};
+use crate::support::{Db, Gate, Running, assert_no_overlap, calm, now_ns};
 
 const SCHEDULERS: usize = 4;
 const BATCHES: usize = 20;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use super::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Running, calm};
 
 /// So many lambdas, each with so many tasks. Each transaction makes twenty lambdas: more would take more
 /// locks than the server has by default.

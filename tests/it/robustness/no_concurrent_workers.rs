@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use super::support::{
+use crate::support::{
     Db, Gate, HEARTBEAT, Process, Running, assert_no_overlap, mortal, now_ns, quick, within,
 };
 

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tuskline_postgres::{Cluster, Stop};
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use super::support::{
+use crate::support::{
     Db, Gate, HEARTBEAT, Process, Record, Running, assert_no_overlap, mortal, now_ns, own_cluster,
     quick, shared,
 };

@@ -57,7 +57,7 @@ fn check(name: &str, screen: &str) {
 /// After a change: `INSTA_UPDATE=always cargo test --test it -- every_command_has_a_help`.
 #[test]
 fn every_command_has_a_help_that_fits_eighty_columns() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/snapshots/help");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/surface/snapshots/help");
     check_help(Path::new(TUSKLINE), Path::new(dir));
 }
 

@@ -15,7 +15,7 @@ const SKIPPED: i32 = 77;
 
 /// The statements of the page, for one role.
 fn grants(role: &str) -> String {
-    let page = include_str!("../../docs/clients.md");
+    let page = include_str!("../../../docs/clients.md");
     let blocks = page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
     let grants: String = blocks.filter(|block| block.contains("grant usage")).collect();
     grants.replace(" to app", &format!(" to {role}"))

@@ -75,7 +75,7 @@ fn its_rust_is_that_of_the_tests() {
         include_str!("readme/fenced.rs"),
         include_str!("readme/progress.rs"),
         include_str!("readme/slots.rs"),
-        include_str!("../../crates/testing/tests/kit/example.rs"),
+        include_str!("../../../crates/testing/tests/kit/example.rs"),
     ];
     assert_eq!(shown, tested);
 }

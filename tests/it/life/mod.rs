@@ -1,0 +1,25 @@
+//! The life of a task: accepted, due, claimed, executed, ended, kept for a while, deleted.
+//!
+//! A test stands here when none of the other three rooms claims it. `main.rs` states the order in
+//! which they are asked.
+
+mod archive;
+mod attempts;
+mod drain;
+mod due_times;
+mod effects;
+mod long_tasks;
+mod low_water;
+mod matrix;
+mod progress;
+mod queue_watch;
+mod registration;
+mod retention;
+pub mod retention_by_status;
+mod retention_needs;
+mod retries;
+mod scheduling;
+mod wake;
+mod wake_stream;
+mod wake_up;
+mod worker_runs;

@@ -1,0 +1,36 @@
+//! The same guarantees while something goes wrong: a process, a session, a server, a standby or a
+//! clock fails, a database is restored, rows are locked, many sessions race, inputs are huge.
+//!
+//! A test stands here when it causes such a trouble, unless it is about a policy.
+
+mod at_least_once;
+mod clock_steps;
+mod concurrency;
+mod crash_recovery;
+mod doubtful_commits;
+mod drawn_ids;
+mod failures;
+mod fenced_bodies;
+mod fenced_writes;
+mod few_connections;
+mod health;
+mod held_results;
+mod installation;
+mod large_payloads;
+mod locked_rows;
+mod lost_answers;
+mod many;
+mod many_lambdas;
+mod no_concurrent_execution;
+mod no_concurrent_workers;
+mod outages;
+mod passing;
+mod rebuild;
+mod repair;
+mod restored_copies;
+mod server_troubles;
+mod silent_executors;
+mod stale_results;
+mod stalled;
+mod store_consumers;
+mod strangers;

@@ -1,0 +1,22 @@
+//! The things that callers, operators and readers may rely on: refusals, the command line, views,
+//! grants and settings, clients of other languages, documents, the schema's text, costs and plans.
+//!
+//! A test stands here when it checks the text, the shape or the price of something that works.
+
+mod bad_input;
+mod call_graph;
+mod cli;
+mod clients;
+mod costs;
+mod explain;
+mod functions;
+mod inserts;
+mod migrate_refusals;
+mod payload_types;
+mod plans;
+mod publications;
+mod readme;
+mod settings;
+mod two_phase;
+mod views;
+mod worker_input;
