@@ -21,11 +21,6 @@ const NOT_OURS: &[&str] = &[
     "dead_letters::who_died_before_there_was_a_list_is_on_it",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",
-    // A circle, or a third writer, is more than an edit of one place.
-    "call_graph::no_function_reaches_itself",
-    "call_graph::a_task_ends_by_two_functions",
-    "call_graph::the_core_reaches_policies_by_doors_and_policies_do_not_reach_back",
-    "call_graph::timers_have_one_writer",
     "matrix::the_documents_show_the_table_of_the_snapshot",
     "unique_keys::the_readme_shows_the_table_of_the_snapshot",
     // Ask the server's own code, or the SDK's.

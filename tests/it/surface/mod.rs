@@ -4,7 +4,6 @@
 //! A test stands here when it checks the text, the shape or the price of something that works.
 
 mod bad_input;
-mod call_graph;
 mod cli;
 mod clients;
 mod costs;

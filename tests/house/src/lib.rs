@@ -1,0 +1,18 @@
+//! Figures of Tuskline's source, each beside its target.
+//!
+//! [`figures`] computes all of them: from the files of a checkout ([`rust`], [`sql`]), and from the
+//! functions that a migration makes in a private PostgreSQL ([`database`], [`graph`]).
+//! It promises that the same source gives the same figures. It must never write into the checkout.
+
+pub mod arrows;
+pub mod database;
+pub mod figures;
+pub mod graph;
+pub mod imports;
+pub mod rust;
+pub mod sql;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use tree::Tree;

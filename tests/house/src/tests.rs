@@ -1,0 +1,67 @@
+use std::path::PathBuf;
+
+use crate::arrows::circles;
+use crate::graph::Graph;
+use crate::imports::Imports;
+use crate::{Tree, rust, sql};
+
+#[test]
+fn a_circle_a_writer_and_a_way_past_the_doors_are_found() {
+    let graph = Graph::of([
+        ("exchange", "begin perform tuskline.attempt_ended(1); perform tuskline_core.take(2); end"),
+        ("attempt_ended", "select tuskline.give_places(1)"),
+        ("give_places", "select 1"),
+        ("take", "begin execute format('select tuskline.take_%1$s(1)', 7); end"),
+        ("take_7", "update tuskline.task set finished_at = now() -- tuskline.exchange(1)"),
+        ("take_8", "begin raise 'see tuskline.exchange(1)'; perform tuskline.take(1); end"),
+        ("make_take", "execute 'create function tuskline.take_' || 7; select tuskline.take(1)"),
+    ]);
+    assert_eq!(graph.circles(), [["take", "take_n"]]);
+    assert_eq!(graph.writers_of_ends(), ["take_n"]);
+    assert_eq!(graph.callers("take"), ["exchange", "make_take", "take_n"]);
+    let beside: Vec<_> = graph.reached_beside_doors("exchange").into_iter().collect();
+    assert_eq!(beside, ["take", "take_n"]);
+}
+
+fn tree(files: &[(&str, &str)]) -> Tree {
+    let file = |(path, text): &(&str, &str)| (PathBuf::from(path), (*text).to_owned());
+    Tree { files: files.iter().map(file).collect() }
+}
+
+#[test]
+fn siblings_that_import_each_other_are_a_circle_and_a_parent_with_its_child_is_none() {
+    let imports = Imports::of(&tree(&[
+        ("lib.rs", "mod a; mod b; pub use a::One;"),
+        ("a.rs", "mod c;\nuse crate::{One, b::{Two, self}};\nfn f() { c::g() }"),
+        ("a/c.rs", "use super::f;\n// use crate::b;\nfn g() {}"),
+        ("b.rs", "mod d;\nmod e;"),
+        ("b/d.rs", "use super::e::X;"),
+        (
+            "b/e.rs",
+            "fn h() { crate::a::c::g() }\n#[cfg(test)]\nmod tests {\n    use super::super::d;\n}",
+        ),
+        ("b/tests.rs", "use super::d;"),
+    ]));
+    assert_eq!(circles(&imports.arrows), [["a", "b"]]);
+    assert!(imports.arrows["b::d"].contains("b::e") && imports.arrows["b::e"].is_empty());
+    assert_eq!(imports.from_root, ["a: One"]);
+}
+
+#[test]
+fn functions_have_their_lines_of_code() {
+    let text = "pub fn one(\n    a: u8,\n) {\n    // why\n\n    a\n}\n\ntrait T {\n    fn two(&self);\n    \
+                async fn three() {}\n}\n";
+    assert_eq!(rust::functions(text), [5, 1]);
+    assert_eq!(rust::code_lines(text), 9);
+}
+
+#[test]
+fn sql_is_counted_without_its_comments() {
+    let text = "create function tuskline.one() returns int language plpgsql as $a$\nbegin -- why\n\n  \
+                execute $$ select 1; $$;\nend $a$;\ncomment on function tuskline.one() is\n  'One; -- \
+                two.';\ncreate or replace function tuskline_core.two() returns int language sql\nreturn 1;\n";
+    let expected = [("tuskline".to_owned(), 4), ("tuskline_core".to_owned(), 2)];
+    assert_eq!(sql::functions(text), expected);
+    assert!(!sql::code(text).contains("why") && !sql::code(text).contains("two."));
+    assert_eq!(sql::lines_over(text, 50), 2);
+}
