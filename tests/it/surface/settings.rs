@@ -15,8 +15,12 @@ use crate::support::{Db, Running, calm, shared, within};
 /// Text that a careless literal would change.
 const TEXT: &str = r#"a \ b 'c' "d" é \\n"#;
 
-/// Settings for the database (`d`) or the role in it (`r`), under which all goes on.
-const TEXTS: &[(char, &str, &str)] = &[
+/// A setting for the database (`d`) or for the role in it (`r`).
+type Setting = (char, &'static str, &'static str);
+
+/// Settings under which all goes on. [`together`] says how a usual run takes them; the leg `settings`
+/// takes each alone.
+const TEXTS: &[Setting] = &[
     ('d', "standard_conforming_strings", "off"),
     ('r', "standard_conforming_strings", "off"),
     ('d', "backslash_quote", "on"),
@@ -32,7 +36,7 @@ const TEXTS: &[(char, &str, &str)] = &[
     ('d', "lc_numeric", "'C'"),
     ('r', "lc_time", "'C'"),
 ];
-const MEANINGS: &[(char, &str, &str)] = &[
+const MEANINGS: &[Setting] = &[
     ('d', "search_path", "public, pg_catalog"),
     ('r', "search_path", "''"),
     ('d', "quote_all_identifiers", "on"),
@@ -50,7 +54,7 @@ const MEANINGS: &[(char, &str, &str)] = &[
     ('d', "default_tablespace", "tuskline_space"),
     ('r', "temp_tablespaces", "tuskline_space"),
 ];
-const TRANSACTIONS: &[(char, &str, &str)] = &[
+const TRANSACTIONS: &[Setting] = &[
     ('d', "default_transaction_isolation", "'repeatable read'"),
     ('r', "default_transaction_isolation", "serializable"),
     ('d', "default_transaction_deferrable", "on"),
@@ -60,7 +64,7 @@ const TRANSACTIONS: &[(char, &str, &str)] = &[
     ('d', "idle_in_transaction_session_timeout", "'1s'"),
     ('d', "idle_session_timeout", "'2s'"),
 ];
-const PLANS: &[(char, &str, &str)] = &[
+const PLANS: &[Setting] = &[
     ('d', "plan_cache_mode", "force_generic_plan"),
     ('r', "plan_cache_mode", "force_custom_plan"),
     ('d', "enable_seqscan", "off"),
@@ -73,26 +77,42 @@ const PLANS: &[(char, &str, &str)] = &[
     ('d', "work_mem", "'64kB'"),
 ];
 
+/// The settings in as few databases as can be: a name stands once in each.
+fn together(settings: &[Setting]) -> Vec<Vec<Setting>> {
+    let mut groups: Vec<Vec<Setting>> = Vec::new();
+    for &setting in settings {
+        let without = |group: &&mut Vec<Setting>| group.iter().all(|other| other.1 != setting.1);
+        match groups.iter_mut().find(without) {
+            Some(group) => group.push(setting),
+            None => groups.push(vec![setting]),
+        }
+    }
+    groups
+}
+
 struct Case {
     db: Db,
     named: String,
 }
 
-/// A database with one setting, not migrated yet.
-async fn with_setting((level, setting, value): (char, &str, &str)) -> Case {
+/// A database with settings, not migrated yet.
+async fn with_settings(settings: &[Setting]) -> Case {
     let name = format!("settings_{}", fastrand::u32(..));
     shared().create_database(&name, None).await.unwrap();
     let config = shared().config(&name);
     let (client, connection) = within(config.connect(NoTls)).await.unwrap();
     tokio::spawn(connection);
-    let place = match level {
-        'd' => format!("database {name}"),
-        _ => format!("role {} in database {name}", config.get_user().unwrap()),
-    };
-    let named = format!("alter {place} set {setting} = {value}");
-    client.batch_execute(&named).await.unwrap_or_else(|error| panic!("{named}: {error:?}"));
-    let named = format!("{level} {setting} = {value}");
-    Case { db: Db { config, client, place: None }, named }
+    let mut named = Vec::new();
+    for (level, setting, value) in settings {
+        let place = match level {
+            'd' => format!("database {name}"),
+            _ => format!("role {} in database {name}", config.get_user().unwrap()),
+        };
+        let sql = format!("alter {place} set {setting} = {value}");
+        client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        named.push(format!("{level} {setting} = {value}"));
+    }
+    Case { db: Db { config, client, place: None }, named: named.join(", ") }
 }
 
 impl Case {
@@ -204,17 +224,34 @@ impl Case {
     }
 }
 
-async fn check(settings: &[(char, &str, &str)]) {
-    for &setting in settings {
-        let case = with_setting(setting).await;
-        case.migrate().await;
-        case.schedule().await;
-        case.work().await;
-        case.look().await;
-        let name = case.db.config.get_dbname().unwrap().to_owned();
-        drop(case);
-        drop_database(&name).await;
+async fn check(settings: &[Setting]) {
+    for group in together(settings) {
+        check_one(&group).await;
     }
+}
+
+async fn check_one(settings: &[Setting]) {
+    let case = with_settings(settings).await;
+    case.migrate().await;
+    case.schedule().await;
+    case.work().await;
+    case.look().await;
+    let name = case.db.config.get_dbname().unwrap().to_owned();
+    drop(case);
+    drop_database(&name).await;
+}
+
+/// A place that two settings name.
+async fn make_tablespace() {
+    static ONCE: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+    let make = async || {
+        let (client, connection) =
+            within(shared().config("postgres").connect(NoTls)).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("set allow_in_place_tablespaces = on").await.unwrap();
+        client.batch_execute("create tablespace tuskline_space location ''").await.unwrap();
+    };
+    ONCE.get_or_init(make).await;
 }
 
 async fn drop_database(name: &str) {
@@ -230,10 +267,7 @@ async fn how_texts_are_read_and_written_changes_nothing() {
 
 #[tokio::test]
 async fn what_names_and_tables_mean_elsewhere_changes_nothing() {
-    let (client, connection) = within(shared().config("postgres").connect(NoTls)).await.unwrap();
-    tokio::spawn(connection);
-    client.batch_execute("set allow_in_place_tablespaces = on").await.unwrap();
-    client.batch_execute("create tablespace tuskline_space location ''").await.unwrap();
+    make_tablespace().await;
     check(MEANINGS).await;
 }
 
@@ -248,13 +282,25 @@ async fn how_statements_are_planned_changes_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "a database for each of 48 settings: a minute or two; ./x leg settings"]
+async fn each_setting_alone_changes_nothing() {
+    make_tablespace().await;
+    let alone = async |settings: &[Setting]| {
+        for setting in settings {
+            check_one(&[*setting]).await;
+        }
+    };
+    tokio::join!(alone(TEXTS), alone(MEANINGS), alone(TRANSACTIONS), alone(PLANS));
+}
+
+#[tokio::test]
 async fn what_cannot_work_is_refused_with_the_reason() {
     for (setting, value, said) in [
         ("default_transaction_read_only", "on", "standby or read-only"),
         ("session_replication_role", "replica", "session_replication_role must be origin"),
         ("session_replication_role", "local", "session_replication_role must be origin"),
     ] {
-        let case = with_setting(('d', setting, value)).await;
+        let case = with_settings(&[('d', setting, value)]).await;
         let refused = within(tuskline::migrate::migrate(&case.db.config)).await.unwrap_err();
         assert!(refused.to_string().contains(said), "{}: {refused}", case.named);
     }
