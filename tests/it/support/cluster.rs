@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use tokio_postgres::{Config, NoTls};
 use tuskline_postgres::Cluster;
 
 use super::clock;
@@ -41,11 +42,36 @@ pub async fn own_cluster_with(others: &[(&str, &str)]) -> Cluster {
 
 async fn start(settings: Vec<(String, String)>) -> Cluster {
     let cluster = Cluster::temporary(settings).await.unwrap();
+    if std::env::var("TUSKLINE_TEST_OWNER").is_ok_and(|owner| owner == "ordinary") {
+        make_ordinary(&cluster).await;
+    }
     cluster.create_database(TEMPLATE, None).await.unwrap();
     let config = cluster.config(TEMPLATE);
     tuskline::migrate::migrate(&config).await.unwrap();
     clock::install(&config).await;
     cluster
+}
+
+/// Gives the name in every address to a role that is no superuser. It may do to the server what tests do
+/// to it: make databases, roles and base backups, end sessions, count calls, and change a few settings.
+async fn make_ordinary(cluster: &Cluster) {
+    let mut config = cluster.config("postgres");
+    execute(&config, "create role superuser superuser login").await;
+    config.user("superuser");
+    let ordinary = "alter role tuskline rename to initial;
+         create role tuskline login createdb createrole replication
+           in role pg_read_all_settings, pg_signal_backend;
+         grant set on parameter track_functions, log_statement_stats, lc_messages,
+           session_replication_role to tuskline";
+    execute(&config, ordinary).await;
+}
+
+async fn execute(config: &Config, sql: &str) {
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    client.batch_execute(sql).await.unwrap();
+    drop(client);
+    driver.await.unwrap().unwrap();
 }
 
 /// UTC for messages with a time in them; no autovacuum, which would join in at moments of its own;
