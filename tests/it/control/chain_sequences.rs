@@ -119,14 +119,18 @@ impl Graph {
         fates
     }
 
-    /// Runs everything that becomes ready, in random order, until nothing does.
+    /// Runs everything that becomes ready, in random order, until nothing has for 100 s.
     async fn run(&mut self) {
-        let mut held: Vec<Task> = Vec::new();
+        let (mut held, mut idle) = (Vec::<Task>::new(), 0);
         for _ in 0..self.nodes.len() * 4 + 20 {
             while self.db.enqueue_due().await > 0 {}
             for task in self.hand.claim(self.rng.i32(1..6)).await {
                 self.check_start(task.id).await;
                 held.push(task);
+            }
+            idle = if held.is_empty() { idle + 1 } else { 0 };
+            if idle > 10 {
+                break;
             }
             if !held.is_empty() {
                 let task = held.swap_remove(self.rng.usize(0..held.len()));

@@ -188,7 +188,12 @@ impl World {
         if self.gate.is_some() {
             self.turn_gate().await;
         }
+        let mut idle = 0;
         for _ in 0..self.asked.len() * 10 + 20 {
+            idle = if self.ended.len() == self.asked.len() { idle + 1 } else { 0 };
+            if idle > 10 {
+                break;
+            }
             self.advance(Duration::from_secs(2)).await;
             self.claim().await;
             while !self.held.is_empty() {
