@@ -38,7 +38,7 @@ begin
     insert into tuskline.task_output (task_id, output, finished_at) values (p_task, tuskline.storable(p_output), v_now);
   end if;
   if current_setting('transaction_isolation') <> 'read committed'
-     or tuskline.effects_of(v_done) <> '{}' then
+     or cardinality(v_done.flagged) > 0 then
     perform tuskline.leave_effects(array[p_task], v_now);
   end if;
 end $$;

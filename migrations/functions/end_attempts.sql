@@ -11,6 +11,9 @@
 -- A task that was asked to stop (flag 2), and would run again or is out of attempts, is cancelled
 -- instead. The flag stands in the row that this statement locks, so a request is either seen here or
 -- finds the attempt ended.
+-- Returns (ended.flagged) the tasks whose end may have effects: those with flags, and those that
+-- another task or a session waits for. That is asked after the tasks are locked: a dependent that
+-- found its parent running has committed by then.
 --
 -- Goes segment by segment in id order, like take: each segment has a function with a plan of its own,
 -- end_<n>, and width_bucket finds a task's place in the sorted array.
@@ -19,12 +22,16 @@ create or replace function tuskline.end_attempts(
   p_charge smallint[], p_now timestamptz)
 returns tuskline.ended language plpgsql as $$
 declare
-  v         tuskline.ended;
-  s         tuskline.ended;
-  r         record;
-  v_from    integer := 1;
-  v_to      integer;
-  v_segment bigint;
+  v          tuskline.ended;
+  s          tuskline.ended;
+  r          record;
+  v_from     integer := 1;
+  v_to       integer;
+  v_segment  bigint;
+  v_asked    boolean;
+  v_guarded  boolean;
+  v_followed boolean;
+  v_ids      bigint[];
 begin
   v.applied := 0;
   while v_from <= cardinality(p_ids) loop
@@ -43,9 +50,26 @@ begin
     v_from := v_to + 1;
   end loop;
   if p_outcome is null then v.task_id := p_ids; end if;
-  if exists (select from tuskline.cancellation) then
+  select exists (select from tuskline.cancellation), exists (select from tuskline.guarded),
+         exists (select from tuskline.followed_lambda)
+    into v_asked, v_guarded, v_followed;
+  if v_asked then
     delete from tuskline.cancellation c
      where c.task_id = any (p_ids) and c.fence = p_fences[width_bucket(c.task_id, p_ids)];
+  end if;
+  if v_followed or v_guarded and p_outcome is null then
+    select v.flagged || array_agg(t.id) filter (
+             where p_outcome is null and t.flags <> 0 and t.status = 'success'),
+           array_agg(t.id) filter (where exists (
+             select from tuskline.followed_lambda f where f.lambda = t.lambda))
+      into v.flagged, v_ids
+      from tuskline.task t
+     where t.id = any (v.task_id)
+       and t.id between v.task_id[1] and v.task_id[cardinality(v.task_id)];
+    if v_ids is not null then
+      v.flagged := array(select unnest(v.flagged) union select unnest(tuskline.followed_tasks(v_ids))
+                          order by 1);
+    end if;
   end if;
   return v;
 end $$;

@@ -33,7 +33,7 @@ begin
   released := coalesce(v_done.task_id, '{}');
   if cardinality(released) + cardinality(held) < cardinality(p_tasks) then perform tuskline.witness(); end if;
   perform tuskline.queue_tasks(released);
-  perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', v_now); -- asked to stop meanwhile
+  perform tuskline.run_effects(v_done.flagged, '{}', v_now); -- asked to stop meanwhile
   perform tuskline.drop_leases(p_executor, array(
     select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
       select r.fence from unnest(p_tasks, p_fences) as r (id, fence) where r.id = any (held)))));

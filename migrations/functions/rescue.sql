@@ -138,7 +138,7 @@ begin
   end if;
   perform tuskline.queue_tasks(array(select u.id
     from unnest(v_done.task_id, v_done.status) as u (id, outcome) where u.outcome = 'enqueued'));
-  perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', p_now);
+  perform tuskline.run_effects(v_done.flagged, '{}', p_now);
   return query select u.id, u.outcome from unnest(v_done.task_id, v_done.status) as u (id, outcome);
 end $$;
 comment on function tuskline.return_crashed(bigint[], bigint[], bigint[], timestamptz) is

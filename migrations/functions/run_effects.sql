@@ -63,33 +63,3 @@ begin
 end $$;
 comment on function tuskline.leave_effects(bigint[], timestamptz) is
   'Leaves a timer for each of these tasks, so that a store consumer runs the effects of its end.';
-
--- Tells which of the tasks that end_attempts has just ended may have effects: those that may hold
--- permits, and those that another task or a session waits for. Asked after the tasks are locked: a
--- dependent that found its parent running has committed by then.
-create or replace function tuskline.effects_of(v tuskline.ended) returns bigint[]
-language plpgsql as $$
-declare
-  v_first    bigint := v.task_id[1];
-  v_last     bigint := v.task_id[cardinality(v.task_id)];
-  v_guarded  boolean;
-  v_followed boolean;
-begin
-  select exists (select from tuskline.guarded), exists (select from tuskline.followed_lambda)
-    into v_guarded, v_followed;
-  if not (v_guarded or v_followed) then return coalesce(v.flagged, '{}'); end if;
-  if v.status is null then
-    v.flagged := array(select t.id from tuskline.task t
-      where t.id = any (v.task_id) and t.id between v_first and v_last
-        and t.flags <> 0 and t.status = 'success');
-  end if;
-  if v_followed and exists (
-      select from tuskline.followed_lambda f
-       where f.lambda in (select t.lambda from tuskline.task t
-                           where t.id = any (v.task_id) and t.id between v_first and v_last)) then
-    v.flagged := v.flagged || tuskline.followed_tasks(v.task_id);
-  end if;
-  return array(select distinct id from unnest(v.flagged) as id order by id);
-end $$;
-comment on function tuskline.effects_of(tuskline.ended) is
-  'Of tasks whose attempt has just ended, those whose end may have effects.';

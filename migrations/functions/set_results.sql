@@ -34,7 +34,7 @@ begin
         where not exists (select from tuskline.task t
                            where t.id = r.id and t.fence = r.fence and t.status = 'success'));
     end if;
-    perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', v_now);
+    perform tuskline.run_effects(v_done.flagged, '{}', v_now);
   end if;
   if p_done_leases is not null then
     perform tuskline.drop_leases(p_executor, p_done_leases);
@@ -109,7 +109,7 @@ begin
     from (select u.id, width_bucket(u.id, v_ids) as at
             from unnest(v_done.task_id, v_done.status) as u (id, status) where u.status = 'success') d
    where v_output[d.at] is not null;
-  perform tuskline.run_effects(tuskline.effects_of(v_done), '{}', p_now);
+  perform tuskline.run_effects(v_done.flagged, '{}', p_now);
   if v_done.applied = cardinality(v_ids) then return '{}'; end if;
   perform tuskline.witness();
   -- Refused: what did not change now and does not already say what this result says.
