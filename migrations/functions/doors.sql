@@ -8,6 +8,7 @@
 --   attempt_ended    attempts have ended                                    limits
 --   waiting_ended    tasks that waited have ended                    gates, limits
 --   task_ended       tasks have ended                      listeners, dependencies
+--   failures_noted   failures were written to task_failure  dead letters, breakers
 --   on_restart       tasks start again                                dependencies
 
 create or replace function tuskline.before_accept(t tuskline.task, p_is_full boolean) returns text
@@ -105,6 +106,17 @@ begin
 end $$;
 comment on function tuskline.task_ended(bigint[], integer, timestamptz) is
   'Door: tells those who wait for tasks which have ended; says which dependents are to be looked at.';
+
+-- In the transaction that ends them: no index of task says which are dead.
+create or replace function tuskline.failures_noted(
+  p_ids bigint[], p_status tuskline.status[], p_now timestamptz)
+returns void language plpgsql as $$
+begin
+  if p_status && '{fatal_failure,dead}' then perform tuskline.bury(p_ids); end if;
+  if exists (select from tuskline.breaker) then perform tuskline.note_failures(p_ids, p_now); end if;
+end $$;
+comment on function tuskline.failures_noted(bigint[], tuskline.status[], timestamptz) is
+  'Door: attempts or tasks have failed. Lists dead letters and counts for breakers.';
 
 -- Which of these tasks another task or a session waits for.
 create or replace function tuskline.followed_tasks(p_ids bigint[]) returns bigint[]

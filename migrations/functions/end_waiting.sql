@@ -44,7 +44,7 @@ begin
     v_ids := v_ids || tuskline.end_kept(p_ids, p_outcome[1], p_now);
   end if;
   perform tuskline.waiting_ended(p_ids, p_now);
-  if v_dead is not null then perform tuskline.bury(v_dead); end if;
+  if v_dead is not null then perform tuskline.failures_noted(v_dead, '{dead}', p_now); end if;
   return v_ids;
 end $$;
 comment on function tuskline.end_waiting(bigint[], tuskline.status[], text[], text[], timestamptz) is

@@ -18,38 +18,3 @@ begin
 end $$;
 comment on function tuskline.hold_back(bigint[], bigint[]) is
   'Locks the tasks that are free and returns those of the caller''s attempts that others have locked.';
-
--- set_or_hold: set_results for exchange, which must not wait for one row longer than 200 ms: an idle
--- session in somebody's hands would keep hundreds of finished tasks from being recorded, until they
--- run again. The results of locked rows are held back, with their leases, for the caller to send again.
-create or replace function tuskline.set_or_hold(
-  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
-returns tuskline.exchanged language plpgsql as $$
-declare
-  v        tuskline.exchanged;
-  v_notes  json;
-  v_ids    bigint[];
-  v_fences bigint[];
-  v_leases bigint[];
-begin
-  v.held := '{}';
-  begin
-    v.refused := tuskline.record_results(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
-    return v;
-  exception when lock_not_available then
-    v_notes := tuskline.storable(p_notes);
-  end;
-  select array_agg(r.id), array_agg(r.fence) into v_ids, v_fences
-    from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) union all
-          select n.task, n.fence from json_to_recordset(v_notes) as n (task bigint, fence bigint)) r;
-  v.held := tuskline.hold_back(v_ids, v_fences);
-  v_leases := array(select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
-    select r.fence from unnest(v_ids, v_fences) as r (id, fence) where r.id = any (v.held))));
-  select coalesce(array_agg(r.id), '{}'), coalesce(array_agg(r.fence), '{}') into v_ids, v_fences
-    from unnest(p_tasks, p_fences) as r (id, fence) where r.id <> all (v.held);
-  v_notes := (select json_agg(n) from json_array_elements(v_notes) as n where (n->>'task')::bigint <> all (v.held));
-  v.refused := tuskline.record_results(p_executor, v_ids, v_fences, v_notes, v_leases);
-  return v;
-end $$;
-comment on function tuskline.set_or_hold(bigint, bigint[], bigint[], json, bigint[]) is
-  'set_results, but results of rows that stay locked by others for 200 ms are held back, and named.';

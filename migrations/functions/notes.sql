@@ -49,25 +49,28 @@ end $$;
 comment on function tuskline.outcomes(bigint[], text[], bigint[]) is
   'Status and delay that each result leads to, in the order of the ids.';
 
--- check_notes: a field that is misspelt would be lost without a word.
+-- A field that is misspelt would be lost without a word.
 create or replace function tuskline.check_notes(p_notes json) returns void
 language plpgsql immutable as $$
 declare
-  v_field text := (
-    select k.field from json_array_elements(p_notes) as n (note), json_object_keys(n.note) as k (field)
-     where k.field not in ('task', 'fence', 'status', 'error_class', 'message', 'after_ms', 'output')
+  v_wrong text := (
+    select coalesce('unknown field ' || quote_literal(left(f.name, 80)),
+             format('status must be success, retriable_failure, snoozed, fatal_failure '
+                    'or cancelled, got %L', n.note->>'status'))
+      from json_array_elements(p_notes) as n (note)
+           left join lateral (
+             select k.name from json_object_keys(n.note) as k (name)
+              where k.name not in ('task', 'fence', 'status', 'error_class', 'message', 'after_ms',
+                                   'output') limit 1) f on true
+     where f.name is not null or coalesce(n.note->>'status', '') not in (
+       'success', 'retriable_failure', 'snoozed', 'fatal_failure', 'cancelled')
      limit 1);
 begin
-  if v_field is not null then
-    perform tuskline.refuse('TK012', format('invalid_result: unknown field %L', left(v_field, 80)),
-      'there are task, fence, status, error_class, message, after_ms and output');
+  if v_wrong is not null then
+    perform tuskline.refuse('TK012', 'invalid_result: ' || v_wrong,
+      case when v_wrong like 'unknown field%' then
+        'there are task, fence, status, error_class, message, after_ms and output' end);
   end if;
 end $$;
-comment on function tuskline.check_notes(json) is 'Refuses (TK012) results with a field that nothing reads.';
-
-create or replace function tuskline.check_outcome(p_status text) returns text language plpgsql immutable as $$
-begin
-  if p_status in ('success', 'retriable_failure', 'snoozed', 'fatal_failure', 'cancelled') then return p_status; end if;
-  perform tuskline.refuse('TK012', format('invalid_result: status must be success, retriable_failure, snoozed, fatal_failure or cancelled, got %L', p_status));
-end $$;
-comment on function tuskline.check_outcome(text) is 'Refuses (TK012) results with an unknown status.';
+comment on function tuskline.check_notes(json) is
+  'Refuses (TK012) results with an unknown status, or with a field that nothing reads.';

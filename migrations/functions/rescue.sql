@@ -132,10 +132,7 @@ begin
          join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = v_fences[u.at]
          join tuskline.executor e on e.executor_id = s.executor_id
    where v_charge[u.at] = 1;
-  perform tuskline.bury(v_done.task_id);
-  if exists (select from tuskline.breaker) then
-    perform tuskline.note_failures(v_done.task_id, p_now);
-  end if;
+  perform tuskline.failures_noted(v_done.task_id, v_done.status, p_now);
   perform tuskline.queue_tasks(array(select u.id
     from unnest(v_done.task_id, v_done.status) as u (id, outcome) where u.outcome = 'enqueued'));
   perform tuskline.run_effects(v_done.flagged, '{}', p_now);

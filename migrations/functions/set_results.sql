@@ -70,7 +70,7 @@ begin
                  null::bigint as after_ms, null::json as output
             from unnest(p_tasks, p_fences) as u (id, fence)
           union all
-          select n.task, n.fence, tuskline.check_outcome(n.status), n.error_class, n.message,
+          select n.task, n.fence, n.status, n.error_class, n.message,
                  n.after_ms, n.output
             from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text,
                    error_class text, message text, after_ms bigint, output json)
@@ -99,10 +99,7 @@ begin
               from unnest(v_done.task_id, v_done.status, v_done.attempt, v_done.started_at)
                      as u (id, status, attempt, started_at)
              where u.status in ('retriable_failure', 'fatal_failure', 'dead')) d;
-    if v_done.status && '{fatal_failure,dead}' then perform tuskline.bury(v_done.task_id); end if;
-    if exists (select from tuskline.breaker) then
-      perform tuskline.note_failures(v_done.task_id, p_now);
-    end if;
+    perform tuskline.failures_noted(v_done.task_id, v_done.status, p_now);
   end if;
   insert into tuskline.task_output (task_id, output, finished_at)
   select d.id, v_output[d.at], p_now

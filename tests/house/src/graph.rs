@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::arrows::{Arrows, circles, reached};
 
 /// Functions that the core may call of the policies.
-pub const DOORS: [&str; 9] = [
+pub const DOORS: [&str; 12] = [
     "before_accept",
     "on_accept",
     "before_enqueue",
@@ -16,12 +16,19 @@ pub const DOORS: [&str; 9] = [
     "attempt_ended",
     "waiting_ended",
     "task_ended",
+    "failures_noted",
     "followed_tasks",
     "on_restart",
+    // The room that wakes workers and store consumers.
+    "wake",
+    "wake_timer",
 ];
 
-/// Policies that tasks meet: gates, limits and orders, dependencies.
-pub const POLICIES: [&str; 15] = [
+/// Words: every function may say them.
+const WORDS: [&str; 3] = ["clock", "refuse", "message_of"];
+
+/// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.
+pub const POLICIES: [&str; 17] = [
     "hold_unique_keys",
     "join_lines",
     "check_dependencies",
@@ -37,6 +44,8 @@ pub const POLICIES: [&str; 15] = [
     "give_turns",
     "step_back",
     "tell_waiting",
+    "bury",
+    "note_failures",
 ];
 
 /// Functions that the doors and the policies below them must never call: they write tasks and queues.
@@ -87,7 +96,7 @@ impl Graph {
     /// The functions that one reaches without passing a door.
     pub fn reached_beside_doors(&self, from: &str) -> BTreeSet<&str> {
         let mut found = self.reached(from, &DOORS);
-        found.retain(|name| !DOORS.contains(name));
+        found.retain(|name| !DOORS.contains(name) && !WORDS.contains(name));
         found
     }
 
