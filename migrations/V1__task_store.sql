@@ -230,7 +230,10 @@ create type tuskline.ended as (
   applied integer, task_id bigint[], status tuskline.status[], attempt smallint[],
   started_at timestamptz[], flagged bigint[]);
 comment on type tuskline.ended is
-  'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. flagged: those whose end may have effects. If all attempts succeeded, task_id holds all tasks that were given, and status, attempt and started_at are null.';
+  'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. '
+  'flagged: those whose end may have effects. If all '
+  'attempts succeeded, task_id holds all tasks that were given, and status, '
+  'attempt and started_at are null.';
 
 create type tuskline.verdicts as (
   go bigint[], permits bigint[], stopped bigint[], due bigint[], again bigint[],

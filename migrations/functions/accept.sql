@@ -97,15 +97,16 @@ comment on function tuskline.is_current_id(bigint, bigint) is
 -- p_ids: in id order. p_numbers: the number of each row in its statement.
 create or replace function tuskline.accept_rest(
   p_ids bigint[], p_numbers bigint[], p_now timestamptz,
-  out mistake text, out task tuskline.task, out number bigint)
+  out mistake text, out task tuskline.task, out number bigint, out said text)
 language plpgsql
 set jit = off set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  v_first bigint := p_ids[1];
-  v_last  bigint := p_ids[cardinality(p_ids)];
-  m       record;
-  v       tuskline.verdicts;
+  v_first  bigint := p_ids[1];
+  v_last   bigint := p_ids[cardinality(p_ids)];
+  m        record;
+  k        record;
+  v_behind bigint[];
 begin
   select r.* into m
     from (select t as task, p_numbers[width_bucket(t.id, p_ids)] as number,
@@ -124,12 +125,34 @@ begin
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued';
-  v := tuskline.on_accept(p_ids, p_now);
-  if v.doomed is not null then
-    perform tuskline.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now);
+  if exists (select from tuskline.unique_rule) then
+    select u.ids, a.* into k
+      from (select array_agg(t.id order by t.id) as ids,
+                   array_agg(t.lambda order by t.id) as lambdas,
+                   array_agg(t.unique_key order by t.id) as keys,
+                   array_agg(t.scheduled_at order by t.id) as due,
+                   array_agg(t.payload order by t.id) as payloads
+              from tuskline.task t
+             where t.id = any (p_ids) and t.id between v_first and v_last
+               and t.unique_key is not null) u
+           cross join lateral tuskline.accept_keys(
+             u.ids, u.lambdas, u.keys, u.due, u.payloads, p_now) a;
+    if k.mistake is not null then
+      mistake := k.mistake; task := k.task; said := k.said;
+      number := p_numbers[width_bucket(k.ids[k.number], p_ids)];
+      return;
+    end if;
+    -- Such a row stays, and says which task holds its key.
+    perform tuskline.end_waiting(array_agg(h.id), array_agg('dropped'::tuskline.status),
+              array_agg('duplicate'::text),
+              array_agg(format('task %s holds its unique key', h.holder)), p_now)
+       from unnest(k.ids, k.holders) as h (id, holder) where h.id <> h.holder;
+    p_ids := array(select unnest(p_ids) except select h.id
+                     from unnest(k.ids, k.holders) as h (id, holder) where h.id <> h.holder);
   end if;
-  if v.doomed is not null or v.stopped <> '{}' then
-    p_ids := array(select unnest(p_ids) except select unnest(v.stopped || v.doomed));
+  v_behind := tuskline.on_accept(p_ids, p_now);
+  if v_behind <> '{}' then
+    p_ids := array(select unnest(p_ids) except select unnest(v_behind));
   end if;
   perform tuskline.add_timers(array_agg(t.id), array_agg(t.next_trigger_at), 'due', p_now)
      from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last;
@@ -137,9 +160,10 @@ end $$;
 comment on function tuskline.accept_rest(bigint[], bigint[], timestamptz) is
   'Shows tasks that were inserted to the policies and gives a timer to those that wait for a store consumer; or returns the first with a mistake.';
 
--- Refuses a task for a mistake that mistake_in, mistake_in_id or before_accept has named. It raises by
--- itself: each function in between would add two lines to what the caller reads.
-create or replace function tuskline.refuse_task(p_mistake text, t tuskline.task, p_place text)
+-- Refuses a task for a mistake that mistake_in, mistake_in_id, before_accept or hold_key has named.
+-- It raises by itself: each function in between would add two lines to what the caller reads.
+create or replace function tuskline.refuse_task(
+  p_mistake text, t tuskline.task, p_place text, p_said text default null)
 returns void language plpgsql as $$
 declare
   l      tuskline.lambda;
@@ -171,6 +195,9 @@ begin
     when 'no_unique_keys' then array['TK019', 'invalid_key',
       format('lambda %s has no unique keys', t.lambda),
       format('select tuskline.set_unique(%L)', t.lambda)]
+    when 'duplicate' then array['TK027', 'duplicate',
+      format('key %L of %s %s', t.unique_key, t.lambda, p_said),
+      'the lambda refuses a second task of a key: see tuskline.set_unique()']
     when 'backlog_full' then array['TK020', 'backlog_full',
       format('%s tasks of %s wait already', l.max_backlog, t.lambda),
       'try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)']
@@ -188,5 +215,6 @@ begin
   raise exception using errcode = v_said[1], hint = v_said[4],
     message = tuskline.message_of(v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_place));
 end $$;
-comment on function tuskline.refuse_task(text, tuskline.task, text) is
-  'Raises a mistake in a task by its name. p_place: which row of the caller''s it is; empty for a single one.';
+comment on function tuskline.refuse_task(text, tuskline.task, text, text) is
+  'Raises a mistake in a task by its name. p_place: which row of the caller''s it is; empty '
+  'for a single one. p_said: more about it.';

@@ -1,8 +1,10 @@
 -- Doors: the only functions of policies that the core calls. Each asks the policies in turn and
--- returns their verdicts; the core writes what they mean.
+-- returns their verdicts; the core writes what they mean. hold_key has a file of its own.
 --
 --   before_accept    a task is to be accepted       orders, unique keys, backlogs
---   on_accept        tasks are accepted               unique keys, limits, orders
+--   hold_key         a task with a unique key is to be accepted        unique keys
+--   on_accept        tasks are accepted                            limits, orders
+--   on_postpone      tasks that wait are postponed          gates, limits, orders
 --   before_enqueue   tasks come due                     dependencies, gates, limits
 --   before_claim     tasks of a flagged queue are popped             gates, limits
 --   attempt_ended    attempts have ended                                    limits
@@ -25,22 +27,26 @@ end $$;
 comment on function tuskline.before_accept(tuskline.task, boolean) is
   'Door: the name of what policies refuse a task for; null: nothing.';
 
--- The tasks are new. A task whose unique key another task holds is doomed. A task that stands in a wait
--- list behind another task is stopped, and needs no timer.
-create or replace function tuskline.on_accept(p_ids bigint[], p_now timestamptz)
-returns tuskline.verdicts language plpgsql as $$
-declare
-  v tuskline.verdicts;
+-- The tasks are new. One that joins a wait list behind another task needs no timer.
+create or replace function tuskline.on_accept(p_ids bigint[], p_now timestamptz) returns bigint[]
+language plpgsql as $$
 begin
-  v.go := p_ids;
-  if exists (select from tuskline.unique_rule) then
-    v := tuskline.hold_unique_keys(p_ids, p_now);
-  end if;
-  v.stopped := tuskline.join_lines(v.go, p_now);
-  return v;
+  return tuskline.join_lines(p_ids, p_now);
 end $$;
 comment on function tuskline.on_accept(bigint[], timestamptz) is
-  'Door: what unique keys, limits and orders say about tasks that have just been accepted.';
+  'Door: tasks have just been accepted, so they join wait lists; returns those that need no timer.';
+
+-- The tasks wait, and will be due at another time.
+create or replace function tuskline.on_postpone(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline.guarded) then
+    delete from tuskline.parked k where k.task_id = any (p_ids);
+    perform tuskline.give_up(p_ids, null, p_now);
+  end if;
+end $$;
+comment on function tuskline.on_postpone(bigint[], timestamptz) is
+  'Door: tasks are postponed, so they leave their gates, permits and wait lists.';
 
 -- The tasks are locked, wait and are due.
 create or replace function tuskline.before_enqueue(p_ids bigint[], p_now timestamptz)
@@ -113,7 +119,9 @@ create or replace function tuskline.failures_noted(
 returns void language plpgsql as $$
 begin
   if p_status && '{fatal_failure,dead}' then perform tuskline.bury(p_ids); end if;
-  if exists (select from tuskline.breaker) then perform tuskline.note_failures(p_ids, p_now); end if;
+  if exists (select from tuskline.breaker) then
+    perform tuskline.note_failures(p_ids, p_now);
+  end if;
 end $$;
 comment on function tuskline.failures_noted(bigint[], tuskline.status[], timestamptz) is
   'Door: attempts or tasks have failed. Lists dead letters and counts for breakers.';

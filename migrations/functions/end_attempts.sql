@@ -67,8 +67,8 @@ begin
      where t.id = any (v.task_id)
        and t.id between v.task_id[1] and v.task_id[cardinality(v.task_id)];
     if v_ids is not null then
-      v.flagged := array(select unnest(v.flagged) union select unnest(tuskline.followed_tasks(v_ids))
-                          order by 1);
+      v.flagged := array(
+        select unnest(v.flagged) union select unnest(tuskline.followed_tasks(v_ids)) order by 1);
     end if;
   end if;
   return v;

@@ -1,8 +1,8 @@
 -- exchange: the results of the last batch and the claim of the next, in one statement and one commit.
 -- A synchronous commit costs as much as 50-100 row transitions, so a busy controller lives on this.
--- It must not wait for one row longer than 200 ms: an idle session that holds a lock would keep hundreds
--- of finished tasks from being recorded, until they run again. held: the results of locked rows. They
--- are not recorded and their leases are kept: send them again with a later exchange.
+-- It must not wait for one row longer than 200 ms: an idle session that holds a lock would keep
+-- hundreds of finished tasks from being recorded, until they run again. held: the results of locked
+-- rows. They are not recorded and their leases are kept: send them again with a later exchange.
 create or replace function tuskline.exchange(
   p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
   p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,
@@ -23,8 +23,10 @@ begin
     exception when lock_not_available then
       p_notes := tuskline.storable(p_notes);
       select array_agg(r.id), array_agg(r.fence) into v_ids, v_fences
-        from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) union all
-              select n.task, n.fence from json_to_recordset(p_notes) as n (task bigint, fence bigint)) r;
+        from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence)
+              union all
+              select n.task, n.fence
+                from json_to_recordset(p_notes) as n (task bigint, fence bigint)) r;
       v_held := tuskline.hold_back(v_ids, v_fences);
       p_done_leases := array(
         select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(

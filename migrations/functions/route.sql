@@ -82,7 +82,8 @@ begin
   if v_rest is not null then
     select a.* into v_wrong from tuskline.accept_rest(v_rest, v_numbers, v_now) a;
     if v_wrong.mistake is not null then
-      perform tuskline.refuse_task(v_wrong.mistake, v_wrong.task, tuskline.row_of(v_wrong.number, v_rows));
+      perform tuskline.refuse_task(v_wrong.mistake, v_wrong.task,
+        tuskline.row_of(v_wrong.number, v_rows), v_wrong.said);
     end if;
   end if;
   return null;

@@ -21,38 +21,38 @@ declare
   v_due     timestamptz;
   v_id      bigint;
   v_queue   integer;
-  v_holder  bigint;
+  v_keys    record;
 begin
   if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0 then
     select q.queue_id into v_queue from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
        and tuskline.is_name(p_collection) is not false
        and tuskline.mistake_in_payload(v_payload, q.max_payload_bytes) is null;
-    if found then
-      if p_unique_key is null then
-        insert into tuskline.task_store (lambda, priority, collection, payload)
-        values (p_lambda, p_priority::tuskline.priority, p_collection, v_payload) returning id into v_id;
-      else
-        v_id := nextval('tuskline.task_seq');
-        v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, null, v_payload, tuskline.clock());
-        if v_holder <> v_id then return v_holder; end if;
-        insert into tuskline.task_store (id, lambda, priority, collection, payload, unique_key)
-        values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, v_payload, p_unique_key);
-      end if;
-      insert into tuskline.queued (queue_id, bytes, task_id)
-      values (v_queue, coalesce(octet_length(v_payload::text), 0), v_id);
-      if tuskline.is_watched(v_queue) then
-        perform tuskline.notify_queue(v_queue);
-      end if;
-      return v_id;
-    end if;
   end if;
-  v_now := tuskline.clock();
-  v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
-  v_id := case when v_due > v_now then nextval('tuskline.future_seq') else nextval('tuskline.task_seq') end;
+  if v_queue is null or p_unique_key is not null then
+    v_now := tuskline.clock();
+    v_due := tuskline.due_time(v_now, p_scheduled_at, p_delay);
+    v_id := case when v_due > v_now then nextval('tuskline.future_seq')
+                 else nextval('tuskline.task_seq') end;
+  end if;
   if p_unique_key is not null then
-    v_holder := tuskline.hold_key(p_lambda, p_unique_key, v_id, v_due, v_payload, v_now);
-    if v_holder <> v_id then return v_holder; end if;
+    v_keys := tuskline.accept_keys(array[v_id], array[p_lambda], array[p_unique_key],
+                                   array[v_due], array[v_payload], v_now);
+    if v_keys.mistake is not null then
+      perform tuskline.refuse_task(v_keys.mistake, v_keys.task, '', v_keys.said);
+    end if;
+    if v_keys.holders[1] <> v_id then return v_keys.holders[1]; end if;
+  end if;
+  if v_queue is not null then
+    insert into tuskline.task_store (id, lambda, priority, collection, payload, unique_key)
+    values (coalesce(v_id, nextval('tuskline.task_seq')), p_lambda, p_priority::tuskline.priority,
+            p_collection, v_payload, p_unique_key) returning id into v_id;
+    insert into tuskline.queued (queue_id, bytes, task_id)
+    values (v_queue, coalesce(octet_length(v_payload::text), 0), v_id);
+    if tuskline.is_watched(v_queue) then
+      perform tuskline.notify_queue(v_queue);
+    end if;
+    return v_id;
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at,
                              ordering_key, limit_key, fairness_key, unique_key)

@@ -18,6 +18,7 @@ declare
   v_ids  bigint[];
   v_given bigint[];
   v_due  timestamptz[];
+  v_keys record;
 begin
   if v_rows not between 1 and 10000 then
     perform tuskline.refuse('TK007', format('invalid_batch: 1 to 10000 tasks a call, got %s', v_rows),
@@ -42,7 +43,15 @@ begin
     into v_ids, v_due
     from (select r.row, tuskline.due_time(v_now, r.scheduled_at, r.delay, r.row, v_rows) as due
             from unnest(p_lambdas, p_scheduled_at, p_delays) with ordinality as r (lambda, scheduled_at, delay, row) order by r.row) d;
-  v_given := case when p_unique_keys is null then v_ids else tuskline.hold_keys(p_lambdas, p_unique_keys, v_ids, v_due, p_payloads, v_now) end;
+  v_given := v_ids;
+  if p_unique_keys is not null then
+    v_keys := tuskline.accept_keys(v_ids, p_lambdas, p_unique_keys, v_due, p_payloads, v_now);
+    if v_keys.mistake is not null then
+      perform tuskline.refuse_task(v_keys.mistake, v_keys.task,
+        tuskline.row_of(v_keys.number, v_rows), v_keys.said);
+    end if;
+    v_given := v_keys.holders;
+  end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at, ordering_key, limit_key, fairness_key, unique_key)
   select r.id, coalesce(r.lambda, ''), tuskline.priority_of(r.priority, r.row, v_rows), r.collection, r.payload, r.due,
          case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,

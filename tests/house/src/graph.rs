@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::arrows::{Arrows, circles, reached};
 
 /// Functions that the core may call of the policies.
-pub const DOORS: [&str; 12] = [
+pub const DOORS: [&str; 14] = [
     "before_accept",
+    "hold_key",
     "on_accept",
+    "on_postpone",
     "before_enqueue",
     "before_claim",
     "attempt_ended",
@@ -28,8 +30,7 @@ pub const DOORS: [&str; 12] = [
 const WORDS: [&str; 3] = ["clock", "refuse", "message_of"];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.
-pub const POLICIES: [&str; 17] = [
-    "hold_unique_keys",
+pub const POLICIES: [&str; 16] = [
     "join_lines",
     "check_dependencies",
     "look_at_parents",

@@ -304,6 +304,11 @@ async fn questions_about_what_is_not_there_have_an_answer() {
 #[tokio::test]
 async fn a_refusal_of_a_task_passes_five_places_at_most() {
     let db = Db::with_lambda("work").await;
+    db.run(
+        "select tuskline.define_lambda('once'), tuskline.set_unique('once', 'running', 'reject')",
+    )
+    .await;
+    db.run("select tuskline.schedule('once', p_unique_key => 'a')").await;
     for sql in [
         "select tuskline.schedule('nope')",
         "select tuskline.schedule('work', p_collection => 'E U')",
@@ -319,6 +324,10 @@ async fn a_refusal_of_a_task_passes_five_places_at_most() {
         "insert into tuskline.task (lambda) values ('nope')",
         "insert into tuskline.task (lambda, id) values ('work', 70000)",
         "insert into tuskline.task (lambda, status) values ('work', 'dead')",
+        "select tuskline.schedule('once', p_unique_key => 'a')",
+        "select tuskline.schedule('once', p_unique_key => '')",
+        "select tuskline.schedule_many(array['once'], p_unique_keys => array['a'])",
+        "insert into tuskline.task (lambda, unique_key) values ('once', 'a')",
     ] {
         let error = db.client.batch_execute(sql).await.unwrap_err();
         let said = error.as_db_error().unwrap();
