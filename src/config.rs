@@ -30,8 +30,8 @@ pub struct StoreConsumerOptions {
     pub longest_deaf_nap: Duration,
     /// Nap while somebody is in the middle of inserting. 20 ms, jittered up to twice that.
     pub busy_nap: Duration,
-    /// Mean time between two sweeps of the timers that ignore the low-water mark. 45 s, jittered
-    /// by a third, so that many store consumers do not sweep in step.
+    /// Mean time between two sweeps of the timers, which begin below the low-water mark. 45 s,
+    /// jittered by a third, so that many store consumers do not sweep in step.
     pub sweep_every: Duration,
     /// How far the low-water mark stays behind what was seen. 1 s: a verb reads the clock before
     /// it draws its transaction number, and in between the mark must not pass its timer.

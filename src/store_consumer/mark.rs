@@ -1,87 +1,52 @@
 //! The low-water mark of the timers: nothing visible is due at or before it.
 //!
-//! A call of `enqueue_due` tells up to which due time it looked. That due time becomes the mark once
-//! a later call shows that every transaction of that moment has ended: what they might still have
-//! inserted is visible now, and was looked at. Every transaction of that moment has a lower number
-//! than one that began after it, such as that of the next call.
+//! A call of `enqueue_due` tells up to which due time it looked. The mark follows, see
+//! [`LowWaterMark`].
 //!
 //! Promises: a scan starts above the dead rows of the past, even under a held snapshot; a clock that
 //! steps back takes the mark away, which would hide every timer due before it.
-//! Must never: decide what is due. It is a hint; a sweep ignores it every so often, so that a
-//! timer it should not have passed is late, not lost.
+//! Must never: decide what is due. It is a hint; sweeps look below it, so that a timer it should not
+//! have passed is late, not lost.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use tuskline_sdk::{Around, LowWaterMark};
 
 use crate::store::Enqueued;
 
-/// Mark, candidate and the time of the next sweep.
+/// The mark, and how far it stays behind the clock.
 #[derive(Debug)]
 pub struct TimerMark {
-    mark: Option<DateTime<Utc>>,
-    candidate: Option<Candidate>,
-    sweep_at: Instant,
+    mark: LowWaterMark<Option<DateTime<Utc>>>,
     sweep_every: Duration,
     margin: Duration,
-}
-
-#[derive(Debug)]
-struct Candidate {
-    looked_until: DateTime<Utc>,
-    /// Number of a later transaction of ours.
-    begun_before: Option<i64>,
 }
 
 impl TimerMark {
     /// No mark: the first call looks at everything.
     pub fn new(sweep_every: Duration, margin: Duration) -> Self {
-        let mut fresh =
-            Self { mark: None, candidate: None, sweep_at: Instant::now(), sweep_every, margin };
-        fresh.plan_sweep();
-        fresh
+        Self { mark: LowWaterMark::with_sweeps(Instant::now(), sweep_every), sweep_every, margin }
     }
 
-    /// Where the first call of a lap starts: none when a sweep is due.
+    /// Where the first call of a lap starts; a sweep starts lower.
     pub fn begin(&mut self) -> Option<DateTime<Utc>> {
-        if Instant::now() < self.sweep_at {
-            return self.mark;
-        }
-        self.plan_sweep();
-        None
+        self.mark.for_claim(Instant::now()).mark
     }
 
     /// Where a further call starts, after a full batch.
     pub fn proceed(&self) -> Option<DateTime<Utc>> {
-        self.mark
+        self.mark.for_more().mark
     }
 
-    /// Learns from a call.
+    /// Learns from a call, before the next is sent.
     pub fn learn(&mut self, call: &Enqueued) {
-        let reached =
-            self.candidate.as_ref().map(|candidate| candidate.looked_until).max(self.mark);
-        if call.looked_until.is_some_and(|until| Some(until) < reached) {
-            (self.mark, self.candidate) = (None, None);
+        if call.looked_until.is_some_and(|until| Some(until) < self.mark.reached()) {
+            *self = Self::new(self.sweep_every, self.margin);
         }
-        if let Some(candidate) = &mut self.candidate {
-            candidate.begun_before = candidate.begun_before.or(call.xid);
-        }
-        let has_ended =
-            |c: &mut Candidate| c.begun_before.is_some_and(|before| before <= call.ended_before);
-        if let Some(candidate) = self.candidate.take_if(has_ended) {
-            self.mark = self.mark.max(Some(candidate.looked_until));
-        }
-        if self.candidate.is_none() {
-            self.candidate = call.looked_until.map(|looked_until| Candidate {
-                looked_until: looked_until - self.margin,
-                begun_before: None,
-            });
-        }
-    }
-
-    fn plan_sweep(&mut self) {
-        let jitter = 2.0 / 3.0 + fastrand::f64() * 2.0 / 3.0;
-        self.sweep_at = Instant::now() + self.sweep_every.mul_f64(jitter);
+        let last = call.looked_until.map(|until| Some(until - self.margin));
+        let around = Around { ended_before: call.ended_before, xid: call.xid };
+        self.mark.learn(self.mark.for_more(), None, last, around);
     }
 }
 
@@ -152,10 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_ignores_the_mark_once() {
-        let mut mark = TimerMark::new(HOUR, Duration::ZERO);
+    fn a_sweep_begins_where_the_one_before_began() {
+        let mut mark = TimerMark::new(Duration::ZERO, Duration::ZERO);
         alone(&mut mark, &[100, 101]);
-        mark.sweep_at = Instant::now();
         assert_eq!(mark.begin(), None);
         assert_eq!(mark.begin(), Some(at(100)));
         assert_eq!(mark.proceed(), Some(at(100)));

@@ -77,8 +77,8 @@ mod hsc;
 mod json;
 mod lambda;
 mod lane;
+mod low_water_mark;
 mod manage;
-mod marks;
 mod outcome;
 mod perform;
 mod progress;
@@ -108,6 +108,8 @@ pub use context::Context;
 pub use error::Error;
 pub use hosts::connect_in_turn;
 pub use lambda::Lambda;
+#[doc(hidden)]
+pub use low_water_mark::{Around, LowWaterMark};
 pub use manage::{
     Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Purge, PurgeProgress, Redrive,
     RedriveProgress,

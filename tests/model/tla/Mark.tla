@@ -8,7 +8,7 @@ CONSTANTS
   Inserters,  \* transactions that insert one queue row each
   Aborts,     \* claims that lock a row and roll back
   Sweep,      \* whether the queue is looked at from zero now and then
-  Rule        \* how the mark moves: "snapshot" (marks.rs) or "cursor" (id > last)
+  Rule        \* how the mark moves: "snapshot" (low_water_mark.rs) or "cursor" (id > last)
 
 VARIABLES
   number,     \* each inserter's queue number, drawn at its beginning (0: not begun)
@@ -17,7 +17,7 @@ VARIABLES
   claimed,    \* rows that were claimed
   locked,     \* a row that another claim has locked and will let go (0: none), and its transaction
   drawn, started, \* last queue number, last transaction number
-  mark,       \* nothing at or below it is left, says marks.rs
+  mark,       \* nothing at or below it is left, says low_water_mark.rs
   pending,    \* <<last number of a claim, its snapshot's xmax>>, or <<0, 0>>
   aborts
 

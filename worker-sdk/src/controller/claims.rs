@@ -246,7 +246,8 @@ impl Controller {
             let popped = usize::try_from(popped).unwrap_or_default();
             let State { queues, calls, rests, .. } = &mut *state;
             let queue = &mut queues[index];
-            queue.mark.learn(order.asked[at], reply.first_seq[at], reply.last_seq[at], around);
+            let below = reply.first_seq[at].map(|first| first - 1);
+            queue.mark.learn(order.asked[at], below, reply.last_seq[at], around);
             queue.deep = reply.cut_at == Some(at)
                 || popped
                     >= order

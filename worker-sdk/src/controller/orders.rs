@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Controller, State};
 use crate::config::WorkerConfig;
 use crate::hsc::Request;
-use crate::marks::Asked;
+use crate::low_water_mark::Asked;
 use crate::work::Finished;
 
 /// One exchange to be made.
@@ -22,7 +22,7 @@ pub(crate) struct Order {
     /// What each was asked for at most, if it has a bound of its own.
     pub(super) bounds: Vec<Option<usize>>,
     /// What their marks were.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<Asked<i64>>,
     /// (lambda, budget), in the order of the request's groups.
     pub(super) groups: Vec<(usize, usize)>,
     /// For each group, the claim that asked its lambda before.

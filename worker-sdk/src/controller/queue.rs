@@ -6,13 +6,13 @@ use std::time::Instant;
 use super::load::Load;
 use super::queue_watch::WatchState;
 use crate::config::WorkerConfig;
-use crate::marks::Mark;
+use crate::low_water_mark::LowWaterMark;
 use crate::work::Work;
 
 /// See the module.
 pub(super) struct Queue {
     pub watch: WatchState,
-    pub mark: Mark,
+    pub mark: LowWaterMark<i64>,
     pub buffer: VecDeque<Work>,
     /// A bound of its own within that of its lambda.
     pub bound: Option<Load>,
@@ -41,7 +41,7 @@ impl Queue {
         Self {
             bound,
             watch: WatchState::Hot,
-            mark: Mark::new(now),
+            mark: LowWaterMark::new(now),
             buffer: VecDeque::new(),
             claiming: 0,
             deep: false,

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::hsc::{ClaimedTask, Reply, Watched};
-use crate::marks::Around;
+use crate::low_water_mark::Around;
 use crate::work::Why;
 use crate::{Context, Outcome, Priority};
 

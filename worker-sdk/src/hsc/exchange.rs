@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::Result;
 use crate::connect::Session;
 use crate::json::{JsonOwned, JsonText};
-use crate::marks::Around;
+use crate::low_water_mark::Around;
 
 /// What one exchange sends: results of finished tasks, and what to claim.
 #[derive(Debug, Default)]

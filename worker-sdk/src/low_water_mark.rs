@@ -1,73 +1,85 @@
-//! Low-water marks: where a claim may start to look in its queue.
+//! Low-water marks: where a look may start. The SDK's claims have one for each queue, the store
+//! consumer has one for the timers.
 //!
 //! What keeps a queue flat while somebody's forgotten transaction holds the xmin horizon is not the
 //! absence of dead rows but never walking over them (measured: 14 to 18 buffer hits a task with
 //! marks, 81 to 230 without). A mark is a hint that saves cost. It never decides what exists: every
-//! 30 to 60 s the queue is swept from where the mark was at the sweep before, and each tenth time from
-//! zero. A number that became visible below the mark within 30 s of being drawn or popped is so found
+//! 30 to 60 s a sweep looks from where the mark was at the sweep before, and each tenth sweep from the
+//! start. A number that became visible below the mark within 30 s of being drawn or popped is so found
 //! within a minute, any other within ten. (Sweeps that all began at zero walked over whatever had died
 //! under a held snapshot: 97 pages a task around the one after 215 s at 1,000 tasks/s, 48 elsewhere.)
 
 use std::time::{Duration, Instant};
 
-/// Mark of one queue.
+/// Mean time between two sweeps.
+const SWEEP_EVERY: Duration = Duration::from_secs(45);
+
+/// Each so many sweeps one begins at the start.
+const FROM_START: u32 = 10;
+
+/// Mark of one queue, or of the timers. The default of `T` is below everything.
 #[derive(Debug)]
-pub(crate) struct Mark {
-    /// Nothing at or below this number is left.
-    settled: i64,
-    pending: Option<Pending>,
+pub struct LowWaterMark<T> {
+    /// Nothing at or below this is left.
+    settled: T,
+    pending: Option<Pending<T>>,
     /// Of the pending ones so far.
     count: u64,
+    sweep_every: Duration,
     sweep_at: Instant,
     /// Sweeps so far, and the mark when the last one was due.
     sweeps: u32,
-    swept: i64,
+    swept: T,
 }
 
-/// Each so many sweeps one begins at zero.
-const FROM_ZERO: u32 = 10;
-
-/// The last number that a claim brought. Every number up to it is settled once a later claim looked
-/// after all transactions that had drawn one had ended. Those have a transaction's number by then, a
-/// lower one than any transaction that began later. (The snapshot's xmax is no such bound: it is one
-/// above the last that *ended*, and running ones may lie beyond.)
+/// How far a look came. All up to it is settled once a later look began after all transactions that
+/// might bring something below it had ended. These have a transaction's number by then, a lower one
+/// than any transaction that began later. (The snapshot's xmax is no such bound: it is one above the
+/// last that *ended*, and running ones may lie beyond.)
 #[derive(Debug)]
-struct Pending {
-    last: i64,
+struct Pending<T> {
+    last: T,
     count: u64,
-    /// Number of a claim's transaction that began when `last` was known.
+    /// Number of a look's transaction that began when `last` was known.
     begun_before: Option<i64>,
 }
 
-/// What a claim that is sent has to know later.
+/// What a look that is sent has to know later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub struct Asked<T> {
     /// Nothing at or below is looked for.
-    pub mark: i64,
-    /// Which pending number was known.
+    pub mark: T,
+    /// Which pending look was known.
     count: u64,
     /// It looks for what became visible late, so that nothing may be passed.
     pub sweep: bool,
 }
 
-/// What a claim says of the transactions around it.
+/// What a look says of the transactions around it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Around {
-    /// Those below this number had ended when it looked, or have not written to a queue.
+pub struct Around {
+    /// Those below this number had ended when it looked, or have not written there.
     pub ended_before: i64,
     /// Its own number; none: it wrote nothing.
     pub xid: Option<i64>,
 }
 
-impl Mark {
-    pub(crate) fn new(now: Instant) -> Self {
-        let sweep_at = now + sweep_period();
-        Self { settled: 0, pending: None, count: 0, sweep_at, sweeps: 0, swept: 0 }
+impl<T: Copy + Ord + Default> LowWaterMark<T> {
+    /// No mark: the first look is at everything.
+    pub fn new(now: Instant) -> Self {
+        Self::with_sweeps(now, SWEEP_EVERY)
     }
 
-    /// The mark to claim with; when a sweep is due, that of the sweep before or 0.
-    pub(crate) fn for_claim(&mut self, now: Instant) -> Asked {
-        let asked = Asked { mark: self.settled, count: self.count, sweep: false };
+    /// The same, with sweeps of its own.
+    pub fn with_sweeps(now: Instant, sweep_every: Duration) -> Self {
+        let (settled, swept) = (T::default(), T::default());
+        let sweep_at = now + jittered(sweep_every);
+        Self { settled, pending: None, count: 0, sweep_every, sweep_at, sweeps: 0, swept }
+    }
+
+    /// The mark to look above; when a sweep is due, that of the sweep before or the start.
+    pub fn for_claim(&mut self, now: Instant) -> Asked<T> {
+        let asked = self.for_more();
         #[cfg(mutants)]
         if crate::twin::is("low_water_cursor") {
             return asked;
@@ -75,29 +87,34 @@ impl Mark {
         if now < self.sweep_at {
             return asked;
         }
-        self.sweep_at = now + sweep_period();
+        self.sweep_at = now + jittered(self.sweep_every);
         self.sweeps += 1;
         let before = std::mem::replace(&mut self.swept, self.settled);
-        let mark = if self.sweeps.is_multiple_of(FROM_ZERO) { 0 } else { before };
+        let mark = if self.sweeps.is_multiple_of(FROM_START) { T::default() } else { before };
         Asked { mark, sweep: true, ..asked }
     }
 
+    /// The mark for a further look, which is no sweep.
+    pub fn for_more(&self) -> Asked<T> {
+        Asked { mark: self.settled, count: self.count, sweep: false }
+    }
+
     /// The mark to look above without a claim; none: the sweep is due, and only a claim can do it.
-    pub(crate) fn for_look(&self, now: Instant) -> Option<i64> {
+    pub fn for_look(&self, now: Instant) -> Option<T> {
         (now < self.sweep_at).then_some(self.settled)
     }
 
-    /// Learns from a claim's answer: first and last number popped.
-    pub(crate) fn learn(
-        &mut self,
-        asked: Asked,
-        first: Option<i64>,
-        last: Option<i64>,
-        around: Around,
-    ) {
+    /// How far the looks came that this knows of.
+    pub fn reached(&self) -> T {
+        self.pending.as_ref().map_or(self.settled, |pending| self.settled.max(pending.last))
+    }
+
+    /// Learns from an answer: how far it came, and what lies just below the first that it found, which
+    /// may have neighbours that are left.
+    pub fn learn(&mut self, asked: Asked<T>, below: Option<T>, last: Option<T>, around: Around) {
         #[cfg(mutants)]
         if crate::twin::is("low_water_cursor") {
-            self.settled = self.settled.max(last.unwrap_or(0));
+            self.settled = self.settled.max(last.unwrap_or_default());
             return;
         }
         if let Some(pending) = &mut self.pending
@@ -106,11 +123,9 @@ impl Mark {
             pending.begun_before = pending.begun_before.or(around.xid);
         }
         let has_ended =
-            |p: &mut Pending| p.begun_before.is_some_and(|before| before <= around.ended_before);
+            |p: &mut Pending<T>| p.begun_before.is_some_and(|before| before <= around.ended_before);
         if let Some(Pending { last, .. }) = self.pending.take_if(has_ended) {
-            // A row below `last` that this very claim found may have unclaimed neighbours.
-            let settled = first.map_or(last, |first| last.min(first - 1));
-            self.settled = self.settled.max(settled);
+            self.settled = self.settled.max(below.map_or(last, |below| last.min(below)));
         }
         if self.pending.is_none()
             && let Some(last) = last
@@ -121,8 +136,8 @@ impl Mark {
     }
 }
 
-fn sweep_period() -> Duration {
-    Duration::from_secs(30).mul_f64(1.0 + fastrand::f64())
+fn jittered(sweep_every: Duration) -> Duration {
+    sweep_every.mul_f64((2.0 + 2.0 * fastrand::f64()) / 3.0)
 }
 
 #[cfg(test)]
@@ -130,16 +145,21 @@ mod tests {
     use super::*;
 
     /// Sends a claim and learns from its answer; the mark afterwards.
-    fn claim(mark: &mut Mark, found: Option<(i64, i64)>, ended_before: i64, xid: i64) -> i64 {
+    fn claim(
+        mark: &mut LowWaterMark<i64>,
+        found: Option<(i64, i64)>,
+        ended_before: i64,
+        xid: i64,
+    ) -> i64 {
         let asked = mark.for_claim(Instant::now());
         let around = Around { ended_before, xid: Some(xid) };
-        mark.learn(asked, found.map(|found| found.0), found.map(|found| found.1), around);
+        mark.learn(asked, found.map(|found| found.0 - 1), found.map(|found| found.1), around);
         mark.for_claim(Instant::now()).mark
     }
 
     #[test]
     fn the_mark_waits_until_every_older_transaction_has_ended() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         assert_eq!(claim(&mut mark, Some((1, 500)), 100, 109), 0);
         // Of those below 120 any may have drawn a number below 500, even 119, begun after 109.
         assert_eq!(claim(&mut mark, Some((501, 1000)), 105, 120), 0);
@@ -149,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_was_sent_before_says_nothing_of_who_was_there() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         let slow = mark.for_claim(Instant::now());
         assert_eq!(claim(&mut mark, Some((1, 500)), 100, 109), 0);
         mark.learn(slow, None, None, Around { ended_before: 110, xid: Some(108) });
@@ -159,7 +179,7 @@ mod tests {
 
     #[test]
     fn claims_that_wrote_nothing_leave_the_mark() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         claim(&mut mark, Some((1, 5)), 10, 10);
         let asked = mark.for_claim(Instant::now());
         mark.learn(asked, None, None, Around { ended_before: 99, xid: None });
@@ -168,14 +188,14 @@ mod tests {
 
     #[test]
     fn a_late_number_holds_the_mark_back_to_just_below_it() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         claim(&mut mark, Some((10, 20)), 100, 100);
         assert_eq!(claim(&mut mark, Some((7, 7)), 101, 101), 6);
     }
 
     #[test]
     fn a_sweep_looks_once_from_where_the_mark_was_at_the_sweep_before() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         claim(&mut mark, Some((1, 5)), 10, 10);
         assert_eq!(claim(&mut mark, None, 11, 11), 5);
         let later = |minutes: u64| Instant::now() + Duration::from_secs(61 * minutes);
@@ -194,7 +214,7 @@ mod tests {
 
     #[test]
     fn each_tenth_sweep_looks_from_zero() {
-        let mut mark = Mark::new(Instant::now());
+        let mut mark = LowWaterMark::new(Instant::now());
         claim(&mut mark, Some((1, 5)), 10, 10);
         claim(&mut mark, None, 11, 11);
         let sweeps: Vec<i64> = (1..=21)
