@@ -5,16 +5,14 @@
 //! notifies wakes [`Session::notified`].
 //! Must never: retry by itself, or print an address; who calls decides what a loss means.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error};
-use tuskline_sdk::connect_in_turn;
+use tokio_postgres::{AsyncMessage, Client, Config, Error};
+use tuskline_sdk::{connect_in_turn, drive};
 
 /// Longest wait for the socket of each host, when the address does not say (`connect_timeout`), and as long
 /// again for the server to answer on it; then the next host is asked.
@@ -98,7 +96,17 @@ impl Session {
         let each = patience.saturating_mul(2);
         let (client, connection) = connect_in_turn(&config, |_| each).await?;
         let notified = Arc::new(Notify::new());
-        let driver = tokio::spawn(drive(connection, Arc::clone(&notified)));
+        let bell = Arc::clone(&notified);
+        let driver = tokio::spawn(async move {
+            // Notices are dropped here: what a verb has to say it returns.
+            let hear = |said| {
+                if matches!(said, AsyncMessage::Notification(_)) {
+                    bell.notify_one();
+                }
+            };
+            drive(connection, hear).await;
+            bell.notify_one();
+        });
         Ok(Self { client, config, driver, notified })
     }
 
@@ -165,20 +173,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.driver.abort();
     }
-}
-
-/// Drives the connection until it ends. Notices are dropped here: what a verb has to say it returns.
-async fn drive<S, T>(mut connection: Connection<S, T>, notified: Arc<Notify>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    while let Some(Ok(said)) = poll_fn(|context| connection.poll_message(context)).await {
-        if matches!(said, AsyncMessage::Notification(_)) {
-            notified.notify_one();
-        }
-    }
-    notified.notify_one();
 }
 
 /// Our settings as a startup parameter, after those of the address. Not by SET: behind a transaction

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Notification};
 
 use crate::doubt::Doubts;
 use crate::hosts::connect_in_turn;
@@ -142,7 +142,7 @@ pub(crate) async fn on<T: Send + 'static>(
 async fn open(
     config: &Config,
     limit: Duration,
-    notified: impl Fn(&Notification) + Send + 'static,
+    notified: impl Fn(Notification) + Send + 'static,
 ) -> Result<Session, tokio_postgres::Error> {
     let mut config = config.clone();
     config
@@ -157,7 +157,12 @@ async fn open(
     }
     let (client, connection) = connect_in_turn(&config, |hosts| limit / hosts).await?;
     let doubts = Doubts::default();
-    let mut driver = drive(connection, doubts.clone(), notified);
+    let heard = doubts.clone();
+    let mut driver = tokio::spawn(drive(connection, move |said| match said {
+        AsyncMessage::Notification(notification) => notified(notification),
+        AsyncMessage::Notice(notice) => heard.hear(&notice),
+        _ => {}
+    }));
     let (held, dropped) = oneshot::channel();
     tokio::spawn(async move {
         tokio::select! {
@@ -172,24 +177,14 @@ async fn open(
 }
 
 /// Drives a connection to its end, and hears what the server says between the answers.
-pub(crate) fn drive<S, T>(
-    mut connection: tokio_postgres::Connection<S, T>,
-    doubts: Doubts,
-    notified: impl Fn(&Notification) + Send + 'static,
-) -> JoinHandle<()>
+pub async fn drive<S, T>(mut connection: Connection<S, T>, hear: impl Fn(AsyncMessage))
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
 {
-    tokio::spawn(async move {
-        while let Some(Ok(said)) = poll_fn(|cx| connection.poll_message(cx)).await {
-            match said {
-                AsyncMessage::Notification(notification) => notified(&notification),
-                AsyncMessage::Notice(notice) => doubts.hear(&notice),
-                _ => {}
-            }
-        }
-    })
+    while let Some(Ok(said)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        hear(said);
+    }
 }
 
 /// Session settings of a worker's connections: no statement and no open transaction outlives its use.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Runtime};
 use tokio::runtime::Handle;
-use tokio_postgres::Config;
+use tokio_postgres::{AsyncMessage, Config};
 
 use crate::Error;
 use crate::connect::{drive, on};
@@ -177,6 +177,11 @@ async fn open(config: Config) -> Result<Watched, Error> {
     let opening = connect_in_turn(&config, |hosts| CONNECTION_WAIT / hosts).await;
     let (client, connection) = opening.map_err(Error::from_read)?;
     let doubts = Doubts::default();
-    let driver = drive(connection, doubts.clone(), |_| {});
+    let heard = doubts.clone();
+    let driver = tokio::spawn(drive(connection, move |said| {
+        if let AsyncMessage::Notice(notice) = said {
+            heard.hear(&notice);
+        }
+    }));
     Ok(Watched { client: ClientWrapper::new(client, driver), doubts })
 }

@@ -103,6 +103,8 @@ pub use backoff::Backoff;
 pub use chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
 pub use client::{BATCH_MAX, Client, Within};
 pub use config::WorkerConfig;
+#[doc(hidden)]
+pub use connect::drive;
 pub use connection::Connection;
 pub use context::Context;
 pub use error::Error;
