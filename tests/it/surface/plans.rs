@@ -272,11 +272,13 @@ async fn the_end_of_tasks_far_apart_reads_none_of_those_between_them() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let mut pages = Vec::new();
-    for between in [1, 1, 1, 1, 20_000, 1] {
+    for between in [1, 1, 1, 1, 20_000, 1, 20_000, 1] {
         pages.push(end_of_two_far_apart(&db, &hand, between).await);
     }
-    // The first calls of a session read the catalogue.
-    assert!(pages[4].max(pages[5]) < pages[3] + 200, "{pages:?}");
+    // The first calls of a session read the catalogue. A call reads it again after much DDL of other
+    // tests: that hits one of two calls.
+    let (far, near) = (pages[4].min(pages[6]), pages[5].min(pages[7]));
+    assert!(far.max(near) < pages[3] + 200, "{pages:?}");
 }
 
 #[tokio::test]
