@@ -3,32 +3,60 @@
 create or replace function tuskline.cancel(p_task bigint, p_reason text default null)
 returns text language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now timestamptz := tuskline.clock();
-  v_ids bigint[];
-  t     record;
+  v_status tuskline.status;
 begin
   loop
-    select id, status, fence into t from tuskline.task where id = p_task for update;
+    select status into v_status from tuskline.task where id = p_task for update;
     exit when found;
-    select id, status, fence into t from tuskline.task_kept where id = p_task for update;
+    select status into v_status from tuskline.task_kept where id = p_task for update;
     exit when found;
     if not exists (select from tuskline.task where id = p_task) then return 'unknown'; end if;
     -- It came back to its segment between the looks.
   end loop;
-  if t.status in ('new', 'enqueued', 'retriable_failure') then
-    v_ids := tuskline.end_waiting(array[p_task], '{cancelled}', null, null, v_now);
-    if current_setting('transaction_isolation') <> 'read committed' then v_ids := array[p_task]; end if;
-    perform tuskline.leave_effects(v_ids, v_now);
-  elsif t.status in ('claimed', 'processing') then
-    update tuskline.task set flags = flags | 2::smallint where id = p_task;
-    insert into tuskline.cancellation (task_id, fence, requested_at, reason) values (p_task, t.fence, v_now, p_reason)
-    on conflict (task_id) do update set fence = excluded.fence, requested_at = excluded.requested_at, reason = excluded.reason;
-    perform tuskline.notify('tuskline_executor_' || l.executor_id) from tuskline.lease l where l.lease_id = t.fence;
-  else
+  if v_status not in ('new', 'enqueued', 'retriable_failure', 'claimed', 'processing') then
     return 'too_late';
   end if;
-  insert into tuskline.audit (at, verb, subject, detail) values (v_now, 'cancel', 'task ' || p_task, p_reason);
-  return case when t.status in ('claimed', 'processing') then 'requested' else 'cancelled' end;
+  perform tuskline.cancel_tasks(array[p_task], p_reason, tuskline.clock());
+  return case when v_status in ('claimed', 'processing') then 'requested' else 'cancelled' end;
 end $$;
 comment on function tuskline.cancel(bigint, text) is
   'Cancels a task: cancelled (it was waiting), requested (a worker holds it and is told), too_late or unknown.';
+
+-- The same for tasks that the caller has locked and that have not ended. Audited, a row for each.
+create or replace function tuskline.cancel_tasks(
+  p_ids bigint[], p_reason text, p_now timestamptz)
+returns void language plpgsql as $$
+declare
+  v_first   bigint := (select min(id) from unnest(p_ids) as id);
+  v_last    bigint := (select max(id) from unnest(p_ids) as id);
+  v_waiting bigint[] := array(
+    select t.id from tuskline.tasks t
+     where t.id = any (p_ids) and t.id between v_first and v_last
+       and t.status in ('new', 'enqueued', 'retriable_failure') order by t.id);
+  v_ids     bigint[];
+  v_fences  bigint[];
+begin
+  v_ids := tuskline.end_waiting(v_waiting,
+    array_fill('cancelled'::tuskline.status, array[cardinality(v_waiting)]), null, null, p_now);
+  if current_setting('transaction_isolation') <> 'read committed' then v_ids := v_waiting; end if;
+  perform tuskline.leave_effects(v_ids, p_now);
+  if cardinality(v_waiting) < cardinality(p_ids) then
+    with u as (
+      update tuskline.task t set flags = t.flags | 2::smallint
+       where t.id = any (p_ids) and t.id between v_first and v_last
+         and t.status in ('claimed', 'processing') returning t.id, t.fence
+    ), c as (
+      insert into tuskline.cancellation (task_id, fence, requested_at, reason)
+      select u.id, u.fence, p_now, p_reason from u
+      on conflict (task_id) do update set fence = excluded.fence,
+        requested_at = excluded.requested_at, reason = excluded.reason)
+    select array_agg(u.fence) into v_fences from u;
+    perform tuskline.notify('tuskline_executor_' || e.executor_id)
+       from (select distinct l.executor_id from tuskline.lease l
+              where l.lease_id = any (v_fences)) e;
+  end if;
+  insert into tuskline.audit (at, verb, subject, detail)
+  select p_now, 'cancel', 'task ' || id, p_reason from unnest(p_ids) as id;
+end $$;
+comment on function tuskline.cancel_tasks(bigint[], text, timestamptz) is
+  'Ends those of the tasks that wait, and asks the workers that hold the others to stop.';
