@@ -1,4 +1,4 @@
--- Dead letters, redrive and circuit breakers: touched by tasks that fail for good, and by lambdas with a breaker.
+-- Dead letters and circuit breakers: touched by tasks that fail for good, and by lambdas with a breaker.
 
 create table tuskline.dead_letter (
   task_id     bigint primary key,
@@ -18,57 +18,6 @@ comment on column tuskline.dead_letter.status is 'dead or fatal_failure: each ma
 comment on column tuskline.dead_letter.fingerprint is 'Of its last failure.';
 comment on column tuskline.dead_letter.died_at is 'When it ended.';
 comment on column tuskline.dead_letter.redrive_id is 'The redrive that had let it go before it died again, if any.';
-
-create table tuskline.redrive (
-  redrive_id       bigint generated always as identity primary key,
-  lambda           text,
-  fingerprint      text,
-  ids              bigint[],
-  collection       text,
-  died_until       timestamptz not null,
-  most             bigint,
-  per_second       double precision,
-  canary           boolean not null,
-  payload          json,
-  reason           text not null,
-  author           name not null default session_user,
-  set_at           timestamptz not null,
-  step             integer,
-  watched          bigint[] not null default '{}',
-  released         bigint not null default 0,
-  next_at          timestamptz not null,
-  mark_fingerprint text not null default '',
-  mark_id          bigint not null default 0,
-  met              boolean not null default false,
-  ended_at         timestamptz,
-  outcome          text check ((ended_at is null) = (outcome is null) and outcome in ('done', 'died_again', 'stopped')),
-  note             text
-) with (fillfactor = 50);
-comment on table  tuskline.redrive is 'Redrives: dead letters that return, a batch at a time. Set with redrive(); store consumers, one at a time, carry them out. Read the view redrives.';
-comment on sequence tuskline.redrive_redrive_id_seq is 'Numbers of redrives.';
-comment on column tuskline.redrive.redrive_id is 'Number of the redrive.';
-comment on column tuskline.redrive.lambda is 'Only the dead of this lambda; null: those of ids.';
-comment on column tuskline.redrive.fingerprint is 'Only those whose last failure has this fingerprint; null: all.';
-comment on column tuskline.redrive.ids is 'Only these tasks; null: all.';
-comment on column tuskline.redrive.collection is 'Only those of this collection; null: all.';
-comment on column tuskline.redrive.died_until is 'Only those that had died by then: never what dies later, or it might go round in circles.';
-comment on column tuskline.redrive.most is 'How many to let go at most; null: all.';
-comment on column tuskline.redrive.per_second is 'How many a second; null: as fast as it goes.';
-comment on column tuskline.redrive.canary is 'Whether it lets 1 go, then 10, then the rest, and stops when they die again.';
-comment on column tuskline.redrive.payload is 'New payload of the one task of ids; null: it keeps its own.';
-comment on column tuskline.redrive.reason is 'Why, in its author''s words.';
-comment on column tuskline.redrive.author is 'Role that set it.';
-comment on column tuskline.redrive.set_at is 'When it was set.';
-comment on column tuskline.redrive.step is 'How many the present step of a canary lets go: 1 or 10; null: the rest.';
-comment on column tuskline.redrive.watched is 'Tasks of the present step of a canary, whose ends it waits for.';
-comment on column tuskline.redrive.released is 'How many it has let go.';
-comment on column tuskline.redrive.next_at is 'When it may let the next go.';
-comment on column tuskline.redrive.mark_fingerprint is 'Where the next look among the dead begins, a hint: those before may be dead rows still.';
-comment on column tuskline.redrive.mark_id is 'Task above which it begins, of that fingerprint.';
-comment on column tuskline.redrive.met is 'Whether it has met one that it is about since it last began at the start: at the end it begins anew.';
-comment on column tuskline.redrive.ended_at is 'When it was over; null: it goes on.';
-comment on column tuskline.redrive.outcome is 'done: nothing is left. died_again: the canary stopped it. stopped: by hand.';
-comment on column tuskline.redrive.note is 'What made it end so.';
 
 create table tuskline.redriven (
   task_id     bigint primary key,

@@ -5,7 +5,6 @@
 //! Must never: print a password, or control characters that came out of the database.
 
 mod breaker;
-mod bulk;
 mod chain;
 mod database;
 mod dead;
@@ -17,11 +16,11 @@ mod gate;
 mod installation;
 mod lambda;
 mod limit;
+mod operation;
 mod output;
 mod periodic;
 mod program;
 mod psql;
-mod purge;
 mod repair;
 mod server;
 mod task;
@@ -95,17 +94,15 @@ enum Command {
     /// Schedule, show, cancel and retry tasks that wait for each other.
     #[command(subcommand)]
     Chain(chain::ChainCommand),
-    /// Look at tasks that have failed for good, and let them begin anew.
+    /// Look at tasks that have failed for good.
     #[command(subcommand)]
     Dead(dead::DeadCommand),
     /// Pause a lambda by itself when its attempts fail of one cause.
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),
-    /// Cancel, retry, reprioritise or move all tasks that a filter names.
+    /// Cancel, retry, move, purge or redrive all tasks that a filter names.
     #[command(subcommand)]
-    Bulk(bulk::BulkCommand),
-    /// Delete tasks that have ended before their retention is over.
-    Purge(purge::PurgeArgs),
+    Operation(operation::OperationCommand),
     /// Define schedules of tasks that come again and again, show, pause and foresee them.
     #[command(subcommand)]
     Periodic(periodic::PeriodicCommand),
@@ -149,8 +146,7 @@ impl Program for Cli {
             Command::Limit(command) => limit::run(global, command).await,
             Command::Unique(command) => unique::run(global, command).await,
             Command::Task(command) => task::run(global, command).await,
-            Command::Bulk(command) => bulk::run(global, command).await,
-            Command::Purge(args) => purge::run(global, args, end_of_process()?).await,
+            Command::Operation(command) => operation::run(global, command).await,
             Command::Chain(command) => chain::run(global, command).await,
             Command::Dead(command) => dead::run(global, command).await,
             Command::Breaker(command) => breaker::run(global, command).await,

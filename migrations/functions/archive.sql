@@ -101,15 +101,16 @@ begin
 end $$;
 comment on function tuskline.delete_tasks(bigint[], timestamptz) is 'Deletes tasks that have ended, with their history, after copying those to task_archive that go there; returns how many.';
 
-create or replace function tuskline.delete_written(p_ids bigint[], p_purge bigint default null) returns bigint
+create or replace function tuskline.delete_written(
+  p_ids bigint[], p_operation bigint default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_gone bigint := tuskline.delete_tasks(p_ids, tuskline.clock());
 begin
-  update tuskline.purge_run set purged = purged + v_gone where purge_id = p_purge;
+  update tuskline.operation set changed = changed + v_gone where operation_id = p_operation;
   return v_gone;
 end $$;
-comment on function tuskline.delete_written(bigint[], bigint) is 'Deletes tasks whose lines are safe in a file, in the transaction that has locked them; returns how many. p_purge: the run that they are of.';
+comment on function tuskline.delete_written(bigint[], bigint) is 'Deletes tasks whose lines are safe in a file, in the transaction that has locked them; returns how many. p_operation: the purge that they are of.';
 
 create or replace function tuskline.unarchived(out segments bigint, out tasks bigint, out since timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$

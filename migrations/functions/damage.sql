@@ -24,9 +24,8 @@ language sql stable as $$
                  and c.relname ~ '^queue_[0-9]{1,9}$'))
       union all select 'gate_gate_id_seq', (select max(g.gate_id) from tuskline.gate g)
       union all select 'rule_rule_id_seq', (select max(r.rule_id) from tuskline.rule r)
-      union all select 'bulk_bulk_id_seq', (select max(b.bulk_id) from tuskline.bulk b)
-      union all select 'redrive_redrive_id_seq', (select max(r.redrive_id) from tuskline.redrive r)
-      union all select 'purge_run_purge_id_seq', (select max(p.purge_id) from tuskline.purge_run p)
+      union all select 'operation_operation_id_seq',
+             (select max(o.operation_id) from tuskline.operation o)
       union all select 'periodic_version_seq', (select max(p.version) from tuskline.periodic p)) u
    where u.used > coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0)
 $$;

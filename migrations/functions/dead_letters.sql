@@ -1,4 +1,4 @@
--- Dead letters for people: what has died and is not past its retention, alone, by cause, and on its way back.
+-- Dead letters for people: what has died and is not past its retention, alone and by cause.
 create or replace view tuskline.dead_letters as
 select d.task_id as id, d.lambda, t.collection, t.priority, t.status, t.attempt, t.crashes,
        f.error_class, f.message, d.fingerprint, s.failures, s.first_failed_at, s.last_failed_at,
@@ -22,14 +22,6 @@ select g.lambda, g.fingerprint, g.tasks, f.error_class, f.message, g.first_died_
        left join lateral (select h.error_class, h.message from tuskline.task_failure h
                            where h.task_id = g.latest_id order by h.failed_at desc, h.fence desc limit 1) f on true;
 comment on view tuskline.dead_groups is 'Dead letters by lambda and cause: how many, what one of them said, the first and the last death (counted).';
-
-create or replace view tuskline.redrives as
-select r.redrive_id, case when r.outcome is not null then r.outcome when r.watched <> '{}' then 'canary' else 'running' end as state,
-       r.lambda, r.fingerprint, cardinality(r.ids) as ids, r.collection, r.died_until, r.most, r.per_second, r.canary, r.step, r.watched,
-       r.released, (select count(*) from tuskline.dead_letter d where d.redrive_id = r.redrive_id) as died_again,
-       r.reason, r.author, r.set_at, r.ended_at, r.note
-  from tuskline.redrive r;
-comment on view tuskline.redrives is 'Redrives: how many dead letters each has let go, how many of these are dead again, and how it ended. A canary waits for the ends of those it watches.';
 
 create or replace view tuskline.breakers as
 select b.lambda, b.failures, b.span, b.share, b.probe_after,

@@ -49,7 +49,9 @@ begin
         where u.kind = 'effects' order by u.id), v.due, v_now, p_limit);
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
-    or exists (select from tuskline.lambda where max_backlog > 0) or exists (select from tuskline.queue where is_full) or exists (select from tuskline.redrive where ended_at is null)
+    or exists (select from tuskline.lambda where max_backlog > 0)
+    or exists (select from tuskline.queue where is_full)
+    or exists (select from tuskline.operation where ended_at is null and not writes_files)
     or exists (select from tuskline.breaker);
   -- 0 after a full look, also one that put off some: these do not count as moved.
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (

@@ -1,5 +1,5 @@
--- promote: the store consumer's third verb, asked for only while there are gates, dropped rules, redrives,
--- breakers, or backlogs to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
+-- promote: the store consumer's third verb, asked for only while there are gates, dropped rules,
+-- operations, breakers, or backlogs to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
 -- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
 -- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them
 -- hold nothing up. Call again at once while moved reaches the limit.
@@ -16,6 +16,7 @@ declare
   v_queue integer;
   v_rule  bigint;
   v_again timestamptz;
+  v_seen  bigint;
   g       tuskline.gate;
 begin
   perform tuskline.check_installation(p_installation);
@@ -43,8 +44,10 @@ begin
   for v_rule in select r.rule_id from tuskline.rule r where r.dropped_at is not null order by r.rule_id loop
     moved := moved + tuskline.let_line_go(v_rule, v_now, p_limit);
   end loop;
-  -- Not counted as moved: what has begun anew waits for enqueue_due, which must have its turn.
-  if exists (select from tuskline.redrive where ended_at is null) then v_again := tuskline.advance_redrives(v_now, p_limit); end if;
+  if exists (select from tuskline.operation where ended_at is null) then
+    select a.looked, a.next_at into v_seen, v_again from tuskline.advance_operations(v_now, p_limit) a;
+    moved := moved + v_seen;
+  end if;
   next_due_ms := case when moved >= p_limit then 0 else ceil(1000 * extract(epoch from (
     select min(d.due) - v_now
       from (select v_again as due
@@ -55,7 +58,7 @@ begin
              where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
 end $$;
 comment on function tuskline.promote(integer, text) is
-  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go; carries redrives on and looks at breakers. Says how many moved at gates and when to look again (ms).';
+  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go; carries operations out and looks at breakers. Says how many moved at gates or were looked at by operations, and when to look again (ms).';
 
 -- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
 -- each gate. The search begins above a mark, as what was let go before may be dead rows still; tasks below

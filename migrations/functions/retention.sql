@@ -82,13 +82,22 @@ begin
 end $$;
 comment on function tuskline.move_to_kept(bigint) is 'Moves what waits in a segment, is not past its retention, or is needed by others, to task_kept; how many.';
 
--- wanted_in: tasks that have ended and are needed all the same, of those with these ids: a task of a chain waits,
--- and will ask how they ended and what they returned; or their failure blocks an ordering key. Each child is
--- looked up by itself: a join might read every segment.
+-- awaited_parents: a task of a chain waits for them, and will ask how they ended and what they
+-- returned. Each child is looked up by itself: a join might read every segment.
+create or replace function tuskline.awaited_parents(p_first bigint, p_last bigint)
+returns setof bigint language sql stable as $$
+  select d.parent_id from tuskline.dependency d
+   where d.parent_id between p_first and p_last
+     and (select c.finished_at is null from tuskline.tasks c where c.id = d.task_id)
+$$;
+comment on function tuskline.awaited_parents(bigint, bigint) is
+  'Tasks with ids from p_first to p_last for which a task of a chain waits.';
+
+-- wanted_in: tasks that have ended and are needed all the same, of those with these ids: a task of a
+-- chain waits for them, or their failure blocks an ordering key.
 create or replace function tuskline.wanted_in(p_first bigint, p_last bigint) returns setof bigint
 language sql stable as $$
-  select d.parent_id from tuskline.dependency d
-   where d.parent_id between p_first and p_last and (select c.finished_at is null from tuskline.tasks c where c.id = d.task_id)
+  select p.id from tuskline.awaited_parents(p_first, p_last) as p (id)
   union all
   select s.task_id from tuskline.slot s
    where s.task_id between p_first and p_last and (select r.kind = 'order' from tuskline.rule r where r.rule_id = s.rule_id)
@@ -191,7 +200,7 @@ declare
   v_gone bigint;
 begin
   perform tuskline.check_installation(p_installation);
-  delete from tuskline.redrive d where d.ended_at < v_now - interval '30 days';
+  delete from tuskline.operation o where o.ended_at < v_now - interval '30 days';
   delete from tuskline.executor e where e.executor_id = any (array(
     select e.executor_id from tuskline.executor e where e.ended_at < v_now - interval '1 day'
        and not exists (select from tuskline.lease l where l.executor_id = e.executor_id)
@@ -202,7 +211,7 @@ begin
   get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
   return v_gone + tuskline.purge_ticks(p_limit, v_now);
 end $$;
-comment on function tuskline.purge(integer, text) is 'Deletes a batch of ended workers, of forgotten waits and of ticks that are past retention, and old redrives. Call until 0.';
+comment on function tuskline.purge(integer, text) is 'Deletes a batch of ended workers, of forgotten waits and of ticks that are past retention, and old operations. Call until 0.';
 
 -- purge_kept: the janitor walks over task_kept, so many a call and a bounded number a round: there may be millions
 -- that stay for months, of which no index tells who is next. Those that are archived to files are left for

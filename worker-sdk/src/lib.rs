@@ -113,8 +113,7 @@ pub use lambda::Lambda;
 #[doc(hidden)]
 pub use low_water_mark::{Around, LowWaterMark};
 pub use manage::{
-    Act, Bulk, BulkProgress, Defined, Missed, Overlap, Periodic, Purge, PurgeProgress, Redrive,
-    RedriveProgress,
+    Action, Defined, Missed, Operation, OperationPreview, OperationProgress, Overlap, Periodic,
 };
 pub use outcome::{IntoOutcome, Outcome};
 pub use status::{Cancelled, Reason, Retried, TaskStatus};

@@ -33,10 +33,10 @@ const LEFT: &str = "
     select 'waits for a rule that is no more', l.task_id, r.lambda, null
       from tuskline.rule r join tuskline.line l using (rule_id) where r.dropped_at is not null
     union all
-    select format('redrive %s goes on', r.redrive_id), null, r.lambda, null
-      from c cross join tuskline.redrive r
-     where r.ended_at is null and r.next_at <= c.now
-       and not exists (select from tuskline.tasks t where t.id = any (r.watched) and t.finished_at is null)
+    select format('operation %s (%s) goes on', o.operation_id, o.action), null, o.lambda, null
+      from c cross join tuskline.operation o
+     where o.ended_at is null and not o.writes_files and o.next_at <= c.now
+       and not exists (select from tuskline.tasks t where t.id = any (o.watched) and t.finished_at is null)
     union all
     select format('schedule %s has a tick', p.name), null, p.lambda, null
       from c cross join tuskline.periodic p

@@ -222,10 +222,10 @@ select d.task_id, v.id is not null
   from tuskline.dead_letter d left join tuskline.dead_letters v on v.id = d.task_id";
 
 const REDRIVES: &str = "
-select r.redrive_id, r.lambda, r.fingerprint, r.ids, r.most, r.per_second, r.canary,
-       (extract(epoch from r.set_at) * 1000000)::bigint, (extract(epoch from r.ended_at) * 1000000)::bigint,
-       r.outcome, v.released, v.died_again
-  from tuskline.redrive r join tuskline.redrives v using (redrive_id)";
+select o.operation_id, o.lambda, o.fingerprint, o.ids, o.most, o.per_second, o.canary,
+       (extract(epoch from o.begun_at) * 1000000)::bigint, (extract(epoch from o.ended_at) * 1000000)::bigint,
+       nullif(o.state, 'running'), v.changed, v.died_again
+  from tuskline.operation o join tuskline.operations v using (operation_id) where o.action = 'redrive'";
 
 async fn export_redrives(client: &Client, writer: &Writer) -> anyhow::Result<()> {
     for row in client.query(DEAD_LETTERS, &[]).await? {

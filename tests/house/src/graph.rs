@@ -57,7 +57,7 @@ pub const WRITERS: [&str; 7] =
 pub const PARTS: [(&str, &str); 2] = [("end_kept", "end_waiting"), ("end_n", "end_attempts")];
 
 /// An overload of these hands on to another one, which no circle is.
-const HAND_ON: [&str; 1] = ["redrive"];
+const HAND_ON: [&str; 1] = ["start_operation"];
 
 /// Texts of functions, and calls between them.
 #[derive(Debug)]

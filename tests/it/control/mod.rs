@@ -1,10 +1,9 @@
 //! Policies and acts of owners: gates, limits, orders, dependencies, unique keys, breakers,
-//! priorities and periodic schedules; cancel, bulk acts, dead letters, redrive and purge.
+//! priorities and periodic schedules; cancel, operations, dead letters, redrive and purge.
 //!
 //! A test stands here when it is about one of these, even if it checks a refusal or a crash.
 
 mod breaker;
-mod bulk;
 mod cancel;
 mod chain_sequences;
 mod chains;
@@ -14,6 +13,7 @@ mod crons;
 mod dead_letters;
 mod gates;
 mod limits;
+mod operation;
 mod orders;
 mod owners;
 mod periodic;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tuskline_sdk::{
-    Act, Bulk, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Outcome, Overlap,
-    Periodic, Priority, Purge, Redrive, Status, TaskId,
+    Action, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Operation, Outcome,
+    Overlap, Periodic, Priority, Status, TaskId,
 };
 
 use crate::support::{Db, Running, calm};
@@ -132,48 +132,60 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     for task in hand.claim(3).await {
         hand.fail_for_good(&task).await;
     }
-    let all = Redrive::of("work").limit(2).per_second(1_000.0);
-    assert_eq!(client.preview_redrive(&all).await.unwrap(), (2, ids[..2].to_vec()));
-    let one = Redrive::tasks(&ids[2..]).payload(&json!({"to": "ada"})).unwrap();
-    let number = client.redrive(&one, "a typo").await.unwrap();
-    db.run("select tuskline.promote()").await;
-    db.run("select tuskline.promote()").await;
-    let progress = client.redrive_progress(number).await.unwrap().unwrap();
-    assert_eq!((progress.state.as_str(), progress.released), ("done", 1));
+    let all = Operation::new(Action::Redrive).lambda("work").limit(2).per_second(1_000.0);
+    let preview = client.preview_operation(&all).await.unwrap();
+    let [group] = &preview[..] else { panic!("{preview:?}") };
+    assert_eq!((group.lambda.as_str(), group.status.as_str()), ("work", "fatal_failure"));
+    assert_eq!((group.tasks, &group.first_ids[..]), (2, &ids[..2]));
+    let one = Operation::new(Action::Redrive).tasks(&ids[2..]);
+    let one = one.payload(&json!({"to": "ada"})).unwrap();
+    let number = client.start_operation(&one, Some("a typo")).await.unwrap();
+    assert_eq!(ended(&db, &client, number).await, ("done".to_owned(), 1));
     let status = client.status(ids[2]).await.unwrap().unwrap();
     assert_eq!((status.status, status.payload), (Status::New, Some(json!({"to": "ada"}))));
-    let number = client.redrive(&all.canary(), "mended").await.unwrap();
-    assert!(client.stop_redrive(number).await.unwrap());
-    assert!(!client.stop_redrive(number).await.unwrap());
-    assert!(client.redrive_progress(4711).await.unwrap().is_none());
-    let refused = client.redrive(&Redrive::default(), "of nobody").await.unwrap_err();
-    assert_eq!(code(&refused), "TK025");
+    let number = client.start_operation(&all.canary(), Some("mended")).await.unwrap();
+    assert!(client.stop_operation(number).await.unwrap());
+    assert!(!client.stop_operation(number).await.unwrap());
+    assert!(client.operation_progress(4711).await.unwrap().is_none());
+    let nowhere = Operation::new(Action::Redrive);
+    let refused = client.start_operation(&nowhere, Some("of nobody")).await.unwrap_err();
+    assert_eq!(code(&refused), "TK029");
+}
+
+/// What the store consumer makes of an operation: its state at the end, and how many tasks it changed.
+async fn ended(db: &Db, client: &Client, number: i64) -> (String, i64) {
+    loop {
+        db.run("select tuskline.promote()").await;
+        let progress = client.operation_progress(number).await.unwrap().unwrap();
+        if progress.state != "running" {
+            return (progress.state, progress.changed);
+        }
+    }
 }
 
 #[tokio::test]
-async fn an_act_on_many_goes_batch_by_batch_until_it_is_done() {
+async fn an_operation_on_many_goes_batch_by_batch_until_it_is_done() {
     let db = Db::with_lambda("work").await;
     let client = client(&db).await;
     client.schedule_many(&tasks(1_500)).await.unwrap();
     let spared = NewTask::new("work", &0).unwrap().priority(Priority::High);
     let spared = client.schedule(&spared).await.unwrap();
-    let bulk = Bulk::new(Act::Priority(Priority::Low), "work")
+    let lower = Operation::new(Action::Priority(Priority::Low))
+        .lambda("work")
         .priority(Priority::Normal)
         .statuses(&[Status::Enqueued]);
-    let number = client.start_bulk(&bulk, Some("they can wait")).await.unwrap();
-    let first = client.advance_bulk(number).await.unwrap();
-    assert_eq!((first.running, first.changed), (true, 1_000));
-    let mut last = first;
-    while last.running {
-        last = client.advance_bulk(number).await.unwrap();
-    }
-    assert_eq!((last.looked, last.changed), (1_501, 1_500));
+    let number = client.start_operation(&lower, Some("they can wait")).await.unwrap();
+    db.run("select tuskline.promote()").await;
+    let first = client.operation_progress(number).await.unwrap().unwrap();
+    assert_eq!((first.state.as_str(), first.looked, first.changed), ("running", 1_000, 1_000));
+    assert_eq!(ended(&db, &client, number).await, ("done".to_owned(), 1_500));
     assert_eq!(client.status(spared).await.unwrap().unwrap().priority, "high");
-    let number = client.start_bulk(&Bulk::new(Act::Cancel, "work"), None).await.unwrap();
-    assert!(client.stop_bulk(number).await.unwrap());
-    assert!(!client.advance_bulk(number).await.unwrap().running);
-    let bad = Bulk::new(Act::Retry, "work").statuses(&[Status::New]);
-    assert_eq!(code(&client.start_bulk(&bad, None).await.unwrap_err()), "TK029");
+    let cancel = Operation::new(Action::Cancel).lambda("work");
+    let number = client.start_operation(&cancel, None).await.unwrap();
+    assert!(client.stop_operation(number).await.unwrap());
+    assert_eq!(ended(&db, &client, number).await, ("stopped".to_owned(), 0));
+    let bad = Operation::new(Action::Retry).lambda("work").statuses(&[Status::New]);
+    assert_eq!(code(&client.start_operation(&bad, None).await.unwrap_err()), "TK029");
 }
 
 #[tokio::test]
@@ -183,20 +195,16 @@ async fn tasks_that_have_ended_are_purged_by_filter_and_others_are_not() {
     let ids = client.schedule_many(&tasks(3)).await.unwrap();
     client.cancel(ids[0], None).await.unwrap();
     client.cancel(ids[1], None).await.unwrap();
-    let purge = Purge::new().lambda("work").statuses(&[Status::Cancelled]);
-    let young = client.start_purge(&purge, None).await.unwrap();
-    let mut progress = client.advance_purge(young).await.unwrap();
-    while progress.running {
-        progress = client.advance_purge(young).await.unwrap();
-    }
-    assert_eq!(progress.purged, 0, "they ended less than a minute ago");
+    let purge = Operation::new(Action::Purge).lambda("work").statuses(&[Status::Cancelled]);
+    let young = client.start_operation(&purge, None).await.unwrap();
+    let done = |changed| ("done".to_owned(), changed);
+    assert_eq!(ended(&db, &client, young).await, done(0), "they ended less than a minute ago");
     let purge = purge.older_than(Duration::ZERO).limit(1);
-    let number = client.start_purge(&purge, Some("only a trial")).await.unwrap();
-    let last = client.advance_purge(number).await.unwrap();
-    assert_eq!((last.running, last.purged, last.spared), (false, 1, 0));
+    let number = client.start_operation(&purge, Some("only a trial")).await.unwrap();
+    assert_eq!(ended(&db, &client, number).await, done(1));
     assert!(client.status(ids[0]).await.unwrap().is_none());
     assert!(client.status(ids[1]).await.unwrap().is_some(), "one at most");
     assert_eq!(client.status(ids[2]).await.unwrap().unwrap().status, Status::Enqueued);
-    assert_eq!(code(&client.start_purge(&Purge::new(), None).await.unwrap_err()), "TK030");
-    assert_eq!(code(&client.advance_purge(0).await.unwrap_err()), "TK030");
+    let all = Operation::new(Action::Purge);
+    assert_eq!(code(&client.start_operation(&all, None).await.unwrap_err()), "TK029");
 }

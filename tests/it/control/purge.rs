@@ -1,4 +1,4 @@
-//! A purge deletes what it is told to and nothing that somebody needs, and nobody waits for it.
+//! A purge deletes what it is told to and nothing that is still needed, and nothing waits for it.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::support::{Answer, Db, Hand};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
+const REST: Duration = Duration::from_millis(200);
 
 async fn with_hand() -> (Db, Hand) {
     let db = Db::with_lambda("work").await;
@@ -26,12 +27,12 @@ async fn succeeded(db: &Db, hand: &Hand, count: i32) -> Vec<i64> {
 }
 
 async fn start(db: &Db, what: &str) -> i64 {
-    db.one(&format!("select tuskline.start_purge({what})")).await
+    db.one(&format!("select tuskline.start_operation('purge', {what})")).await
 }
 
 /// A batch of three; state, looked, purged and spared.
 async fn advance(session: &Client, purge: i64) -> (String, i64, i64, i64) {
-    let sql = "select state, looked, purged, spared from tuskline.advance_purge($1, 3)";
+    let sql = "select state, looked, changed, spared from tuskline.advance_operation($1, 3)";
     let row = session.query_one(sql, &[&purge]).await.unwrap();
     (row.get(0), row.get(1), row.get(2), row.get(3))
 }
@@ -41,7 +42,19 @@ async fn finish(db: &Db, purge: i64) -> (i64, i64) {
     loop {
         match advance(&db.client, purge).await {
             (state, _, purged, spared) if state != "running" => return (purged, spared),
-            _ => {}
+            // After a look at locked tasks it rests.
+            _ => db.advance(REST).await,
+        }
+    }
+}
+
+/// As [`finish`], for a purge of which a client writes the files.
+async fn finish_with_files(db: &Db, purge: i64) -> (i64, i64) {
+    let sql = "select state = 'done', changed, spared from tuskline.advance_operation($1, 3, true)";
+    loop {
+        let row = db.client.query_one(sql, &[&purge]).await.unwrap();
+        if row.get(0) {
+            return (row.get(1), row.get(2));
         }
     }
 }
@@ -67,38 +80,47 @@ async fn only_what_the_filter_names_goes_a_batch_at_a_time() {
     other.succeed(&other.take().await).await;
     for (filter, expected) in [
         ("'work'", 3),
-        ("'work', array['success', 'dead']", 2),
+        ("'work', p_statuses => array['success', 'dead']", 2),
         ("p_collection => 'news'", 2),
         ("p_statuses => array['success'], p_collection => 'news'", 1),
         ("p_statuses => array['success']", 3),
-        ("p_older_than => '0'", 5),
-        ("p_older_than => '61 seconds'", 0),
+        ("p_ended_to => tuskline.clock()", 5),
+        ("p_ended_to => tuskline.clock() - interval '61 seconds'", 0),
     ] {
         db.run("begin").await;
+        let sql = format!(
+            "select coalesce(sum(tasks), 0)::bigint from tuskline.preview_operation('purge', {filter})"
+        );
+        let counted: i64 = db.one(&sql).await;
         let purge = start(&db, filter).await;
-        let counted: i64 = db
-            .ask(
-                "select coalesce(sum(tasks), 0)::bigint from tuskline.preview_purge($1)",
-                &[&purge],
-            )
-            .await;
         assert_eq!((counted, finish(&db, purge).await), (expected, (expected, 0)), "{filter}");
         db.run("rollback").await;
     }
-    let purge =
-        start(&db, "p_statuses => array['success', 'fatal_failure'], p_reason => 'x'").await;
-    let preview = db.lines(&format!("select * from tuskline.preview_purge({purge})")).await;
-    assert_eq!(preview, ["other | success | 1", "work | success | 2", "work | fatal_failure | 1"]);
+    let filter = "p_statuses => array['success', 'fatal_failure']";
+    let preview = format!("select * from tuskline.preview_operation('purge', {filter})");
+    assert_eq!(
+        db.lines(&preview).await,
+        [
+            "other | success | 1 | [4]",
+            "work | success | 2 | [2,3]",
+            "work | fatal_failure | 1 | [1]"
+        ]
+    );
+    let purge = start(&db, &format!("{filter}, p_reason => 'x'")).await;
     assert_eq!(advance(&db.client, purge).await, ("running".into(), 3, 3, 0));
     assert_eq!(finish(&db, purge).await, (4, 0));
     assert_eq!(left(&db).await, [waits, young]);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_failure").await, 0);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.dead_letter").await, 0);
     let audit =
-        db.lines("select subject, detail from tuskline.audit where verb = 'start_purge'").await;
-    assert_eq!(audit, [format!("all lambdas | purge {purge} {{success,fatal_failure}} x")]);
+        db.lines("select subject, detail from tuskline.audit where verb like '%operation' order by at, verb desc").await;
+    assert!(audit[0].starts_with(&format!(
+        "all lambdas | operation {purge}: purge, statuses {{success,fatal_failure}}, created to "
+    )));
+    assert!(audit[0].ends_with(", reason x"), "{}", audit[0]);
+    assert_eq!(audit[1..], [format!("operation {purge} | done 4 changed")]);
     assert_eq!(advance(&db.client, purge).await.0, "done");
-    assert!(!db.one::<bool>(&format!("select tuskline.stop_purge({purge})")).await);
+    assert!(!db.one::<bool>(&format!("select tuskline.stop_operation({purge})")).await);
 }
 
 #[tokio::test]
@@ -108,7 +130,7 @@ async fn it_goes_on_where_it_stood_and_ends_where_it_is_told_or_has_enough() {
     db.advance(MINUTE).await;
     let purge = start(&db, "'work'").await;
     assert_eq!(advance(&db.client, purge).await, ("running".into(), 3, 3, 0));
-    assert!(db.one::<bool>(&format!("select tuskline.stop_purge({purge})")).await);
+    assert!(db.one::<bool>(&format!("select tuskline.stop_operation({purge})")).await);
     assert_eq!(advance(&db.client, purge).await, ("stopped".into(), 3, 3, 0));
     let purge = start(&db, "'work', p_limit => 4").await;
     assert_eq!(finish(&db, purge).await, (4, 0));
@@ -124,7 +146,7 @@ async fn a_kept_task_goes_as_well() {
     db.advance(DAY * 2).await;
     db.run("select tuskline.roll_segments()").await;
     assert_eq!(crate::life::retention_by_status::retire(&db).await, 1);
-    let purge = start(&db, "p_older_than => '1 day'").await;
+    let purge = start(&db, "p_ended_to => tuskline.clock() - interval '1 day'").await;
     assert_eq!(finish(&db, purge).await, (1, 0));
     assert!(left(&db).await.is_empty());
 }
@@ -150,7 +172,7 @@ async fn what_a_chain_or_a_key_or_somebody_waits_for_stays() {
     assert_eq!(gone, 0);
     assert_eq!(db.cancel(child).await, "cancelled");
     db.run("select tuskline.unblock('work', 'a'); delete from tuskline.awaited").await;
-    assert_eq!(finish(&db, start(&db, "p_older_than => '0'").await).await, (4, 0));
+    assert_eq!(finish(&db, start(&db, "p_ended_to => tuskline.clock()").await).await, (4, 0));
 }
 
 #[tokio::test]
@@ -163,7 +185,7 @@ async fn what_a_redrive_has_in_hand_stays() {
         hand.fail_for_good(task).await;
     }
     let redrive: i64 = db
-        .one("select tuskline.redrive('work', p_collection => 'news', p_canary => true, p_reason => 'x')")
+        .one("select tuskline.start_operation('redrive', 'work', p_collection => 'news', p_canary => true, p_reason => 'x')")
         .await;
     db.run("select tuskline.promote()").await;
     db.enqueue_due().await;
@@ -173,7 +195,7 @@ async fn what_a_redrive_has_in_hand_stays() {
     // One that it watches, one that it is to let go, and one of another collection.
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 2));
     assert_eq!(left(&db).await, [tasks[0].id, tasks[1].id]);
-    db.run(&format!("select tuskline.stop_redrive({redrive})")).await;
+    db.run(&format!("select tuskline.stop_operation({redrive})")).await;
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (2, 0));
 }
 
@@ -191,7 +213,7 @@ async fn a_key_for_ever_outlives_a_purge_of_its_holder() {
 }
 
 #[tokio::test]
-async fn it_steps_around_what_somebody_has_locked() {
+async fn it_steps_around_locked_tasks_and_comes_back_to_them() {
     let (db, hand) = with_hand().await;
     let ids = succeeded(&db, &hand, 4).await;
     let dead = db.schedule("work").await;
@@ -201,10 +223,16 @@ async fn it_steps_around_what_somebody_has_locked() {
     let lock = format!("begin; select from tuskline.task where id = {} for share", ids[1]);
     reader.batch_execute(&lock).await.unwrap();
     operator.batch_execute(&format!("begin; select tuskline.retry({dead})")).await.unwrap();
-    assert_eq!(finish(&db, start(&db, "'work'").await).await, (3, 2));
+    let purge = start(&db, "'work'").await;
+    for _ in 0..4 {
+        let (state, _, purged, spared) = advance(&db.client, purge).await;
+        assert_eq!((state.as_str(), purged <= 3, spared), ("running", true, 0));
+        db.advance(REST).await;
+    }
+    assert_eq!(left(&db).await, [ids[1], dead]);
     operator.batch_execute("commit").await.unwrap();
     reader.batch_execute("commit").await.unwrap();
-    assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 0));
+    assert_eq!(finish(&db, purge).await, (4, 0));
     assert_eq!((left(&db).await, db.status(dead).await.as_str()), (vec![dead], "new"));
 }
 
@@ -217,7 +245,7 @@ async fn a_batch_that_is_not_committed_holds_nobody_up() {
     db.advance(MINUTE).await;
     let purge = start(&db, "'work'").await;
     let purger = db.connect().await;
-    let sql = format!("begin; select tuskline.advance_purge({purge}, 1000)");
+    let sql = format!("begin; select tuskline.advance_operation({purge}, 1000)");
     purger.batch_execute(&sql).await.unwrap();
     // All of it is deleted there, and nothing of it here.
     assert_eq!(db.count("success").await, 500);
@@ -237,8 +265,11 @@ async fn a_batch_that_is_not_committed_holds_nobody_up() {
     db.rescue().await;
     db.run("select tuskline.segments_to_retire(); select tuskline.purge(); select tuskline.purge_kept(); select tuskline.rebuild_queues()").await;
     // Another purge steps around all of it.
-    let second = start(&db, "p_older_than => '2 minutes'").await;
-    assert_eq!(finish(&db, second).await, (0, 500));
+    let second = start(&db, "p_ended_to => tuskline.clock() - interval '2 minutes'").await;
+    db.run(&format!("select tuskline.advance_operation({second}, 1000)")).await;
+    let seen =
+        format!("select changed, locked from tuskline.operations where operation_id = {second}");
+    assert_eq!(db.lines(&seen).await, ["0 | 500"]);
     purger.batch_execute("commit").await.unwrap();
     let gone: i64 =
         db.ask("select count(*) from tuskline.tasks where id = any ($1)", &[&ids]).await;
@@ -257,49 +288,46 @@ async fn what_goes_to_the_table_or_to_a_file_goes_there_first() {
     db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
     let purge = start(&db, "'work'").await;
     assert_eq!(finish(&db, purge).await, (0, 2));
-    let purge = start(&db, "'work'").await;
-    let advance =
-        format!("select purged, spared, file_ids from tuskline.advance_purge({purge}, 3, true)");
+    let purge = start(&db, "'work', p_files => true").await;
+    let said = db.refused(&format!("select tuskline.advance_operation({purge})")).await;
+    assert!(said.contains(&format!("TK029 invalid_operation: operation {purge} writes files")));
+    db.run("select tuskline.promote()").await;
+    let advance = format!(
+        "select changed, spared, file_ids from tuskline.advance_operation({purge}, 3, true)"
+    );
     assert_eq!(db.lines(&advance).await, [format!("0 | 0 | [{},{}]", ids[2], ids[3])]);
-    assert_eq!(left(&db).await, ids[2..], "nobody has said that they are safe");
+    assert_eq!(left(&db).await, ids[2..], "no call has said that they are safe");
+    assert_eq!(db.lines(&advance).await, [format!("0 | 0 | [{},{}]", ids[2], ids[3])], "once more");
     let delete = "select tuskline.delete_written($1, $2)";
     assert_eq!(db.ask::<i64>(delete, &[&&ids[2..], &purge]).await, 2);
-    let purged: i64 =
-        db.one("select max(purged) from tuskline.purge_run where state = 'running'").await;
-    assert_eq!((left(&db).await, purged), (vec![], 2));
+    assert_eq!((left(&db).await, finish_with_files(&db, purge).await), (vec![], (2, 0)));
 }
 
 #[tokio::test]
 async fn what_says_not_which_tasks_is_refused() {
     let (db, _hand) = with_hand().await;
+    let statuses = "invalid_operation: purge is for tasks that are success, fatal_failure, dead, cancelled, dropped, got";
     for (call, said) in [
         (
-            "start_purge()",
-            "TK030 invalid_purge: say which tasks: give a lambda, statuses, a collection or an age",
+            "'purge'",
+            "TK029 invalid_operation: say which tasks: purge needs a lambda, ids, statuses, a collection, a fingerprint or a time".to_owned(),
         ),
-        ("start_purge('nobody')", "TK001 unknown_lambda: 'nobody' is not defined"),
+        ("'purge', 'nobody'", "TK001 unknown_lambda: 'nobody' is not defined".to_owned()),
+        ("'purge', p_statuses => '{}'", format!("TK029 {statuses} {{}}")),
+        ("'purge', p_statuses => '{new}'", format!("TK029 {statuses} {{new}}")),
         (
-            "start_purge(p_statuses => '{}')",
-            "TK030 invalid_purge: statuses must be some of success, fatal_failure, dead, cancelled, dropped, got {}",
-        ),
-        (
-            "start_purge(p_statuses => '{new}')",
-            "TK030 invalid_purge: statuses must be some of success, fatal_failure, dead, cancelled, dropped, got {new}",
+            "'purge', 'work', p_limit => 0",
+            "TK029 invalid_operation: limit must be at least 1, got 0".to_owned(),
         ),
         (
-            "start_purge(p_older_than => '-1 s')",
-            "TK030 invalid_purge: older_than must be 0 to 3650 days, got -00:00:01",
+            "'cancel', 'work', p_files => true",
+            "TK029 invalid_operation: files are for a purge, got cancel".to_owned(),
         ),
-        (
-            "start_purge('work', p_limit => 0)",
-            "TK030 invalid_purge: limit must be at least 1, got 0",
-        ),
-        ("advance_purge(77)", "TK030 invalid_purge: there is no purge 77"),
     ] {
-        let told = db.refused(&format!("select tuskline.{call}")).await;
-        assert_eq!(told.split_once(": ").unwrap().1, said, "{call}");
+        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert!(told.split_once(": ").unwrap().1.starts_with(&said), "{call}: {told}");
     }
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.purge_run").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.operation").await, 0);
 }
 
 #[tokio::test]
@@ -308,11 +336,11 @@ async fn the_command_writes_files_first_and_leaves_them_out_without_a_directory(
     db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
     succeeded(&db, &hand, 7).await;
     let dir = tempfile::tempdir().unwrap();
-    let purge = "purge --lambda work --older-than 0s --batch 3 --json";
+    let purge = "operation start purge work --older-than 0s --wait --json";
     let without = on(&db.config, purge).run().json();
-    assert_eq!((&without["purged"], &without["spared"]), (&0.into(), &7.into()));
+    assert_eq!((&without["changed"], &without["spared"]), (&0.into(), &7.into()));
     let with = on(&db.config, purge).env("TUSKLINE_ARCHIVE_DIR", dir.path()).run().json();
-    assert_eq!((&with["purged"], &with["state"]), (&7.into(), &"done".into()));
+    assert_eq!((&with["changed"], &with["state"]), (&7.into(), &"done".into()));
     assert!(left(&db).await.is_empty());
     let [file] = &std::fs::read_dir(dir.path()).unwrap().collect::<Vec<_>>()[..] else { panic!() };
     let path = file.as_ref().unwrap().path();
@@ -322,36 +350,26 @@ async fn the_command_writes_files_first_and_leaves_them_out_without_a_directory(
 }
 
 #[tokio::test]
-async fn the_command_ends_after_its_batch_when_it_is_interrupted() {
+async fn a_command_that_is_killed_leaves_its_files_to_the_next() {
     let (db, hand) = with_hand().await;
-    succeeded(&db, &hand, 2_000).await;
-    let running = on(&db.config, "purge --lambda work --older-than 0s --batch 1").start();
-    db.until("select exists (select from tuskline.purge_run where purged > 0)").await;
-    let holder = db.connect().await;
-    holder.batch_execute("begin; select from tuskline.purge_run for update").await.unwrap();
-    running.signal(Signal::INT);
-    holder.batch_execute("commit").await.unwrap();
-    let ran = running.end();
-    assert_eq!(ran.code, 1, "{}", ran.out);
-    let (state, purged): (String, i64) = (
-        db.one("select state from tuskline.purge_run").await,
-        db.one("select purged from tuskline.purge_run").await,
-    );
-    assert_eq!(state, "stopped");
-    assert!(ran.out.contains(&format!("purge 1 is stopped before its end: {purged} of ")));
-    assert_eq!(i64::try_from(left(&db).await.len()).unwrap(), 2_000 - purged);
-}
-
-#[tokio::test]
-async fn the_command_fails_when_somebody_else_has_stopped_it_and_says_who() {
-    let (db, hand) = with_hand().await;
-    succeeded(&db, &hand, 2_000).await;
-    let running = on(&db.config, "purge --lambda work --older-than 0s --batch 1").start();
-    db.until("select exists (select from tuskline.purge_run where purged > 0)").await;
-    assert!(db.one::<bool>("select tuskline.stop_purge(1)").await);
-    let ran = running.end();
-    assert_eq!(ran.code, 1, "{}", ran.out);
-    assert!(ran.out.contains("purge 1 is stopped before its end: "), "{}", ran.out);
-    let who: String = db.one("select session_user::text").await;
-    assert_eq!(ran.err, format!("error: purge 1 was stopped by {who} before its end\n"));
+    db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
+    let ids = succeeded(&db, &hand, 5).await;
+    let lock = format!("begin; select from tuskline.task where id = {} for share", ids[1]);
+    let reader = db.connect().await;
+    reader.batch_execute(&lock).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let purge = "operation start purge work --older-than 0s";
+    let running = on(&db.config, purge).env("TUSKLINE_ARCHIVE_DIR", dir.path()).start();
+    db.until("select exists (select from tuskline.operation where changed = 4)").await;
+    running.signal(Signal::KILL);
+    running.end();
+    reader.batch_execute("commit").await.unwrap();
+    db.advance(REST).await;
+    let wait = on(&db.config, "operation wait 1").env("TUSKLINE_ARCHIVE_DIR", dir.path()).run();
+    assert_eq!(wait.fine(), "operation 1 is done: changed 5 of 5 tasks\n");
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let lines: usize = files
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap().lines().count())
+        .sum();
+    assert_eq!((lines, left(&db).await), (5, vec![]));
 }

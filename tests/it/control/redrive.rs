@@ -32,7 +32,10 @@ async fn die(db: &Db, hand: &Hand, count: i32, message: &str) -> Vec<i64> {
 
 /// Sets a redrive with a reason; its number.
 async fn redrive(db: &Db, arguments: &str) -> i64 {
-    db.one(&format!("select tuskline.redrive({arguments}, p_reason => 'the bug is fixed')")).await
+    db.one(&format!(
+        "select tuskline.start_operation('redrive', {arguments}, p_reason => 'the bug is fixed')"
+    ))
+    .await
 }
 
 /// The store consumer's part, once.
@@ -52,8 +55,10 @@ fn ids(tasks: &[Task]) -> Vec<i64> {
 }
 
 async fn state(db: &Db) -> Vec<String> {
-    db.lines("select state, released, died_again, note from tuskline.redrives order by redrive_id")
-        .await
+    db.lines(
+        "select state, changed, died_again, note from tuskline.operations where action = 'redrive' order by operation_id",
+    )
+    .await
 }
 
 async fn letters(db: &Db) -> Vec<i64> {
@@ -72,14 +77,11 @@ async fn the_dead_of_a_lambda_return_and_the_redrive_is_done() {
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 3 | 0 | -"]);
     assert!(letters(&db).await.is_empty());
-    let audited = db.lines("select verb, subject, detail from tuskline.audit where verb like '%redrive' order by at, verb desc").await;
-    assert_eq!(
-        audited,
-        [
-            format!("redrive | work | redrive {number} the bug is fixed"),
-            format!("end_redrive | redrive {number} | done 3 let go")
-        ]
-    );
+    let audited = db.lines("select verb, subject, detail from tuskline.audit where verb like '%operation' order by at, verb desc").await;
+    let begun = format!("start_operation | work | operation {number}: redrive, statuses ");
+    assert!(audited[0].starts_with(&begun), "{}", audited[0]);
+    assert!(audited[0].ends_with(", reason the bug is fixed"), "{}", audited[0]);
+    assert_eq!(audited[1], format!("end_operation | operation {number} | done 3 changed"));
 }
 
 #[tokio::test]
@@ -101,13 +103,15 @@ async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
     for (arguments, meant) in [
         (
             format!(
-                "'work', '{cause}', p_before => tuskline.clock() - interval '1 second', p_collection => 'news'"
+                "'work', p_fingerprint => '{cause}', p_ended_to => tuskline.clock() - interval '1 second', p_collection => 'news'"
             ),
             vec![of_news],
         ),
-        (format!("'work', '{cause}', p_limit => 1"), vec![money[0]]),
+        (format!("'work', p_fingerprint => '{cause}', p_limit => 1"), vec![money[0]]),
         (
-            format!("'work', '{cause}', p_before => tuskline.clock() - interval '1 second'"),
+            format!(
+                "'work', p_fingerprint => '{cause}', p_ended_to => tuskline.clock() - interval '1 second'"
+            ),
             vec![money[1]],
         ),
         (
@@ -119,14 +123,12 @@ async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
         ("'work'".to_owned(), vec![unknown[2]]),
     ] {
         let before = letters(&db).await;
+        let preview = format!("tuskline.preview_operation('redrive', {arguments})");
         let shown: i64 =
-            db.one(&format!("select tasks from tuskline.preview_redrive({arguments})")).await;
-        let mut first: Vec<i64> = db
-            .one(&format!(
-                "select coalesce(first_ids, '{{}}') from tuskline.preview_redrive({arguments})"
-            ))
+            db.one(&format!("select coalesce(sum(tasks), 0)::bigint from {preview}")).await;
+        let first: Vec<i64> = db
+            .all(&format!("select id from {preview} p, unnest(p.first_ids) as id order by id"))
             .await;
-        first.sort_unstable();
         redrive(&db, &arguments).await;
         consume(&db).await;
         consume(&db).await;
@@ -135,7 +137,7 @@ async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
         assert_eq!((&gone, &first), (&meant, &meant), "{arguments}");
         assert_eq!(usize::try_from(shown).unwrap(), meant.len(), "{arguments}");
     }
-    let ended: i64 = db.one("select count(*) from tuskline.redrives where state = 'done'").await;
+    let ended: i64 = db.one("select count(*) from tuskline.operations where state = 'done'").await;
     assert_eq!(ended, 7);
 }
 
@@ -287,15 +289,16 @@ async fn a_task_that_two_redrives_want_returns_once() {
     redrive(&db, "'work'").await;
     // Another store consumer has just let two go for the first.
     let other = db.connect().await;
-    let first = "begin; select tuskline.advance_redrive(r, tuskline.clock(), 2) from tuskline.redrive r where redrive_id = 1";
-    other.batch_execute(first).await.unwrap();
+    other.batch_execute("begin; select tuskline.advance_operation(1, 2)").await.unwrap();
     consume(&db).await;
     assert_eq!(letters(&db).await, all[..2], "the others go, for the second");
     other.batch_execute("commit").await.unwrap();
     consume(&db).await;
     consume(&db).await;
     assert_eq!(ids(&hand.claim(100).await), all);
-    let went: i64 = db.one("select sum(released)::bigint from tuskline.redrive").await;
+    let went: i64 = db
+        .one("select sum(changed)::bigint from tuskline.operation where action = 'redrive'")
+        .await;
     assert_eq!(went, 4);
 }
 
@@ -360,7 +363,7 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
     consumer.batch_execute("begin; select tuskline.promote(3)").await.unwrap();
     let operator = db.connect().await;
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let stop = format!("select tuskline.stop_redrive({number})");
+    let stop = format!("select tuskline.stop_operation({number})");
     let stops = operator.query_one(&stop, &[]);
     let commits = async {
         db.until_blocked(pid).await;
@@ -371,7 +374,7 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
     assert_eq!(next(&db, &hand).await.len(), 3, "what went, goes on");
     assert_eq!(letters(&db).await.len(), 7);
     assert!(state(&db).await[0].starts_with("stopped | 3 | 0 | by "));
-    assert!(!db.ask::<bool>("select tuskline.stop_redrive($1)", &[&number]).await);
+    assert!(!db.ask::<bool>("select tuskline.stop_operation($1)", &[&number]).await);
 }
 
 #[tokio::test]
@@ -429,17 +432,15 @@ async fn who_waits_for_a_redriven_task_goes_on_after_it() {
 }
 
 #[tokio::test]
-async fn a_letter_whose_task_is_not_dead_goes_and_holds_nothing_up() {
+async fn a_letter_whose_task_is_not_dead_holds_nothing_up() {
     let (db, hand) = with_hand().await;
     let all = die(&db, &hand, 2, "no").await;
     db.run(&format!("update tuskline.task set status = 'success' where id = {}", all[0])).await;
     redrive(&db, "'work'").await;
     assert_eq!(ids(&next(&db, &hand).await), [all[1]]);
     consume(&db).await;
-    assert_eq!(
-        (state(&db).await, letters(&db).await),
-        (vec!["done | 1 | 0 | -".to_owned()], vec![])
-    );
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
 }
 
 #[tokio::test]
@@ -447,14 +448,18 @@ async fn what_is_past_its_retention_does_not_return() {
     let (db, hand) = with_hand().await;
     die(&db, &hand, 1, "no").await;
     db.advance(DAY * 30).await;
-    assert_eq!(db.one::<i64>("select tasks from tuskline.preview_redrive('work')").await, 0);
+    assert_eq!(
+        db.one::<i64>("select count(*) from tuskline.preview_operation('redrive', 'work')").await,
+        0
+    );
     redrive(&db, "'work'").await;
+    consume(&db).await;
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 0 | 0 | -"]);
 }
 
 #[tokio::test]
-async fn old_redrives_are_forgotten() {
+async fn old_operations_are_forgotten() {
     let (db, _hand) = with_hand().await;
     redrive(&db, "'work'").await;
     consume(&db).await;
@@ -492,15 +497,22 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
         done
     };
     let promote = || count("select moved::bigint from tuskline.promote(17)".to_owned(), 40);
-    let purge = format!("select tuskline.purge_dead('work', '{cause}', p_limit => 7)");
+    let purge = format!(
+        "select tuskline.start_operation('purge', 'work', p_fingerprint => '{cause}', p_ended_to => tuskline.clock())"
+    );
+    db.run(&purge).await;
+    let purge = "select changed from tuskline.advance_operation(3, 7)".to_owned();
     let due = "select moved::bigint from tuskline.enqueue_due(null, 23)".to_owned();
-    let (retried, purged, ..) =
+    let (retried, ..) =
         tokio::join!(retries, count(purge, 20), promote(), promote(), count(due, 60));
     while !state(&db).await.iter().all(|line| line.starts_with("done")) {
         db.advance(SECOND).await;
         consume(&db).await;
     }
-    let released: i64 = db.one("select sum(released)::bigint from tuskline.redrive").await;
+    let released: i64 = db
+        .one("select sum(changed)::bigint from tuskline.operation where action = 'redrive'")
+        .await;
+    let purged: i64 = db.one("select changed from tuskline.operation where operation_id = 3").await;
     assert_eq!((released + retried + purged, letters(&db).await.len()), (400, 0));
     let left: i64 = db.one("select count(*) from tuskline.tasks").await;
     assert_eq!(left + purged, 400);
@@ -520,7 +532,7 @@ async fn a_store_consumer_and_a_worker_carry_a_redrive_out() {
     let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
     redrive(&db, "'work', p_canary => true").await;
     db.until_count("success", 60).await;
-    db.until("select bool_and(state = 'done') from tuskline.redrives").await;
+    db.until("select bool_and(state = 'done') from tuskline.operations").await;
     worker.stop().await;
 }
 
@@ -528,46 +540,47 @@ async fn a_store_consumer_and_a_worker_carry_a_redrive_out() {
 async fn what_is_no_redrive_is_refused() {
     let db = Db::with_lambda("work").await;
     for (call, said) in [
-        ("redrive('nobody', p_reason => 'x')", "TK001 unknown_lambda: 'nobody' is not defined"),
-        ("redrive(p_reason => 'x')", "TK025 invalid_redrive: give a lambda or ids"),
-        ("redrive('work')", "TK025 invalid_redrive: reason must have 1 to 500 characters"),
+        ("'redrive', p_reason => 'x'", "say which tasks: redrive needs a lambda or ids"),
+        ("'redrive', 'work'", "reason must have 1 to 500 characters"),
+        ("'redrive', 'work', p_reason => ' '", "reason must have 1 to 500 characters"),
+        ("'redrive', p_ids => '{}', p_reason => 'x'", "ids must be 1 to 10000, got 0"),
         (
-            "redrive('work', p_reason => ' ')",
-            "TK025 invalid_redrive: reason must have 1 to 500 characters",
-        ),
-        ("redrive(p_ids => '{}', p_reason => 'x')", "TK025 invalid_redrive: give a lambda or ids"),
-        (
-            "redrive('work', p_limit => 0, p_reason => 'x')",
-            "TK025 invalid_redrive: limit must be at least 1, got 0",
+            "'redrive', p_ids => array(select generate_series(1, 10001)), p_reason => 'x'",
+            "ids must be 1 to 10000, got 10001",
         ),
         (
-            "redrive('work', p_per_second => 0, p_reason => 'x')",
-            "TK025 invalid_redrive: per_second must be 0.001 to 1000000, got 0",
+            "'redrive', 'work', p_per_second => 0, p_reason => 'x'",
+            "per_second must be 0.001 to 1000000, got 0",
         ),
         (
-            "redrive('work', p_canary => null, p_reason => 'x')",
-            "TK025 invalid_redrive: canary must be true or false, got null",
+            "'redrive', 'work', p_canary => null, p_reason => 'x'",
+            "canary and files must be true or false, got null",
         ),
         (
-            "redrive('work', p_payload => '1', p_reason => 'x')",
-            "TK025 invalid_redrive: a payload is for one task: give its id, and no other",
+            "'redrive', 'work', p_payload => '1', p_reason => 'x'",
+            "a payload is for one task: give its id, and no other",
         ),
-        ("preview_redrive()", "TK025 invalid_redrive: give a lambda or ids"),
         (
-            "preview_redrive(p_ids => array(select generate_series(1, 10001)))",
-            "TK025 invalid_redrive: ids must be 1 to 10000, got 10001",
+            "'retry', 'work', p_canary => true",
+            "a canary and a payload are for a redrive, got retry",
         ),
-        ("purge_dead(null)", "TK025 invalid_redrive: give a lambda"),
-        ("purge_dead('nobody')", "TK001 unknown_lambda: 'nobody' is not defined"),
+        (
+            "'cancel', 'work', p_fingerprint => 'x', p_statuses => '{new}'",
+            "a fingerprint is for tasks that are dead or fatal_failure, got {new}",
+        ),
+        (
+            "'cancel', 'work', p_ended_to => tuskline.clock()",
+            "cancel is for tasks that have not ended, got ended_to",
+        ),
     ] {
-        let told = db.refused(&format!("select tuskline.{call}")).await;
-        assert!(told.split_once(": ").unwrap().1.starts_with(said), "{call}\n{told}");
+        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert!(told.contains(&format!("TK029 invalid_operation: {said}")), "{call}\n{told}");
     }
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 5)").await;
     let id = db.schedule("work").await;
     let payload = |json: &str| {
         format!(
-            "select tuskline.redrive(p_ids => array[{id}], p_payload => '{json}', p_reason => 'x')"
+            "select tuskline.start_operation('redrive', p_ids => array[{id}], p_payload => '{json}', p_reason => 'x')"
         )
     };
     let told = db.refused(&payload("123456")).await;
@@ -575,7 +588,7 @@ async fn what_is_no_redrive_is_refused() {
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 50)").await;
     let told = db.refused(&payload(r#""\u0000""#)).await;
     assert!(told.contains("TK003 invalid_payload"), "{told}");
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.redrive").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.operation").await, 0);
 }
 
 #[tokio::test]
@@ -603,11 +616,12 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
         assert_eq!(task.id, meant);
         hand.succeed(&task).await;
         if meant == first {
-            db.run("select tuskline.stop_redrive(1)").await;
+            db.run("select tuskline.stop_operation(1)").await;
         }
     }
     db.connect().await.batch_execute("select tuskline.promote(10)").await.unwrap();
-    let shown = db.lines("select state, released from tuskline.redrives order by redrive_id").await;
+    let shown =
+        db.lines("select state, changed from tuskline.operations order by operation_id").await;
     assert_eq!(shown, ["stopped | 1", "done | 1"]);
     let none = redrive(&db, "'work', p_collection => 'news'").await;
     for _ in 0..10 {
@@ -615,7 +629,7 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
     }
     let ended: bool = db
         .ask(
-            "select outcome = 'done' and released = 0 from tuskline.redrive where redrive_id = $1",
+            "select state = 'done' and changed = 0 from tuskline.operation where operation_id = $1",
             &[&none],
         )
         .await;
@@ -643,4 +657,18 @@ async fn who_was_locked_is_met_again_among_many_that_are_not_meant() {
         db.run("select tuskline.promote(10)").await;
     }
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
+}
+
+#[tokio::test]
+async fn a_death_that_is_committed_late_is_met_by_the_next_walk() {
+    let (db, hand) = with_hand().await;
+    let all = die(&db, &hand, 2, "no").await;
+    let first = format!("from tuskline.dead_letter where task_id = {}", all[0]);
+    db.run(&format!("create temp table late as select * {first}; delete {first}")).await;
+    redrive(&db, "'work'").await;
+    assert_eq!(ids(&next(&db, &hand).await), [all[1]]);
+    db.run("insert into tuskline.dead_letter select * from late").await;
+    assert_eq!(ids(&next(&db, &hand).await), [all[0]]);
+    consume(&db).await;
+    assert_eq!(state(&db).await, ["done | 2 | 0 | -"]);
 }

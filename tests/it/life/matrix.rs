@@ -44,10 +44,10 @@ const VERBS: [&str; 38] = [
     "rescue, asked to stop",
     "cancel",
     "retry",
-    "redrive",
-    "bulk cancel",
-    "bulk retry",
-    "purge",
+    "operation redrive",
+    "operation cancel",
+    "operation retry",
+    "operation purge",
     "rebuild_queues",
 ];
 
@@ -235,13 +235,15 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
             assert_eq!((tasks, db.queued().await), (1, 1), "only what is enqueued");
         }
         "rescue" => _ = db.rescue().await,
-        "redrive" => return redrive(db, staged).await,
-        "bulk cancel" => return bulk_cancel(db, staged).await,
-        "bulk retry" => {
-            to_the_end(db, "bulk", "'retry', 'work'").await;
+        "operation redrive" => return redrive(db, staged).await,
+        "operation cancel" => return cancel_all(db, staged).await,
+        "operation retry" => {
+            to_the_end(db, "'retry', 'work'").await;
             return but_for_failures(db, staged).await;
         }
-        "purge" => to_the_end(db, "purge", "'work', p_older_than => '0'").await,
+        "operation purge" => {
+            to_the_end(db, "'purge', 'work', p_ended_to => tuskline.clock()").await;
+        }
         _ => {
             let mut told = Vec::new();
             for one in staged {
@@ -255,23 +257,22 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
 
 /// All are asked for by their ids; only who has failed for good is meant.
 async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Told> {
-    let ids: Vec<i64> = staged.iter().map(|one| one.task.id).collect();
-    let sql = "select tuskline.redrive(p_ids => $1, p_reason => 'x')";
-    let _: i64 = db.ask(sql, &[&ids]).await;
-    db.run("select tuskline.advance_redrives(tuskline.clock(), 1000)").await;
+    let ids: Vec<String> = staged.iter().map(|one| one.task.id.to_string()).collect();
+    let ids = ids.join(",");
+    to_the_end(db, &format!("'redrive', p_ids => array[{ids}], p_reason => 'x'")).await;
     but_for_failures(db, staged).await
 }
 
-/// Starts an act on many, and calls until it is done.
-async fn to_the_end(db: &Db, what: &str, arguments: &str) {
-    let number: i64 = db.one(&format!("select tuskline.start_{what}({arguments})")).await;
-    let advance = format!("select state from tuskline.advance_{what}({number})");
+/// Starts an operation, and calls until it is done.
+async fn to_the_end(db: &Db, arguments: &str) {
+    let number: i64 = db.one(&format!("select tuskline.start_operation({arguments})")).await;
+    let advance = format!("select state from tuskline.advance_operation({number})");
     while db.one::<String>(&advance).await == "running" {}
 }
 
 /// Whom a worker holds is asked to stop.
-async fn bulk_cancel(db: &Db, staged: &[Staged]) -> Vec<Told> {
-    to_the_end(db, "bulk", "'cancel', 'work'").await;
+async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<Told> {
+    to_the_end(db, "'cancel', 'work'").await;
     let mut told = Vec::new();
     for one in staged {
         let asked = "select exists (select from tuskline.cancellation where task_id = $1)";

@@ -157,7 +157,8 @@ async fn a_fatal_failure_past_its_own_retention_does_not_return() {
     let groups = db.lines("select tasks, latest_id from tuskline.dead_groups").await;
     assert_eq!(groups, [format!("1 | {dead}")]);
     for whose in ["'work'".to_owned(), format!("p_ids => array[{fatal}, {dead}]")] {
-        let preview = format!("select first_ids from tuskline.preview_redrive({whose})");
+        let preview =
+            format!("select first_ids from tuskline.preview_operation('redrive', {whose})");
         assert_eq!(db.one::<Vec<i64>>(&preview).await, [dead]);
     }
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({fatal})")).await, "unknown");

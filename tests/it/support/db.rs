@@ -196,19 +196,17 @@ impl Db {
             "broken",
             "followed_lambda",
             "dead_letter",
-            "redrive",
             "redriven",
             "breaker",
             "recent_failure",
             "awaited",
-            "bulk",
+            "operation",
             "progress",
             "unique_key",
             "unique_rule",
             "periodic",
             "tick",
             "task_archive",
-            "purge_run",
         ] {
             self.run(&format!("delete from tuskline.{table}")).await;
         }

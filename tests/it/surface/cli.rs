@@ -196,16 +196,16 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
             "dead groups",
             "dead show 1",
             "dead show 99",
-            "dead redrive",
-            "dead redrive work",
-            "dead redrive work --dry-run",
-            "dead redrive --id 1 --id 2 --dry-run --json",
-            "dead redrives",
-            "dead redrive --id 1 --payload {\"n\":2} --reason typo",
-            "dead redrive work --per-second 0 --reason fixed",
-            "dead redrive work --canary --reason fixed",
-            "dead stop 2",
-            "dead stop 2",
+            "operation start redrive",
+            "operation start redrive work",
+            "operation start redrive work --dry-run",
+            "operation start redrive --id 1 --id 2 --dry-run --json",
+            "operation list",
+            "operation start redrive --id 1 --payload {\"n\":2} --reason typo",
+            "operation start redrive work --per-second 0 --reason fixed",
+            "operation start redrive work --canary --reason fixed",
+            "operation stop 2",
+            "operation stop 2",
             "breaker list",
             "breaker set work --failures 5 --window 5m",
             "breaker set work --share 2",
@@ -218,11 +218,9 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
     db.run("select tuskline.promote()").await;
     db.run("select tuskline.promote()").await;
     let more = [
-        "dead redrives",
+        "operation list",
         "dead list",
-        "dead purge work",
-        "dead purge work --all --before 2026-12-24T08:00:00Z",
-        "dead purge work --all",
+        "operation start purge work --status dead,fatal_failure --older-than 0s --wait",
         "dead list",
     ];
     screen += &session(&db.config, &more);
@@ -230,17 +228,20 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_redrive_hears_how_it_ended() {
+async fn a_command_that_waits_for_an_operation_tells_how_it_ended() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
-    for (again, code, said) in
-        [(false, 0, "redrive 1: done, 1 let go\n"), (true, 1, "redrive 2: died_again, 1 let go, ")]
-    {
+    for (again, code, said) in [
+        (false, 0, "operation 1 is done: changed 1 of 1 tasks\n"),
+        (true, 1, "operation 2 is died_again: changed 1 of 1 tasks, task 2 died again: "),
+    ] {
         db.schedule("work").await;
         hand.fail_for_good(&hand.take().await).await;
-        let waiting = on(&db.config, "dead redrive work --canary --reason fixed --wait").start();
-        db.until("select exists (select from tuskline.redrive where ended_at is null)").await;
-        db.run("select tuskline.promote()").await;
+        let waiting =
+            on(&db.config, "operation start redrive work --canary --reason fixed --wait").start();
+        let released =
+            "select exists (select from tuskline.operation where changed = 1 and ended_at is null)";
+        db.until(released).await;
         db.enqueue_due().await;
         let task = hand.take().await;
         match again {
@@ -289,14 +290,17 @@ async fn chains_unique_keys_and_many_at_once() {
             "task schedule work --unique-key a",
             "unique drop mail",
             "unique drop work",
-            "bulk cancel work --dry-run",
-            "bulk cancel work --reason enough",
-            "bulk retry work --status cancelled --json",
-            "bulk priority high work --status success",
-            "bulk collection news nowork",
-            "bulk resume 1",
-            "bulk stop 1",
-            "bulk list",
+            "operation start cancel work --dry-run",
+            "operation start cancel work --reason enough --wait",
+            "operation start retry work --status cancelled --wait --json",
+            "operation start priority work --to high --status success",
+            "operation start collection nowork --to news",
+            "operation start collection work",
+            "operation start drop work",
+            "operation wait 1",
+            "operation wait 99",
+            "operation stop 1",
+            "operation list",
         ],
     );
     check("together", &screen);
@@ -327,22 +331,22 @@ async fn what_is_kept_for_how_long_is_set_shown_and_purged() {
             "lambda alter work --archive tape",
             "lambda define mail --dropped-retention same --archive table",
             &format!("task status {retry}"),
-            "purge",
-            "purge --status new",
-            "purge --lambda nobody",
-            "purge --lambda work --archive-dir /nonexistent",
-            "purge --lambda work --dry-run",
-            "purge --lambda work --dry-run --json",
-            "purge --status success --status cancelled --older-than 2m --dry-run",
-            "purge --status success,cancelled --limit 2 --reason enough",
-            "purge --lambda work --older-than 1m --json",
-            "purge --lambda work --older-than 0s",
+            "operation start purge",
+            "operation start purge --status new",
+            "operation start purge nobody",
+            "operation start purge work --archive-dir /nonexistent",
+            "operation start purge work --dry-run",
+            "operation start purge work --dry-run --json",
+            "operation start purge --status success --status cancelled --older-than 2m --dry-run",
+            "operation start purge --status success,cancelled --limit 2 --reason enough --wait",
+            "operation start purge work --older-than 1m --wait --json",
+            "operation start purge work --older-than 0s --wait",
             "task list",
         ],
     );
     check("keeping", &screen);
     let audited: i64 =
-        db.one("select count(*) from tuskline.audit where verb = 'start_purge'").await;
+        db.one("select count(*) from tuskline.audit where verb = 'start_operation'").await;
     assert_eq!(audited, 3, "once a run, and none for a preview");
 }
 
@@ -471,7 +475,8 @@ async fn json_keeps_its_keys() {
         "task status 1",
         "task list",
         "task cancel 1",
-        "purge --lambda work --older-than 0s",
+        "operation start purge work --older-than 0s --wait",
+        "operation list",
         "periodic define nightly work @daily",
         "periodic list",
         "periodic show nightly",

@@ -80,14 +80,15 @@ async fn every_verb_with_one_payload_takes_each_type() {
             db.run(&format!("select tuskline.define_periodic({call})")).await;
         }
         let arguments = format!("p_ids => array[{id}]::bigint[], p_payload => {json}");
-        db.run(&format!("select tuskline.redrive({arguments}, p_reason => 'a typo')")).await;
+        let redrive = format!("'redrive', {arguments}, p_reason => 'a typo'");
+        db.run(&format!("select tuskline.start_operation({redrive})")).await;
     }
     let none = "select tuskline.schedule_then(array[1]::bigint[], 'work'),
                        tuskline.define_periodic('none', 'work', '* * * * *')";
     db.run(none).await;
     let counted = "select count(*) filter (where payload::text = '1'), count(*) from tuskline.task";
     assert_eq!(db.lines(counted).await, ["8 | 10"]);
-    let redrives = "select count(*) from tuskline.redrive where payload::text = '1'";
+    let redrives = "select count(*) from tuskline.operation where payload::text = '1'";
     assert_eq!(db.one::<i64>(redrives).await, 4);
 }
 
@@ -98,7 +99,7 @@ async fn text_that_is_not_json_is_refused_and_named() {
         "schedule('work', '{a}')",
         "schedule_then(array[1]::bigint[], 'work', '{a}')",
         "define_periodic('nightly', 'work', '* * * * *', '{a}')",
-        "redrive(p_ids => array[1], p_payload => '{a}', p_reason => 'a typo')",
+        "start_operation('redrive', p_ids => array[1], p_payload => '{a}', p_reason => 'a typo')",
     ] {
         let said = db.refused(&format!("select tuskline.{call}")).await;
         let expected = "TK003: TK003 invalid_payload: payload must be JSON, got '{a}'";

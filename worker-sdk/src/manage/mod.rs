@@ -1,20 +1,15 @@
-//! What owners of lambdas do besides scheduling: periodic tasks, dead letters that return, acts on many,
-//! tasks that go before their time.
+//! What owners of lambdas do besides scheduling: periodic tasks, and operations on many tasks.
 //! Each call is one transaction of its own; in yours, call the functions of the same names.
 
-mod bulk;
+mod operation;
 mod periodic;
-mod purge;
-mod redrive;
 
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-pub use bulk::{Act, Bulk, BulkProgress};
+pub use operation::{Action, Operation, OperationPreview, OperationProgress};
 pub use periodic::{Defined, Missed, Overlap, Periodic};
-pub use purge::{Purge, PurgeProgress};
-pub use redrive::{Redrive, RedriveProgress};
 
 use crate::{Client, Error};
 

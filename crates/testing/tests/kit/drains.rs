@@ -148,7 +148,11 @@ async fn a_redrive_goes_on_while_it_is_drained() {
         schedule(&db, "say", json!("fatal")).await;
     }
     assert_eq!(db.drain(saying(&db)).await.unwrap().failed.len(), 20);
-    db.run("select tuskline.redrive('say', p_canary => true, p_reason => 'mended')").await.unwrap();
+    db.run(
+        "select tuskline.start_operation('redrive', 'say', p_canary => true, p_reason => 'mended')",
+    )
+    .await
+    .unwrap();
     let mended = || db.worker().lambda(echo("say"));
     let drained = db.drain(mended()).await.unwrap();
     assert_eq!(drained.succeeded.len(), 20);

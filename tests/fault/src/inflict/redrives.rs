@@ -35,7 +35,7 @@ pub async fn break_parts(stage: &Stage, fault: Planned) -> Done {
         stage.set_part(part, at == PARTS.len())?;
         if at < PARTS.len() {
             let cause = cause(&client, part).await?;
-            let sql = "select tuskline.redrive($1, $2, p_reason => 'it is whole')";
+            let sql = "select tuskline.start_operation('redrive', $1, p_fingerprint => $2, p_reason => 'it is whole')";
             client.execute(sql, &[&BRITTLE, &cause]).await?;
         }
     }
@@ -45,10 +45,10 @@ pub async fn break_parts(stage: &Stage, fault: Planned) -> Done {
 /// Waits until every redrive has ended. One that does not is stopped, which is on record.
 async fn see_them_end(client: &Client, patience: Duration) -> Done {
     let began = Instant::now();
-    let under_way = "select count(*) from tuskline.redrive where ended_at is null";
+    let under_way = "select count(*) from tuskline.operation where ended_at is null";
     while client.query_one(under_way, &[]).await?.get::<_, i64>(0) > 0 {
         if began.elapsed() > patience {
-            let stop = "select tuskline.stop_redrive(redrive_id) from tuskline.redrive where ended_at is null";
+            let stop = "select tuskline.stop_operation(operation_id) from tuskline.operation where ended_at is null";
             client.execute(stop, &[]).await?;
         }
         sleep(Duration::from_millis(100)).await;
@@ -65,7 +65,7 @@ async fn cause(client: &Client, part: &str) -> anyhow::Result<Option<String>> {
 }
 
 const REDRIVE: &str = "
-select tuskline.redrive($1, $2, p_limit => $4, p_per_second => $5, p_canary => $6, p_reason => 'drawn by lot',
+select tuskline.start_operation('redrive', $1, p_fingerprint => $2, p_limit => $4, p_per_second => $5, p_canary => $6, p_reason => 'drawn by lot',
   p_ids => case when $3 then (select array_agg(d.task_id) from (
     select task_id from tuskline.dead_letter where lambda = $1 order by random() limit 50) d) end)";
 
@@ -87,7 +87,7 @@ pub async fn set(stage: &Stage, fault: Planned) -> Done {
 }
 
 const SOME_DEAD: &str = "select t.id from tuskline.task t join (
-    select task_id from tuskline.dead_letter where lambda = 'brittle' order by fingerprint, task_id limit 50) d on d.task_id = t.id
+    select task_id from tuskline.dead_letter where lambda = 'brittle' order by task_id limit 50) d on d.task_id = t.id
   order by t.id for update of t skip locked";
 
 /// Sits idle in a transaction on the locks of up to 50 dead tasks, those that a redrive takes first.

@@ -1,4 +1,4 @@
-//! One act on all tasks that a filter names: a batch at a time, past what others have locked, to its end.
+//! One action on all tasks that a filter names: a batch at a time, past locked tasks, to its end.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use crate::support::cli::on;
 use crate::support::{Db, Hand};
 
 const DAY: Duration = Duration::from_secs(86_400);
+const REST: Duration = Duration::from_millis(200);
 
 async fn worked() -> (Db, Hand) {
     let db = Db::with_lambda("work").await;
@@ -15,22 +16,23 @@ async fn worked() -> (Db, Hand) {
 }
 
 async fn start(db: &Db, what: &str) -> i64 {
-    db.one(&format!("select tuskline.start_bulk({what})")).await
+    db.one(&format!("select tuskline.start_operation({what})")).await
 }
 
 /// A batch of three; state, looked and changed.
-async fn advance(db: &Db, bulk: i64) -> (String, i64, i64) {
-    let row = db.client.query_one("select * from tuskline.advance_bulk($1, 3)", &[&bulk]).await;
-    let row = row.unwrap();
+async fn advance(db: &Db, operation: i64) -> (String, i64, i64) {
+    let sql = "select state, looked, changed from tuskline.advance_operation($1, 3)";
+    let row = db.client.query_one(sql, &[&operation]).await.unwrap();
     (row.get(0), row.get(1), row.get(2))
 }
 
 /// To its end; how many tasks it changed.
-async fn finish(db: &Db, bulk: i64) -> i64 {
+async fn finish(db: &Db, operation: i64) -> i64 {
     loop {
-        match advance(db, bulk).await {
+        match advance(db, operation).await {
             (state, _, changed) if state != "running" => return changed,
-            _ => {}
+            // After a look at locked tasks it rests.
+            _ => db.advance(REST).await,
         }
     }
 }
@@ -48,17 +50,19 @@ async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
     db.schedule("other").await;
     let held = hand.claim(2).await;
     hand.succeed(&held[0]).await;
-    let bulk = start(&db, "'cancel', 'work', p_reason => 'enough'").await;
-    let preview = db.lines(&format!("select * from tuskline.preview_bulk({bulk})")).await;
+    let operation = start(&db, "'cancel', 'work', p_reason => 'enough'").await;
+    let preview =
+        db.lines("select status, tasks from tuskline.preview_operation('cancel', 'work')").await;
     assert_eq!(preview, ["new | 1", "enqueued | 3", "claimed | 1"]);
     db.advance(std::time::Duration::from_secs(1)).await;
     db.schedule("work").await;
-    assert_eq!(finish(&db, bulk).await, 5);
+    assert_eq!(finish(&db, operation).await, 5);
     assert_eq!(counts(&db).await, ["enqueued | 2", "claimed | 1", "success | 1", "cancelled | 4"]);
     hand.stopped(&held[1]).await;
-    let shown = db.lines("select state, changed, behind from tuskline.bulk").await;
+    let shown = db.lines("select state, changed, behind from tuskline.operation").await;
     assert_eq!(shown, ["done | 5 | []"]);
-    let audit = db.lines("select count(*) from tuskline.audit where verb = 'start_bulk'").await;
+    let audit =
+        db.lines("select count(*) from tuskline.audit where verb = 'start_operation'").await;
     assert_eq!(audit, ["1"]);
 }
 
@@ -66,18 +70,18 @@ async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
 async fn it_goes_on_where_it_stood_and_stops_where_it_is_told() {
     let (db, _hand) = worked().await;
     db.schedule_many("work", 8).await;
-    let bulk = start(&db, "'cancel', 'work'").await;
-    assert_eq!(advance(&db, bulk).await, ("running".into(), 3, 3));
-    // Whoever did that is gone.
-    assert_eq!(advance(&db, bulk).await, ("running".into(), 6, 6));
-    assert!(db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
-    assert!(!db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
-    assert_eq!(advance(&db, bulk).await, ("stopped".into(), 6, 6));
+    let operation = start(&db, "'cancel', 'work'").await;
+    assert_eq!(advance(&db, operation).await, ("running".into(), 3, 3));
+    // The session that did that is gone.
+    assert_eq!(advance(&db, operation).await, ("running".into(), 6, 6));
+    assert!(db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);
+    assert!(!db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);
+    assert_eq!(advance(&db, operation).await, ("stopped".into(), 6, 6));
     assert_eq!(counts(&db).await, ["enqueued | 2", "cancelled | 6"]);
 }
 
 #[tokio::test]
-async fn what_somebody_has_locked_is_come_back_to() {
+async fn a_task_that_is_locked_is_come_back_to() {
     let (db, _hand) = worked().await;
     let ids = db.schedule_many("work", 4).await;
     let other = db.connect().await;
@@ -88,13 +92,14 @@ async fn what_somebody_has_locked_is_come_back_to() {
         ))
         .await
         .unwrap();
-    let bulk = start(&db, "'cancel', 'work'").await;
+    let operation = start(&db, "'cancel', 'work'").await;
     for _ in 0..5 {
-        assert_eq!(advance(&db, bulk).await.0, "running");
+        assert_eq!(advance(&db, operation).await.0, "running");
+        db.advance(REST).await;
     }
     assert_eq!(counts(&db).await, ["enqueued | 1", "cancelled | 3"]);
     other.batch_execute("commit").await.unwrap();
-    assert_eq!(finish(&db, bulk).await, 4);
+    assert_eq!(finish(&db, operation).await, 4);
 }
 
 #[tokio::test]
@@ -104,8 +109,8 @@ async fn failed_tasks_begin_anew_with_all_their_attempts() {
     for task in hand.claim(3).await {
         hand.fail_for_good(&task).await;
     }
-    let bulk = start(&db, "'retry', 'work'").await;
-    assert_eq!(finish(&db, bulk).await, 3);
+    let operation = start(&db, "'retry', 'work'").await;
+    assert_eq!(finish(&db, operation).await, 3);
     db.enqueue_due().await;
     let again = hand.claim(10).await;
     assert_eq!(again.len(), 4);
@@ -118,9 +123,9 @@ async fn tasks_that_wait_get_another_priority_and_leave_their_queue_for_that() {
     db.schedule_many("work", 4).await;
     let later = db.schedule_in("work", std::time::Duration::from_secs(60)).await;
     let held = hand.take().await;
-    let bulk =
+    let operation =
         start(&db, "'priority', 'work', 'low', p_statuses => array['enqueued', 'new']").await;
-    assert_eq!(finish(&db, bulk).await, 4);
+    assert_eq!(finish(&db, operation).await, 4);
     db.enqueue_due().await;
     let queued = db
         .lines("select q.priority, count(*) from tuskline.queued join tuskline.queue q using (queue_id) group by 1")
@@ -146,8 +151,8 @@ async fn tasks_that_move_to_another_collection_meet_its_gates_and_limits() {
     .await;
     db.enqueue_due().await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 3);
-    let bulk = start(&db, "'collection', 'work', 'news', p_collection => 'old'").await;
-    assert_eq!(finish(&db, bulk).await, 3);
+    let operation = start(&db, "'collection', 'work', 'news', p_collection => 'old'").await;
+    assert_eq!(finish(&db, operation).await, 3);
     while db.enqueue_due().await > 0 {}
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 0);
     for _ in 0..3 {
@@ -166,25 +171,25 @@ async fn only_what_the_filter_names_is_changed() {
     db.run("select tuskline.schedule('work', p_collection => 'news')").await;
     db.advance(std::time::Duration::from_secs(60)).await;
     db.run("select tuskline.schedule('work', p_priority => 'high', p_collection => 'news')").await;
-    let bulk = start(
+    let operation = start(
         &db,
         "'cancel', 'work', p_collection => 'news', p_priority => 'high', p_created_to => tuskline.clock() - interval '30 seconds'",
     )
     .await;
-    assert_eq!(finish(&db, bulk).await, 1);
-    let bulk =
+    assert_eq!(finish(&db, operation).await, 1);
+    let operation =
         start(&db, "'cancel', 'work', p_created_from => tuskline.clock() - interval '30 seconds'")
             .await;
-    assert_eq!(finish(&db, bulk).await, 1);
+    assert_eq!(finish(&db, operation).await, 1);
 }
 
 #[tokio::test]
-async fn what_makes_no_bulk_operation_is_refused() {
+async fn what_makes_no_operation_is_refused() {
     let (db, _hand) = worked().await;
     for (call, expected) in [
         (
             "'drop', 'work'",
-            "TK029 invalid_bulk: action must be cancel, retry, priority or collection, got 'drop'",
+            "TK029 invalid_operation: action must be cancel, retry, priority, collection, purge or redrive, got 'drop'",
         ),
         ("'cancel', 'nowork'", "TK001 unknown_lambda"),
         ("'priority', 'work'", "needs a value, got priority with NULL"),
@@ -197,11 +202,11 @@ async fn what_makes_no_bulk_operation_is_refused() {
         ("'priority', 'work', 'urgent'", "TK006 invalid_priority"),
         ("'collection', 'work', 'No'", "TK002 invalid_name"),
     ] {
-        let said = db.refused(&format!("select tuskline.start_bulk({call})")).await;
+        let said = db.refused(&format!("select tuskline.start_operation({call})")).await;
         assert!(said.contains(expected), "{said} is not {expected}");
     }
-    let said = db.refused("select tuskline.advance_bulk(7)").await;
-    assert!(said.contains("TK029 invalid_bulk: there is no bulk operation 7"), "{said}");
+    let said = db.refused("select tuskline.advance_operation(7)").await;
+    assert!(said.contains("TK029 invalid_operation: there is no operation 7"), "{said}");
 }
 
 /// A task that waits for a month, in a segment of which nothing else is left; the id.
@@ -232,8 +237,8 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
-    let bulk = start(&db, "'priority', 'work', 'high'").await;
-    assert_eq!(finish(&db, bulk).await, 2);
+    let operation = start(&db, "'priority', 'work', 'high'").await;
+    assert_eq!(finish(&db, operation).await, 2);
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
 }
 
@@ -242,12 +247,13 @@ async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
     let (db, _hand, id) = kept().await;
     let janitor = db.connect().await;
     janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
-    let bulk = start(&db, "'cancel', 'work'").await;
+    let operation = start(&db, "'cancel', 'work'").await;
     for _ in 0..3 {
-        assert_eq!(advance(&db, bulk).await, ("running".into(), 1, 0), "it waits for nobody");
+        assert_eq!(advance(&db, operation).await, ("running".into(), 1, 0), "it does not wait");
+        db.advance(REST).await;
     }
     janitor.batch_execute("commit").await.unwrap();
-    assert_eq!(finish(&db, bulk).await, 1);
+    assert_eq!(finish(&db, operation).await, 1);
     assert_eq!(db.status(id).await, "cancelled");
 }
 
@@ -268,27 +274,78 @@ async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
         format!("select from tuskline.task where id = {} for update", ids[1]),
     ] {
         other.batch_execute(&format!("begin; {held}")).await.unwrap();
-        let bulk = start(&db, "'retry', 'work'").await;
+        let operation = start(&db, "'retry', 'work'").await;
         for _ in 0..3 {
-            assert_eq!(advance(&db, bulk).await.2, 0, "{held}");
+            assert_eq!(advance(&db, operation).await.2, 0, "{held}");
+            db.advance(REST).await;
         }
-        assert_eq!(advance(&db, bulk).await.0, "running");
+        assert_eq!(advance(&db, operation).await.0, "running");
         other.batch_execute("commit").await.unwrap();
-        assert_eq!(finish(&db, bulk).await, 1);
+        assert_eq!(finish(&db, operation).await, 1);
         db.enqueue_due().await;
         hand.fail_for_good(&hand.take().await).await;
     }
 }
 
 #[tokio::test]
-async fn the_command_fails_when_somebody_else_has_stopped_it_and_says_who() {
+async fn the_command_fails_when_the_operation_was_stopped_and_says_by_whom() {
     let (db, _hand) = worked().await;
     db.schedule("work").await;
-    let bulk = start(&db, "'cancel', 'work'").await;
-    assert!(db.one::<bool>(&format!("select tuskline.stop_bulk({bulk})")).await);
-    let ran = on(&db.config, &format!("bulk resume {bulk}")).run();
-    assert_eq!(ran.code, 1, "{}", ran.out);
-    assert!(ran.out.contains(&format!("bulk {bulk} is stopped: changed 0 of ")), "{}", ran.out);
+    let operation = start(&db, "'cancel', 'work'").await;
+    assert!(db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);
+    let ran = on(&db.config, &format!("operation wait {operation}")).run();
     let who: String = db.one("select session_user::text").await;
-    assert_eq!(ran.err, format!("error: bulk {bulk} was stopped by {who} before its end\n"));
+    let said = format!("operation {operation} is stopped: changed 0 of 0 tasks, by {who}\n");
+    assert_eq!((ran.code, ran.out, ran.err.as_str()), (1, said, ""));
+}
+
+#[tokio::test]
+async fn a_store_consumer_carries_out_what_an_interrupted_command_began() {
+    let (db, _hand) = worked().await;
+    db.schedule_many("work", 7).await;
+    let started = on(&db.config, "operation start cancel work --json").run().json();
+    assert_eq!(started["operation"].as_i64(), Some(1));
+    for left in [4, 1, 0] {
+        let sql = "select next_due_ms from tuskline.promote(3)";
+        assert_eq!(db.one::<Option<i64>>(sql).await, Some(0), "at once");
+        let waits: i64 =
+            db.one("select count(*) from tuskline.task where finished_at is null").await;
+        assert_eq!(waits, left);
+    }
+    assert_eq!(db.one::<Option<i64>>("select next_due_ms from tuskline.promote(3)").await, None);
+    let shown = db.lines("select state, looked, changed from tuskline.operations").await;
+    assert_eq!(shown, ["done | 7 | 7"]);
+    assert!(!db.one::<bool>("select gates from tuskline.enqueue_due()").await, "it is over");
+}
+
+#[tokio::test]
+async fn an_operation_keeps_its_pace_and_its_limit() {
+    let (db, _hand) = worked().await;
+    db.schedule_many("work", 9).await;
+    let operation = start(&db, "'cancel', 'work', p_limit => 4, p_per_second => 2").await;
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        seen.push(advance(&db, operation).await.2);
+        seen.push(advance(&db, operation).await.2);
+        db.advance(Duration::from_millis(500)).await;
+    }
+    assert_eq!(seen, [1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4, 4]);
+    assert_eq!(counts(&db).await, ["enqueued | 5", "cancelled | 4"]);
+    assert_eq!(db.one::<String>("select state from tuskline.operations").await, "done");
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_says_so_and_holds_up_no_other() {
+    let (db, _hand) = worked().await;
+    db.schedule_many("work", 2).await;
+    let bad = start(&db, "'priority', 'work', 'low'").await;
+    db.run("update tuskline.operation set value = 'nonsense'").await;
+    start(&db, "'cancel', 'work'").await;
+    db.run("select tuskline.promote(); select tuskline.promote()").await;
+    assert_eq!(counts(&db).await, ["cancelled | 2"]);
+    let shown = "select state, changed, note like '%nonsense%' from tuskline.operations order by 1";
+    assert_eq!(db.lines(shown).await, ["done | 2 | -", "running | 0 | true"]);
+    let rests = "select next_due_ms from tuskline.promote()";
+    assert_eq!(db.one::<Option<i64>>(rests).await, Some(10_000));
+    assert!(db.one::<bool>(&format!("select tuskline.stop_operation({bad})")).await);
 }

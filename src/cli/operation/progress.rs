@@ -1,4 +1,4 @@
-//! How far a purge has come: a bar on a terminal, a line now and then elsewhere.
+//! How far an operation has come: a bar on a terminal, a line now and then elsewhere.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -27,17 +27,17 @@ impl Progress {
         Self { bar, said: Instant::now() }
     }
 
-    /// So many looked at, and so many of these deleted.
-    pub fn show(&mut self, looked: i64, purged: i64) {
+    /// So many looked at, and so many of these changed.
+    pub fn show(&mut self, looked: i64, changed: i64) {
         if let Some(bar) = &self.bar {
             let looked = looked.unsigned_abs();
             // The statistics may be old.
             bar.set_length(bar.length().unwrap_or(0).max(looked));
             bar.set_position(looked);
-            bar.set_message(format!("{purged} deleted"));
+            bar.set_message(format!("{changed} changed"));
         } else if self.said.elapsed() >= EVERY {
             self.said = Instant::now();
-            eprintln!("looked at {looked} tasks, deleted {purged}");
+            eprintln!("looked at {looked} tasks, changed {changed}");
         }
     }
 }

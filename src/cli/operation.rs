@@ -1,0 +1,108 @@
+//! `operation`: one action on all tasks that a filter names, and how far each has come.
+
+mod progress;
+mod start;
+mod wait;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::failure::failed;
+use super::{Global, Outcome, database, output, task};
+use crate::archive::Directory;
+use crate::session::{Deadlines, Session};
+
+/// `operation ...`.
+#[derive(Debug, Subcommand)]
+pub enum OperationCommand {
+    /// Begin to cancel, retry, purge, redrive or move tasks; prints the operation's number.
+    Start(Box<start::StartArgs>),
+    /// Help an operation on until it ends; exit code 0 if it is done, else 1.
+    Wait {
+        /// Number of the operation, see `operation list`.
+        operation: i64,
+        #[command(flatten)]
+        archive: ArchiveArgs,
+    },
+    /// End an operation where it stands; what it has changed stays.
+    Stop {
+        /// Number of the operation.
+        operation: i64,
+    },
+    /// List the latest operations and how far they have come.
+    List,
+}
+
+/// Where the archive of a purge goes.
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// Write tasks here, as JSON lines, of lambdas with --archive file; else a purge leaves them.
+    #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
+    archive_dir: Option<PathBuf>,
+}
+
+impl ArchiveArgs {
+    fn open(&self) -> Result<Option<Directory>> {
+        Ok(self.archive_dir.as_ref().map(Directory::open).transpose()?)
+    }
+}
+
+pub async fn run(global: &Global, command: OperationCommand) -> Outcome {
+    // A preview may take its time.
+    let config = database::find(global)?;
+    let session = Session::open(&config, "operation", Deadlines::PATIENT).await?;
+    let client = session.client();
+    match command {
+        OperationCommand::Start(args) => start::run(global, client, &args).await,
+        OperationCommand::Wait { operation, archive } => {
+            wait::wait(global, client, operation, archive.open()?.as_ref()).await
+        }
+        OperationCommand::Stop { operation } => stop(global, client, operation).await,
+        OperationCommand::List => list(global, client).await.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
+    let sql = "select tuskline.stop_operation($1)";
+    let stopped: bool = client.query_typed_one(sql, &[(&operation, Type::INT8)]).await?.get(0);
+    if !stopped {
+        return Err(failed(format!(
+            "operation {operation} is not running: tuskline operation list"
+        )));
+    }
+    output::answer(
+        global,
+        &json!({"operation": operation, "stopped": true}),
+        &format!("operation {operation} is stopped"),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let sql = "select row_to_json(o)::text from (
+        select * from tuskline.operations order by operation_id desc limit 50) o";
+    let operations = task::rows(client, sql, &[]).await?;
+    let columns = [
+        "operation_id",
+        "action",
+        "value",
+        "lambda",
+        "state",
+        "changed",
+        "died_again",
+        "author",
+        "reason",
+        "note",
+    ];
+    let heading =
+        ["no", "action", "to", "lambda", "state", "changed", "died again", "by", "reason", "note"];
+    output::put_list(global, operations, &heading, "there was no operation", |row| {
+        columns.map(|name| output::field(row, name)).into()
+    })
+}

@@ -1,0 +1,120 @@
+//! Follows an operation to its end, and helps it on: also without a server, and with files.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+use tokio::time::sleep;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::progress::Progress;
+use crate::archive::Directory;
+use crate::cli::{Global, Outcome, output};
+use crate::store::archive;
+
+/// Tasks looked at in one transaction.
+const BATCH: i32 = 1_000;
+
+/// Longest rest between two batches of which nothing came: tasks are locked, or a canary waits.
+const LONGEST_REST: Duration = Duration::from_millis(256);
+
+/// How far it has come.
+#[derive(Debug)]
+struct Batch {
+    state: String,
+    looked: i64,
+    changed: i64,
+    spared: i64,
+    note: Option<String>,
+    files: Vec<i64>,
+}
+
+pub async fn wait(
+    global: &Global,
+    client: &Client,
+    operation: i64,
+    directory: Option<&Directory>,
+) -> Outcome {
+    let mut progress = Progress::new(tasks_about(client).await?);
+    let (mut before, mut rest) = ((-1, -1), Duration::ZERO);
+    let last = loop {
+        let batch = match directory {
+            None => advance(client, operation, false).await?,
+            Some(directory) => advance_with_files(client, operation, directory).await?,
+        };
+        progress.show(batch.looked, batch.changed);
+        if batch.state != "running" {
+            break batch;
+        }
+        let now = (batch.looked, batch.changed);
+        rest = if now == before { (rest * 2).clamp(REST, LONGEST_REST) } else { Duration::ZERO };
+        sleep(rest).await;
+        before = now;
+    };
+    drop(progress);
+    put(global, operation, &last)?;
+    Ok(if last.state == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// First rest.
+const REST: Duration = Duration::from_millis(2);
+
+async fn advance(client: &Client, operation: i64, files: bool) -> Result<Batch> {
+    let sql = "select state, looked, changed, spared, note, file_ids \
+               from tuskline.advance_operation($1, $2, $3)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+        &[(&operation, Type::INT8), (&BATCH, Type::INT4), (&files, Type::BOOL)];
+    let row = client.query_typed_one(sql, parameters).await?;
+    Ok(Batch {
+        state: row.get(0),
+        looked: row.get(1),
+        changed: row.get(2),
+        spared: row.get(3),
+        note: row.get(4),
+        files: row.get(5),
+    })
+}
+
+/// What goes to a file is on the disk before the transaction that deletes it commits.
+async fn advance_with_files(
+    client: &Client,
+    operation: i64,
+    directory: &Directory,
+) -> Result<Batch> {
+    archive::begin(client).await?;
+    let mut batch = advance(client, operation, true).await?;
+    if !batch.files.is_empty() {
+        let lines = archive::archive_lines(client, &batch.files).await?;
+        directory.add(&format!("purge_{operation}"), lines).await?;
+        batch.changed += archive::delete_written(client, &batch.files, Some(operation)).await?;
+    }
+    archive::commit(client).await?;
+    Ok(batch)
+}
+
+/// About how many tasks there are, as the statistics say.
+async fn tasks_about(client: &Client) -> Result<u64> {
+    let sql = "select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_class c
+        where c.relnamespace = 'tuskline'::regnamespace and c.relkind = 'r' and c.relname ~ '^task_([0-9]+|kept)$'";
+    Ok(client.query_typed_one(sql, &[]).await?.get::<_, i64>(0).unsigned_abs())
+}
+
+fn put(global: &Global, operation: i64, last: &Batch) -> Result<()> {
+    let Batch { state, looked, changed, spared, note, .. } = last;
+    if global.json {
+        return Ok(output::put_json(&json!({
+            "operation": operation, "state": state, "looked": looked, "changed": changed,
+            "spared": spared, "note": note
+        }))?);
+    }
+    let note = note.as_ref().map(|note| format!(", {}", output::clean(note))).unwrap_or_default();
+    output::put(&format!(
+        "operation {operation} is {state}: changed {changed} of {looked} tasks{note}"
+    ))?;
+    if *spared > 0 {
+        output::put(&format!("{spared} stay: they are still needed, or want an archive"))?;
+    }
+    Ok(())
+}
