@@ -84,9 +84,11 @@ comment on table  tuskline.queue is 'One queue per lambda and priority; its rows
 comment on column tuskline.queue.queue_id is 'Number of the queue, part of its table''s name.';
 comment on column tuskline.queue.lambda is 'Lambda whose tasks it holds.';
 comment on column tuskline.queue.priority is 'Priority of the tasks it holds.';
-comment on column tuskline.queue.direct is 'lambda.direct, unless the queue is gated, limited or full: so scheduling reads one row.';
+comment on column tuskline.queue.direct is
+  'lambda.direct, unless a gate other than a pause of the queue, a limit or a full backlog is in the way: so scheduling reads one row.';
 comment on column tuskline.queue.is_full is 'Whether its lambda''s backlog was full when a store consumer last looked: tasks are refused.';
-comment on column tuskline.queue.guarded is 'Whether a gate or a rule is on its lambda, or on its priority of it: claims ask them.';
+comment on column tuskline.queue.guarded is
+  'Whether a gate other than a pause of the queue, or a rule, is on its lambda or its priority of it: the store consumer asks them.';
 comment on column tuskline.queue.max_payload_bytes is 'Copy of lambda.max_payload_bytes, so that scheduling reads one row.';
 
 create sequence tuskline.queued_seq;

@@ -9,6 +9,33 @@ alter table tuskline.guarded replica identity full; -- a publication FOR ALL TAB
 comment on table  tuskline.guarded is 'Lambdas that have a gate or a rule. Mostly empty, and without an index, so that every claim may ask at the price of no page.';
 comment on column tuskline.guarded.lambda is 'The lambda.';
 
+create table tuskline.flagged_queue (
+  queue_id integer not null,
+  paused   tstzrange,
+  passing  bigint,
+  unsorted boolean not null,
+  late     text[],
+  mark     bigint not null default 0,
+  last     bigint,
+  behind   bigint);
+alter table tuskline.flagged_queue replica identity full; -- as above
+comment on table  tuskline.flagged_queue is
+  'Queues that are paused, or that hold rows which no policy has been asked about. Mostly empty, and without an index, so that every claim may ask at the price of no page.';
+comment on column tuskline.flagged_queue.queue_id is 'The queue.';
+comment on column tuskline.flagged_queue.paused is
+  'When nothing is claimed from it, as the gates on its lambda and priority say; null: never.';
+comment on column tuskline.flagged_queue.passing is
+  'The row whose task may be claimed although the queue is paused: a probe of a circuit breaker.';
+comment on column tuskline.flagged_queue.unsorted is
+  'True: a claim asks gates and limits about the tasks that it pops. A store consumer sorts the queue and sets it to false.';
+comment on column tuskline.flagged_queue.late is
+  'Transactions that may still queue a task without asking: those that were open when a store consumer first looked. Null: none has looked.';
+comment on column tuskline.flagged_queue.mark is 'The rows up to this number are sorted, in the pass that is running.';
+comment on column tuskline.flagged_queue.last is
+  'The last row of the pass that is running; null: none is. Of a paused queue 0: its tasks have given back their permits.';
+comment on column tuskline.flagged_queue.behind is
+  'The first row of the pass whose task was locked: the next pass begins there.';
+
 create table tuskline.gate (
   gate_id    bigint generated always as identity primary key,
   lambda     text not null references tuskline.lambda (name),
@@ -40,7 +67,8 @@ create table tuskline.parked (
   task_id   bigint not null unique,
   parked_at timestamptz not null,
   primary key (gate_id, task_id));
-comment on table  tuskline.parked is 'Due tasks that a gate holds. When it opens the store consumer lets them go, in id order.';
+comment on table  tuskline.parked is
+  'Due tasks that a gate on their collection holds. When it opens the store consumer lets them go, in id order. A pause of a lambda or priority parks nothing: see flagged_queue.';
 comment on column tuskline.parked.gate_id is 'The gate.';
 comment on column tuskline.parked.task_id is 'The task.';
 comment on column tuskline.parked.parked_at is 'Since when.';

@@ -46,7 +46,7 @@ create table tuskline.breaker (
   tripped_at   timestamptz,
   probe_id     bigint,
   probe_at     timestamptz,
-  probe_mark   bigint not null default 0
+  probe_seq   bigint not null default 0
 ) with (fillfactor = 50);
 comment on table  tuskline.breaker is 'Circuit breakers: when too many attempts of a lambda fail of one cause, a gate is set, and opened when a task that was let pass succeeds. Set with set_breaker(). Read the view breakers.';
 comment on column tuskline.breaker.lambda is 'Lambda it watches.';
@@ -64,7 +64,7 @@ comment on column tuskline.breaker.fingerprint is 'Of the failures that tripped 
 comment on column tuskline.breaker.tripped_at is 'When it tripped last.';
 comment on column tuskline.breaker.probe_id is 'The task that was let pass and has not ended.';
 comment on column tuskline.breaker.probe_at is 'When the next task may pass.';
-comment on column tuskline.breaker.probe_mark is 'The last that was let pass: the next is another, or one bad task would keep the gate closed.';
+comment on column tuskline.breaker.probe_seq is 'Row of the queue of that task: see flagged_queue.passing.';
 
 create unlogged table tuskline.recent_failure (
   lambda      text not null,

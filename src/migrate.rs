@@ -45,11 +45,11 @@ macro_rules! functions {
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "overloads", "payload_bytes", "version", "installation", "guards", "incarnation", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
-    "check_gate", "gate", "ungate", "set_limit", "set_rule", "unblock", "set_weight",
+    "check_gate", "gate", "ungate", "flag_queues", "set_limit", "set_rule", "unblock", "set_weight",
     "two_phase", "queue_watch", "lines", "set_unique", "hold_key", "accept", "accept_keys", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "add_timers", "acquire_permits", "bury", "release_permits", "await_end", "resolve_dependents", "check_dependencies", "apply_gates", "doors",
     "end_attempts", "end_waiting", "run_effects", "enqueue", "enqueue_due",
-    "set_breaker", "look_at_breakers", "promote",
+    "set_breaker", "look_at_breakers", "sort_queue", "promote",
     "register_executor", "pop", "take", "claim", "witness", "start", "heartbeat", "notes", "set_results",
     "assert_current", "set_progress", "hold_back", "exchange",
     "release", "rescue", "queue_segment", "rebuild_queues", "cancel", "retry", "redrive", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",

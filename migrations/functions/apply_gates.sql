@@ -1,5 +1,6 @@
 -- Asks the gates about tasks that are about to enter a queue, or to be claimed from one. The tasks are
--- locked. Returns (verdicts) go: no gate holds them. stopped: parked until their gate opens or lets
+-- locked. A pause of a queue holds none of them: they wait in the queue.
+-- Returns (verdicts) go: no gate holds them. stopped: parked until their gate opens or lets
 -- one pass (pause, slow). doomed: end as dropped (drop) or as dead (divert).
 -- The share lock keeps the row of a gate that is being opened until what is parked here is seen.
 create or replace function tuskline.apply_gates(p_ids bigint[], p_now timestamptz)
@@ -20,6 +21,7 @@ begin
       from tuskline.task t
            cross join lateral tuskline.gate_of(t.lambda, t.collection, t.priority, p_now) g
      where t.id = any (p_ids) and t.id between v_first and v_last
+       and not (g.action = 'pause' and g.collection is null)
        and not exists (select from tuskline.gate_pass s
                         where s.task_id = t.id and s.gate_id = g.gate_id)
      order by t.id

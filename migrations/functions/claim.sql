@@ -23,32 +23,40 @@ declare
   v_count   integer; v_most integer;
   v_bytes   bigint := p_max_bytes;
   v_ids     bigint[]; v_index smallint[];
-  v_rules   boolean;
+  v_flags   boolean; v_asks boolean; v_paused integer[];
 begin
-  select v_now + e.lease, (select c.claims_from from tuskline.verified c), exists (select from tuskline.guarded) into v_expires, v_from, v_rules
-    from tuskline.alive e where e.executor_id = p_executor;
+  select v_now + e.lease, (select c.claims_from from tuskline.verified c),
+         exists (select from tuskline.flagged_queue)
+    into v_expires, v_from, v_flags from tuskline.alive e where e.executor_id = p_executor;
   v.alive := found;
   if not v.alive then return v; end if;
   if v_from is null then perform tuskline.refuse_unverified(); end if;
-  v.popped := array_fill(null::integer, array[cardinality(p_queues)]);
+  v.popped := array_fill(case when v_from > v_now then 0 end, array[cardinality(p_queues)]);
   v.first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
   v.last_seq := v.first_seq;
   v.ended_before := tuskline.ended_before('tuskline.queued');
-  if v_from > v_now then -- as if every queue were empty
-    v.popped := array_fill(0, array[cardinality(p_queues)]);
-    return v;
+  if v_from > v_now then return v; end if; -- as if every queue were empty
+  if v_flags then
+    select array_agg(f.queue_id) filter (where f.paused @> v_now),
+           bool_or(f.unsorted and f.paused @> v_now is not true)
+      into v_paused, v_asks from tuskline.flagged_queue f where f.queue_id = any (p_queues);
   end if;
   for v_at in 1..cardinality(p_queues) loop
     if coalesce(p_queues[v_at] not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
                 or p_budgets[p_groups[v_at]] is null, true) then perform tuskline.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
-    execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
-      using coalesce(p_marks[v_at], 0), v_most, v_bytes;
+    if p_queues[v_at] = any (v_paused) then
+      v_popped := tuskline.pop_paused(p_queues[v_at], p_marks[v_at]);
+      v_asks := v_asks or cardinality(v_popped) > 4;
+    else
+      execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
+        using coalesce(p_marks[v_at], 0), v_most, v_bytes;
+    end if;
     v_count := coalesce(cardinality(v_popped) - 4, 0);
     v.popped[v_at] := v_count;
-    continue when v_count = 0;
     v.first_seq[v_at] := v_popped[1]; v.last_seq[v_at] := v_popped[2];
+    continue when v_count = 0;
     v_ids := v_ids || v_popped[5:];
     v_index := v_index || array_fill(v_at::smallint, array[v_count]);
     p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - v_count;
@@ -62,22 +70,15 @@ begin
     select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
       from unnest(v_ids, v_index) as u (id, index);
   end if;
-  if v_rules and exists (select from tuskline.queue q where q.queue_id = any (p_queues) and q.guarded) then
-    v_popped := tuskline.sort_popped(v_ids, v_now);
+  if v_asks then
+    v_popped := tuskline.ask_before_claim(tuskline.put_back_locked(v_ids), v_now);
     delete from tuskline.gate_pass s where s.task_id = any (v_popped);
     select array_agg(s.id), array_agg(s.index) into v_ids, v_index
       from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
     if v_ids is null then return v; end if;
   end if;
   v.lease_id := nextval('tuskline.fence_seq');
-  begin
-    t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);
-  exception when lock_not_available then
-    v_popped := tuskline.put_back_locked(v_ids);
-    select array_agg(s.id), array_agg(s.index) into v_ids, v_index
-      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
-    t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);
-  end;
+  t := tuskline.take(v.lease_id, v_ids, v_index, v_now, v_expires);
   if t.task_id is null then return v; end if;
   v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt; v.crashes := t.crashes;
   v.waited_ms := t.waited_ms; v.collection := t.collection; v.payload := t.payload;
@@ -86,27 +87,28 @@ begin
 end $$;
 comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
 
--- Asks the policies about popped tasks of a flagged queue; returns those that the claim may take.
--- The remaining tasks wait, as new, or end. Tasks that another transaction has locked go back to their queue.
-create or replace function tuskline.sort_popped(p_ids bigint[], p_now timestamptz) returns bigint[]
+-- A paused queue looks empty, in the form of pop_<n>: nothing was popped, and the first row may be the
+-- next one, so that no mark of the caller's moves. But one task may pass (flagged_queue.passing).
+create or replace function tuskline.pop_paused(p_queue integer, p_mark bigint) returns bigint[]
 language plpgsql as $$
 declare
-  v     tuskline.verdicts;
-  v_ids bigint[] := tuskline.put_back_locked(p_ids);
+  v_seq   bigint;
+  v_bytes bigint;
+  v_task  bigint;
 begin
-  if v_ids = '{}' then return v_ids; end if;
-  v := tuskline.before_claim(v_ids, p_now);
-  update tuskline.task t set flags = t.flags | 1::smallint
-   where t.id = any (v.permits) and t.id between v_ids[1] and v_ids[cardinality(v_ids)] and t.flags & 1 = 0;
-  update tuskline.task t set status = 'new', next_trigger_at = p_now
-   where t.id = any (v_ids) and t.id <> all (v.go || v.doomed)
-     and t.id between v_ids[1] and v_ids[cardinality(v_ids)];
-  perform tuskline.run_effects(v.stopped
-    || tuskline.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now), v.due, p_now);
-  return v.go;
+  select f.passing into v_seq from tuskline.flagged_queue f
+   where f.queue_id = p_queue and f.passing is not null for update skip locked;
+  if found then
+    update tuskline.flagged_queue set passing = null where queue_id = p_queue;
+    execute format('delete from tuskline.queue_%1$s where ctid = any (array(select ctid'
+      ' from tuskline.queue_%1$s where seq = $1 for update skip locked)) returning bytes, task_id', p_queue)
+      into v_bytes, v_task using v_seq;
+  end if;
+  return array[coalesce(p_mark, 0) + 1, null, coalesce(v_bytes, 0), 0]
+    || array_remove(array[v_task], null);
 end $$;
-comment on function tuskline.sort_popped(bigint[], timestamptz) is
-  'Returns the popped tasks that no gate or limit holds; the remaining ones wait or end.';
+comment on function tuskline.pop_paused(integer, bigint) is
+  'What a claim pops from a paused queue: nothing, or the one task that may pass.';
 
 create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
 language plpgsql immutable as $$

@@ -56,7 +56,7 @@ declare
   d tuskline.verdicts;
 begin
   d := tuskline.check_dependencies(p_ids, p_now);
-  v := tuskline.before_claim(d.go, p_now);
+  v := tuskline.ask_gates_and_limits(d.go, tuskline.in_paused_queues(d.go, p_now), p_now);
   v.stopped := v.stopped || tuskline.permit_holders(d.stopped);
   v.doomed := d.doomed || v.doomed; v.outcome := d.outcome || v.outcome;
   v.error_class := d.error_class || v.error_class; v.message := d.message || v.message;
@@ -67,21 +67,37 @@ comment on function tuskline.before_enqueue(bigint[], timestamptz) is
 
 create or replace function tuskline.before_claim(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$
+begin
+  return tuskline.ask_gates_and_limits(p_ids, '{}', p_now);
+end $$;
+comment on function tuskline.before_claim(bigint[], timestamptz) is
+  'Door: what gates and limits say about tasks that are about to be claimed.';
+
+-- p_paused: tasks whose queue is paused. They go there without permits and are stopped as well, so that
+-- those which hold permits release them: another priority of the limit may be at work. They ask again
+-- when they are claimed.
+create or replace function tuskline.ask_gates_and_limits(
+  p_ids bigint[], p_paused bigint[], p_now timestamptz)
+returns tuskline.verdicts language plpgsql as $$
 declare
   v tuskline.verdicts;
   l tuskline.verdicts;
 begin
   v := tuskline.apply_gates(p_ids, p_now);
-  if v.stopped <> '{}' or v.doomed <> '{}' then
-    perform tuskline.quit_lines(v.stopped || v.doomed, p_now, 100);
-    v.stopped := tuskline.permit_holders(v.stopped);
+  if p_paused <> '{}' then
+    p_paused := array(select id from unnest(v.go) as id where id = any (p_paused));
+    v.go := array(select unnest(v.go) except select unnest(p_paused));
+  end if;
+  if v.stopped <> '{}' or v.doomed <> '{}' or p_paused <> '{}' then
+    perform tuskline.quit_lines(v.stopped || v.doomed || p_paused, p_now, 100);
+    v.stopped := tuskline.permit_holders(v.stopped || p_paused);
   end if;
   l := tuskline.acquire_permits(v.go, p_now);
-  v.go := l.go; v.permits := l.permits; v.due := l.due;
+  v.go := l.go || p_paused; v.permits := l.permits; v.due := l.due;
   return v;
 end $$;
-comment on function tuskline.before_claim(bigint[], timestamptz) is
-  'Door: what gates and limits say about tasks that are about to be claimed.';
+comment on function tuskline.ask_gates_and_limits(bigint[], bigint[], timestamptz) is
+  'What gates and limits say about tasks; those of paused queues ask for no permit.';
 
 -- In the transaction that ends them, also a caller's: a wait list must not offer a permit to a task
 -- whose end is not committed yet.

@@ -48,7 +48,8 @@ begin
     perform tuskline.run_effects(v.again || array(select u.id from unnest(v_ids, v_kinds) as u (id, kind)
         where u.kind = 'effects' order by u.id), v.due, v_now, p_limit);
   end if;
-  gates := exists (select from tuskline.gate) or exists (select from tuskline.rule where dropped_at is not null)
+  gates := exists (select from tuskline.gate) or exists (select from tuskline.flagged_queue)
+    or exists (select from tuskline.rule where dropped_at is not null)
     or exists (select from tuskline.lambda where max_backlog > 0)
     or exists (select from tuskline.queue where is_full)
     or exists (select from tuskline.operation where ended_at is null and not writes_files)

@@ -1,7 +1,9 @@
 -- gate: an owner holds up a lambda, one of its collections or priorities, or both: pause, drop, divert to
--- the dead, or slow down. The gate is a row; what it holds is decided where tasks enter their queue, and
--- for those that are in one, or claimed and not started, as soon as the row commits. Of two gates the
--- narrower one counts; two that only overlap are refused, as nobody could say which.
+-- the dead, or slow down. The gate is a row. A pause of a lambda or priority is a flag of its queues:
+-- claims skip them, at any number of tasks. What another gate holds is decided where tasks enter their
+-- queue, and for those that are in one as soon as a claim or the store consumer meets them. Workers give
+-- back what they have claimed and not started. Of two gates the narrower one counts, but nothing starts
+-- out of a paused queue; two that only overlap are refused.
 -- A lambda's gates are set and opened one after the other: its row is locked.
 create or replace function tuskline.gate(
   p_lambda     text,
@@ -45,7 +47,8 @@ begin
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'gate', tuskline.scope_of(p_lambda, p_collection, v_priority),
           concat_ws(' ', 'gate', v_gate, p_action, p_per_second || '/s', 'until ' || coalesce(p_until, v_now + p_for), p_reason));
-  perform tuskline.guard_queues(p_lambda);
+  perform tuskline.guard_queues(p_lambda,
+    case when v_priority is null then enum_range(null::tuskline.priority) else array[v_priority] end);
   perform tuskline.notify('tuskline_executor_' || e.executor_id)
      from tuskline.executor e where e.ended_at is null and p_lambda = any (e.lambdas);
   perform tuskline.notify('tuskline_timer');

@@ -101,14 +101,13 @@ language sql stable as $$
 $$;
 comment on function tuskline.successes_between(text, timestamptz, bigint, bigint) is 'How many tasks of a lambda with these ids have succeeded since then.';
 
--- probe: of a breaker that has tripped. One task that waits may pass, as through a slow gate; when it has ended
--- its attempt well the gate opens, and what failed before counts no more. One that was taken back before it
--- ran, by a worker's death or a gate that a worker has just heard of, says nothing: another is tried.
+-- Of a breaker that has tripped. One task may pass the paused queue; when it has succeeded the gate
+-- opens, and what failed before counts no more. A task that was taken back before it ran, by a worker's
+-- death or by the gate, says nothing: another is tried.
 create or replace function tuskline.probe(b tuskline.breaker, p_now timestamptz) returns void
 language plpgsql as $$
 declare
-  v_ids bigint[];
-  t     record;
+  t record;
 begin
   if not exists (select from tuskline.gate g where g.gate_id = b.gate_id and g.opened_at is null) then -- by hand
     update tuskline.breaker set gate_id = null, probe_id = null, counted_from = p_now where lambda = b.lambda;
@@ -117,19 +116,34 @@ begin
     if t.status = 'success' then
       perform tuskline.open_gate(b.gate_id, p_now, format('circuit breaker: task %s succeeded', b.probe_id));
       update tuskline.breaker set gate_id = null, probe_id = null, counted_from = p_now where lambda = b.lambda;
-    elsif coalesce(t.ended, true) or t.status in ('new', 'retriable_failure')
-          and not exists (select from tuskline.gate_pass s where s.task_id = b.probe_id) then
-      delete from tuskline.gate_pass s where s.task_id = b.probe_id;
+    elsif coalesce(t.ended, true) or t.status not in ('claimed', 'processing')
+          and not exists (select from tuskline.flagged_queue f where f.passing = b.probe_seq) then
+      update tuskline.flagged_queue set passing = null where passing = b.probe_seq;
       update tuskline.breaker set probe_id = null, probe_at = p_now + b.probe_after where lambda = b.lambda;
     end if;
   elsif b.probe_at <= p_now then
-    v_ids := tuskline.parked_of(b.gate_id, b.probe_mark, 1);
-    if v_ids = '{}' then v_ids := tuskline.parked_of(b.gate_id, 0, 1); end if;
-    if v_ids = '{}' then return; end if;
-    delete from tuskline.parked k where k.task_id = any (v_ids);
-    insert into tuskline.gate_pass (task_id, gate_id) values (v_ids[1], b.gate_id) on conflict (task_id) do update set gate_id = excluded.gate_id;
-    perform tuskline.run_effects('{}', v_ids, p_now);
-    update tuskline.breaker set probe_id = v_ids[1], probe_mark = v_ids[1] where lambda = b.lambda;
+    select * into t from tuskline.next_probe(b.lambda, p_now);
+    if t.task_id is null then return; end if;
+    update tuskline.flagged_queue set passing = t.seq where queue_id = t.queue_id;
+    perform tuskline.wake(array[t.queue_id]);
+    update tuskline.breaker set probe_id = t.task_id, probe_seq = t.seq where lambda = b.lambda;
   end if;
 end $$;
 comment on function tuskline.probe(tuskline.breaker, timestamptz) is 'Lets one task pass the gate of a breaker, and opens the gate when it has succeeded.';
+
+-- The first task of the highest priority that has one. A task that was tried before has come back to
+-- the end of its queue.
+create or replace function tuskline.next_probe(
+  p_lambda text, p_now timestamptz, out queue_id integer, out seq bigint, out task_id bigint)
+language plpgsql as $$
+begin
+  for queue_id in select q.queue_id from tuskline.paused_queues(p_now) q
+                   where q.lambda = p_lambda order by q.priority loop
+    execute format('select d.seq, d.task_id from tuskline.queue_%s d where exists ('
+      'select from tuskline.task t where t.id = d.task_id and t.status = ''enqueued'')'
+      ' order by d.seq limit 1', queue_id) into seq, task_id;
+    if task_id is not null then return; end if;
+  end loop;
+end $$;
+comment on function tuskline.next_probe(text, timestamptz) is
+  'The task of a paused lambda that is to be tried next, and its row in its queue; null: none waits.';

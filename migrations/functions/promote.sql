@@ -1,8 +1,8 @@
--- promote: the store consumer's third verb, asked for only while there are gates, dropped rules,
--- operations, breakers, or backlogs to be looked at. Opens gates whose time is over; takes what stands in the queues of gates on whole
--- lambdas or priorities; lets the parked of opened gates go, those of slow ones at their pace, and who
--- stands in line for a rule that is no more. A batch of each a call, SKIP LOCKED, so that a million of them
--- hold nothing up. Call again at once while moved reaches the limit.
+-- promote: the store consumer's third verb, asked for only while there are gates, flagged queues, dropped
+-- rules, operations, breakers, or backlogs to be looked at. Opens gates whose time is over; sorts flagged
+-- queues; lets the parked of opened gates go, those of slow ones at their pace, and the tasks in the wait
+-- lists of a dropped rule. A batch of each a call, SKIP LOCKED, so that a million of them hold nothing up.
+-- Call again at once while moved reaches the limit.
 create or replace function tuskline.promote(
   p_limit integer default 1000, p_installation text default 'default',
   out moved integer, out next_due_ms bigint)
@@ -11,12 +11,10 @@ set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' s
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
-  v_ids   bigint[];
-  v_free  bigint[];
-  v_queue integer;
   v_rule  bigint;
   v_again timestamptz;
   v_seen  bigint;
+  f       tuskline.flagged_queue;
   g       tuskline.gate;
 begin
   perform tuskline.check_installation(p_installation);
@@ -29,14 +27,12 @@ begin
        from (select s.gate_id from tuskline.gate s join tuskline.lambda l on l.name = s.lambda
               where s.until <= v_now and s.opened_at is null order by s.gate_id for update of l skip locked) o;
   end if;
-  for v_queue in select distinct q.queue_id from tuskline.queue q join tuskline.gate s
-                     on s.lambda = q.lambda and (s.priority is null or s.priority = q.priority)
-                  where s.collection is null and s.action <> 'slow' and s.opened_at is null order by 1 loop
-    execute 'select (tuskline.pop_' || v_queue || '(0, $1, 9223372036854775807))[5:]' into v_ids using p_limit;
-    continue when v_ids is null;
-    v_free := tuskline.sort_popped(v_ids, v_now);
-    moved := moved + cardinality(v_ids) - cardinality(v_free);
-    perform tuskline.queue_tasks(v_free);
+  for f in select s.* from tuskline.flagged_queue s where s.unsorted order by s.queue_id for update skip locked loop
+    if f.paused @> v_now then
+      moved := moved + tuskline.empty_of_permits(f, v_now, p_limit);
+    else
+      moved := moved + tuskline.sort_queue(f, v_now, p_limit);
+    end if;
   end loop;
   for g in select s.* from tuskline.gate s where s.opened_at is not null or s.action = 'slow' order by s.gate_id loop
     moved := moved + tuskline.let_go(g, v_now, p_limit);
@@ -58,7 +54,7 @@ begin
              where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
 end $$;
 comment on function tuskline.promote(integer, text) is
-  'Does what gates ask for: opens those that are over, holds what is queued behind them, lets the parked go; carries operations out and looks at breakers. Says how many moved at gates or were looked at by operations, and when to look again (ms).';
+  'Does what gates ask for: opens those that are over, sorts flagged queues, lets the parked go; carries operations out and looks at breakers. Says how many rows it looked at and when to look again (ms).';
 
 -- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
 -- each gate. The search begins above a mark, as what was let go before may be dead rows still; tasks below

@@ -23,13 +23,25 @@ $$;
 comment on function tuskline.is_watched(integer) is
   'Whether a session sleeps on the bell of this queue (0: timers). If not, none can until our end.';
 
--- notify_queue: the notification for a queue that is watched. It names the queue, as the bell has
--- others.
-create or replace function tuskline.notify_queue(p_queue integer) returns void language sql as $$
-  select pg_notify('tuskline_bell_' || tuskline.bell_of(p_queue), p_queue::text)
-$$;
+-- The notification for a queue that is watched. It names the queue, as the bell has others. A paused
+-- queue wakes no worker: it is notified when the pause ends.
+create or replace function tuskline.notify_queue(p_queue integer) returns void language plpgsql as $$
+begin
+  if not (exists (select from tuskline.flagged_queue) and tuskline.is_paused(p_queue)) then
+    perform pg_notify('tuskline_bell_' || tuskline.bell_of(p_queue), p_queue::text);
+  end if;
+end $$;
 comment on function tuskline.notify_queue(integer) is
   'Notifies the controllers that listen to the bell of this queue, at commit.';
+
+create or replace function tuskline.is_paused(p_queue integer) returns boolean
+language plpgsql as $$
+begin
+  return exists (select from tuskline.flagged_queue f
+                  where f.queue_id = p_queue and f.paused @> tuskline.clock() and f.passing is null);
+end $$;
+comment on function tuskline.is_paused(integer) is
+  'Whether a queue is paused, and no task of it may pass.';
 
 -- wake: asks once for each bell.
 create or replace function tuskline.wake(p_queues integer[]) returns void
@@ -101,11 +113,13 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set jit 
 set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_from  timestamptz := (select c.claims_from from tuskline.verified c);
+  v_flags boolean := exists (select from tuskline.flagged_queue);
   v_any   boolean;
   v_found boolean[] := array_fill(v_from is null, array[cardinality(p_queues)]);
 begin
   if v_from is null or v_from > tuskline.clock() then return v_found; end if;
   for v_at in 1..cardinality(p_queues) loop
+    continue when v_flags and tuskline.is_paused(p_queues[v_at]);
     execute format('select exists (select from tuskline.queue_%s where seq > $1)', p_queues[v_at])
       into v_any using coalesce(p_marks[v_at], 0);
     v_found[v_at] := v_any;

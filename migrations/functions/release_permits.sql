@@ -3,6 +3,7 @@
 --
 --   ended                      releases all, but a failed one blocks its ordering key (block)
 --   new, retriable_failure     releases permits of limits and keeps its ordering key
+--   enqueued in a paused queue as these: it asks again when it is claimed
 --   enqueued, claimed, ...     keeps all
 --
 -- Returns (verdicts) due: waiters that now hold a permit. doomed: waiters behind a failed task of
@@ -19,13 +20,17 @@ declare
   v_ids    bigint[];
   v_is     tuskline.status[];
   v_ended  boolean[];
+  v_paused bigint[];
   v_next   bigint;
   v_doomed bigint[];
 begin
   if not exists (select from tuskline.guarded) then return v; end if;
   v_ids := tuskline.permit_holders(p_ids);
   if v_ids = '{}' then return v; end if;
-  select array_agg(t.status order by t.id), array_agg(t.finished_at is not null order by t.id)
+  v_paused := tuskline.in_paused_queues(v_ids, p_now);
+  select array_agg(case when t.status = 'enqueued' and t.id = any (v_paused) then 'new' else t.status end
+                   order by t.id),
+         array_agg(t.finished_at is not null order by t.id)
     into v_is, v_ended
     from tuskline.task t where t.id = any (v_ids) and t.id between v_low and v_high;
   if cardinality(v_is) is distinct from cardinality(v_ids) then -- some are of segments that have gone

@@ -58,6 +58,10 @@ begin
   -- Waits for each transaction that lets a task of it begin again (stay_segments).
   perform from tuskline.segment where segment_no = p_no for update;
   begin
+    -- Tasks of paused queues come due again when they return (time_returned).
+    execute format('update tuskline.task_%s t set status = ''new'', next_trigger_at = $1'
+      ' from tuskline.paused_queues($1) p where t.status = ''enqueued'''
+      ' and p.lambda = t.lambda and p.priority = t.priority', p_no) using tuskline.clock();
     v_kept := tuskline.move_to_kept(p_no);
     execute format('select exists (select from tuskline.task_%s t where t.status in (''enqueued'', ''claimed'', ''processing''))', p_no) into v_busy;
     if v_busy then raise exception using errcode = 'TK034', message = 'TK034 segment_busy'; end if;

@@ -46,7 +46,8 @@ begin
 end $$;
 comment on function tuskline.segments_to_retire(boolean, text) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
 
--- look_at_segment: of each lambda and status the task that ended last stands for all of them.
+-- Of each lambda and status the task that ended last stands for all of them. A task in a paused queue
+-- waits like a new one: it may be long until it runs.
 create or replace function tuskline.look_at_segment(
   p_no bigint, p_now timestamptz,
   out busy boolean, out waiting boolean, out files boolean, out ripe_at timestamptz, out kept bigint, out tasks bigint)
@@ -55,7 +56,10 @@ begin
   execute format('with g as materialized ('
     'select t.status, l.archive, count(*) as tasks, max(t.finished_at) + tuskline.kept_for(l, t.status) as ripe_at,'
     ' count(*) filter (where t.finished_at > $1 - tuskline.kept_for(l, t.status)) as fresh'
-    ' from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'
+    ' from (select t.lambda, t.finished_at, case when p.queue_id is null then t.status else ''new'' end as status'
+    '  from tuskline.task_%s t left join tuskline.paused_queues($1) p'
+    '   on t.status = ''enqueued'' and p.lambda = t.lambda and p.priority = t.priority) t'
+    ' join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'
     '), h as (select g.ripe_at, sum(g.tasks) over (order by g.ripe_at desc) as longer from g where g.status in (''success'', ''cancelled'', ''dropped''))'
     ' select coalesce(bool_or(g.status in (''enqueued'', ''claimed'', ''processing'')), false),'
     ' coalesce(bool_or(g.status in (''new'', ''retriable_failure'')), false), coalesce(bool_or(g.archive = ''file''), false),'

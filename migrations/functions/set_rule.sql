@@ -4,6 +4,7 @@ returns bigint language plpgsql as $$
 declare
   v_now  timestamptz := tuskline.clock();
   v_rule bigint;
+  v_new  boolean;
 begin
   perform tuskline.lock_lambda(p_lambda);
   insert into tuskline.rule (lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, set_at)
@@ -11,11 +12,13 @@ begin
   on conflict (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key) where dropped_at is null do update
      set fair = excluded.fair, most = excluded.most, per_second = excluded.per_second, burst = excluded.burst, on_failure = excluded.on_failure,
          author = excluded.author, set_at = excluded.set_at
-  returning rule_id into v_rule;
+  returning rule_id, xmax = '0' into v_rule, v_new;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'set_rule', tuskline.scope_of(p_lambda, p_collection, p_priority),
           concat_ws(' ', 'rule', v_rule, p_kind, case when p_by_key then 'by key' end, case when p_fair then 'fair' end, p_most, p_per_second || '/s', p_on_failure));
-  perform tuskline.guard_queues(p_lambda);
+  perform tuskline.guard_queues(p_lambda, case
+    when v_new and p_priority is null then enum_range(null::tuskline.priority)
+    when v_new then array[p_priority] else '{}' end);
   -- The update above has waited for a transaction that granted permits by the former settings (enter
   -- locks the rule's row). The tasks that it left in the wait lists are seen from here on.
   update tuskline.pace p set next_at = v_now + interval '1 second' / p_per_second

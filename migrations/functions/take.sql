@@ -32,6 +32,8 @@ end $$ $text$, p_segment);
 end $make$;
 comment on function tuskline.make_take(bigint) is 'Makes take_<segment_no>, or makes it anew.';
 
+-- The tasks of all segments. When a lock is not granted in time, the tasks that are locked go back to
+-- their queue, and the others, which are locked by that, are taken in a second round.
 create or replace function tuskline.take(
   p_fence bigint, p_ids bigint[], p_index smallint[], p_now timestamptz, p_expires timestamptz)
 returns tuskline.exchanged language plpgsql as $$
@@ -42,28 +44,39 @@ declare
   v_from    integer := 1;
   v_to      integer;
   v_segment bigint;
+  v_free    bigint[];
 begin
-  while v_from <= cardinality(p_ids) loop
-    v_segment := tuskline.segment_of(p_ids[v_from]);
-    v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
-    if to_regclass('tuskline.task_' || v_segment) is not null then
-      execute 'select tuskline.take_' || v_segment || '($1, $2, $3, $4, $5) as taken' into r
-        using p_fence, p_ids[v_from:v_to], p_index[v_from:v_to], p_now, p_expires;
-      s := r.taken;
-      if v.task_id is null then
-        v := s;
-      else
-        v.task_id := v.task_id || s.task_id; v.queue_index := v.queue_index || s.queue_index;
-        v.attempt := v.attempt || s.attempt; v.crashes := v.crashes || s.crashes;
-        v.waited_ms := v.waited_ms || s.waited_ms; v.collection := v.collection || s.collection;
-        v.payload := v.payload || s.payload;
-      end if;
-    end if;
-    v_from := v_to + 1;
+  loop
+    begin
+      v := null; v_from := 1;
+      while v_from <= cardinality(p_ids) loop
+        v_segment := tuskline.segment_of(p_ids[v_from]);
+        v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
+        if to_regclass('tuskline.task_' || v_segment) is not null then
+          execute 'select tuskline.take_' || v_segment || '($1, $2, $3, $4, $5) as taken' into r
+            using p_fence, p_ids[v_from:v_to], p_index[v_from:v_to], p_now, p_expires;
+          s := r.taken;
+          if v.task_id is null then
+            v := s;
+          else
+            v.task_id := v.task_id || s.task_id; v.queue_index := v.queue_index || s.queue_index;
+            v.attempt := v.attempt || s.attempt; v.crashes := v.crashes || s.crashes;
+            v.waited_ms := v.waited_ms || s.waited_ms; v.collection := v.collection || s.collection;
+            v.payload := v.payload || s.payload;
+          end if;
+        end if;
+        v_from := v_to + 1;
+      end loop;
+      return v;
+    exception when lock_not_available then
+      v_free := tuskline.put_back_locked(p_ids);
+      select array_agg(u.id), array_agg(u.index) into p_ids, p_index
+        from unnest(p_ids, p_index) as u (id, index) where u.id = any (v_free);
+    end;
   end loop;
-  return v;
 end $$;
-comment on function tuskline.take(bigint, bigint[], smallint[], timestamptz, timestamptz) is 'enqueued -> claimed under a new fence; the ids are sorted.';
+comment on function tuskline.take(bigint, bigint[], smallint[], timestamptz, timestamptz) is
+  'enqueued -> claimed under a new fence; the ids are sorted.';
 
 -- put_back_locked: tasks that somebody's open transaction has locked go back to the end of their
 -- queue, so that one cancelled row in an idle session does not hold up a lambda. Returns the others.

@@ -66,6 +66,13 @@ select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tu
   from tuskline.parked k join tuskline.tasks t on t.id = k.task_id left join tuskline.gate g using (gate_id)
  where t.status in ('new', 'retriable_failure')
 union all
+select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tuskline.clock(),
+       format('gate %s (%s) of %s: %s', g.gate_id, g.action, g.author, g.reason)
+  from tuskline.paused_queues(tuskline.clock()) q
+       cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) g
+       join tuskline.queued d on d.queue_id = q.queue_id join tuskline.task t on t.id = d.task_id
+ where t.status = 'enqueued'
+union all
 -- A row of timer says more than the wait list, and is shown above.
 select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
        case when r.dropped_at is not null then format('limit %s was dropped, waits for the store consumer', r.rule_id)
@@ -89,9 +96,16 @@ select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
 comment on view tuskline.waiting is 'Tasks that wait, and for what: their time, a gate, a limit, an order or a parent; due is null where no time is known. Add "order by due limit n" on a large store.';
 
 create or replace view tuskline.gates as
-select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.per_second, coalesce(k.parked, 0) as parked,
+select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.per_second,
+       coalesce(k.parked, 0) + coalesce(h.held, 0) as parked,
        g.reason, g.author, g.set_at, g.until, g.opened_at
-  from tuskline.gate g left join (select gate_id, count(*) as parked from tuskline.parked group by gate_id) k using (gate_id);
+  from tuskline.gate g
+       left join (select gate_id, count(*) as parked from tuskline.parked group by gate_id) k using (gate_id)
+       left join (select o.gate_id, count(*) as held
+                    from tuskline.paused_queues(tuskline.clock()) q
+                         cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) o
+                         join tuskline.queued d on d.queue_id = q.queue_id
+                   group by o.gate_id) h using (gate_id);
 comment on view tuskline.gates is 'Gates that are set, or were opened and still let tasks go, and how many tasks each holds (counted).';
 
 create or replace view tuskline.rules as

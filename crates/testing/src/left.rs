@@ -17,6 +17,8 @@ const LEFT: &str = "
       from tuskline.tasks t
      where t.status in ('claimed', 'processing')
         or t.status = 'enqueued' and exists (select from tuskline.executor e where e.executor_id = $1 and t.lambda = any (e.lambdas))
+           and (not exists (select from c join tuskline.paused_queues(c.now) p on p.lambda = t.lambda and p.priority = t.priority)
+                or exists (select from tuskline.flagged_queue f join tuskline.queued d on d.queue_id = f.queue_id and d.seq = f.passing where d.task_id = t.id))
     union all
     select case when m.due <= c.now then 'is due' else 'asks again in a moment' end, t.id, t.lambda, case when m.due > c.now then m.due end
       from c cross join tuskline.timer m join tuskline.tasks t on t.id = m.task_id

@@ -51,7 +51,7 @@ pub const POLICIES: [&str; 16] = [
 
 /// Functions that the doors and the policies below them must never call: they write tasks and queues.
 pub const WRITERS: [&str; 7] =
-    ["end_attempts", "end_waiting", "enqueue", "queue_tasks", "run_effects", "take", "sort_popped"];
+    ["end_attempts", "end_waiting", "enqueue", "queue_tasks", "run_effects", "take", "ask_before_claim"];
 
 /// Parts of a writer of an end, and the writer that calls them.
 pub const PARTS: [(&str, &str); 2] = [("end_kept", "end_waiting"), ("end_n", "end_attempts")];

@@ -67,7 +67,7 @@ async fn a_breaker_trips_and_says_why() {
     assert_eq!(shown, [format!("tripped | 1 | {cause} | 1 | 00:00:30")]);
     let id = db.schedule("work").await;
     db.enqueue_due().await;
-    let said: String = db.ask("select detail from tuskline.explain($1)", &[&id]).await;
+    let said: String = db.ask("select detail from tuskline.explain($1) limit 1", &[&id]).await;
     assert!(said.starts_with("pause, set by ") && said.ends_with(&reason), "{said}");
 }
 
@@ -150,7 +150,8 @@ async fn a_probe_that_fails_lets_another_task_try_later() {
         consume(&db).await;
         assert!(hand.claim(100).await.is_empty(), "not at once");
     }
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.gate_pass").await, 0);
+    let passing = "select count(passing) from tuskline.flagged_queue";
+    assert_eq!(db.one::<i64>(passing).await, 0);
 }
 
 #[tokio::test]
@@ -162,7 +163,8 @@ async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
     assert_eq!(db.cancel(waiting[0]).await, "cancelled", "in its queue");
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.gate_pass").await, 0);
+    let passing = "select count(passing) from tuskline.flagged_queue";
+    assert_eq!(db.one::<i64>(passing).await, 0);
     db.advance(SECOND * 30).await;
     consume(&db).await;
     let probe = hand.take().await;
@@ -171,7 +173,7 @@ async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
     consume(&db).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
-    assert_eq!(db.status(waiting[1]).await, "new", "it waits as before");
+    assert_eq!(db.status(waiting[1]).await, "enqueued", "it waits as before");
 }
 
 #[tokio::test]

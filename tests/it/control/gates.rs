@@ -45,19 +45,174 @@ async fn a_paused_lambda_starts_nothing_until_its_gate_opens() {
     let queued = db.schedule_many("work", 3).await;
     let number = gate(&db, "'work', 'pause'").await;
     let later = db.schedule("work").await;
-    assert_eq!(
-        consume(&db).await,
-        3,
-        "what stood in the queue; the fourth was parked as it came due"
-    );
-    assert_eq!(
-        (claimed(&hand).await, parked(&db).await.len(), db.count("new").await),
-        (vec![], 4, 4)
-    );
+    assert_eq!(consume(&db).await, 0, "there is nothing to do about them");
+    let held = (claimed(&hand).await, parked(&db).await, db.count("enqueued").await);
+    assert_eq!(held, (vec![], vec![], 4));
+    assert_eq!(db.one::<i64>("select parked from tuskline.gates").await, 4);
     open(&db, number).await;
-    assert_eq!(consume(&db).await, 4);
     let all: Vec<_> = queued.into_iter().chain([later]).collect();
-    assert_eq!((claimed(&hand).await, parked(&db).await), (all, vec![]));
+    assert_eq!(claimed(&hand).await, all, "at once, without a store consumer");
+    consume(&db).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0);
+}
+
+#[tokio::test]
+async fn a_pause_and_its_end_cost_the_same_at_any_number_of_tasks() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 5_000).await;
+    let rows = "select xmin::text || ctid from tuskline.task order by id";
+    let before: Vec<String> = db.all(rows).await;
+    let position = "select (pg_current_wal_insert_lsn() - '0/0')::float8";
+    let begin: f64 = db.one(position).await;
+    let number = gate(&db, "'work', 'pause'").await;
+    consume(&db).await;
+    open(&db, number).await;
+    consume(&db).await;
+    let written = db.one::<f64>(position).await - begin;
+    assert!(written < 20_000.0, "{written} bytes of log");
+    assert_eq!(db.all::<String>(rows).await, before);
+}
+
+#[tokio::test]
+async fn a_pause_ends_at_its_time_though_no_server_runs() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    gate(&db, "'work', 'pause', p_for => '1 hour'").await;
+    let id = db.schedule("work").await;
+    assert!(claimed(&hand).await.is_empty());
+    db.advance(SECOND * 3_600).await;
+    assert_eq!(claimed(&hand).await, [id]);
+}
+
+#[tokio::test]
+async fn when_the_gate_of_a_priority_ends_the_pause_of_its_lambda_holds_it() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    gate(&db, "'work', 'pause'").await;
+    gate(&db, "'work', 'drop', p_priority => 'low', p_for => '1 hour'").await;
+    let dropped = db.schedule_at("work", "low").await;
+    db.enqueue_due().await;
+    assert_eq!(db.status(dropped).await, "dropped");
+    db.advance(SECOND * 3_600).await;
+    db.schedule_at("work", "low").await;
+    db.enqueue_due().await;
+    assert!(claimed(&hand).await.is_empty(), "no store consumer has looked at the gates yet");
+    consume(&db).await;
+    assert!(claimed(&hand).await.is_empty());
+    assert_eq!(db.count("enqueued").await, 1);
+}
+
+#[tokio::test]
+async fn a_narrower_gate_drops_and_parks_in_a_paused_lambda() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let all = gate(&db, "'work', 'pause'").await;
+    gate(&db, "'work', 'drop', 'spam', p_unseen => true").await;
+    gate(&db, "'work', 'pause', 'news', p_unseen => true").await;
+    let spam = of_collection(&db, "spam").await;
+    let news = of_collection(&db, "news").await;
+    let other = db.schedule("work").await;
+    consume(&db).await;
+    assert_eq!((db.status(spam).await.as_str(), parked(&db).await), ("dropped", vec![news]));
+    open(&db, all).await;
+    consume(&db).await;
+    assert_eq!((claimed(&hand).await, parked(&db).await), (vec![other], vec![news]));
+}
+
+/// Of the queues of `work`, whether the safety poll finds something in each.
+async fn peeked(db: &Db, hand: &Hand) -> Vec<bool> {
+    db.ask("select tuskline.peek($1, array_fill(0::bigint, array[4]))", &[&hand.queues]).await
+}
+
+#[tokio::test]
+async fn a_paused_queue_looks_empty_to_workers_and_moves_no_mark() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 3).await;
+    assert_eq!(peeked(&db, &hand).await, [false, false, true, false]);
+    let number = gate(&db, "'work', 'pause'").await;
+    assert_eq!(peeked(&db, &hand).await, [false; 4]);
+    let said = db
+        .lines(&format!(
+            "select popped, first_seq, last_seq from tuskline.claim({}, array[{}], '{{7}}', '{{1}}', '{{100}}')",
+            hand.executor, hand.queues[2]
+        ))
+        .await;
+    assert_eq!(said, ["[0] | [8] | [null]"]);
+    open(&db, number).await;
+    assert_eq!(peeked(&db, &hand).await, [false, false, true, false]);
+}
+
+#[tokio::test]
+async fn a_paused_priority_keeps_no_permit_from_another_one() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.run("select tuskline.set_limit('work', 2)").await;
+    let low = [db.schedule_at("work", "low").await, db.schedule_at("work", "low").await];
+    consume(&db).await;
+    let held = hand.claim(1).await;
+    let others = db.schedule_many("work", 2).await;
+    consume(&db).await;
+    let number = gate(&db, "'work', 'pause', p_priority => 'low'").await;
+    consume(&db).await;
+    assert_eq!(claimed(&hand).await, [others[0]], "by the permit of the low one in its queue");
+    assert!(hand.release(&held[0]).await);
+    assert_eq!(claimed(&hand).await, [others[1]], "by the permit of the one that came back");
+    let later = db.schedule_at("work", "low").await;
+    consume(&db).await;
+    let held: Vec<i64> = db.all("select task_id from tuskline.slot order by 1").await;
+    assert_eq!((held, db.queued().await), (others.clone(), 3));
+    open(&db, number).await;
+    consume(&db).await;
+    assert_eq!((claimed(&hand).await, db.queued().await), (vec![], 0), "they ask for permits");
+    db.run("delete from tuskline.slot; select tuskline.set_limit('work', 3)").await;
+    consume(&db).await;
+    assert_eq!(claimed(&hand).await, [low[0], low[1], later]);
+}
+
+#[tokio::test]
+async fn those_of_a_paused_priority_that_wait_for_a_permit_are_passed_over() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let first = db.schedule("work").await;
+    consume(&db).await;
+    let held = hand.take().await;
+    for _ in 0..150 {
+        db.schedule_at("work", "high").await;
+    }
+    let last = db.schedule("work").await;
+    consume(&db).await;
+    gate(&db, "'work', 'pause', p_priority => 'high'").await;
+    hand.succeed(&held).await;
+    for _ in 0..5 {
+        consume(&db).await;
+        db.advance(Duration::from_millis(20)).await;
+    }
+    assert_eq!((held.id, claimed(&hand).await), (first, vec![last]));
+    assert_eq!(db.queued().await, 150);
+}
+
+#[tokio::test]
+async fn a_drop_of_a_lambda_reaches_what_stands_in_its_queues_a_batch_at_a_time() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 25).await;
+    let locker = db.connect().await;
+    let lock = "begin; select from tuskline.task where id = (select min(id) from tuskline.task) for update";
+    locker.batch_execute(lock).await.unwrap();
+    gate(&db, "'work', 'drop'").await;
+    for looked in [10, 10, 5] {
+        assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, looked);
+    }
+    assert_eq!((db.count("dropped").await, db.queued().await), (24, 1));
+    locker.batch_execute("rollback").await.unwrap();
+    db.run("select tuskline.promote(10)").await; // it was open when the first look was
+    assert_eq!((db.count("dropped").await, db.queued().await), (25, 0));
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.flagged_queue").await, 0);
 }
 
 #[tokio::test]
@@ -72,13 +227,29 @@ async fn what_stands_in_a_queue_is_held_by_the_claim_that_meets_it() {
 }
 
 #[tokio::test]
-async fn a_retry_waits_behind_the_gate_and_keeps_its_state() {
+async fn a_retry_comes_due_into_the_paused_queue() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
     let id = db.schedule("work").await;
     let task = hand.take().await;
     let number = gate(&db, "'work', 'pause'").await;
+    hand.fail(&task).await;
+    db.advance(SECOND * 2).await;
+    consume(&db).await;
+    assert_eq!((claimed(&hand).await, db.status(id).await.as_str()), (vec![], "enqueued"));
+    open(&db, number).await;
+    assert_eq!(hand.take().await.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_retry_is_parked_by_a_gate_on_its_collection_and_keeps_its_state() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let id = of_collection(&db, "news").await;
+    let task = hand.take().await;
+    let number = gate(&db, "'work', 'pause', 'news'").await;
     hand.fail(&task).await;
     db.advance(SECOND * 2).await;
     consume(&db).await;
@@ -170,7 +341,7 @@ async fn the_narrower_gate_counts() {
         consume(&db).await;
     }
     assert_eq!(claimed(&hand).await, [slowed]);
-    assert_eq!(db.status(paused).await, "new");
+    assert_eq!(db.status(paused).await, "enqueued");
     assert_eq!(db.status(dropped).await, "dropped");
 }
 
@@ -190,30 +361,34 @@ async fn gates_that_only_overlap_are_refused_and_so_is_a_second_one_of_the_same_
 }
 
 #[tokio::test]
-async fn a_parked_task_can_be_cancelled_and_is_seen_waiting() {
-    let db = Db::with_lambda("work").await;
-    let number = gate(&db, "'work', 'pause'").await;
-    let (id, other) = (db.schedule("work").await, db.schedule("work").await);
-    consume(&db).await;
-    let waiting =
-        db.lines(&format!("select status, reason from tuskline.waiting where id = {id}")).await;
-    assert!(waiting[0].starts_with("new | gate 1 (pause) of "), "{waiting:?}");
-    assert!(waiting[0].ends_with(": too many complaints"), "{waiting:?}");
-    assert_eq!(db.cancel(id).await, "cancelled");
-    assert_eq!(parked(&db).await, [other]);
-    open(&db, number).await;
-    assert_eq!(consume(&db).await, 1);
-    assert_eq!(
-        (db.status(id).await.as_str(), db.status(other).await.as_str()),
-        ("cancelled", "enqueued")
-    );
+async fn what_a_gate_holds_can_be_cancelled_and_is_seen_waiting() {
+    for (on, status, moved) in [("", "enqueued", 0), (", 'news', p_unseen => true", "new", 1)] {
+        let db = Db::with_lambda("work").await;
+        let number = gate(&db, &format!("'work', 'pause'{on}")).await;
+        let (id, other) = (of_collection(&db, "news").await, of_collection(&db, "news").await);
+        consume(&db).await;
+        let waiting =
+            db.lines(&format!("select status, reason from tuskline.waiting where id = {id}")).await;
+        assert!(waiting[0].starts_with(&format!("{status} | gate 1 (pause) of ")), "{waiting:?}");
+        assert!(waiting[0].ends_with(": too many complaints"), "{waiting:?}");
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(db.cancel(id).await, "cancelled");
+        let left: Vec<i64> = db.all("select id from tuskline.waiting").await;
+        assert_eq!(left, [other]);
+        open(&db, number).await;
+        assert_eq!(consume(&db).await, moved);
+        let end = (db.status(id).await, db.status(other).await);
+        assert_eq!(end, ("cancelled".to_owned(), "enqueued".to_owned()));
+    }
 }
 
 #[tokio::test]
 async fn two_store_consumers_do_not_wait_for_each_other_at_an_open_gate() {
     let db = Db::with_lambda("work").await;
-    let number = gate(&db, "'work', 'pause'").await;
-    db.schedule_many("work", 30).await;
+    let number = gate(&db, "'work', 'pause', 'news', p_unseen => true").await;
+    for _ in 0..30 {
+        of_collection(&db, "news").await;
+    }
     consume(&db).await;
     open(&db, number).await;
     let other = db.connect().await;
@@ -241,11 +416,11 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     let held = "select count(*) = 2 from tuskline.tasks where status in ('claimed', 'processing')";
     db.until(held).await;
     let number = gate(&db, "'work', 'pause'").await;
-    // The one whose body has begun goes on; the other leaves the worker and is parked.
-    db.until("select count(*) = 1 from tuskline.parked").await;
+    // The one whose body has begun goes on; the other leaves the worker and is back in its queue.
+    db.until("select count(*) = 1 from tuskline.task where status = 'enqueued'").await;
     bodies.open_for_good();
     db.until_count("success", 2).await;
-    assert_eq!(db.count("new").await, 1);
+    assert_eq!(db.count("enqueued").await, 1);
     open(&db, number).await;
     db.until_count("success", 3).await;
     worker.stop().await;
@@ -258,7 +433,7 @@ async fn a_gate_reaches_tasks_by_priority() {
     gate(&db, &format!("'work', 'pause', p_priority => '{}'", Priority::Low)).await;
     let (low, high) = (db.schedule_at("work", "low").await, db.schedule_at("work", "high").await);
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, parked(&db).await), (vec![high], vec![low]));
+    assert_eq!((claimed(&hand).await, db.status(low).await.as_str()), (vec![high], "enqueued"));
 }
 
 #[tokio::test]
@@ -292,7 +467,7 @@ async fn a_queue_is_direct_again_when_its_last_gate_has_opened() {
 #[tokio::test]
 async fn a_gate_reaches_all_who_stand_in_line_before_it() {
     for (limit, action, status) in
-        [("1", "drop", "dropped"), ("p_per_second => 1", "divert", "dead"), ("1", "pause", "new")]
+        [("1", "drop", "dropped"), ("p_per_second => 1", "divert", "dead"), ("1", "pause", "enqueued")]
     {
         let db = Db::with_lambda("work").await;
         db.pin().await;
@@ -305,7 +480,7 @@ async fn a_gate_reaches_all_who_stand_in_line_before_it() {
         }
         assert_eq!(db.count(status).await, 250, "{action}");
         assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
-        assert_eq!(parked(&db).await.len(), if action == "pause" { 250 } else { 0 });
+        assert!(parked(&db).await.is_empty());
         open(&db, number).await;
         consume(&db).await;
         assert_eq!(db.queued().await, i64::from(action == "pause"));

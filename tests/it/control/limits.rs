@@ -285,6 +285,45 @@ async fn in_line(db: &Db) -> (i64, i64) {
 }
 
 #[tokio::test]
+async fn what_an_old_snapshot_queues_is_limited_too() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let late = db.connect().await;
+    late.batch_execute("begin isolation level repeatable read; select from tuskline.lambda")
+        .await
+        .unwrap();
+    db.run("select tuskline.set_limit('work', 1)").await;
+    let flags = "select count(*) from tuskline.flagged_queue";
+    db.run("select tuskline.promote()").await;
+    assert_eq!(db.one::<i64>(flags).await, 4);
+    late.batch_execute("select tuskline.schedule_many(array['work', 'work', 'work'])")
+        .await
+        .unwrap();
+    db.run("select tuskline.promote()").await;
+    assert_eq!(db.one::<i64>(flags).await, 4, "it may still commit");
+    late.batch_execute("commit").await.unwrap();
+    assert_eq!(db.queued().await, 3, "they are in the queue, and hold no permit");
+    db.run("select tuskline.promote()").await;
+    assert_eq!((db.one::<i64>(flags).await, db.queued().await), (0, 1));
+    assert_eq!(hand.claim(100).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_queue_is_sorted_once_and_keeps_its_order() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let ids = db.schedule_many("work", 25).await;
+    db.run("select tuskline.set_limit('work', 30), tuskline.set_limit('work', 2, p_collection => 'news')").await;
+    for looked in [10, 10, 5, 0] {
+        assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, looked);
+    }
+    let held = "select count(*) from tuskline.slot";
+    assert_eq!((db.one::<i64>(held).await, db.queued().await), (25, 25));
+    let claimed: Vec<i64> = hand.claim(100).await.iter().map(|task| task.id).collect();
+    assert_eq!(claimed, ids);
+}
+
+#[tokio::test]
 async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
     let (db, hand, _) = limited("2").await;
     let ids = db.schedule_many("work", 500).await;

@@ -393,6 +393,26 @@ async fn what_is_put_back_before_it_is_due_has_a_timer() {
 }
 
 #[tokio::test]
+async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
+    let (db, hand) = with_hand().await;
+    db.schedule_many("work", 3).await;
+    hand.succeed_all(&hand.claim(2).await).await;
+    let waits: i64 = db.one("select id from tuskline.task where status = 'enqueued'").await;
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'a fault')").await;
+    db.advance(DAY * 20).await;
+    db.run("select tuskline.roll_segments()").await;
+    let ripe = "select count(*) from tuskline.segments_to_retire()";
+    assert_eq!(db.one::<i64>(ripe).await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    db.enqueue_due().await;
+    assert!(hand.claim(10).await.is_empty());
+    db.run("select tuskline.ungate(1)").await;
+    assert_eq!(hand.take().await.id, waits);
+    assert!(hand.claim(10).await.is_empty(), "a second row of the task counts for nothing");
+}
+
+#[tokio::test]
 async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.set_order('work', 'block')").await;
@@ -403,8 +423,9 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     db.enqueue_due().await;
     hand.fail_for_good(&hand.take().await).await;
     db.define("other").await;
-    let gate: i64 = db.one("select tuskline.gate('other', 'pause', p_reason => 'a fault')").await;
-    let parked = db.schedule("other").await;
+    let gate = "select tuskline.gate('other', 'pause', 'news', p_reason => 'a fault', p_unseen => true)";
+    let gate: i64 = db.one(gate).await;
+    let parked = db.one("select tuskline.schedule('other', p_collection => 'news')").await;
     db.enqueue_due().await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 1);
     db.advance(DAY).await;

@@ -183,6 +183,7 @@ impl Db {
             "task_output",
             "gate",
             "guarded",
+            "flagged_queue",
             "gate_pace",
             "gate_pass",
             "parked",

@@ -112,20 +112,29 @@ async fn what_a_worker_holds_says_who_it_is() {
 #[tokio::test]
 async fn a_gate_says_whose_it_is_and_how_to_open_it() {
     let (db, _hand) = worked().await;
-    let queued = db.schedule("work").await;
-    let gate: i64 =
-        db.one("select tuskline.gate('work', 'pause', p_reason => 'too many complaints')").await;
-    let due = db.schedule("work").await;
-    let cause = format!("tuskline.gate {gate} on work");
-    let expected = ("gated".to_owned(), cause, format!("select tuskline.ungate({gate})"));
-    assert_eq!(reasons(&db, queued).await[0], expected);
-    assert_eq!(names(&db, due).await, ["due"], "nobody has asked the gate yet");
-    db.run("select tuskline.enqueue_due()").await;
-    assert_eq!(reasons(&db, due).await, [expected]);
-    assert!(detail(&db, due).await.starts_with("pause, set by "));
-    db.run(&format!("select tuskline.ungate({gate})")).await;
-    let said = reasons(&db, due).await;
-    assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("gate_opened", "run: tuskline serve"));
+    db.run("select tuskline.schedule('work', p_collection => 'news')").await;
+    for (on, name) in [("", "work"), (", 'news'", "work collection news")] {
+        let sql = format!("select tuskline.gate('work', 'pause'{on}, p_reason => 'complaints')");
+        let gate: i64 = db.one(&sql).await;
+        let due = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
+        let expected =
+            ("gated".to_owned(), format!("tuskline.gate {gate} on {name}"), format!("select tuskline.ungate({gate})"));
+        if !on.is_empty() {
+            assert_eq!(names(&db, due).await, ["due"], "nobody has asked the gate yet");
+        }
+        db.run("select tuskline.enqueue_due()").await;
+        assert_eq!(reasons(&db, due).await[0], expected);
+        assert!(detail(&db, due).await.starts_with("pause, set by "));
+        db.run(&format!("select tuskline.ungate({gate})")).await;
+        let said = reasons(&db, due).await;
+        match on {
+            "" => assert_eq!(said[0].0, "ahead", "it is in its queue already"),
+            _ => {
+                let opened = (said[0].0.as_str(), said[0].2.as_str());
+                assert_eq!(opened, ("gate_opened", "run: tuskline serve"));
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -162,7 +171,7 @@ async fn several_reasons_at_once_are_all_told() {
     assert_eq!(names(&db, later).await, ["not_due"]);
     let there = hand.claim(10).await;
     assert_eq!(there.len(), 0);
-    assert_eq!(names(&db, other).await, ["gated"], "it had the place, and the gate took it in");
+    assert_eq!(names(&db, other).await, ["gated", "ahead"], "it had the place");
 }
 
 #[tokio::test]

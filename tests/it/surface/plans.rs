@@ -554,3 +554,24 @@ async fn the_history_of_a_segment_goes_without_a_look_at_other_segments() {
     assert!(few < 8_000, "{few} pages for a batch of 300");
     assert!(many <= few + 20, "{few} pages beside one task, {many} beside 60,000");
 }
+
+#[tokio::test]
+async fn a_claim_asks_no_policy_once_the_queue_of_a_limited_lambda_is_sorted() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let session = db.connect().await;
+    db.schedule_many("work", 20).await;
+    db.run("select tuskline.set_limit('work', 100)").await;
+    let policies = ["rule", "slot", "line", "gate"];
+    let asked = async || -> Vec<String> {
+        let mut scans = scans(&session, &claim_sql(&hand, 5)).await;
+        scans.retain(|line| policies.iter().any(|name| line.starts_with(&format!("{name}: "))));
+        scans
+    };
+    assert!(!asked().await.is_empty());
+    db.run("select tuskline.promote()").await;
+    db.schedule_many("work", 20).await;
+    db.enqueue_due().await;
+    assert_eq!(asked().await, Vec::<String>::new());
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 40);
+}
