@@ -85,10 +85,12 @@ comment on column tuskline.queue.queue_id is 'Number of the queue, part of its t
 comment on column tuskline.queue.lambda is 'Lambda whose tasks it holds.';
 comment on column tuskline.queue.priority is 'Priority of the tasks it holds.';
 comment on column tuskline.queue.direct is
-  'lambda.direct, unless a gate other than a pause of the queue, a limit or a full backlog is in the way: so scheduling reads one row.';
+  'lambda.direct, unless a gate other than a pause of the queue, a limit or a full backlog is in '
+  'the way: so scheduling reads one row.';
 comment on column tuskline.queue.is_full is 'Whether its lambda''s backlog was full when a store consumer last looked: tasks are refused.';
 comment on column tuskline.queue.guarded is
-  'Whether a gate other than a pause of the queue, or a rule, is on its lambda or its priority of it: the store consumer asks them.';
+  'Whether a gate other than a pause of the queue, or a rule, is on its lambda or its priority '
+  'of it: the store consumer asks them.';
 comment on column tuskline.queue.max_payload_bytes is 'Copy of lambda.max_payload_bytes, so that scheduling reads one row.';
 
 create sequence tuskline.queued_seq;

@@ -20,19 +20,24 @@ create table tuskline.flagged_queue (
   behind   bigint);
 alter table tuskline.flagged_queue replica identity full; -- as above
 comment on table  tuskline.flagged_queue is
-  'Queues that are paused, or that hold rows which no policy has been asked about. Mostly empty, and without an index, so that every claim may ask at the price of no page.';
+  'Queues that are paused, or that hold rows which no policy has been asked about. Mostly empty, '
+  'and without an index, so that every claim may ask at the price of no page.';
 comment on column tuskline.flagged_queue.queue_id is 'The queue.';
 comment on column tuskline.flagged_queue.paused is
   'When nothing is claimed from it, as the gates on its lambda and priority say; null: never.';
 comment on column tuskline.flagged_queue.passing is
   'The row whose task may be claimed although the queue is paused: a probe of a circuit breaker.';
 comment on column tuskline.flagged_queue.unsorted is
-  'True: a claim asks gates and limits about the tasks that it pops. A store consumer sorts the queue and sets it to false.';
+  'True: a claim asks gates and limits about the tasks that it pops. A store consumer sorts the '
+  'queue and sets it to false.';
 comment on column tuskline.flagged_queue.late is
-  'Transactions that may still queue a task without asking: those that were open when a store consumer first looked. Null: none has looked.';
-comment on column tuskline.flagged_queue.mark is 'The rows up to this number are sorted, in the pass that is running.';
+  'Transactions that may still queue a task without asking: those that were open when a store '
+  'consumer first looked. Null: none has looked.';
+comment on column tuskline.flagged_queue.mark is
+  'The rows up to this number are sorted, in the pass that is running.';
 comment on column tuskline.flagged_queue.last is
-  'The last row of the pass that is running; null: none is. Of a paused queue 0: its tasks have given back their permits.';
+  'The last row of the pass that is running; null: none is. Of a paused queue 0: its tasks have '
+  'given back their permits.';
 comment on column tuskline.flagged_queue.behind is
   'The first row of the pass whose task was locked: the next pass begins there.';
 
@@ -41,26 +46,29 @@ create table tuskline.gate (
   lambda     text not null references tuskline.lambda (name),
   collection text,
   priority   tuskline.priority,
-  action     text not null check (action in ('pause', 'drop', 'divert', 'slow')),
-  per_second double precision check ((action = 'slow') = (per_second is not null)),
+  action     text not null check (action in ('pause', 'drop', 'divert')),
   reason     text not null,
   author     name not null default session_user,
   set_at     timestamptz not null,
   until      timestamptz,
-  opened_at  timestamptz);
+  opened_at  timestamptz,
+  mark       bigint not null default 0);
 comment on table  tuskline.gate is 'Gates that are set, or were opened and still hold tasks. Set one with tuskline.gate(), open it with tuskline.ungate(); audit has both.';
 comment on sequence tuskline.gate_gate_id_seq is 'Numbers of gates.';
 comment on column tuskline.gate.gate_id is 'Number of the gate.';
 comment on column tuskline.gate.lambda is 'Lambda it is on.';
 comment on column tuskline.gate.collection is 'Only tasks of this collection; null: of all and of none.';
 comment on column tuskline.gate.priority is 'Only tasks of this priority; null: of all.';
-comment on column tuskline.gate.action is 'pause: tasks wait. drop: they end as dropped. divert: they end as dead. slow: so many a second may pass.';
-comment on column tuskline.gate.per_second is 'Of slow: tasks a second, in all.';
+comment on column tuskline.gate.action is
+  'pause: tasks wait. drop: they end as dropped. divert: they end as dead.';
 comment on column tuskline.gate.reason is 'Why, in its author''s words.';
 comment on column tuskline.gate.author is 'Role that set it.';
 comment on column tuskline.gate.set_at is 'When it was set.';
 comment on column tuskline.gate.until is 'When it opens by itself; null: never.';
 comment on column tuskline.gate.opened_at is 'When it was opened; its row goes as soon as nothing is parked behind it any more.';
+comment on column tuskline.gate.mark is
+  'Task up to which everything parked was let go since it was opened, but for what was parked '
+  'later.';
 
 create table tuskline.parked (
   gate_id   bigint not null,
@@ -68,28 +76,11 @@ create table tuskline.parked (
   parked_at timestamptz not null,
   primary key (gate_id, task_id));
 comment on table  tuskline.parked is
-  'Due tasks that a gate on their collection holds. When it opens the store consumer lets them go, in id order. A pause of a lambda or priority parks nothing: see flagged_queue.';
+  'Due tasks that a gate on their collection holds. When it opens the store consumer lets them '
+  'go, in id order. A pause of a lambda or priority parks nothing: see flagged_queue.';
 comment on column tuskline.parked.gate_id is 'The gate.';
 comment on column tuskline.parked.task_id is 'The task.';
 comment on column tuskline.parked.parked_at is 'Since when.';
-
-create table tuskline.gate_pace (
-  gate_id  bigint primary key,
-  next_at  timestamptz not null,
-  mark     bigint not null,
-  swept_at timestamptz not null);
-comment on table  tuskline.gate_pace is 'How far store consumers, one at a time, have come with what a gate lets go.';
-comment on column tuskline.gate_pace.gate_id is 'The gate.';
-comment on column tuskline.gate_pace.next_at is 'Of a slow one: when it lets the next task pass.';
-comment on column tuskline.gate_pace.mark is 'Task up to which everything was let go, but for what was parked behind later.';
-comment on column tuskline.gate_pace.swept_at is 'When somebody last looked below the mark.';
-
-create table tuskline.gate_pass (
-  task_id bigint primary key,
-  gate_id bigint not null);
-comment on table  tuskline.gate_pass is 'Queued tasks that a slow gate has let pass. Gone once they are claimed.';
-comment on column tuskline.gate_pass.task_id is 'The task.';
-comment on column tuskline.gate_pass.gate_id is 'The gate.';
 
 create table tuskline.rule (
   rule_id    bigint generated always as identity primary key,
@@ -103,16 +94,22 @@ create table tuskline.rule (
   per_second double precision check ((kind = 'rate') = (per_second is not null)),
   burst      integer check ((kind = 'rate') = (burst is not null)),
   on_failure text check ((kind = 'order') = (on_failure is not null) and on_failure in ('block', 'skip', 'dead')),
+  reason     text check (reason is null or kind = 'rate'),
+  until      timestamptz check (until is null or reason is not null),
   author     name not null default session_user,
   set_at     timestamptz not null,
   dropped_at timestamptz,
   late_joiners text[],
   rank       integer not null generated always as (16 * (kind = 'rate')::integer + 8 * (kind = 'concurrency')::integer
     + 4 * (not by_key)::integer + 2 * (collection is null)::integer + (priority is null)::integer) stored);
-create unique index rule_scope on tuskline.rule (lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'), kind, by_key)
+create unique index rule_scope on tuskline.rule (
+  lambda, coalesce(collection, ''), (num_nonnulls(priority)), coalesce(priority, 'low'),
+  kind, by_key, (reason is null))
   where dropped_at is null;
 comment on table  tuskline.rule is 'How many tasks of a lambda may run at a time, or start in a second, and which keep an order. Set with set_limit() and set_order().';
-comment on index  tuskline.rule_scope is 'One rule of a kind for a lambda, a collection, a priority or both of these; and one by key.';
+comment on index  tuskline.rule_scope is
+  'One rule of a kind for a lambda, a collection, a priority or both of these; one by key; and '
+  'one throttle.';
 comment on sequence tuskline.rule_rule_id_seq is 'Numbers of rules.';
 comment on column tuskline.rule.rule_id is 'Number of the rule.';
 comment on column tuskline.rule.lambda is 'Lambda whose tasks it counts.';
@@ -125,6 +122,9 @@ comment on column tuskline.rule.most is 'Of concurrency: tasks enqueued, claimed
 comment on column tuskline.rule.per_second is 'Of rate: tasks that may be enqueued in a second.';
 comment on column tuskline.rule.burst is 'Of rate: tasks that may be enqueued at once after a rest.';
 comment on column tuskline.rule.on_failure is 'Of order: block holds the key until unblock(); skip goes on with the next; dead ends all that wait for the key.';
+comment on column tuskline.rule.reason is
+  'Of a throttle: why, in its author''s words. A rate without one is a limit for good.';
+comment on column tuskline.rule.until is 'Of a throttle: when it ends by itself; null: never.';
 comment on column tuskline.rule.author is 'Role that set it.';
 comment on column tuskline.rule.set_at is 'When it was set.';
 comment on column tuskline.rule.rank is 'The order in which a task meets the rules: orders first, then limits at a time, then rates; by key first, and the narrower before the wider.';

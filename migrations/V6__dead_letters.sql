@@ -64,7 +64,8 @@ comment on column tuskline.breaker.fingerprint is 'Of the failures that tripped 
 comment on column tuskline.breaker.tripped_at is 'When it tripped last.';
 comment on column tuskline.breaker.probe_id is 'The task that was let pass and has not ended.';
 comment on column tuskline.breaker.probe_at is 'When the next task may pass.';
-comment on column tuskline.breaker.probe_seq is 'Row of the queue of that task: see flagged_queue.passing.';
+comment on column tuskline.breaker.probe_seq is
+  'Row of the queue of that task: see flagged_queue.passing.';
 
 create unlogged table tuskline.recent_failure (
   lambda      text not null,

@@ -45,7 +45,7 @@ macro_rules! functions {
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "clock", "refuse", "overloads", "payload_bytes", "version", "installation", "guards", "incarnation", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
-    "check_gate", "gate", "ungate", "flag_queues", "set_limit", "set_rule", "unblock", "set_weight",
+    "check_gate", "gate", "ungate", "flag_queues", "set_limit", "set_rule", "throttle", "unblock", "set_weight",
     "two_phase", "queue_watch", "lines", "set_unique", "hold_key", "accept", "accept_keys", "route", "schedule", "schedule_many", "ended_before", "give_places",
     "add_timers", "acquire_permits", "bury", "release_permits", "await_end", "resolve_dependents", "check_dependencies", "apply_gates", "doors",
     "end_attempts", "end_waiting", "run_effects", "enqueue", "enqueue_due",

@@ -7,7 +7,9 @@
 -- Locks: permits are granted under a row lock of the limit. A limit whose row is locked is tried again
 -- in 20 ms. As all tasks acquire in the same order, no two wait for each other; that holds only if a
 -- task that waits for one limit holds no permit of a later one: see step_back.
--- Planner: rule_id + 0 keeps it on the index by task_id, whatever the statistics say.
+-- Planner: rule_id + 0 keeps it on the index by task_id, whatever the statistics say. A join to
+-- the wait
+-- list, planned when that was empty, read all of it for each task.
 create or replace function tuskline.acquire_permits(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$
 declare
@@ -49,11 +51,11 @@ begin
     if r.fair then v_turns := tuskline.turns(r.rule_id, v_ids); end if;
     insert into tuskline.line (rule_id, key, turn, task_id)
     select r.rule_id, c.key, c.turn, c.id from unnest(v_ids, v_keys, v_turns) as c (id, key, turn)
-     where not exists (select from tuskline.line l
-                        where l.task_id = c.id and l.rule_id + 0 = r.rule_id)
+     where (select l.task_id from tuskline.line l
+             where l.task_id = c.id and l.rule_id + 0 = r.rule_id limit 1) is null
        -- Granted meanwhile, by a task that released it.
-       and not exists (select from tuskline.slot s
-                        where s.task_id = c.id and s.rule_id + 0 = r.rule_id);
+       and (select s.task_id from tuskline.slot s
+             where s.task_id = c.id and s.rule_id + 0 = r.rule_id limit 1) is null;
     if r.kind = 'rate' then
       v_given := tuskline.give_turns(r, v_keys, v_ids, p_now);
     else

@@ -1,7 +1,7 @@
 -- Asks the gates about tasks that are about to enter a queue, or to be claimed from one. The tasks are
 -- locked. A pause of a queue holds none of them: they wait in the queue.
--- Returns (verdicts) go: no gate holds them. stopped: parked until their gate opens or lets
--- one pass (pause, slow). doomed: end as dropped (drop) or as dead (divert).
+-- Returns (verdicts) go: no gate holds them. stopped: parked until their gate opens. doomed: end
+-- as dropped (drop) or as dead (divert).
 -- The share lock keeps the row of a gate that is being opened until what is parked here is seen.
 create or replace function tuskline.apply_gates(p_ids bigint[], p_now timestamptz)
 returns tuskline.verdicts language plpgsql as $$
@@ -22,20 +22,18 @@ begin
            cross join lateral tuskline.gate_of(t.lambda, t.collection, t.priority, p_now) g
      where t.id = any (p_ids) and t.id between v_first and v_last
        and not (g.action = 'pause' and g.collection is null)
-       and not exists (select from tuskline.gate_pass s
-                        where s.task_id = t.id and s.gate_id = g.gate_id)
      order by t.id
   ), p as (
     insert into tuskline.parked (gate_id, task_id, parked_at)
-    select h.gate_id, h.id, p_now from h where h.action in ('pause', 'slow') on conflict do nothing)
-  select array_agg(h.id) filter (where h.action in ('pause', 'slow')),
-         array_agg(h.id) filter (where h.action in ('drop', 'divert')),
+    select h.gate_id, h.id, p_now from h where h.action = 'pause' on conflict do nothing)
+  select array_agg(h.id) filter (where h.action = 'pause'),
+         array_agg(h.id) filter (where h.action <> 'pause'),
          array_agg(case h.action when 'drop' then 'dropped' else 'dead' end::tuskline.status)
-           filter (where h.action in ('drop', 'divert')),
+           filter (where h.action <> 'pause'),
          array_agg(case h.action when 'divert' then 'diverted' end)
-           filter (where h.action in ('drop', 'divert')),
+           filter (where h.action <> 'pause'),
          array_agg(case h.action when 'divert' then format('gate %s: %s', h.gate_id, h.reason) end)
-           filter (where h.action in ('drop', 'divert'))
+           filter (where h.action <> 'pause')
     into v.stopped, v.doomed, v.outcome, v.error_class, v.message from h;
   v.go := array(select id from unnest(p_ids) as id
     where id <> all (coalesce(v.stopped, '{}')) and id <> all (coalesce(v.doomed, '{}')) order by id);

@@ -1,22 +1,50 @@
 create or replace function tuskline.check_gate(
-  p_action text, p_per_second double precision, p_now timestamptz, p_until timestamptz, p_for interval, p_reason text)
+  p_action text, p_now timestamptz, p_until timestamptz, p_for interval, p_reason text)
 returns void language plpgsql immutable as $$
 declare
   v_wrong text := case
-    when p_action is null or p_action not in ('pause', 'drop', 'divert', 'slow')
-      then format('action must be pause, drop, divert or slow, got %s', coalesce(quote_literal(left(p_action, 80)), 'null'))
-    when p_action = 'slow' and (p_per_second is null or not (p_per_second between 0.001 and 1000000))
-      then format('per_second must be 0.001 to 1000000, got %s', coalesce(p_per_second::text, 'null'))
-    when p_action <> 'slow' and p_per_second is not null then format('per_second is for slow only, got %s', p_per_second)
-    when p_reason is null or p_reason !~ '[^[:space:]]' or length(p_reason) > 500 then 'reason must have 1 to 500 characters'
+    when p_action is null or p_action not in ('pause', 'drop', 'divert')
+      then format('action must be pause, drop or divert, got %s',
+                  coalesce(quote_literal(left(p_action, 80)), 'null'))
+    else tuskline.mistake_in_reason(p_now, p_until, p_for, p_reason)
+  end;
+begin
+  if v_wrong is not null then
+    perform tuskline.refuse('TK017', 'invalid_gate: ' || v_wrong,
+      case p_action when 'slow' then 'select tuskline.throttle(...)' end);
+  end if;
+end $$;
+comment on function tuskline.check_gate(text, timestamptz, timestamptz, interval, text) is
+  'Refuses (TK017) a gate that makes no sense.';
+
+create or replace function tuskline.mistake_in_reason(
+  p_now timestamptz, p_until timestamptz, p_for interval, p_reason text)
+returns text language sql immutable as $$
+  select case
+    when p_reason is null or p_reason !~ '[^[:space:]]' or length(p_reason) > 500
+      then 'reason must have 1 to 500 characters'
     when p_until is not null and p_for is not null then 'give until or for, not both'
     when not isfinite(coalesce(p_until, p_now + p_for)) or coalesce(p_until, p_now + p_for) <= p_now
       then format('until must be finite and to come, got %s', coalesce(p_until::text, p_for::text))
-  end;
+  end
+$$;
+comment on function tuskline.mistake_in_reason(timestamptz, timestamptz, interval, text) is
+  'What is wrong with the reason or the time of a gate or throttle; null: nothing.';
+
+create or replace function tuskline.check_collection(
+  p_lambda text, p_collection text, p_unseen boolean)
+returns void language plpgsql as $$
 begin
-  if v_wrong is not null then perform tuskline.refuse('TK017', 'invalid_gate: ' || v_wrong); end if;
+  if p_collection is null then return; end if;
+  perform tuskline.check_name('collection', p_collection);
+  if not p_unseen and not tuskline.is_seen(p_lambda, p_collection) then
+    perform tuskline.refuse('TK016',
+      format('unknown_collection: no recent task of %s has collection %L', p_lambda, p_collection),
+      'p_unseen => true accepts it all the same');
+  end if;
 end $$;
-comment on function tuskline.check_gate(text, double precision, timestamptz, timestamptz, interval, text) is 'Refuses (TK017) a gate that makes no sense.';
+comment on function tuskline.check_collection(text, text, boolean) is
+  'Refuses (TK016) a collection that no recent task of the lambda has.';
 
 -- is_seen: a misspelt collection would gate nothing. Looks at the latest 100,000 numbers of both ranges.
 create or replace function tuskline.is_seen(p_lambda text, p_collection text) returns boolean

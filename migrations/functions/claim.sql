@@ -23,7 +23,7 @@ declare
   v_count   integer; v_most integer;
   v_bytes   bigint := p_max_bytes;
   v_ids     bigint[]; v_index smallint[];
-  v_flags   boolean; v_asks boolean; v_paused integer[];
+  v_flags   boolean; v_flagged integer[];
 begin
   select v_now + e.lease, (select c.claims_from from tuskline.verified c),
          exists (select from tuskline.flagged_queue)
@@ -37,18 +37,17 @@ begin
   v.ended_before := tuskline.ended_before('tuskline.queued');
   if v_from > v_now then return v; end if; -- as if every queue were empty
   if v_flags then
-    select array_agg(f.queue_id) filter (where f.paused @> v_now),
-           bool_or(f.unsorted and f.paused @> v_now is not true)
-      into v_paused, v_asks from tuskline.flagged_queue f where f.queue_id = any (p_queues);
+    v_flagged := array(select f.queue_id from tuskline.flagged_queue f
+      where f.queue_id = any (p_queues) and (f.unsorted or f.paused @> v_now));
   end if;
   for v_at in 1..cardinality(p_queues) loop
     if coalesce(p_queues[v_at] not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
                 or p_budgets[p_groups[v_at]] is null, true) then perform tuskline.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
-    if p_queues[v_at] = any (v_paused) then
-      v_popped := tuskline.pop_paused(p_queues[v_at], p_marks[v_at]);
-      v_asks := v_asks or cardinality(v_popped) > 4;
+    if p_queues[v_at] = any (v_flagged) then
+      v_popped := tuskline.pop_flagged(
+        p_queues[v_at], coalesce(p_marks[v_at], 0), v_most, v_bytes, v_now);
     else
       execute 'select tuskline.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
         using coalesce(p_marks[v_at], 0), v_most, v_bytes;
@@ -70,9 +69,8 @@ begin
     select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
       from unnest(v_ids, v_index) as u (id, index);
   end if;
-  if v_asks then
-    v_popped := tuskline.ask_before_claim(tuskline.put_back_locked(v_ids), v_now);
-    delete from tuskline.gate_pass s where s.task_id = any (v_popped);
+  if v_flagged <> '{}' then
+    v_popped := tuskline.ask_popped(v_ids, v_index, p_queues, v_flagged, v_now);
     select array_agg(s.id), array_agg(s.index) into v_ids, v_index
       from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
     if v_ids is null then return v; end if;
@@ -87,28 +85,60 @@ begin
 end $$;
 comment on function tuskline.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
 
--- A paused queue looks empty, in the form of pop_<n>: nothing was popped, and the first row may be the
--- next one, so that no mark of the caller's moves. But one task may pass (flagged_queue.passing).
-create or replace function tuskline.pop_paused(p_queue integer, p_mark bigint) returns bigint[]
-language plpgsql as $$
+-- Pops from a flagged queue, in the form of pop_<n>. Paused: nothing, or the one task that may
+-- pass.
+-- Unsorted: rows whose tasks are free, and locks these. A row whose task is locked stays where it
+-- is:
+-- put back at the end, it would escape the pass that sorts the queue. The first number says that
+-- any row
+-- above the mark may be left, so that no mark of the caller's moves.
+create or replace function tuskline.pop_flagged(
+  p_queue integer, p_mark bigint, p_limit integer, p_bytes bigint, p_now timestamptz)
+returns bigint[] language plpgsql as $$
 declare
-  v_seq   bigint;
-  v_bytes bigint;
-  v_task  bigint;
+  v_none    bigint[] := array[p_mark + 1, null, 0, 0];
+  v_passing bigint;
+  v_popped  bigint[];
 begin
-  select f.passing into v_seq from tuskline.flagged_queue f
-   where f.queue_id = p_queue and f.passing is not null for update skip locked;
-  if found then
+  if exists (select from tuskline.flagged_queue f
+              where f.queue_id = p_queue and f.paused @> p_now) then
+    select f.passing into v_passing from tuskline.flagged_queue f
+     where f.queue_id = p_queue and f.passing is not null for update skip locked;
+    if not found then return v_none; end if;
     update tuskline.flagged_queue set passing = null where queue_id = p_queue;
-    execute format('delete from tuskline.queue_%1$s where ctid = any (array(select ctid'
-      ' from tuskline.queue_%1$s where seq = $1 for update skip locked)) returning bytes, task_id', p_queue)
-      into v_bytes, v_task using v_seq;
+    p_mark := v_passing - 1;
   end if;
-  return array[coalesce(p_mark, 0) + 1, null, coalesce(v_bytes, 0), 0]
-    || array_remove(array[v_task], null);
+  execute format('with r as materialized ('
+    'select d.seq, d.bytes, d.task_id from tuskline.queue_%1$s d join tuskline.task t on t.id = '
+    'd.task_id'
+    ' where d.seq > $1 and d.seq <= coalesce($4, d.seq) and t.status = ''enqueued'''
+    ' order by d.seq limit $2 for update of d, t skip locked'
+    '), w as (select r.seq, row_number() over o as nth, sum(r.bytes) over o as so_far from r'
+    ' window o as (order by r.seq)'
+    '), d as (delete from tuskline.queue_%1$s where seq = any (array('
+    'select w.seq from w where w.so_far <= $3 or w.nth = 1)) returning seq, bytes, task_id)'
+    ' select array[max(d.seq), sum(d.bytes), (count(*) < (select count(*) from r))::integer]'
+    ' || array_agg(d.task_id order by d.task_id) from d having count(*) > 0', p_queue)
+    into v_popped using p_mark, p_limit, p_bytes, v_passing;
+  if v_popped is null then return v_none; end if;
+  return v_none[1] || v_popped;
 end $$;
-comment on function tuskline.pop_paused(integer, bigint) is
-  'What a claim pops from a paused queue: nothing, or the one task that may pass.';
+comment on function tuskline.pop_flagged(integer, bigint, integer, bigint, timestamptz) is
+  'What a claim pops from a paused or unsorted queue.';
+
+-- Returns the popped tasks that may be claimed. Policies are asked about those of flagged queues.
+create or replace function tuskline.ask_popped(
+  p_ids bigint[], p_index smallint[], p_queues integer[], p_flagged integer[], p_now timestamptz)
+returns bigint[] language plpgsql as $$
+declare
+  v_ids bigint[] := array(select u.id from unnest(p_ids, p_index) as u (id, index)
+                           where p_queues[u.index] = any (p_flagged) order by u.id);
+begin
+  return array(select unnest(p_ids) except select unnest(v_ids))
+    || tuskline.ask_before_claim(v_ids, p_now);
+end $$;
+comment on function tuskline.ask_popped(bigint[], smallint[], integer[], integer[], timestamptz) is
+  'Returns the popped tasks that no gate or limit holds; the remaining ones wait or end.';
 
 create or replace function tuskline.refuse_claim(p_queue integer, p_group smallint) returns void
 language plpgsql immutable as $$

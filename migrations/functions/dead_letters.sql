@@ -27,6 +27,8 @@ create or replace view tuskline.breakers as
 select b.lambda, b.failures, b.span, b.share, b.probe_after,
        case when b.gate_id is null then 'watching' when b.probe_id is not null then 'probing' else 'tripped' end as state,
        b.gate_id, b.fingerprint, b.tripped_at, b.probe_id, case when b.gate_id is not null and b.probe_id is null then b.probe_at end as next_probe_at,
-       b.trips, coalesce((select g.parked from tuskline.gates g where g.gate_id = b.gate_id), 0) as parked, b.author, b.set_at
+       b.trips,
+       coalesce((select g.parked from tuskline.gates g where g.gate_id = b.gate_id), 0) as parked,
+       b.author, b.set_at
   from tuskline.breaker b;
 comment on view tuskline.breakers is 'Circuit breakers: watching, tripped (its gate holds the lambda), or probing (one task was let pass); and how many tasks wait.';

@@ -73,8 +73,10 @@ end $$;
 comment on function tuskline.before_claim(bigint[], timestamptz) is
   'Door: what gates and limits say about tasks that are about to be claimed.';
 
--- p_paused: tasks whose queue is paused. They go there without permits and are stopped as well, so that
--- those which hold permits release them: another priority of the limit may be at work. They ask again
+-- p_paused: tasks whose queue is paused. They go there without permits and are stopped as well, so
+-- that
+-- those which hold permits release them: another priority of the limit may be at work. They ask
+-- again
 -- when they are claimed.
 create or replace function tuskline.ask_gates_and_limits(
   p_ids bigint[], p_paused bigint[], p_now timestamptz)

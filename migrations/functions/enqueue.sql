@@ -85,3 +85,31 @@ begin
 end $$;
 comment on function tuskline.queue_tasks(bigint[]) is
   'Puts enqueued tasks into their queues and wakes the workers that wait for these.';
+
+-- Tasks that come back from a worker. One that was claimed before a limit was set holds no permit,
+-- and
+-- asks for it here: claims of a sorted queue do not.
+create or replace function tuskline.queue_returned(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+  v_first bigint;
+  v_last  bigint;
+  v_ask   bigint[];
+begin
+  if exists (select from tuskline.guarded) then
+    select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
+    v_ask := array(
+      select t.id from tuskline.task t
+             join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
+       where t.id = any (p_ids) and t.id between v_first and v_last
+         and t.status = 'enqueued' and t.flags & 1 = 0 and q.guarded
+         and t.id <> all (tuskline.in_paused_queues(p_ids, p_now))
+       order by t.id);
+    p_ids := array(select unnest(p_ids) except select unnest(v_ask))
+      || tuskline.ask_before_claim(v_ask, p_now);
+  end if;
+  perform tuskline.queue_tasks(p_ids);
+end $$;
+comment on function tuskline.queue_returned(bigint[], timestamptz) is
+  'Queues tasks that a worker has given back, or that its death has; first those without permits '
+  'ask for them.';

@@ -49,7 +49,7 @@ begin
         where u.kind = 'effects' order by u.id), v.due, v_now, p_limit);
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline.flagged_queue)
-    or exists (select from tuskline.rule where dropped_at is not null)
+    or exists (select from tuskline.rule where coalesce(dropped_at, until) is not null)
     or exists (select from tuskline.lambda where max_backlog > 0)
     or exists (select from tuskline.queue where is_full)
     or exists (select from tuskline.operation where ended_at is null and not writes_files)

@@ -12,7 +12,6 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
   select 'gated', format('%s, set by %s at %s%s: %s', g.action, g.author, g.set_at, ' until ' || g.until, g.reason),
          format('tuskline.gate %s on %s', g.gate_id, tuskline.scope_of(g.lambda, g.collection, g.priority)), format('select tuskline.ungate(%s)', g.gate_id)
     from tuskline.gate_of(p_lambda, p_collection, p_priority, p_now) g
-   where not exists (select from tuskline.gate_pass s where s.task_id = p_task and s.gate_id = g.gate_id)
   union all
   select 'no_worker', format('no live worker serves %s%s', p_lambda, case when w.silent + w.draining > 0
            then format(' (%s silent, %s draining)', w.silent, w.draining) else '' end), 'tuskline.executors', format('start a worker with lambda %s', p_lambda)

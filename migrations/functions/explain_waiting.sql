@@ -4,8 +4,12 @@ returns table (reason text, detail text, cause text, remedy text) language sql s
          case r.kind
            when 'order' then concat_ws('; ', format('task %s of key %L ', h.holder, l.key) || case when h.runs then 'is not done yet' else 'has failed and blocks it' end,
              format('%s others wait before this one', a.ahead))
-           when 'rate' then format('%s a second%s; %s ahead, the next may start at %s', r.per_second, k.of_key, a.ahead,
-             (select p.next_at from tuskline.pace p where p.rule_id = r.rule_id and p.key = l.key))
+           when 'rate' then format('%s a second%s; %s ahead, the next may start at %s%s',
+             r.per_second, k.of_key, a.ahead,
+             (select p.next_at from tuskline.pace p where p.rule_id = r.rule_id and p.key = l.key),
+             case when r.reason is not null
+                  then format('; a throttle, set by %s at %s%s: %s',
+                              r.author, r.set_at, ' until ' || r.until, r.reason) end)
            else format('%s at a time%s, %s running; %s ahead', r.most, k.of_key, h.held, a.ahead) end
          || coalesce('; held up by ' || tuskline.lock_holders(
               'tuskline.rule', '{RowShareLock,RowExclusiveLock}', '1 second'), ''),

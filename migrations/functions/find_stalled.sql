@@ -24,6 +24,10 @@ begin
   perform tuskline.add_timers(v_ids, v_due, 'due', v_now);
   untimed := coalesce(cardinality(v_ids), 0);
   unqueued := tuskline.queue_segment(p_no, true, v_now - p_grace);
+  if unqueued > 0 then -- no policy was asked about these
+    perform tuskline.guard_queues(g.lambda, enum_range(null::tuskline.priority))
+       from tuskline.guarded g;
+  end if;
   execute format('select array_agg(s.id), array_agg(s.fence) from ('
     'select t.id, t.fence from tuskline.task_%s t join tuskline.lambda l on l.name = t.lambda'
     ' where t.status in (''claimed'', ''processing'') and t.next_trigger_at < $1 and t.started_at + l.attempt_timeout < $1'

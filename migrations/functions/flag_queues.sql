@@ -49,7 +49,8 @@ create or replace function tuskline.guard_queues(
   p_lambda text, p_sorts tuskline.priority[] default '{}')
 returns void language plpgsql as $$
 begin
-  perform from tuskline.lambda l where l.name = p_lambda for update; -- then what others have set is seen
+  -- The statements after this one see what other transactions have set.
+  perform from tuskline.lambda l where l.name = p_lambda for update;
   with c as (
     select w.queue_id, w.guarded, l.direct and not (w.gated or w.counted or q.is_full) as direct
       from tuskline.wanted_flags(p_lambda) w
@@ -82,19 +83,20 @@ begin
   for c in select * from tuskline.wanted_flags(p_lambda) w order by w.queue_id loop
     select * into f from tuskline.flagged_queue s where s.queue_id = c.queue_id for update;
     v_sorts := c.guarded and (c.priority = any (p_sorts) or c.paused is distinct from f.paused);
-    continue when c.paused is not distinct from f.paused and not v_sorts
-              and (c.guarded or not coalesce(f.unsorted, false));
+    continue when c.paused is not distinct from f.paused and not v_sorts;
     delete from tuskline.flagged_queue s where s.queue_id = c.queue_id;
+    v_sorts := v_sorts or f.unsorted is true;
     if c.paused is not null or v_sorts then
       insert into tuskline.flagged_queue (queue_id, paused, unsorted)
-      values (c.queue_id, c.paused, v_sorts or c.guarded and f.unsorted is true);
+      values (c.queue_id, c.paused, v_sorts);
     end if;
     if c.paused is null and f.paused is not null then v_opened := v_opened || c.queue_id; end if;
   end loop;
   perform tuskline.wake(v_opened);
 end $$;
 comment on function tuskline.flag_queues(text, tuskline.priority[]) is
-  'Notes which queues of a lambda are paused or are to be sorted, and wakes the workers of those that are paused no more.';
+  'Notes which queues of a lambda are paused or are to be sorted, and wakes the workers of those '
+  'that are paused no more.';
 
 create or replace function tuskline.paused_queues(p_now timestamptz)
 returns table (queue_id integer, lambda text, priority tuskline.priority)

@@ -28,8 +28,7 @@ comment on function tuskline.check_installation(text) is
 --
 -- Locks: the row of the installation. A worker that registers at the same time holds it FOR SHARE:
 -- it is either ended here, or it reads the new name and is refused.
--- A gate of one collection counts more than a pause of the lambda. Therefore a hold also replaces
--- gates that let tasks pass slowly.
+-- A hold replaces a drop or divert of a whole lambda; nothing starts out of a paused queue.
 create or replace function tuskline.adopt(
   p_name text, p_hold boolean default false, p_reason text default null)
 returns text language plpgsql security definer
@@ -54,7 +53,7 @@ begin
   if p_hold then
     for g in select * from tuskline.gate w
               where w.opened_at is null and w.action <> 'pause'
-                and (w.action = 'slow' or w.collection is null and w.priority is null)
+                and w.collection is null and w.priority is null
               order by w.lambda, w.gate_id loop
       perform tuskline.ungate(g.gate_id);
       perform tuskline.gate(g.lambda, 'pause', g.collection, g.priority::text,

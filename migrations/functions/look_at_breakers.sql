@@ -102,7 +102,8 @@ $$;
 comment on function tuskline.successes_between(text, timestamptz, bigint, bigint) is 'How many tasks of a lambda with these ids have succeeded since then.';
 
 -- Of a breaker that has tripped. One task may pass the paused queue; when it has succeeded the gate
--- opens, and what failed before counts no more. A task that was taken back before it ran, by a worker's
+-- opens, and what failed before counts no more. A task that was taken back before it ran, by a
+-- worker's
 -- death or by the gate, says nothing: another is tried.
 create or replace function tuskline.probe(b tuskline.breaker, p_now timestamptz) returns void
 language plpgsql as $$
@@ -131,7 +132,8 @@ begin
 end $$;
 comment on function tuskline.probe(tuskline.breaker, timestamptz) is 'Lets one task pass the gate of a breaker, and opens the gate when it has succeeded.';
 
--- The first task of the highest priority that has one. A task that was tried before has come back to
+-- The first task of the highest priority that has one. A task that was tried before has come back
+-- to
 -- the end of its queue.
 create or replace function tuskline.next_probe(
   p_lambda text, p_now timestamptz, out queue_id integer, out seq bigint, out task_id bigint)
@@ -146,4 +148,5 @@ begin
   end loop;
 end $$;
 comment on function tuskline.next_probe(text, timestamptz) is
-  'The task of a paused lambda that is to be tried next, and its row in its queue; null: none waits.';
+  'The task of a paused lambda that is to be tried next, and its row in its queue; null: none '
+  'waits.';

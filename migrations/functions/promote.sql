@@ -1,7 +1,8 @@
--- promote: the store consumer's third verb, asked for only while there are gates, flagged queues, dropped
--- rules, operations, breakers, or backlogs to be looked at. Opens gates whose time is over; sorts flagged
--- queues; lets the parked of opened gates go, those of slow ones at their pace, and the tasks in the wait
--- lists of a dropped rule. A batch of each a call, SKIP LOCKED, so that a million of them hold nothing up.
+-- promote: the store consumer's third verb, asked for only while there are gates, flagged queues,
+-- throttles, dropped rules, operations, breakers, or backlogs to be looked at. Opens gates and ends
+-- throttles whose time is over; sorts flagged queues; lets the parked of opened gates go, and the
+-- tasks in the wait lists of a dropped rule. A batch of each a call, SKIP LOCKED, so that a million
+-- of them hold nothing up.
 -- Call again at once while moved reaches the limit.
 create or replace function tuskline.promote(
   p_limit integer default 1000, p_installation text default 'default',
@@ -15,27 +16,33 @@ declare
   v_again timestamptz;
   v_seen  bigint;
   f       tuskline.flagged_queue;
-  g       tuskline.gate;
+  v_gate  bigint;
 begin
   perform tuskline.check_installation(p_installation);
   moved := 0;
-  -- One store consumer at a time: both lock lambdas.
+  -- One store consumer at a time: these lock lambdas and flagged queues.
   if tuskline.try_promotion() then
     perform tuskline.note_backlogs();
     if exists (select from tuskline.breaker) then perform tuskline.look_at_breakers(v_now); end if;
     perform tuskline.open_gate(o.gate_id, v_now, 'its time was over')
        from (select s.gate_id from tuskline.gate s join tuskline.lambda l on l.name = s.lambda
               where s.until <= v_now and s.opened_at is null order by s.gate_id for update of l skip locked) o;
+    perform tuskline.end_rule(o.rule_id, v_now, 'its time was over')
+       from (select s.rule_id from tuskline.rule s join tuskline.lambda l on l.name = s.lambda
+              where s.until <= v_now and s.dropped_at is null
+              order by s.rule_id for update of l skip locked) o;
+    for f in select s.* from tuskline.flagged_queue s
+              where s.unsorted order by s.queue_id for update skip locked loop
+      if f.paused @> v_now then
+        moved := moved + tuskline.empty_of_permits(f, v_now, p_limit);
+      else
+        moved := moved + tuskline.sort_queue(f, v_now, p_limit);
+      end if;
+    end loop;
   end if;
-  for f in select s.* from tuskline.flagged_queue s where s.unsorted order by s.queue_id for update skip locked loop
-    if f.paused @> v_now then
-      moved := moved + tuskline.empty_of_permits(f, v_now, p_limit);
-    else
-      moved := moved + tuskline.sort_queue(f, v_now, p_limit);
-    end if;
-  end loop;
-  for g in select s.* from tuskline.gate s where s.opened_at is not null or s.action = 'slow' order by s.gate_id loop
-    moved := moved + tuskline.let_go(g, v_now, p_limit);
+  for v_gate in select s.gate_id from tuskline.gate s
+                 where s.opened_at is not null order by s.gate_id loop
+    moved := moved + tuskline.let_go(v_gate, v_now, p_limit);
   end loop;
   for v_rule in select r.rule_id from tuskline.rule r where r.dropped_at is not null order by r.rule_id loop
     moved := moved + tuskline.let_line_go(v_rule, v_now, p_limit);
@@ -50,56 +57,45 @@ begin
             union all
             select s.until from tuskline.gate s where s.until is not null and s.opened_at is null
             union all
-            select p.next_at from tuskline.gate_pace p join tuskline.gate s using (gate_id)
-             where s.action = 'slow' and exists (select from tuskline.parked k where k.gate_id = p.gate_id and k.task_id > p.mark)) d))) end;
+            select r.until from tuskline.rule r
+             where r.until is not null and r.dropped_at is null) d))) end;
 end $$;
 comment on function tuskline.promote(integer, text) is
-  'Does what gates ask for: opens those that are over, sorts flagged queues, lets the parked go; carries operations out and looks at breakers. Says how many rows it looked at and when to look again (ms).';
+  'Does what gates ask for: opens those that are over, sorts flagged queues, lets the parked go; '
+  'carries operations out and looks at breakers. Says how many rows it looked at and when to look '
+  'again (ms).';
 
--- let_go: a batch of what is parked behind a gate that is open or slow. One store consumer at a time for
--- each gate. The search begins above a mark, as what was let go before may be dead rows still; tasks below
--- it, parked since, are found by looking at all: after 10 s, and before an open gate's row is deleted.
-create or replace function tuskline.let_go(g tuskline.gate, p_now timestamptz, p_limit integer) returns integer
-language plpgsql as $$
+-- A batch of what is parked behind an open gate. One store consumer at a time for each gate. The
+-- search
+-- begins above a mark, as what was let go before may be dead rows still; tasks below it, parked
+-- since, are
+-- found by looking at all before the gate's row is deleted.
+create or replace function tuskline.let_go(p_gate bigint, p_now timestamptz, p_limit integer)
+returns integer language plpgsql as $$
 declare
-  v_slow boolean := g.opened_at is null;
   v_mark bigint;
-  v_next timestamptz;
-  v_all  boolean;
-  v_pass integer := p_limit;
-  v_ids  bigint[] := '{}';
+  v_ids  bigint[];
 begin
-  select p.next_at, p.mark, p.swept_at <= p_now - interval '10 seconds' into v_next, v_mark, v_all
-    from tuskline.gate_pace p where p.gate_id = g.gate_id for update skip locked;
+  select g.mark into v_mark from tuskline.gate g
+   where g.gate_id = p_gate for no key update skip locked;
   if not found then return 0; end if;
-  if v_slow then
-    if v_next > p_now then return 0; end if;
-    -- The first passes at once, the next after 1 / per_second; a rest is worth a second's at most.
-    v_next := greatest(v_next, p_now - interval '1 second');
-    v_pass := least(p_limit, 1 + floor(g.per_second * extract(epoch from p_now - v_next)));
-  end if;
-  if not v_slow or not v_all then v_ids := tuskline.parked_of(g.gate_id, v_mark, v_pass); end if;
-  v_all := (v_all or not v_slow) and v_ids = '{}';
-  if v_all then v_ids := tuskline.parked_of(g.gate_id, 0, v_pass); end if;
-  if v_ids = '{}' and not v_slow then
-    delete from tuskline.parked k where k.gate_id = g.gate_id
+  v_ids := tuskline.parked_of(p_gate, v_mark, p_limit);
+  if v_ids = '{}' then v_ids := tuskline.parked_of(p_gate, 0, p_limit); end if;
+  if v_ids = '{}' then
+    delete from tuskline.parked k where k.gate_id = p_gate
        and not exists (select from tuskline.tasks t where t.id = k.task_id and t.status in ('new', 'retriable_failure'));
-    if exists (select from tuskline.parked k where k.gate_id = g.gate_id) then return 0; end if;
-    delete from tuskline.gate where gate_id = (select s.gate_id from tuskline.gate s where s.gate_id = g.gate_id for update skip locked);
-    if found then delete from tuskline.gate_pace where gate_id = g.gate_id; end if;
+    if exists (select from tuskline.parked k where k.gate_id = p_gate) then return 0; end if;
+    delete from tuskline.gate where gate_id = (
+      select s.gate_id from tuskline.gate s where s.gate_id = p_gate for update skip locked);
     return 0;
   end if;
-  if v_ids = '{}' and not v_all then return 0; end if;
-  delete from tuskline.parked k where k.gate_id = g.gate_id and k.task_id = any (v_ids);
-  insert into tuskline.gate_pass (task_id, gate_id) select id, g.gate_id from unnest(v_ids) as id where v_slow on conflict do nothing;
-  update tuskline.gate_pace p
-     set mark = coalesce(v_ids[cardinality(v_ids)], p.mark), swept_at = case when v_all then p_now else p.swept_at end,
-         next_at = case when v_slow and v_ids <> '{}' then v_next + cardinality(v_ids) / g.per_second * interval '1 second' else p.next_at end
-   where p.gate_id = g.gate_id;
+  delete from tuskline.parked k where k.gate_id = p_gate and k.task_id = any (v_ids);
+  update tuskline.gate set mark = v_ids[cardinality(v_ids)] where gate_id = p_gate;
   perform tuskline.run_effects('{}', v_ids, p_now, p_limit);
   return cardinality(v_ids);
 end $$;
-comment on function tuskline.let_go(tuskline.gate, timestamptz, integer) is 'Lets a batch go of what a gate has parked; forgets an open gate that holds nothing more.';
+comment on function tuskline.let_go(bigint, timestamptz, integer) is
+  'Lets a batch go of what an open gate has parked; forgets the gate when it holds nothing more.';
 
 -- parked_of: locks the tasks that nobody else has locked, in id order.
 create or replace function tuskline.parked_of(p_gate bigint, p_mark bigint, p_limit integer) returns bigint[]

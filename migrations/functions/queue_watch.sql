@@ -23,9 +23,11 @@ $$;
 comment on function tuskline.is_watched(integer) is
   'Whether a session sleeps on the bell of this queue (0: timers). If not, none can until our end.';
 
--- The notification for a queue that is watched. It names the queue, as the bell has others. A paused
+-- The notification for a queue that is watched. It names the queue, as the bell has others. A
+-- paused
 -- queue wakes no worker: it is notified when the pause ends.
-create or replace function tuskline.notify_queue(p_queue integer) returns void language plpgsql as $$
+create or replace function tuskline.notify_queue(p_queue integer) returns void
+language plpgsql as $$
 begin
   if not (exists (select from tuskline.flagged_queue) and tuskline.is_paused(p_queue)) then
     perform pg_notify('tuskline_bell_' || tuskline.bell_of(p_queue), p_queue::text);
@@ -38,7 +40,8 @@ create or replace function tuskline.is_paused(p_queue integer) returns boolean
 language plpgsql as $$
 begin
   return exists (select from tuskline.flagged_queue f
-                  where f.queue_id = p_queue and f.paused @> tuskline.clock() and f.passing is null);
+                  where f.queue_id = p_queue and f.paused @> tuskline.clock()
+                    and f.passing is null);
 end $$;
 comment on function tuskline.is_paused(integer) is
   'Whether a queue is paused, and no task of it may pass.';

@@ -125,6 +125,9 @@ begin
   for v_no in select segment_no from tuskline.segment where sealed_at is null order by segment_no loop
     v_tasks := v_tasks + tuskline.queue_segment(v_no, false);
   end loop;
+  -- The rows have new numbers: a queue that is to be sorted is sorted from its start.
+  update tuskline.flagged_queue
+     set passing = null, late = null, mark = 0, last = null, behind = null;
   insert into tuskline.queues_complete (since) values (tuskline.clock());
   return v_tasks;
 end $$;

@@ -32,7 +32,7 @@ begin
   end loop;
   released := coalesce(v_done.task_id, '{}');
   if cardinality(released) + cardinality(held) < cardinality(p_tasks) then perform tuskline.witness(); end if;
-  perform tuskline.queue_tasks(released);
+  perform tuskline.queue_returned(released, v_now);
   perform tuskline.run_effects(v_done.flagged, '{}', v_now); -- asked to stop meanwhile
   perform tuskline.drop_leases(p_executor, array(
     select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(

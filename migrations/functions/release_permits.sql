@@ -28,8 +28,8 @@ begin
   v_ids := tuskline.permit_holders(p_ids);
   if v_ids = '{}' then return v; end if;
   v_paused := tuskline.in_paused_queues(v_ids, p_now);
-  select array_agg(case when t.status = 'enqueued' and t.id = any (v_paused) then 'new' else t.status end
-                   order by t.id),
+  select array_agg(case when t.status = 'enqueued' and t.id = any (v_paused) then 'new'
+                        else t.status end order by t.id),
          array_agg(t.finished_at is not null order by t.id)
     into v_is, v_ended
     from tuskline.task t where t.id = any (v_ids) and t.id between v_low and v_high;

@@ -133,8 +133,9 @@ begin
          join tuskline.executor e on e.executor_id = s.executor_id
    where v_charge[u.at] = 1;
   perform tuskline.failures_noted(v_done.task_id, v_done.status, p_now);
-  perform tuskline.queue_tasks(array(select u.id
-    from unnest(v_done.task_id, v_done.status) as u (id, outcome) where u.outcome = 'enqueued'));
+  perform tuskline.queue_returned(array(select u.id
+    from unnest(v_done.task_id, v_done.status) as u (id, outcome)
+   where u.outcome = 'enqueued'), p_now);
   perform tuskline.run_effects(v_done.flagged, '{}', p_now);
   return query select u.id, u.outcome from unnest(v_done.task_id, v_done.status) as u (id, outcome);
 end $$;

@@ -46,7 +46,8 @@ begin
 end $$;
 comment on function tuskline.segments_to_retire(boolean, text) is 'Segments whose retention is over; seals the used-up ones on the way. True: also those with tasks that are archived to files.';
 
--- Of each lambda and status the task that ended last stands for all of them. A task in a paused queue
+-- Of each lambda and status the task that ended last stands for all of them. A task in a paused
+-- queue
 -- waits like a new one: it may be long until it runs.
 create or replace function tuskline.look_at_segment(
   p_no bigint, p_now timestamptz,
@@ -56,7 +57,8 @@ begin
   execute format('with g as materialized ('
     'select t.status, l.archive, count(*) as tasks, max(t.finished_at) + tuskline.kept_for(l, t.status) as ripe_at,'
     ' count(*) filter (where t.finished_at > $1 - tuskline.kept_for(l, t.status)) as fresh'
-    ' from (select t.lambda, t.finished_at, case when p.queue_id is null then t.status else ''new'' end as status'
+    ' from (select t.lambda, t.finished_at, case when p.queue_id is null then t.status else '
+    '''new'' end as status'
     '  from tuskline.task_%s t left join tuskline.paused_queues($1) p'
     '   on t.status = ''enqueued'' and p.lambda = t.lambda and p.priority = t.priority) t'
     ' join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'

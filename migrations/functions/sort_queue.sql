@@ -1,5 +1,6 @@
 -- Sorts a flagged queue: the store consumer asks gates and limits about the rows that stand in it,
--- a batch a call. Those that may go stay where they are and hold their permits; the others leave the
+-- a batch a call. Those that may go stay where they are and hold their permits; the others leave
+-- the
 -- queue. Then the flag goes, and claims ask no policy: each task that comes after the flag passes
 -- enqueue(), which has asked.
 --
@@ -21,7 +22,8 @@ begin
   if f.last is null then
     v_late := tuskline.late_transactions(f.late);
     if f.late <> '{}' and v_late <> '{}' then
-      update tuskline.flagged_queue set late = v_late where queue_id = f.queue_id and late <> v_late;
+      update tuskline.flagged_queue set late = v_late
+       where queue_id = f.queue_id and late <> v_late;
       return 0;
     end if;
     f.mark := case when f.late = '{}' then coalesce(f.behind - 1, 0) else 0 end;
@@ -48,7 +50,8 @@ begin
   return coalesce(cardinality(v_seqs), 0);
 end $$;
 comment on function tuskline.sort_queue(tuskline.flagged_queue, timestamptz, integer) is
-  'Asks gates and limits about a batch of the tasks in a flagged queue; returns how many rows it read.';
+  'Asks gates and limits about a batch of the tasks in a flagged queue; returns how many rows it '
+  'read.';
 
 create or replace function tuskline.first_locked(p_seqs bigint[], p_ids bigint[], p_free bigint[])
 returns bigint language plpgsql as $$
@@ -124,7 +127,8 @@ $$;
 comment on function tuskline.late_transactions(text[]) is
   'Open transactions of this database; of those known before, which are left.';
 
--- The core writes what the policies say about enqueued tasks that are popped or sorted. The tasks are
+-- The core writes what the policies say about enqueued tasks that are popped or sorted. The tasks
+-- are
 -- locked. Returns those that may be claimed; the remaining ones wait, as new, or end.
 create or replace function tuskline.ask_before_claim(p_ids bigint[], p_now timestamptz)
 returns bigint[] language plpgsql as $$

@@ -32,7 +32,8 @@ end $$ $text$, p_segment);
 end $make$;
 comment on function tuskline.make_take(bigint) is 'Makes take_<segment_no>, or makes it anew.';
 
--- The tasks of all segments. When a lock is not granted in time, the tasks that are locked go back to
+-- The tasks of all segments. When a lock is not granted in time, the tasks that are locked go back
+-- to
 -- their queue, and the others, which are locked by that, are taken in a second round.
 create or replace function tuskline.take(
   p_fence bigint, p_ids bigint[], p_index smallint[], p_now timestamptz, p_expires timestamptz)

@@ -15,7 +15,6 @@ begin
   perform from tuskline.lambda l where l.name = (select s.lambda from tuskline.gate s where s.gate_id = p_gate) for update;
   update tuskline.gate set opened_at = p_now where gate_id = p_gate and opened_at is null returning * into g;
   if not found then return false; end if;
-  delete from tuskline.gate_pass where gate_id = p_gate;
   insert into tuskline.audit (at, verb, subject, detail)
   values (p_now, 'ungate', tuskline.scope_of(g.lambda, g.collection, g.priority), concat_ws(' ', 'gate', g.gate_id, g.action, p_why));
   perform tuskline.guard_queues(g.lambda);

@@ -49,6 +49,27 @@ select t.id, t.attempt, t.fence, s.executor_id, case when t.status in ('claimed'
    and not exists (select from tuskline.task_failure f where f.task_id = t.id and f.fence = t.fence);
 comment on view tuskline.attempts is 'Attempts of tasks: each that failed, and the latest if it runs, succeeded or was cancelled. crashed: its worker died. Give a task_id, order by fence.';
 
+-- A function, as the view would read each segment once more: with JIT, seconds to plan. It runs as
+-- its
+-- owner, as a view does.
+create or replace function tuskline.held_in_queues()
+returns table (id bigint, lambda text, collection text, priority tuskline.priority,
+               status tuskline.status, due timestamptz, due_in interval, reason text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  if not exists (select from tuskline.flagged_queue) then return; end if;
+  return query
+    select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tuskline.clock(),
+           format('gate %s (%s) of %s: %s', g.gate_id, g.action, g.author, g.reason)
+      from tuskline.paused_queues(tuskline.clock()) q
+           cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) g
+           join tuskline.queued d on d.queue_id = q.queue_id
+           join tuskline.task t on t.id = d.task_id
+     where t.status = 'enqueued';
+end $$;
+comment on function tuskline.held_in_queues() is
+  'Tasks that a pause of their queue holds, for the view waiting.';
+
 create or replace view tuskline.waiting as
 select t.id, t.lambda, t.collection, t.priority, t.status, m.due, m.due - tuskline.clock() as due_in,
        case when t.status = 'retriable_failure'
@@ -66,12 +87,7 @@ select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tu
   from tuskline.parked k join tuskline.tasks t on t.id = k.task_id left join tuskline.gate g using (gate_id)
  where t.status in ('new', 'retriable_failure')
 union all
-select t.id, t.lambda, t.collection, t.priority, t.status, g.until, g.until - tuskline.clock(),
-       format('gate %s (%s) of %s: %s', g.gate_id, g.action, g.author, g.reason)
-  from tuskline.paused_queues(tuskline.clock()) q
-       cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) g
-       join tuskline.queued d on d.queue_id = q.queue_id join tuskline.task t on t.id = d.task_id
- where t.status = 'enqueued'
+select h.* from tuskline.held_in_queues() h
 union all
 -- A row of timer says more than the wait list, and is shown above.
 select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
@@ -95,22 +111,31 @@ select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
    and not exists (select from tuskline.timer m where m.due = t.next_trigger_at and m.task_id = t.id);
 comment on view tuskline.waiting is 'Tasks that wait, and for what: their time, a gate, a limit, an order or a parent; due is null where no time is known. Add "order by due limit n" on a large store.';
 
+create or replace function tuskline.held_by_gates() returns table (gate_id bigint, held bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select o.gate_id, count(*)
+    from tuskline.paused_queues(tuskline.clock()) q
+         cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) o
+         join tuskline.queued d on d.queue_id = q.queue_id
+   group by o.gate_id
+$$;
+comment on function tuskline.held_by_gates() is
+  'How many queued tasks each pause of a queue holds, for the view gates.';
+
 create or replace view tuskline.gates as
-select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.per_second,
+select g.gate_id, g.lambda, g.collection, g.priority, g.action,
        coalesce(k.parked, 0) + coalesce(h.held, 0) as parked,
        g.reason, g.author, g.set_at, g.until, g.opened_at
   from tuskline.gate g
-       left join (select gate_id, count(*) as parked from tuskline.parked group by gate_id) k using (gate_id)
-       left join (select o.gate_id, count(*) as held
-                    from tuskline.paused_queues(tuskline.clock()) q
-                         cross join lateral tuskline.gate_of(q.lambda, null, q.priority, tuskline.clock()) o
-                         join tuskline.queued d on d.queue_id = q.queue_id
-                   group by o.gate_id) h using (gate_id);
+       left join (select gate_id, count(*) as parked
+                    from tuskline.parked group by gate_id) k using (gate_id)
+       left join tuskline.held_by_gates() h on h.gate_id = g.gate_id;
 comment on view tuskline.gates is 'Gates that are set, or were opened and still let tasks go, and how many tasks each holds (counted).';
 
 create or replace view tuskline.rules as
 select r.rule_id, r.lambda, r.collection, r.priority, r.kind, r.by_key, r.fair, r.most, r.per_second, r.burst, r.on_failure,
-       coalesce(s.held, 0) as held, coalesce(l.waiting, 0) as waiting, r.author, r.set_at, r.dropped_at
+       coalesce(s.held, 0) as held, coalesce(l.waiting, 0) as waiting,
+       r.reason, r.until, r.author, r.set_at, r.dropped_at
   from tuskline.rule r left join (select rule_id, count(*) as held from tuskline.slot group by rule_id) s using (rule_id)
        left join (select rule_id, count(*) as waiting from tuskline.line group by rule_id) l using (rule_id);
 comment on view tuskline.rules is 'Limits and orders, how many tasks hold a place under each, and how many wait for one (counted).';

@@ -23,14 +23,6 @@ pub enum GateCommand {
     Drop(Scope),
     /// End due tasks as dead, to be looked at and retried later.
     Divert(Scope),
-    /// Let so many tasks a second pass.
-    Slow {
-        /// Tasks a second, over all workers; 0.5 is one in two seconds.
-        #[arg(long, value_name = "N", allow_hyphen_values = true)]
-        per_second: f64,
-        #[command(flatten)]
-        scope: Scope,
-    },
     /// Open a gate: what it holds goes on.
     Open {
         /// Number of the gate, see `gate list`.
@@ -40,7 +32,7 @@ pub enum GateCommand {
     List,
 }
 
-/// What a gate is on, until when and why.
+/// What a gate or a throttle is on, until when and why.
 #[derive(Debug, Args)]
 pub struct Scope {
     /// Name of the lambda.
@@ -54,56 +46,58 @@ pub struct Scope {
     /// Only this priority.
     #[arg(long, value_name = "PRIORITY")]
     priority: Option<String>,
-    /// Open by itself then, e.g. 2026-12-24T08:00:00Z.
+    /// End by itself then, e.g. 2026-12-24T08:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "for_")]
     until: Option<DateTime<Utc>>,
-    /// Open by itself after so long, e.g. 2h.
+    /// End by itself after so long, e.g. 2h.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
     for_: Option<Duration>,
-    /// Why; shown to whoever asks why a task does not run.
+    /// Why; `task explain` shows it.
     #[arg(long, value_name = "TEXT")]
     reason: String,
+}
+
+impl Scope {
+    /// Calls a verb with this scope and a setting, and returns the number of the new row.
+    /// `sql` has `$1` the lambda, `$2` the setting, `$3` collection, `$4` priority, `$5` until,
+    /// `$6` milliseconds, `$7` reason, `$8` unseen.
+    pub(super) async fn set(
+        &self,
+        client: &Client,
+        sql: &str,
+        setting: (&(dyn ToSql + Sync), Type),
+    ) -> Result<i64> {
+        let for_ms = self.for_.map(duration::milliseconds);
+        let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
+            (&self.lambda, Type::TEXT),
+            setting,
+            (&self.collection, Type::TEXT),
+            (&self.priority, Type::TEXT),
+            (&self.until, Type::TIMESTAMPTZ),
+            (&for_ms, Type::INT8),
+            (&self.reason, Type::TEXT),
+            (&self.unseen, Type::BOOL),
+        ];
+        Ok(client.query_typed_one(sql, parameters).await?.get(0))
+    }
 }
 
 pub async fn run(global: &Global, command: GateCommand) -> Outcome {
     let session = database::open(global).await?;
     let client = session.client();
     match command {
-        GateCommand::Pause(scope) => set(global, client, "pause", None, &scope).await,
-        GateCommand::Drop(scope) => set(global, client, "drop", None, &scope).await,
-        GateCommand::Divert(scope) => set(global, client, "divert", None, &scope).await,
-        GateCommand::Slow { per_second, scope } => {
-            set(global, client, "slow", Some(per_second), &scope).await
-        }
+        GateCommand::Pause(scope) => set(global, client, "pause", &scope).await,
+        GateCommand::Drop(scope) => set(global, client, "drop", &scope).await,
+        GateCommand::Divert(scope) => set(global, client, "divert", &scope).await,
         GateCommand::Open { gate } => open(global, client, gate).await,
         GateCommand::List => list(global, client).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-const SET: &str = "select tuskline.gate($1, $2, $3, $4, $5, $6, \
-                   $7 * interval '1 millisecond', $8, $9)";
-
-async fn set(
-    global: &Global,
-    client: &Client,
-    action: &str,
-    per_second: Option<f64>,
-    scope: &Scope,
-) -> Result<()> {
-    let for_ms = scope.for_.map(duration::milliseconds);
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&scope.lambda, Type::TEXT),
-        (&action, Type::TEXT),
-        (&scope.collection, Type::TEXT),
-        (&scope.priority, Type::TEXT),
-        (&per_second, Type::FLOAT8),
-        (&scope.until, Type::TIMESTAMPTZ),
-        (&for_ms, Type::INT8),
-        (&scope.reason, Type::TEXT),
-        (&scope.unseen, Type::BOOL),
-    ];
-    let gate: i64 = client.query_typed_one(SET, parameters).await?.get(0);
+async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> Result<()> {
+    let sql = "select tuskline.gate($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8)";
+    let gate = scope.set(client, sql, (&action, Type::TEXT)).await?;
     output::answer(
         global,
         &json!({"gate": gate, "action": action}),
@@ -122,7 +116,7 @@ async fn open(global: &Global, client: &Client, gate: i64) -> Result<()> {
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(g)::text from (
-        select gate_id, action, per_second, lambda, collection, priority, parked, until, author, set_at,
+        select gate_id, action, lambda, collection, priority, parked, until, author, set_at,
                opened_at, reason, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
           from tuskline.gates order by gate_id) g";
     let gates = super::task::rows(client, sql, &[]).await?;
@@ -130,10 +124,9 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
     output::put_list(global, gates, &heading, "no gate is set", |gate| {
         let field = |name: &str| output::field(gate, name);
-        let action = match (gate["opened_at"].is_null(), gate["per_second"].as_f64()) {
-            (false, _) => "opened".to_owned(),
-            (_, Some(per_second)) => format!("slow, {per_second}/s"),
-            _ => field("action"),
+        let action = match gate["opened_at"].is_null() {
+            true => field("action"),
+            false => "opened".to_owned(),
         };
         let left = gate["left_ms"].as_i64().map(duration::show);
         vec![

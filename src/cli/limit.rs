@@ -9,13 +9,23 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
+use super::gate::Scope;
 use super::{Global, Outcome, database, output};
+use crate::duration;
 
 /// `limit ...`.
 #[derive(Debug, Subcommand)]
 pub enum LimitCommand {
     /// Set a limit, or change it.
     Set(SetArgs),
+    /// Let only so many tasks start in a second, for some time and a reason.
+    Throttle {
+        #[command(flatten)]
+        scope: Scope,
+        /// Tasks a second, over all workers; 0.5 is one in two seconds.
+        #[arg(value_name = "N", allow_hyphen_values = true)]
+        per_second: f64,
+    },
     /// Let tasks have an ordering key: one at a time, in order, for each key.
     Order {
         /// Name of the lambda.
@@ -86,6 +96,11 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
     let client = session.client();
     match command {
         LimitCommand::Set(args) => set(global, client, &args).await,
+        LimitCommand::Throttle { per_second, scope } => {
+            let sql = "select tuskline.throttle($1, $2, $3, $4, $5, \
+                       $6 * interval '1 millisecond', $7, $8)";
+            said(global, scope.set(client, sql, (&per_second, Type::FLOAT8)).await?)
+        }
         LimitCommand::Order { lambda, on_failure } => {
             let sql = "select tuskline.set_order($1, $2)";
             let rule =
@@ -157,7 +172,10 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
         (&args.burst, Type::INT4),
         (&args.fair, Type::BOOL),
     ];
-    let rule = rule(client, sql, parameters).await?;
+    said(global, rule(client, sql, parameters).await?)
+}
+
+fn said(global: &Global, rule: i64) -> Result<()> {
     let said = format!("limit {rule} is set; to take it away: tuskline limit drop {rule}");
     output::answer(global, &json!({"rule": rule}), &said)
 }
@@ -165,9 +183,11 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(r)::text from (
         select rule_id, lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, held, waiting,
-               author, set_at from tuskline.rules order by rule_id) r";
+               reason, until, author, set_at, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
+          from tuskline.rules order by rule_id) r";
     let rules = super::task::rows(client, sql, &[]).await?;
-    let heading = ["limit", "lambda", "collection", "priority", "what", "held", "waiting"];
+    let heading =
+        ["limit", "lambda", "collection", "priority", "what", "held", "waiting", "ends", "reason"];
     output::put_list(global, rules, &heading, "no limit is set", |rule| {
         let field = |name: &str| output::field(rule, name);
         let is = |name: &str| rule.get(name).and_then(Value::as_bool).unwrap_or_default();
@@ -181,6 +201,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             (_, true) => ", fair",
             _ => "",
         };
+        let left = rule["left_ms"].as_i64().map(duration::show);
         vec![
             field("rule_id"),
             field("lambda"),
@@ -189,6 +210,8 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             format!("{what}{how}"),
             field("held"),
             field("waiting"),
+            left.map_or_else(String::new, |left| format!("in {left}")),
+            field("reason"),
         ]
     })
 }

@@ -30,7 +30,6 @@ const LEFT: &str = "
     select 'waits for a gate that is open', k.task_id, g.lambda, null
       from c cross join tuskline.gate g join tuskline.parked k using (gate_id)
      where g.opened_at is not null or g.until <= c.now
-        or exists (select from tuskline.gate_pace p where p.gate_id = g.gate_id and g.action = 'slow' and p.next_at <= c.now and k.task_id > p.mark)
     union all
     select 'waits for a rule that is no more', l.task_id, r.lambda, null
       from tuskline.rule r join tuskline.line l using (rule_id) where r.dropped_at is not null

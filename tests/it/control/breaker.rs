@@ -221,7 +221,7 @@ async fn a_lambda_that_somebody_has_gated_already_is_left_to_him() {
     let (db, hand) = watched().await;
     db.schedule_many("work", 5).await;
     let tasks = hand.claim(5).await;
-    db.run("select tuskline.gate('work', 'slow', p_per_second => 1, p_reason => 'x')").await;
+    db.run("select tuskline.gate('work', 'divert', p_reason => 'x')").await;
     for task in &tasks {
         hand.fail_for_good(task).await;
     }

@@ -18,28 +18,27 @@ async fn what_is_no_gate_is_refused() {
         ("gate(null, 'pause', p_reason => 'x')", "TK001 unknown_lambda: null is not defined"),
         (
             "gate('work', 'stop', p_reason => 'x')",
-            "TK017 invalid_gate: action must be pause, drop, divert or slow, got 'stop'",
+            "TK017 invalid_gate: action must be pause, drop or divert, got 'stop'",
         ),
         (
             "gate('work', null, p_reason => 'x')",
-            "TK017 invalid_gate: action must be pause, drop, divert or slow, got null",
+            "TK017 invalid_gate: action must be pause, drop or divert, got null",
         ),
         (
             "gate('work', 'slow', p_reason => 'x')",
-            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got null",
+            "TK017 invalid_gate: action must be pause, drop or divert, got 'slow' [select tuskline.throttle(...)]",
         ),
         (
-            "gate('work', 'slow', p_per_second => -1, p_reason => 'x')",
-            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got -1",
+            "throttle('work', null, p_reason => 'x')",
+            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got null",
         ),
         (
-            "gate('work', 'slow', p_per_second => 'NaN', p_reason => 'x')",
-            "TK017 invalid_gate: per_second must be 0.001 to 1000000, got NaN",
+            "throttle('work', 'NaN', p_reason => 'x')",
+            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got NaN",
         ),
-        (
-            "gate('work', 'pause', p_per_second => 1, p_reason => 'x')",
-            "TK017 invalid_gate: per_second is for slow only, got 1",
-        ),
+        ("throttle('work', 1)", "TK018 invalid_rule: reason must have 1 to 500 characters"),
+        ("throttle('nobody', 1, p_reason => 'x')", "TK001 unknown_lambda: 'nobody' is not defined"),
+        ("throttle('work', 1, 'news', p_reason => 'x')", "TK016 unknown_collection: "),
         ("gate('work', 'pause')", "TK017 invalid_gate: reason must have 1 to 500 characters"),
         (
             "gate('work', 'pause', p_reason => ' ')",
@@ -63,7 +62,7 @@ async fn what_is_no_gate_is_refused() {
         ),
         (
             "gate('work', 'pause', 'news', p_reason => 'x')",
-            "TK016 unknown_collection: no recent task of work has collection 'news' [p_unseen => true gates it all the same]",
+            "TK016 unknown_collection: no recent task of work has collection 'news' [p_unseen => true accepts it all the same]",
         ),
         ("gate('work', 'pause', 'Bad!', p_reason => 'x')", "TK002 invalid_name: "),
         (

@@ -152,6 +152,48 @@ async fn no_more_than_so_many_in_a_second() {
 }
 
 #[tokio::test]
+async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let ids = db.schedule_many("work", 30).await;
+    db.run("select tuskline.throttle('work', 4, p_for => '1 hour', p_reason => 'ill')").await;
+    let mut started = vec![hand.claim(100).await.len()];
+    for _ in 0..15 {
+        db.advance(Duration::from_millis(250)).await;
+        started.push(next(&db, &hand).await.len());
+    }
+    assert_eq!(started, [1; 16], "what was queued before is throttled, too");
+    db.advance(Duration::from_secs(60)).await;
+    let ids_of = |tasks: Vec<Task>| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+    let after = ids_of(next(&db, &hand).await);
+    assert_eq!(after, ids[16..20], "a minute of rest is worth a second's tasks");
+    let waits: i64 = db.one("select max(task_id) from tuskline.line").await;
+    let said: String = db.ask("select detail from tuskline.explain($1)", &[&waits]).await;
+    assert!(said.contains("; a throttle, set by ") && said.ends_with(": ill"), "{said}");
+    let due: i64 = db.one("select next_due_ms from tuskline.promote()").await;
+    assert_eq!(due, 3_600_000 - 60_000 - 15 * 250);
+    db.advance(Duration::from_millis(due.unsigned_abs())).await;
+    db.run("select tuskline.promote()").await;
+    assert_eq!(ids_of(next(&db, &hand).await), ids[20..]);
+    let audited = "select detail from tuskline.audit where verb = 'drop_rule'";
+    assert_eq!(db.one::<String>(audited).await, "rule 1 rate its time was over");
+}
+
+#[tokio::test]
+async fn a_throttle_holds_beside_a_limit_for_good() {
+    let (db, hand, _) = limited("p_per_second => 100, p_burst => 100").await;
+    let throttle: i64 = db.one("select tuskline.throttle('work', 1, p_reason => 'ill')").await;
+    db.schedule_many("work", 10).await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
+    let shown = db.lines("select per_second, reason from tuskline.rules order by 1").await;
+    assert_eq!(shown, ["1 | ill", "100 | -"]);
+    assert!(db.ask::<bool>("select tuskline.drop_rule($1)", &[&throttle]).await);
+    db.run("select tuskline.promote()").await;
+    assert_eq!(next(&db, &hand).await.len(), 9);
+}
+
+#[tokio::test]
 async fn of_those_in_line_the_more_urgent_go_first_but_age_counts() {
     let (db, hand, _) = limited("1").await;
     let first = db.schedule("work").await;
@@ -306,6 +348,38 @@ async fn what_an_old_snapshot_queues_is_limited_too() {
     db.run("select tuskline.promote()").await;
     assert_eq!((db.one::<i64>(flags).await, db.queued().await), (0, 1));
     assert_eq!(hand.claim(100).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_ran_when_the_limit_was_set_asks_when_it_comes_back() {
+    for by_rescue in [false, true] {
+        let db = Db::with_lambda("work").await;
+        db.pin().await;
+        let hand = db.hand("work").await;
+        let ids = db.schedule_many("work", 3).await;
+        let held = hand.claim(3).await;
+        db.run("select tuskline.set_limit('work', 1)").await;
+        db.run("select tuskline.promote()").await;
+        assert_eq!(db.one::<i64>("select count(*) from tuskline.flagged_queue").await, 0);
+        let other = db.hand("work").await;
+        if by_rescue {
+            db.run(&format!(
+                "update tuskline.executor set expires_at = tuskline.clock() where executor_id = {}",
+                hand.executor
+            ))
+            .await;
+            assert_eq!(db.rescue().await, (1, 3, 0));
+        } else {
+            for task in &held {
+                assert!(hand.release(task).await);
+            }
+        }
+        let first = other.claim(10).await;
+        assert_eq!((first.len(), db.queued().await), (1, 0), "the others wait for its permit");
+        assert!(other.succeed_all(&first).await.is_empty());
+        assert_eq!(next(&db, &other).await.len(), 1);
+        assert!(ids.contains(&first[0].id));
+    }
 }
 
 #[tokio::test]

@@ -423,7 +423,8 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     db.enqueue_due().await;
     hand.fail_for_good(&hand.take().await).await;
     db.define("other").await;
-    let gate = "select tuskline.gate('other', 'pause', 'news', p_reason => 'a fault', p_unseen => true)";
+    let gate =
+        "select tuskline.gate('other', 'pause', 'news', p_reason => 'a fault', p_unseen => true)";
     let gate: i64 = db.one(gate).await;
     let parked = db.one("select tuskline.schedule('other', p_collection => 'news')").await;
     db.enqueue_due().await;

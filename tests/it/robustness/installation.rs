@@ -103,16 +103,16 @@ async fn a_worker_that_registers_during_an_adoption_is_ended_or_refused() {
 }
 
 #[tokio::test]
-async fn a_hold_pauses_every_lambda_and_every_gate_that_lets_tasks_pass() {
+async fn a_hold_pauses_every_lambda_and_replaces_what_would_end_its_tasks() {
     let db = Db::with_lambda("plain").await;
-    for lambda in ["slowed", "paused", "part_slowed", "dropped"] {
+    for lambda in ["throttled", "paused", "diverted", "dropped"] {
         db.define(lambda).await;
     }
     db.run(
-        "select tuskline.gate('slowed', 'slow', p_per_second => 5, p_reason => 'test');
+        "select tuskline.throttle('throttled', 5, p_reason => 'test');
          select tuskline.gate('paused', 'pause', p_reason => 'was there');
          select tuskline.gate('dropped', 'drop', p_collection => 'news', p_reason => 'test', p_unseen => true);
-         select tuskline.gate('part_slowed', 'slow', p_collection => 'mail', p_per_second => 1, p_reason => 'test', p_unseen => true)",
+         select tuskline.gate('diverted', 'divert', p_reason => 'test')",
     )
     .await;
     db.run("select tuskline.adopt('staging', true, 'a load test')").await;
@@ -124,13 +124,12 @@ async fn a_hold_pauses_every_lambda_and_every_gate_that_lets_tasks_pass() {
     assert_eq!(
         gates,
         [
+            "diverted | pause | - | a load test",
             "dropped | pause | - | a load test",
             "dropped | drop | news | test",
-            "part_slowed | pause | - | a load test",
-            "part_slowed | pause | mail | a load test",
             "paused | pause | - | was there",
             "plain | pause | - | a load test",
-            "slowed | pause | - | a load test",
+            "throttled | pause | - | a load test",
         ]
     );
     let audit =

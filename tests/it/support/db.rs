@@ -184,8 +184,6 @@ impl Db {
             "gate",
             "guarded",
             "flagged_queue",
-            "gate_pace",
-            "gate_pass",
             "parked",
             "rule",
             "slot",

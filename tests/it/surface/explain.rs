@@ -117,8 +117,11 @@ async fn a_gate_says_whose_it_is_and_how_to_open_it() {
         let sql = format!("select tuskline.gate('work', 'pause'{on}, p_reason => 'complaints')");
         let gate: i64 = db.one(&sql).await;
         let due = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
-        let expected =
-            ("gated".to_owned(), format!("tuskline.gate {gate} on {name}"), format!("select tuskline.ungate({gate})"));
+        let expected = (
+            "gated".to_owned(),
+            format!("tuskline.gate {gate} on {name}"),
+            format!("select tuskline.ungate({gate})"),
+        );
         if !on.is_empty() {
             assert_eq!(names(&db, due).await, ["due"], "nobody has asked the gate yet");
         }

@@ -113,12 +113,10 @@ async fn limits_orders_and_gates_hold_up_no_drain() {
 }
 
 #[tokio::test]
-async fn what_a_slow_gate_or_a_breaker_holds_comes_when_the_clock_says() {
+async fn what_a_throttle_or_a_breaker_holds_comes_when_the_clock_says() {
     let db = pinned().await;
     let second = Duration::from_secs(1);
-    db.run("select tuskline.gate('say', 'slow', p_per_second => 1, p_reason => 'ill')")
-        .await
-        .unwrap();
+    db.run("select tuskline.throttle('say', 1, p_reason => 'ill')").await.unwrap();
     for _ in 0..3 {
         schedule(&db, "say", json!("success")).await;
     }
@@ -126,7 +124,7 @@ async fn what_a_slow_gate_or_a_breaker_holds_comes_when_the_clock_says() {
         assert_eq!(db.drain(saying(&db)).await.unwrap().succeeded.len(), 1);
         db.advance(second).await.unwrap();
     }
-    db.run("select tuskline.ungate(1), tuskline.set_breaker('say', p_failures => 2, p_probe_after => '30 s')")
+    db.run("select tuskline.drop_rule(1), tuskline.set_breaker('say', p_failures => 2, p_probe_after => '30 s')")
         .await
         .unwrap();
     for _ in 0..2 {
