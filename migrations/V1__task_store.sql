@@ -12,7 +12,9 @@
 -- Rows are locked in id order, always.
 
 create schema if not exists tuskline;
+create schema if not exists tuskline_core;
 comment on schema tuskline is 'Tuskline: asynchronous tasks. Read the views tasks, queues, lambdas, executors, waiting.';
+comment on schema tuskline_core is 'Internal functions and tables of Tuskline, the queues and the segments. Call and read what stands in schema tuskline.';
 
 create type tuskline.status as enum (
   'new', 'enqueued', 'claimed', 'processing', 'retriable_failure',
@@ -77,7 +79,7 @@ create table tuskline.queue (
   priority          tuskline.priority not null,
   direct            boolean not null,
   max_payload_bytes integer not null,
-  guarded           boolean not null default false,
+  has_policies           boolean not null default false,
   is_full           boolean not null default false,
   unique (lambda, priority));
 comment on table  tuskline.queue is 'One queue per lambda and priority; its rows are in tuskline.queue_<queue_id>.';
@@ -88,7 +90,7 @@ comment on column tuskline.queue.direct is
   'lambda.direct, unless a gate other than a pause of the queue, a limit or a full backlog is in '
   'the way: so scheduling reads one row.';
 comment on column tuskline.queue.is_full is 'Whether its lambda''s backlog was full when a store consumer last looked: tasks are refused.';
-comment on column tuskline.queue.guarded is
+comment on column tuskline.queue.has_policies is
   'Whether a gate other than a pause of the queue, or a rule, is on its lambda or its priority '
   'of it: the store consumer asks them.';
 comment on column tuskline.queue.max_payload_bytes is 'Copy of lambda.max_payload_bytes, so that scheduling reads one row.';
@@ -108,15 +110,15 @@ comment on column tuskline.queued.bytes is 'Size of the payload, for claims that
 comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit out of order.';
 comment on column tuskline.queued.task_id is 'The task. A row whose task is not enqueued any more is skipped and removed by the next claim.';
 
-create unlogged table tuskline.queues_complete (
+create unlogged table tuskline_core.queues_complete (
   is_only  boolean primary key default true check (is_only),
   since    timestamptz not null);
-comment on table  tuskline.queues_complete is
+comment on table  tuskline_core.queues_complete is
   'One row: every task that is enqueued has its row in a queue. Empty after a crash and on a promoted standby: then rebuild_queues() fills the queues before anything is claimed.';
-comment on column tuskline.queues_complete.is_only is 'True: there is at most one row.';
-comment on column tuskline.queues_complete.since is 'When the queues were last filled.';
+comment on column tuskline_core.queues_complete.is_only is 'True: there is at most one row.';
+comment on column tuskline_core.queues_complete.since is 'When the queues were last filled.';
 
-create table tuskline.incarnation (
+create table tuskline_core.incarnation (
   is_only           boolean primary key default true check (is_only),
   started_at        timestamptz not null,
   database_oid      oid not null,
@@ -124,32 +126,32 @@ create table tuskline.incarnation (
   written_by        xid not null default '0',
   verified_at       timestamptz not null,
   claims_from       timestamptz not null);
-comment on table  tuskline.incarnation is
+comment on table  tuskline_core.incarnation is
   'One row: which life of which database issued the last fences and executor numbers. If it is not this one, rebuild_queues() raises them first. See the view verified.';
-comment on column tuskline.incarnation.is_only is 'True: there is at most one row.';
-comment on column tuskline.incarnation.started_at is 'When the server was started, as pg_postmaster_start_time() says.';
-comment on column tuskline.incarnation.database_oid is 'Oid of the database. A copy from a template has another one.';
-comment on column tuskline.incarnation.system_identifier is 'The cluster, as pg_control_system() names it; null: the owner may not read it.';
-comment on column tuskline.incarnation.written_by is
+comment on column tuskline_core.incarnation.is_only is 'True: there is at most one row.';
+comment on column tuskline_core.incarnation.started_at is 'When the server was started, as pg_postmaster_start_time() says.';
+comment on column tuskline_core.incarnation.database_oid is 'Oid of the database. A copy from a template has another one.';
+comment on column tuskline_core.incarnation.system_identifier is 'The cluster, as pg_control_system() names it; null: the owner may not read it.';
+comment on column tuskline_core.incarnation.written_by is
   'Transaction that wrote this row: its xmin, unless the row was restored from a dump or replicated.';
-comment on column tuskline.incarnation.verified_at is
+comment on column tuskline_core.incarnation.verified_at is
   'When this life began for the task store. What was seen of executors in another one counts for nothing.';
-comment on column tuskline.incarnation.claims_from is
+comment on column tuskline_core.incarnation.claims_from is
   'Nothing is claimed before: in a copy, workers of the original may still run its tasks for one lease.';
 
-create table tuskline.late_commit (
+create table tuskline_core.late_commit (
   gid         text not null,
   prepared_at timestamptz not null,
   segments    bigint[] not null,
   primary key (gid, prepared_at));
-comment on table  tuskline.late_commit is
+comment on table  tuskline_core.late_commit is
   'Transactions that were prepared when the queues were rebuilt. When one has ended, rebuild_queues() looks through its segments.';
-comment on column tuskline.late_commit.gid is 'Its name, as pg_prepared_xacts.gid.';
-comment on column tuskline.late_commit.prepared_at is 'When it was prepared, as pg_prepared_xacts.prepared.';
-comment on column tuskline.late_commit.segments is 'Segments that it has written to.';
+comment on column tuskline_core.late_commit.gid is 'Its name, as pg_prepared_xacts.gid.';
+comment on column tuskline_core.late_commit.prepared_at is 'When it was prepared, as pg_prepared_xacts.prepared.';
+comment on column tuskline_core.late_commit.segments is 'Segments that it has written to.';
 
-create table tuskline.recovery_guard ();
-comment on table tuskline.recovery_guard is
+create table tuskline_core.recovery_guard ();
+comment on table tuskline_core.recovery_guard is
   'Locked by the transaction that rebuilds the queues. Holds no rows.';
 
 create table tuskline.installation (
@@ -220,29 +222,29 @@ comment on column tuskline.task.unique_key is 'Of tasks of a lambda with one uni
 
 -- One level between task and its segments: what is inserted through it does not meet task's trigger, which
 -- for a row alone is the half of its cost.
-create table tuskline.task_store partition of tuskline.task for values from (minvalue) to (maxvalue) partition by range (id);
-comment on table tuskline.task_store is 'All of tuskline.task, behind the trigger that routes what is inserted there: for schedule, which routes itself.';
+create table tuskline_core.task_store partition of tuskline.task for values from (minvalue) to (maxvalue) partition by range (id);
+comment on table tuskline_core.task_store is 'All of tuskline.task, behind the trigger that routes what is inserted there: for schedule, which routes itself.';
 
-create type tuskline.exchanged as (
-  refused bigint[], held bigint[],
-  alive boolean, lease_id bigint, popped integer[], first_seq bigint[], last_seq bigint[], ended_before bigint, xid bigint,
+create type tuskline_core.exchanged as (
+  refused bigint[], deferred bigint[],
+  alive boolean, lease_id bigint, popped integer[], first_seq bigint[], last_seq bigint[], oldest_writer_xid bigint, xid bigint,
   task_id bigint[], queue_index smallint[], attempt smallint[], crashes smallint[], waited_ms integer[],
   collection text[], payload json[], cut_at integer);
-comment on type tuskline.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
+comment on type tuskline_core.exchanged is 'What an exchange says: of the results it brought, of the claim, of the queues asked, and of each task claimed.';
 
-create type tuskline.ended as (
+create type tuskline_core.ended as (
   applied integer, task_id bigint[], status tuskline.status[], attempt smallint[],
   started_at timestamptz[], flagged bigint[]);
-comment on type tuskline.ended is
+comment on type tuskline_core.ended is
   'Tasks whose attempt has just ended: how many; to what status, which attempt, and when it began. '
   'flagged: those whose end may have effects. If all '
   'attempts succeeded, task_id holds all tasks that were given, and status, '
   'attempt and started_at are null.';
 
-create type tuskline.verdicts as (
+create type tuskline_core.verdicts as (
   go bigint[], permits bigint[], stopped bigint[], due bigint[], again bigint[],
   doomed bigint[], outcome tuskline.status[], error_class text[], message text[]);
-comment on type tuskline.verdicts is
+comment on type tuskline_core.verdicts is
   'The answer of the policies at a door. go: may be enqueued, or claimed. permits: those of them that hold permits. stopped: must wait, and give back permits. due: further tasks that are to be enqueued now. again: tasks of which there is more to do. doomed: end with this outcome, for this reason.';
 
 create table tuskline.segment (
@@ -262,27 +264,27 @@ comment on column tuskline.segment.ripe_at is 'When it is worth reading again to
 comment on column tuskline.segment.unarchived_since is 'Since when it could be dropped, if a server had a directory for the tasks that are to be archived to files.';
 comment on column tuskline.segment.sealed_at is 'When every row of it was found terminal and its ids used up: queues are never rebuilt from it.';
 
-create table tuskline.segment_guard ();
-comment on table tuskline.segment_guard is
+create table tuskline_core.segment_guard ();
+comment on table tuskline_core.segment_guard is
   'Locked by the transaction that makes segments. Holds no rows.';
-create table tuskline.queue_guard ();
-comment on table tuskline.queue_guard is
+create table tuskline_core.queue_guard ();
+comment on table tuskline_core.queue_guard is
   'Locked by the transaction that makes queues. Holds no rows.';
-create table tuskline.retention_guard ();
-comment on table tuskline.retention_guard is
+create table tuskline_core.retention_guard ();
+comment on table tuskline_core.retention_guard is
   'Locked by the janitor that retires segments, in a transaction of its own. Holds no rows.';
 
 create table tuskline.task_kept (like tuskline.task including defaults including comments, primary key (id));
 comment on table tuskline.task_kept is 'Tasks that outlive their dropped segment. The view tasks shows both.';
 
-create type tuskline.timer_kind as enum ('due', 'recheck', 'parents', 'effects');
-comment on type tuskline.timer_kind is
+create type tuskline_core.timer_kind as enum ('due', 'recheck', 'parents', 'effects');
+comment on type tuskline_core.timer_kind is
   'due: the task is scheduled for then, or its backoff is over then. recheck: it is first in a wait list and tries again to acquire its permit. parents: it looks again at the tasks that it waits for. effects: it, or its attempt, has ended, and effects of that end are left.';
 
 create table tuskline.timer (
   due     timestamptz not null,
   task_id bigint      not null,
-  kind    tuskline.timer_kind not null default 'due',
+  kind    tuskline_core.timer_kind not null default 'due',
   primary key (due, task_id, kind));
 comment on table  tuskline.timer is 'Work of a store consumer on a task, and when it is due: enqueue_due() does it.';
 comment on column tuskline.timer.due is 'When.';
@@ -303,15 +305,15 @@ comment on column tuskline.audit.verb is 'define_lambda, alter_lambda, cancel, .
 comment on column tuskline.audit.subject is 'Lambda or task.';
 comment on column tuskline.audit.detail is 'What was asked.';
 
-create table tuskline.stamp (
-  function_set integer not null,
+create table tuskline_core.stamp (
+  schema_version integer not null,
   digest       text not null,
   applied_by   text not null,
   applied_at   timestamptz not null);
 -- Without a key and without this, a publication FOR ALL TABLES refuses every delete.
-alter table tuskline.stamp replica identity full;
-comment on table  tuskline.stamp is 'Which set of functions is installed. A binary never replaces a newer set.';
-comment on column tuskline.stamp.function_set is 'Number of the set; grows with every change of meaning.';
-comment on column tuskline.stamp.digest is 'Hash of the function texts.';
-comment on column tuskline.stamp.applied_by is 'Version of the binary that installed it.';
-comment on column tuskline.stamp.applied_at is 'When.';
+alter table tuskline_core.stamp replica identity full;
+comment on table  tuskline_core.stamp is 'Which set of functions is installed. A binary never replaces a newer set.';
+comment on column tuskline_core.stamp.schema_version is 'Number of the set; grows with every change of meaning.';
+comment on column tuskline_core.stamp.digest is 'Hash of the function texts.';
+comment on column tuskline_core.stamp.applied_by is 'Version of the binary that installed it.';
+comment on column tuskline_core.stamp.applied_at is 'When.';

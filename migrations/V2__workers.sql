@@ -41,12 +41,12 @@ comment on column tuskline.executor.end_reason is
   'stopped; expired; adopted (the installation got another name); copied (this database is a copy of '
   'the one it worked for); or replaced: the same process has another number now.';
 
-create table tuskline.alive (
+create table tuskline_core.live_executor (
   executor_id bigint primary key,
   lease       interval not null);
-comment on table  tuskline.alive is 'Executors that have not ended: what every claim asks. A row here never changes, where one of executor does with each heartbeat: under a snapshot that some session keeps, a claim would read all of those.';
-comment on column tuskline.alive.executor_id is 'The executor.';
-comment on column tuskline.alive.lease is 'executor.lease.';
+comment on table  tuskline_core.live_executor is 'Executors that have not ended: what every claim asks. A row here never changes, where one of executor does with each heartbeat: under a snapshot that some session keeps, a claim would read all of those.';
+comment on column tuskline_core.live_executor.executor_id is 'The executor.';
+comment on column tuskline_core.live_executor.lease is 'executor.lease.';
 
 create table tuskline.lease (
   executor_id bigint not null,

@@ -1,9 +1,9 @@
 -- Chains: tasks that wait for others. Touched by tasks of a chain only.
 
-create table tuskline.followed_lambda (lambda text primary key);
-comment on table  tuskline.followed_lambda is
+create table tuskline_core.followed_lambda (lambda text primary key);
+comment on table  tuskline_core.followed_lambda is
   'Lambdas whose tasks may have followers: a task that waits for one of them, or a session (await_end). Written at the first use and kept, so that results of other lambdas cost nothing more.';
-comment on column tuskline.followed_lambda.lambda is 'The lambda.';
+comment on column tuskline_core.followed_lambda.lambda is 'The lambda.';
 
 create table tuskline.chain_task (
   task_id           bigint primary key,
@@ -36,19 +36,19 @@ comment on column tuskline.dependency.parent_id is 'For whom.';
 comment on column tuskline.dependency.condition is 'For what end: success, failure (any other), or always (either).';
 comment on column tuskline.dependency.outcome is 'How the parent ended; null: it has not, or was retried.';
 
-create table tuskline.broken (
+create table tuskline.unmet_dependency (
   task_id   bigint not null,
   parent_id bigint not null,
   primary key (task_id, parent_id));
-comment on table  tuskline.broken is 'Dependencies that cannot be met any more, unless the parent is retried: it ended otherwise than the task needs.';
-comment on column tuskline.broken.task_id is 'Who waits.';
-comment on column tuskline.broken.parent_id is 'Who ended.';
+comment on table  tuskline.unmet_dependency is 'Dependencies that cannot be met any more, unless the parent is retried: it ended otherwise than the task needs.';
+comment on column tuskline.unmet_dependency.task_id is 'Who waits.';
+comment on column tuskline.unmet_dependency.parent_id is 'Who ended.';
 
-create type tuskline.chained as (
+create type tuskline_core.chained as (
   no integer, name text, depth integer, id bigint, lambda text, payload json, priority tuskline.priority, collection text,
   ordering_key text, limit_key text, fairness_key text, due timestamptz, on_parent_failure text,
   parents integer[], parent_ids bigint[], conditions text[]);
-comment on type tuskline.chained is 'A task of a chain that is being scheduled: its place in the call, and whom it waits for, by place or by id.';
+comment on type tuskline_core.chained is 'A task of a chain that is being scheduled: its place in the call, and whom it waits for, by place or by id.';
 
 -- Unique keys: asked when a task with one is scheduled, and never again.
 
@@ -101,12 +101,12 @@ comment on column tuskline.progress.message is 'What it is at, at most 8 KB.';
 comment on column tuskline.progress.checkpoint is 'What the next attempt needs to go on from here, at most 1 MiB.';
 comment on column tuskline.progress.said_at is 'When.';
 
-create table tuskline.awaited (
+create table tuskline_core.awaited (
   task_id bigint primary key,
   since   timestamptz not null);
-comment on table  tuskline.awaited is 'Tasks whose end somebody waits for: it is notified on channel tuskline_ended_<task_id>.';
-comment on column tuskline.awaited.task_id is 'The task.';
-comment on column tuskline.awaited.since is 'Since when. After a day the janitor forgets it.';
+comment on table  tuskline_core.awaited is 'Tasks whose end somebody waits for: it is notified on channel tuskline_ended_<task_id>.';
+comment on column tuskline_core.awaited.task_id is 'The task.';
+comment on column tuskline_core.awaited.since is 'Since when. After a day the janitor forgets it.';
 
 -- Operations: one act on all tasks that a filter names, a batch at a time.
 
@@ -124,7 +124,7 @@ create table tuskline.operation (
   created_from timestamptz,
   created_to   timestamptz not null,
   ended_to     timestamptz,
-  most         bigint,
+  max_tasks    bigint,
   per_second   double precision,
   canary       boolean not null,
   payload      json,
@@ -166,7 +166,7 @@ comment on column tuskline.operation.created_to is
   'Only tasks scheduled by then; not after the operation began.';
 comment on column tuskline.operation.ended_to is
   'Only tasks that had ended by then; null: the operation is for tasks that have not ended.';
-comment on column tuskline.operation.most is 'How many tasks to change at most; null: all.';
+comment on column tuskline.operation.max_tasks is 'How many tasks to change at most; null: all.';
 comment on column tuskline.operation.per_second is
   'How many tasks to change a second; null: as fast as possible.';
 comment on column tuskline.operation.canary is

@@ -13,7 +13,7 @@ create table tuskline.periodic (
   collection  text,
   priority    tuskline.priority not null,
   missed      text not null check (missed in ('skip', 'once', 'all')),
-  missed_most integer not null check (missed_most between 1 and 1000),
+  missed_max integer not null check (missed_max between 1 and 1000),
   grace       interval not null,
   overlap     text not null check (overlap in ('allow', 'skip', 'queue')),
   starts_at   timestamptz,
@@ -37,7 +37,7 @@ comment on column tuskline.periodic.payload is 'Payload of each task.';
 comment on column tuskline.periodic.collection is 'Collection of each task.';
 comment on column tuskline.periodic.priority is 'Priority of each task.';
 comment on column tuskline.periodic.missed is 'What becomes of ticks that no server saw in time: skip them, fire the last of them once, or fire all of them.';
-comment on column tuskline.periodic.missed_most is 'Of all: at most so many, the latest.';
+comment on column tuskline.periodic.missed_max is 'Of all: at most so many, the latest.';
 comment on column tuskline.periodic.grace is 'How late a tick may be fired before it counts as missed.';
 comment on column tuskline.periodic.overlap is 'While the task of an earlier tick has not ended: allow another, skip the tick, or queue: the new task waits for that one.';
 comment on column tuskline.periodic.starts_at is 'No tick before; null: from its definition on.';
@@ -52,9 +52,9 @@ comment on column tuskline.periodic.last_tick is 'The latest tick that was dealt
 comment on column tuskline.periodic.last_task is 'The latest task that it scheduled.';
 comment on column tuskline.periodic.trouble is 'Why a server could not calculate its ticks, or fire them.';
 
-create table tuskline.time_zone (name text primary key);
-comment on table  tuskline.time_zone is 'Time zones by which servers can calculate ticks. tuskline migrate writes what its binary knows; the zones of PostgreSQL may be others.';
-comment on column tuskline.time_zone.name is 'IANA name, as Europe/Berlin.';
+create table tuskline_core.time_zone (name text primary key);
+comment on table  tuskline_core.time_zone is 'Time zones by which servers can calculate ticks. tuskline migrate writes what its binary knows; the zones of PostgreSQL may be others.';
+comment on column tuskline_core.time_zone.name is 'IANA name, as Europe/Berlin.';
 
 create table tuskline.tick (
   name     text not null,

@@ -67,7 +67,7 @@ comment on column tuskline.breaker.probe_at is 'When the next task may pass.';
 comment on column tuskline.breaker.probe_seq is
   'Row of the queue of that task: see flagged_queue.passing.';
 
-create unlogged table tuskline.recent_failure (
+create unlogged table tuskline_core.recent_failure (
   lambda      text not null,
   failed_at   timestamptz not null,
   fingerprint text not null,
@@ -75,16 +75,16 @@ create unlogged table tuskline.recent_failure (
   first_id    bigint not null,
   last_id     bigint not null,
   message     text not null);
-create index recent_failure_time on tuskline.recent_failure (lambda, failed_at);
-comment on table  tuskline.recent_failure is 'Failed attempts of lambdas with a breaker, a row for each cause in a batch of results. What is older than any span goes; a crash empties it.';
-comment on index  tuskline.recent_failure_time is 'The latest of a lambda.';
-comment on column tuskline.recent_failure.lambda is 'The lambda.';
-comment on column tuskline.recent_failure.failed_at is 'When.';
-comment on column tuskline.recent_failure.fingerprint is 'Of what cause.';
-comment on column tuskline.recent_failure.attempts is 'How many.';
-comment on column tuskline.recent_failure.first_id is 'The lowest task among them.';
-comment on column tuskline.recent_failure.last_id is 'The highest.';
-comment on column tuskline.recent_failure.message is 'What one of them said, shortened.';
+create index recent_failure_time on tuskline_core.recent_failure (lambda, failed_at);
+comment on table  tuskline_core.recent_failure is 'Failed attempts of lambdas with a breaker, a row for each cause in a batch of results. What is older than any span goes; a crash empties it.';
+comment on index  tuskline_core.recent_failure_time is 'The latest of a lambda.';
+comment on column tuskline_core.recent_failure.lambda is 'The lambda.';
+comment on column tuskline_core.recent_failure.failed_at is 'When.';
+comment on column tuskline_core.recent_failure.fingerprint is 'Of what cause.';
+comment on column tuskline_core.recent_failure.attempts is 'How many.';
+comment on column tuskline_core.recent_failure.first_id is 'The lowest task among them.';
+comment on column tuskline_core.recent_failure.last_id is 'The highest.';
+comment on column tuskline_core.recent_failure.message is 'What one of them said, shortened.';
 
 comment on column tuskline.task_failure.fence is 'Its fence in that attempt; of an end without one (a gate, an order) a number of its own.';
 

@@ -7,7 +7,7 @@
 mod breaker;
 mod chain;
 mod database;
-mod dead;
+mod dead_letter;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
@@ -17,6 +17,7 @@ mod installation;
 mod lambda;
 mod limit;
 mod operation;
+mod order;
 mod output;
 mod periodic;
 mod program;
@@ -24,7 +25,7 @@ mod psql;
 mod repair;
 mod server;
 mod task;
-mod unique;
+mod unique_key;
 
 use std::process::ExitCode;
 
@@ -85,9 +86,12 @@ enum Command {
     /// Limit how many tasks run at a time or in a second, and keep an order.
     #[command(subcommand)]
     Limit(limit::LimitCommand),
+    /// Run tasks of one ordering key in order; list and unblock keys that wait for a failed task.
+    #[command(subcommand)]
+    Order(order::OrderCommand),
     /// Say what a unique key means to a lambda.
     #[command(subcommand)]
-    Unique(unique::UniqueCommand),
+    UniqueKey(unique_key::UniqueKeyCommand),
     /// Schedule, follow and cancel tasks.
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -96,7 +100,7 @@ enum Command {
     Chain(chain::ChainCommand),
     /// Look at tasks that have failed for good.
     #[command(subcommand)]
-    Dead(dead::DeadCommand),
+    DeadLetter(dead_letter::DeadLetterCommand),
     /// Pause a lambda by itself when its attempts fail of one cause.
     #[command(subcommand)]
     Breaker(breaker::BreakerCommand),
@@ -144,11 +148,12 @@ impl Program for Cli {
             Command::Lambda(command) => lambda::run(global, command).await,
             Command::Gate(command) => gate::run(global, command).await,
             Command::Limit(command) => limit::run(global, command).await,
-            Command::Unique(command) => unique::run(global, command).await,
+            Command::Order(command) => order::run(global, command).await,
+            Command::UniqueKey(command) => unique_key::run(global, command).await,
             Command::Task(command) => task::run(global, command).await,
             Command::Operation(command) => operation::run(global, command).await,
             Command::Chain(command) => chain::run(global, command).await,
-            Command::Dead(command) => dead::run(global, command).await,
+            Command::DeadLetter(command) => dead_letter::run(global, command).await,
             Command::Breaker(command) => breaker::run(global, command).await,
             Command::Periodic(command) => periodic::run(global, command).await,
             Command::Doctor => doctor::run(global).await,

@@ -23,11 +23,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::Fit;
+use tuskline_sdk::SchemaCompatibility;
 
-use crate::migrate::FUNCTION_SET;
+use crate::migrate::SCHEMA_VERSION;
 use crate::recovery::RoleHealth;
-use crate::session::{Deadlines, Session, Told};
+use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, Readiness};
 
 /// Longest wait for the database before we are not ready.
@@ -128,7 +128,7 @@ impl Health {
     async fn reason(&self) -> Option<String> {
         match timeout(DEADLINE, self.readiness()).await {
             Err(_) => Some(format!("the database did not answer within {} s", DEADLINE.as_secs())),
-            Ok(Err(error)) => Some(Told(&error).to_string()),
+            Ok(Err(error)) => Some(ErrorChain(&error).to_string()),
             Ok(Ok(readiness)) => not_ready(readiness).or_else(|| self.refused()),
         }
     }
@@ -157,13 +157,13 @@ impl Health {
 /// Why a database that answers will not do; none if it will. A later function set will: within a
 /// major version it understands every call of an earlier one.
 pub fn not_ready(readiness: Readiness) -> Option<String> {
-    match readiness.function_set {
+    match readiness.schema_version {
         None => Some("the functions are not installed: run `tuskline migrate`".to_owned()),
-        Some(set) if Fit::of(set) == Fit::TooOld => Some(format!(
-            "schema is older than this binary (function set {set}, wanted {FUNCTION_SET}): run `tuskline migrate`"
+        Some(set) if SchemaCompatibility::of(set) == SchemaCompatibility::TooOld => Some(format!(
+            "schema is older than this binary (function set {set}, wanted {SCHEMA_VERSION}): run `tuskline migrate`"
         )),
-        Some(set) if Fit::of(set) == Fit::TooNew => Some(format!(
-            "schema is of a later major version than this binary (function set {set}, ours {FUNCTION_SET})"
+        Some(set) if SchemaCompatibility::of(set) == SchemaCompatibility::TooNew => Some(format!(
+            "schema is of a later major version than this binary (function set {set}, ours {SCHEMA_VERSION})"
         )),
         Some(_) if readiness.read_only => Some("this server is a standby or read-only".to_owned()),
         Some(_) if !readiness.queues_rebuilt => Some("the queues are not rebuilt yet".to_owned()),

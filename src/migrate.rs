@@ -23,8 +23,8 @@ use crate::session::{Deadlines, Session};
 use crate::store::guard;
 
 /// Number of the function set in this binary. Grows with every change of meaning and with every
-/// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::Fit`]).
-pub use tuskline_sdk::FUNCTION_SET;
+/// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::SchemaCompatibility`]).
+pub use tuskline_sdk::SCHEMA_VERSION;
 
 /// Older servers are refused, as in `server_version_num`. Supported are 15 to 18; 14 is past its end of life.
 pub const OLDEST_SERVER: i32 = 140_000;
@@ -44,20 +44,34 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
-    "clock", "refuse", "overloads", "payload_bytes", "version", "installation", "guards", "incarnation", "add_segments", "define_lambda", "kept_for", "note_backlogs", "alter_lambda",
-    "check_gate", "gate", "ungate", "flag_queues", "set_limit", "set_rule", "throttle", "unblock", "set_weight",
-    "two_phase", "queue_watch", "lines", "set_unique", "hold_key", "accept", "accept_keys", "route", "schedule", "schedule_many", "ended_before", "give_places",
-    "add_timers", "acquire_permits", "bury", "release_permits", "await_end", "resolve_dependents", "check_dependencies", "apply_gates", "doors",
-    "end_attempts", "end_waiting", "run_effects", "enqueue", "enqueue_due",
-    "set_breaker", "look_at_breakers", "sort_queue", "promote",
-    "register_executor", "pop", "take", "claim", "witness", "start", "heartbeat", "notes", "set_results",
-    "assert_current", "set_progress", "hold_back", "exchange",
-    "release", "rescue", "queue_segment", "rebuild_queues", "cancel", "retry", "redrive", "read_chain", "schedule_chain", "schedule_then", "cancel_chain",
-    "cron_trouble", "define_periodic", "pause_periodic", "due_periodic", "fire_periodic",
-    "views", "chains", "periodics", "dead_letters", "operations", "segments_to_retire", "retention", "archive",
-    "act_in_operation", "advance_operation", "start_operation",
-    "find_stalled", "explain_waiting", "explain_enqueued", "explain", "leaf_verbs",
-    "damage", "repair",
+    "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
+    "core/installation", "words/locks", "core/recovery", "retention/add_segments",
+    "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
+    "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
+    "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",
+    "owner/unblock", "owner/set_weight", "words/two_phase", "core/queue_watch",
+    "policies/limits/wait_lists", "owner/set_unique", "policies/unique_keys/hold_key",
+    "core/accept", "core/accept_keys", "core/route", "core/schedule", "core/schedule_many",
+    "core/oldest_writer_xid", "policies/limits/grant_concurrency", "core/add_timers",
+    "policies/limits/acquire_permits", "policies/dead_letters/add_dead_letters",
+    "policies/limits/release_permits", "core/await_end", "policies/dependencies/resolve_dependents",
+    "policies/dependencies/check_dependencies", "policies/gates/apply_gates", "core/doors",
+    "core/end_attempts", "core/end_waiting", "effects/run_effects", "core/enqueue",
+    "core/enqueue_due", "owner/set_breaker", "policies/breakers/check_breakers",
+    "policies/gates/sort_queue", "policies/run_policies", "core/register_executor", "core/pop",
+    "core/take", "core/claim", "core/wait_for_standby", "core/start", "core/heartbeat",
+    "core/outcomes", "core/set_results", "core/assert_current", "core/set_progress",
+    "core/locked_results", "core/exchange", "core/release", "core/rescue", "core/queue_segment",
+    "core/rebuild_queues", "owner/cancel", "owner/retry", "policies/dead_letters/redrive",
+    "policies/dependencies/read_chain", "policies/dependencies/schedule_chain",
+    "policies/dependencies/schedule_then", "policies/dependencies/cancel_chain",
+    "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",
+    "periodic/due_periodic", "periodic/fire_periodic", "people/views", "people/chains",
+    "people/periodics", "people/dead_letters", "owner/operations", "retention/segments_to_retire",
+    "retention/retention", "retention/archive", "owner/act_in_operation", "owner/advance_operation",
+    "owner/start_operation", "retention/find_stalled", "people/explain_waiting",
+    "people/explain_enqueued", "people/explain", "core/leaf_verbs", "repair/damage",
+    "repair/repair",
 ];
 const INSTALL: (&str, &str) = ("install", include_str!("../migrations/functions/install.sql"));
 const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/remember.sql"));
@@ -72,7 +86,7 @@ pub struct Report {
     /// What became of the functions.
     pub functions: Functions,
     /// Number of the function set now installed.
-    pub function_set: i32,
+    pub schema_version: i32,
 }
 
 /// What a migration did to the functions.
@@ -111,7 +125,7 @@ pub enum Error {
     SchemaNewer {
         /// What the database has.
         found: String,
-        /// [`FUNCTION_SET`].
+        /// [`SCHEMA_VERSION`].
         ours: i32,
     },
     /// The tables were made by other files.
@@ -177,7 +191,7 @@ async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, E
     let applied = tables::migrate(session.client_mut()).await?;
     let functions = migrate_functions(session.client_mut(), functions).await?;
     drop(guard);
-    Ok(Report { applied, functions, function_set: FUNCTION_SET })
+    Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })
 }
 
 /// Name and text of one file.
@@ -207,8 +221,8 @@ async fn check_server(client: &Client) -> Result<(), Error> {
 /// On a database of a later version nothing is touched, and not even the history is read.
 async fn refuse_newer(client: &Client) -> Result<(), Error> {
     match stamp(client).await? {
-        Some((found, _)) if found > FUNCTION_SET => {
-            Err(Error::SchemaNewer { found: format!("function set {found}"), ours: FUNCTION_SET })
+        Some((found, _)) if found > SCHEMA_VERSION => {
+            Err(Error::SchemaNewer { found: format!("function set {found}"), ours: SCHEMA_VERSION })
         }
         _ => Ok(()),
     }
@@ -216,12 +230,16 @@ async fn refuse_newer(client: &Client) -> Result<(), Error> {
 
 /// Function set and digest in the database; none on a fresh one.
 async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
-    let there = client.query_one("select to_regclass('tuskline.stamp') is not null", &[]).await?;
+    let there =
+        client.query_one("select to_regclass('tuskline_core.stamp') is not null", &[]).await?;
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
     let row = client
-        .query_opt("select function_set, digest from tuskline.stamp order by 1 desc limit 1", &[])
+        .query_opt(
+            "select schema_version, digest from tuskline_core.stamp order by 1 desc limit 1",
+            &[],
+        )
         .await?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
@@ -229,7 +247,9 @@ async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
 /// Replaces the functions if their digest differs. In place when the server allows it; else anew.
 async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<Functions, Error> {
     let digest = digest(functions);
-    if stamp(client).await?.is_some_and(|(set, stamped)| (set, &stamped) == (FUNCTION_SET, &digest))
+    if stamp(client)
+        .await?
+        .is_some_and(|(set, stamped)| (set, &stamped) == (SCHEMA_VERSION, &digest))
     {
         return Ok(Functions::Unchanged);
     }
@@ -271,12 +291,12 @@ async fn renew(
     put_time_zones(&transaction).await?;
     apply(&transaction, SWEEP).await?;
     apply(&transaction, INSTALL).await?;
-    transaction.execute("delete from tuskline.stamp", &[]).await?;
+    transaction.execute("delete from tuskline_core.stamp", &[]).await?;
     transaction
         .execute(
-            "insert into tuskline.stamp (function_set, digest, applied_by, applied_at) \
+            "insert into tuskline_core.stamp (schema_version, digest, applied_by, applied_at) \
              values ($1, $2, $3, tuskline.clock())",
-            &[&FUNCTION_SET, &digest, &concat!("tuskline ", env!("CARGO_PKG_VERSION"))],
+            &[&SCHEMA_VERSION, &digest, &concat!("tuskline ", env!("CARGO_PKG_VERSION"))],
         )
         .await?;
     transaction.commit().await?;
@@ -286,8 +306,11 @@ async fn renew(
 /// The zones by which this binary calculates ticks: `define_periodic` refuses others.
 async fn put_time_zones(transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
     let names: Vec<&str> = zone_names().collect();
-    transaction.execute("delete from tuskline.time_zone where name <> all ($1)", &[&names]).await?;
-    let put = "insert into tuskline.time_zone select unnest($1::text[]) on conflict do nothing";
+    transaction
+        .execute("delete from tuskline_core.time_zone where name <> all ($1)", &[&names])
+        .await?;
+    let put =
+        "insert into tuskline_core.time_zone select unnest($1::text[]) on conflict do nothing";
     transaction.execute(put, &[&names]).await?;
     Ok(())
 }

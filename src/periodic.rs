@@ -6,7 +6,7 @@
 //! database takes each tick from one.
 //! Must never: decide by this machine's clock what is due.
 
-mod rhythm;
+mod cron;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +22,7 @@ use crate::config::PeriodicOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Lost, Session};
 use crate::store::periodic::{self as store, Due, Fire, Fired, PERIODIC_CHANNEL, Schedule};
-pub use rhythm::{Rhythm, Trouble};
+pub use cron::{CronSchedule, ScheduleError};
 
 const ROLE: &str = "periodic";
 
@@ -168,7 +168,7 @@ impl<'o> Periodic<'o> {
     }
 
     async fn note(&self, name: &str, version: i64, trouble: &str) -> Result<(), Lost> {
-        if store::note_trouble(self.session.client(), name, version, trouble).await? {
+        if store::note_schedule_error(self.session.client(), name, version, trouble).await? {
             tracing::warn!(schedule = name, trouble, "a schedule is in trouble");
         }
         Ok(())
@@ -191,11 +191,15 @@ impl<'o> Periodic<'o> {
 
 /// The ticks of a schedule up to `until`: those that are on time, and the latest of those that are not. At
 /// most `most_ticks`, and then no farther than the last of them.
-fn owed(schedule: &Schedule, until: DateTime<Utc>, most_ticks: usize) -> Result<Fire, Trouble> {
-    let rhythm = Rhythm::parse(&schedule.cron, &schedule.zone)?;
+fn owed(
+    schedule: &Schedule,
+    until: DateTime<Utc>,
+    most_ticks: usize,
+) -> Result<Fire, ScheduleError> {
+    let rhythm = CronSchedule::parse(&schedule.cron, &schedule.zone)?;
     let ended = |tick: &DateTime<Utc>| schedule.ends.is_some_and(|ends| *tick >= ends);
     let missed_until = schedule.on_time - TimeDelta::microseconds(1);
-    let mut ticks = rhythm.latest(schedule.since, missed_until, schedule.most)?;
+    let mut ticks = rhythm.latest(schedule.since, missed_until, schedule.max_ticks)?;
     ticks.extend(rhythm.between(schedule.since.max(missed_until), until)?);
     ticks.retain(|tick| !ended(tick));
     ticks.truncate(most_ticks);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_postgres::error::{DbError, SqlState};
 use tuskline_sdk::Backoff;
 
-use crate::session::Told;
+use crate::session::ErrorChain;
 
 /// Roles that cannot do their work, and why. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -97,7 +97,7 @@ impl Failure {
             Self::Away => "connecting again",
             Self::Busy => "trying again; `tuskline doctor` shows old transactions",
             Self::Denied => {
-                "run the server as the owner of the schema tuskline, or: grant OWNER to LOGIN"
+                "run the server as the owner of the schemas tuskline and tuskline_core, or: grant OWNER to LOGIN"
             }
             Self::Schema => "run `tuskline migrate`",
             Self::Damaged => "run `tuskline repair`",
@@ -156,7 +156,7 @@ impl Recovery {
 
     /// The role has failed: tells of it, unless the same was told, and returns the rest before the next try.
     pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
-        let (failure, said) = (Failure::of(error), Told(error).to_string());
+        let (failure, said) = (Failure::of(error), ErrorChain(error).to_string());
         let again = self.told.as_ref() == Some(&failure);
         if !again {
             let (role, remedy) = (self.role, failure.remedy());
@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_missing_leaf_is_known_by_its_name_in_every_language() {
-        for missing in ["la función tuskline.pop_3(bigint) no existe", "relation \"task_17\""] {
+        for missing in ["la función tuskline_core.pop_3(bigint) no existe", "relation \"task_17\""]
+        {
             assert!(names_a_leaf(missing), "{missing}");
         }
         for other in ["relation \"tuskline.queue\"", "function tuskline.task_status(bigint)"] {

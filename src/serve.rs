@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::Fit;
+use tuskline_sdk::SchemaCompatibility;
 
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions, PeriodicOptions, StoreConsumerOptions};
-use crate::migrate::FUNCTION_SET;
+use crate::migrate::SCHEMA_VERSION;
 use crate::recovery::RoleHealth;
-use crate::session::{Deadlines, Session, Told};
+use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, Readiness};
 use crate::{health, janitor, periodic, store_consumer};
 
@@ -89,7 +89,7 @@ pub enum Error {
     SchemaNewer {
         /// What the database has.
         found: i32,
-        /// [`FUNCTION_SET`].
+        /// [`SCHEMA_VERSION`].
         ours: i32,
     },
     /// Every role of ours writes.
@@ -170,8 +170,12 @@ async fn check(config: &Config, installation: &str) -> Result<(), Error> {
         let session = Session::open(config, "serve", Deadlines::USUAL).await?;
         let readiness = store::readiness(session.client()).await?;
         // A later verb would say it, too; here it ends the process with the reason.
-        if readiness.function_set.is_some_and(|set| matches!(Fit::of(set), Fit::Same | Fit::Later))
-            && !readiness.read_only
+        if readiness.schema_version.is_some_and(|set| {
+            matches!(
+                SchemaCompatibility::of(set),
+                SchemaCompatibility::Same | SchemaCompatibility::Later
+            )
+        }) && !readiness.read_only
         {
             store::check_installation(session.client(), installation).await?;
         }
@@ -179,13 +183,13 @@ async fn check(config: &Config, installation: &str) -> Result<(), Error> {
     };
     match looked.await {
         Ok(Readiness { read_only: true, .. }) => Err(Error::ReadOnly),
-        Ok(Readiness { function_set: Some(set), .. }) => fits(set),
-        Ok(Readiness { function_set: None, .. }) => {
-            Err(Error::Schema(format!("function set none, wanted {FUNCTION_SET}")))
+        Ok(Readiness { schema_version: Some(set), .. }) => fits(set),
+        Ok(Readiness { schema_version: None, .. }) => {
+            Err(Error::Schema(format!("function set none, wanted {SCHEMA_VERSION}")))
         }
         Err(error) if is_absent_schema(&error) => Err(Error::Schema("none".to_owned())),
         Err(error) if is_passing(&error) => {
-            tracing::warn!(error = %Told(&error), "the database is away, waiting for it");
+            tracing::warn!(error = %ErrorChain(&error), "the database is away, waiting for it");
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -193,14 +197,16 @@ async fn check(config: &Config, installation: &str) -> Result<(), Error> {
 }
 
 fn fits(set: i32) -> Result<(), Error> {
-    match Fit::of(set) {
-        Fit::Same => Ok(()),
-        Fit::Later => {
-            tracing::warn!(set, ours = FUNCTION_SET, "schema is newer than this binary");
+    match SchemaCompatibility::of(set) {
+        SchemaCompatibility::Same => Ok(()),
+        SchemaCompatibility::Later => {
+            tracing::warn!(set, ours = SCHEMA_VERSION, "schema is newer than this binary");
             Ok(())
         }
-        Fit::TooOld => Err(Error::Schema(format!("function set {set}, wanted {FUNCTION_SET}"))),
-        Fit::TooNew => Err(Error::SchemaNewer { found: set, ours: FUNCTION_SET }),
+        SchemaCompatibility::TooOld => {
+            Err(Error::Schema(format!("function set {set}, wanted {SCHEMA_VERSION}")))
+        }
+        SchemaCompatibility::TooNew => Err(Error::SchemaNewer { found: set, ours: SCHEMA_VERSION }),
     }
 }
 

@@ -201,9 +201,9 @@ pub enum Lost {
 
 /// Tells an error with all its causes in one line, without addresses or passwords.
 #[derive(Debug)]
-pub struct Told<'e, E: ?Sized>(pub &'e E);
+pub struct ErrorChain<'e, E: ?Sized>(pub &'e E);
 
-impl<E: std::error::Error + ?Sized> std::fmt::Display for Told<'_, E> {
+impl<E: std::error::Error + ?Sized> std::fmt::Display for ErrorChain<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)?;
         let mut said = self.0.to_string();

@@ -31,7 +31,7 @@ pub struct Enqueued {
     /// How long until the next timer; none: there is none.
     pub next_due: Option<Duration>,
     /// Transactions below this number had ended when it looked, or have not written timers.
-    pub ended_before: i64,
+    pub oldest_writer_xid: i64,
     /// Number of its transaction; none: it wrote nothing.
     pub xid: Option<i64>,
     /// Gates are set, or hold tasks although they are open: [`promote`] is wanted.
@@ -52,7 +52,7 @@ pub async fn enqueue_due(
     twin::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
-            "select moved, looked_until, next_due_ms, ended_before, xid, gates \
+            "select moved, looked_until, next_due_ms, oldest_writer_xid, xid, gates \
              from tuskline.enqueue_due($1, $2, $3)",
             &[
                 (&mark, Type::TIMESTAMPTZ),
@@ -68,7 +68,7 @@ pub async fn enqueue_due(
             _ => None,
         },
         next_due: next_due(&row, 2),
-        ended_before: row.get(3),
+        oldest_writer_xid: row.get(3),
         xid: row.get(4),
         gates: row.get(5),
     })
@@ -92,7 +92,7 @@ pub struct Promoted {
 /// # Errors
 /// The connection's or the server's.
 pub async fn promote(client: &Client, limit: u32, installation: &str) -> Result<Promoted, Error> {
-    let sql = "select moved, next_due_ms from tuskline.promote($1, $2)";
+    let sql = "select moved, next_due_ms from tuskline.run_policies($1, $2)";
     let with: [(&(dyn ToSql + Sync), Type); 2] =
         [(&limit.cast_signed(), Type::INT4), (&installation, Type::TEXT)];
     let row = client.query_typed_one(sql, &with).await?;
@@ -168,7 +168,7 @@ pub const TIMER_CHANNEL: &str = "tuskline_timer";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
     /// Installed function set; none: never installed.
-    pub function_set: Option<i32>,
+    pub schema_version: Option<i32>,
     /// False after a crash or promotion, until [`rebuild_queues`]; and on a standby.
     pub queues_rebuilt: bool,
     /// A standby, or a database that was made read-only.
@@ -182,12 +182,12 @@ pub struct Readiness {
 pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
     let row = client
         .query_typed_one(
-            "select function_set, queues_rebuilt, current_setting('transaction_read_only')::boolean \
+            "select schema_version, queues_rebuilt, current_setting('transaction_read_only')::boolean \
              from tuskline.readiness()",
             &[],
         )
         .await?;
-    Ok(Readiness { function_set: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
+    Ok(Readiness { schema_version: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
 }
 
 /// A broken twin, in no ordinary build: a store consumer that judges by its own clock what is due. The

@@ -7,8 +7,8 @@
 //! work, none leads.
 //! Must never: run a task, decide by this machine's clock what is due, or by a wall clock who is dead.
 
+mod failure_detector;
 mod mark;
-mod silence;
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use crate::config::StoreConsumerOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Lost, Session};
 use crate::store::{self, Promoted, Recovered, TIMER_CHANNEL, Watched};
+use failure_detector::Silence;
 use mark::TimerMark;
-use silence::Silence;
 
 const ROLE: &str = "store-consumer";
 

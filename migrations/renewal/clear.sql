@@ -7,11 +7,11 @@ declare
   r record;
 begin
   for r in select c.oid::regclass as name from pg_class c
-            where c.relnamespace = 'tuskline'::regnamespace and c.relkind = 'v' order by c.oid desc loop
+            where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'v' order by c.oid desc loop
     execute format('drop view %s', r.name);
   end loop;
   for r in select p.oid::regprocedure as name from pg_proc p
-            where p.pronamespace = 'tuskline'::regnamespace
+            where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
               and not exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop
     execute format('drop routine %s', r.name);
   end loop;

@@ -7,7 +7,7 @@ declare
   f record;
 begin
   for r in select p.oid::regprocedure as name from pg_proc p
-            where p.pronamespace = 'tuskline'::regnamespace
+            where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
               and p.xmin::text <> pg_current_xact_id()::xid::text
               and not exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop
     execute format('drop routine %s', r.name);
@@ -16,10 +16,10 @@ begin
                      as g (name text, kind text, privilege text, grantee text) loop
     for f in select case r.kind when 'function' then 'routine' else 'table' end as kind, o.name
                from (select 'function' as kind, p.oid::regprocedure::text as name from pg_proc p
-                      where p.pronamespace = 'tuskline'::regnamespace and p.proname = r.name
+                      where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and p.proname = r.name
                      union all
                      select 'view', c.oid::regclass::text from pg_class c
-                      where c.relnamespace = 'tuskline'::regnamespace and c.relname = r.name) o
+                      where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relname = r.name) o
               where o.kind = r.kind loop
       execute format('grant %s on %s %s to %s', r.privilege, f.kind, f.name, r.grantee);
     end loop;

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 
 use super::output;
-use crate::session::Told;
+use crate::session::ErrorChain;
 use crate::{migrate, serve};
 
 /// The call was wrong in a way that clap cannot see.
@@ -111,7 +111,7 @@ fn in_words(error: &anyhow::Error) -> Report {
             None => of_connection(cause),
         },
         None => Report {
-            what: Told::<dyn std::error::Error>(error.as_ref()).to_string(),
+            what: ErrorChain::<dyn std::error::Error>(error.as_ref()).to_string(),
             hint: None,
             code: 1,
         },
@@ -174,7 +174,7 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
 
 /// There was no server to refuse anything.
 fn of_connection(cause: &tokio_postgres::Error) -> Report {
-    let told = Told(cause).to_string();
+    let told = ErrorChain(cause).to_string();
     let hint = if told.contains("TLS") {
         NO_TLS
     } else if told.contains("password missing") {

@@ -1,6 +1,6 @@
 //! `lambda`: define, alter, list and show lambdas.
 
-mod keeping;
+mod retention;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub struct Settings {
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
     dead_retention: Option<Duration>,
     #[command(flatten)]
-    keeping: keeping::Keeping,
+    keeping: retention::Keeping,
     /// A due task goes into its queue in the transaction that schedules it (the default).
     #[arg(long, conflicts_with = "no_direct")]
     direct: bool,

@@ -1,4 +1,4 @@
-//! `limit`: how many tasks of a lambda run at a time or start in a second, in which order, in whose turn.
+//! `limit`: how many tasks of a lambda run at a time or start in a second.
 
 use std::process::ExitCode;
 
@@ -26,51 +26,37 @@ pub enum LimitCommand {
         #[arg(value_name = "N", allow_hyphen_values = true)]
         per_second: f64,
     },
-    /// Let tasks have an ordering key: one at a time, in order, for each key.
-    Order {
-        /// Name of the lambda.
-        lambda: String,
-        /// What becomes of a key whose task fails for good: block, skip or dead.
-        #[arg(long, value_name = "POLICY", default_value = "block")]
-        on_failure: String,
-    },
     /// Give a tenant more or less than one task in a round of a fair limit.
     Weight {
         /// Number of the limit, see `limit list`.
-        rule: i64,
+        limit: i64,
         /// The fairness key.
         key: String,
         /// Tasks in a round.
         #[arg(allow_hyphen_values = true)]
         weight: f64,
     },
-    /// Take a limit or an order away.
+    /// Drop a limit or an order.
     Drop {
         /// Its number.
-        rule: i64,
+        limit: i64,
     },
-    /// List limits and orders, who holds a place and who waits.
+    /// List limits and orders, with the permits that are held and the tasks that wait.
     List,
-    /// List the ordering keys that a failed task blocks.
-    Blocked,
-    /// Let a blocked ordering key go on with its next task.
-    Unblock {
-        /// Name of the lambda.
-        lambda: String,
-        /// The ordering key.
-        key: String,
-    },
 }
 
 /// What is limited, and to how much.
 #[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("what").required(true)))]
+#[command(
+    group(clap::ArgGroup::new("what").required(true)),
+    override_usage = "tuskline limit set <LAMBDA> --max-concurrency <N>|--per-second <N>"
+)]
 pub struct SetArgs {
     /// Name of the lambda.
     lambda: String,
     /// Tasks at a time, over all workers.
     #[arg(long, value_name = "N", allow_hyphen_values = true, group = "what")]
-    most: Option<i32>,
+    max_concurrency: Option<i32>,
     /// Tasks a second, over all workers.
     #[arg(long, value_name = "N", allow_hyphen_values = true, group = "what")]
     per_second: Option<f64>,
@@ -101,70 +87,39 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
                        $6 * interval '1 millisecond', $7, $8)";
             said(global, scope.set(client, sql, (&per_second, Type::FLOAT8)).await?)
         }
-        LimitCommand::Order { lambda, on_failure } => {
-            let sql = "select tuskline.set_order($1, $2)";
-            let rule =
-                rule(client, sql, &[(&lambda, Type::TEXT), (&on_failure, Type::TEXT)]).await?;
-            output::answer(global, &json!({"rule": rule}), &format!("order {rule} is set"))
-        }
-        LimitCommand::Weight { rule, key, weight } => {
+        LimitCommand::Weight { limit, key, weight } => {
             let sql = "select tuskline.set_weight($1, $2, $3)";
             let parameters: &[(&(dyn ToSql + Sync), Type)] =
-                &[(&rule, Type::INT8), (&key, Type::TEXT), (&weight, Type::FLOAT8)];
+                &[(&limit, Type::INT8), (&key, Type::TEXT), (&weight, Type::FLOAT8)];
             client.query_typed(sql, parameters).await?;
             output::answer(
                 global,
-                &json!({"rule": rule, "key": key}),
+                &json!({"limit_id": limit, "key": key}),
                 &format!("{key} has weight {weight}"),
             )
         }
-        LimitCommand::Drop { rule } => {
-            let sql = "select tuskline.drop_rule($1)";
-            let dropped: bool = client.query_typed_one(sql, &[(&rule, Type::INT8)]).await?.get(0);
+        LimitCommand::Drop { limit } => {
+            let sql = "select tuskline.drop_limit($1)";
+            let dropped: bool = client.query_typed_one(sql, &[(&limit, Type::INT8)]).await?.get(0);
             if !dropped {
-                return Err(failed(format!("there is no limit {rule}: tuskline limit list")));
+                return Err(failed(format!("there is no limit {limit}: tuskline limit list")));
             }
             output::answer(
                 global,
-                &json!({"rule": rule, "dropped": true}),
-                &format!("limit {rule} is gone"),
+                &json!({"limit_id": limit, "dropped": true}),
+                &format!("limit {limit} is gone"),
             )
         }
         LimitCommand::List => list(global, client).await,
-        LimitCommand::Blocked => blocked(global, client).await,
-        LimitCommand::Unblock { lambda, key } => {
-            let sql = "select tuskline.unblock($1, $2)";
-            let parameters: &[(&(dyn ToSql + Sync), Type)] =
-                &[(&lambda, Type::TEXT), (&key, Type::TEXT)];
-            let unblocked: bool = client.query_typed_one(sql, parameters).await?.get(0);
-            if !unblocked {
-                return Err(failed(format!(
-                    "key {key} of {lambda} is not blocked: tuskline limit blocked"
-                )));
-            }
-            output::answer(
-                global,
-                &json!({"key": key, "unblocked": true}),
-                &format!("{key} goes on"),
-            )
-        }
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn rule(
-    client: &Client,
-    sql: &str,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<i64> {
-    Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     let sql = "select tuskline.set_limit($1, $2, $3, $4, $5, $6, $7, $8)";
     let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
         (&args.lambda, Type::TEXT),
-        (&args.most, Type::INT4),
+        (&args.max_concurrency, Type::INT4),
         (&args.per_second, Type::FLOAT8),
         (&args.collection, Type::TEXT),
         (&args.priority, Type::TEXT),
@@ -172,38 +127,39 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
         (&args.burst, Type::INT4),
         (&args.fair, Type::BOOL),
     ];
-    said(global, rule(client, sql, parameters).await?)
+    said(global, client.query_typed_one(sql, parameters).await?.get(0))
 }
 
-fn said(global: &Global, rule: i64) -> Result<()> {
-    let said = format!("limit {rule} is set; to take it away: tuskline limit drop {rule}");
-    output::answer(global, &json!({"rule": rule}), &said)
+fn said(global: &Global, limit: i64) -> Result<()> {
+    let said = format!("limit {limit} is set; to take it away: tuskline limit drop {limit}");
+    output::answer(global, &json!({"limit_id": limit}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(r)::text from (
-        select rule_id, lambda, collection, priority, kind, by_key, fair, most, per_second, burst, on_failure, held, waiting,
-               reason, until, author, set_at, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
-          from tuskline.rules order by rule_id) r";
-    let rules = super::task::rows(client, sql, &[]).await?;
+        select limit_id, lambda, collection, priority, kind, by_key, fair, max_concurrency,
+               per_second, burst, on_failure, held, waiting, reason, until, author, set_at,
+               (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
+          from tuskline.limits order by limit_id) r";
+    let limits = super::task::rows(client, sql, &[]).await?;
     let heading =
         ["limit", "lambda", "collection", "priority", "what", "held", "waiting", "ends", "reason"];
-    output::put_list(global, rules, &heading, "no limit is set", |rule| {
-        let field = |name: &str| output::field(rule, name);
-        let is = |name: &str| rule.get(name).and_then(Value::as_bool).unwrap_or_default();
+    output::put_list(global, limits, &heading, "no limit is set", |limit| {
+        let field = |name: &str| output::field(limit, name);
+        let is = |name: &str| limit.get(name).and_then(Value::as_bool).unwrap_or_default();
         let what = match field("kind").as_str() {
             "order" => format!("in order, {}", field("on_failure")),
             "rate" => format!("{} a second", field("per_second")),
-            _ => format!("{} at a time", field("most")),
+            _ => format!("{} at a time", field("max_concurrency")),
         };
         let how = match (is("by_key"), is("fair")) {
             (true, _) => ", by key",
             (_, true) => ", fair",
             _ => "",
         };
-        let left = rule["left_ms"].as_i64().map(duration::show);
+        let left = limit["left_ms"].as_i64().map(duration::show);
         vec![
-            field("rule_id"),
+            field("limit_id"),
             field("lambda"),
             field("collection"),
             field("priority"),
@@ -213,17 +169,5 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
             left.map_or_else(String::new, |left| format!("in {left}")),
             field("reason"),
         ]
-    })
-}
-
-async fn blocked(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(b)::text from (
-        select lambda, ordering_key, task_id, status, blocked_since, waiting
-          from tuskline.blocked_keys order by blocked_since) b";
-    let keys = super::task::rows(client, sql, &[]).await?;
-    let columns = ["lambda", "ordering_key", "task_id", "status", "blocked_since", "waiting"];
-    let heading = ["lambda", "key", "by task", "status", "since", "waiting"];
-    output::put_list(global, keys, &heading, "no key is blocked", |key| {
-        columns.map(|name| output::field(key, name)).into()
     })
 }

@@ -15,7 +15,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::failure::{WrongCall, failed};
 use super::{Global, Outcome, database, output, task};
 use crate::duration;
-use crate::periodic::{Rhythm, Trouble};
+use crate::periodic::{CronSchedule, ScheduleError};
 
 /// `periodic ...`.
 #[derive(Debug, Subcommand)]
@@ -91,8 +91,8 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
 }
 
 /// A cron that nobody could read is refused here; SQL does not know.
-fn read(cron: &str, zone: &str) -> Result<Rhythm> {
-    Ok(Rhythm::parse(cron, zone).map_err(|trouble| WrongCall(trouble.to_string()))?)
+fn read(cron: &str, zone: &str) -> Result<CronSchedule> {
+    Ok(CronSchedule::parse(cron, zone).map_err(|trouble| WrongCall(trouble.to_string()))?)
 }
 
 /// The last instant before another, so that what is after it may be that one.
@@ -117,7 +117,7 @@ fn unknown(name: &str) -> anyhow::Error {
 /// The payload as text: it may be deeper than a parser likes.
 const SCHEDULES: &str = "select row_to_json(p)::text from (
     select name, lambda, cron, zone, enabled, last_tick, next_tick, last_task, last_status, trouble, payload::text as payload, collection,
-           priority, missed, missed_most, grace, overlap, starts_at, ends_at, author, set_at,
+           priority, missed, missed_max, grace, overlap, starts_at, ends_at, author, set_at,
            (1000 * extract(epoch from next_tick - tuskline.clock()))::bigint as next_ms,
            (1000 * extract(epoch from tuskline.clock() - last_tick))::bigint as last_ms
       from tuskline.periodics where $1::text is null or name = $1 order by name) p";
@@ -169,7 +169,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
     }
     let text = |name: &str| output::filled(&schedule, name);
     let most = |missed: String| match missed.as_str() {
-        "all" => format!("all, at most {}", output::field(&schedule, "missed_most")),
+        "all" => format!("all, at most {}", output::field(&schedule, "missed_max")),
         _ => missed,
     };
     output::put_pairs(vec![
@@ -208,8 +208,12 @@ async fn now(client: &Client) -> Result<DateTime<Utc>> {
     Ok(client.query_typed_one("select tuskline.clock()", &[]).await?.get(0))
 }
 
-fn ticks_of(schedule: &Value, now: DateTime<Utc>) -> Result<(Rhythm, Vec<DateTime<Utc>>), Trouble> {
-    let rhythm = Rhythm::parse(&output::field(schedule, "cron"), &output::field(schedule, "zone"))?;
+fn ticks_of(
+    schedule: &Value,
+    now: DateTime<Utc>,
+) -> Result<(CronSchedule, Vec<DateTime<Utc>>), ScheduleError> {
+    let rhythm =
+        CronSchedule::parse(&output::field(schedule, "cron"), &output::field(schedule, "zone"))?;
     let instant = |name: &str| output::field(schedule, name).parse::<DateTime<Utc>>().ok();
     let after = instant("starts_at").map_or(now, |starts| now.max(before(starts)));
     let ticks = preview::ticks(&rhythm, after, instant("ends_at"))?;

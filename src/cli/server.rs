@@ -60,7 +60,7 @@ fn told(report: &migrate::Report) -> String {
         [] => "unchanged".to_owned(),
         applied => format!("applied {}", applied.join(", ")),
     };
-    format!("tables: {tables}\nfunctions: set {} {functions}", report.function_set)
+    format!("tables: {tables}\nfunctions: set {} {functions}", report.schema_version)
 }
 
 pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Outcome {

@@ -47,17 +47,17 @@ async fn retire_all(client: &Client, options: &JanitorOptions, guard: &Guard) ->
             tracing::warn!("the connection that guards retirement was lost, trying again later");
             return Ok(());
         }
-        let Some(kept) = retention::keep_leftovers(client, no).await? else {
+        let Some(kept) = retention::keep_remaining(client, no).await? else {
             tracing::info!(segment = no, "something in it came due, trying again later");
             continue;
         };
-        tracing::info!(segment = no, kept, "keep_leftovers");
+        tracing::info!(segment = no, kept, "keep_remaining");
         let detached = retention::detach(client, no, options.detach_patience).await;
         if detached.is_err() {
             // Unless it has begun, which segments_to_finish tells, what was kept is back at once.
             let begun = retention::segments_to_finish(client).await?;
             if begun.iter().all(|(other, _)| *other != no) {
-                retention::return_leftovers(client, no).await?;
+                retention::return_kept(client, no).await?;
             }
             return done_in_time(detached, no, "detach").map(drop);
         }
@@ -94,7 +94,7 @@ async fn finish(
         }
     }
     let purged = purge_history(client, no).await?;
-    let returned = retention::return_leftovers(client, no).await?;
+    let returned = retention::return_kept(client, no).await?;
     tracing::info!(segment = no, purged, returned, "segment retired");
     Ok(())
 }

@@ -97,8 +97,8 @@ async fn a_detached_segment_is_dropped_by_the_next_janitor() {
     let (session, _) = database(&cluster, "detached").await;
     let died_here = [
         "select tuskline.add_segments(); select tuskline.roll_segments('0')",
-        "select tuskline.keep_leftovers(0)",
-        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
+        "select tuskline.keep_remaining(0)",
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
     ];
     for step in died_here {
         session.client().batch_execute(step).await.unwrap();

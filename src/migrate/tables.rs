@@ -8,7 +8,7 @@ use std::hash::{Hash as _, Hasher as _};
 use siphasher::sip::SipHasher13;
 use tokio_postgres::Client;
 
-use super::{Error, FUNCTION_SET, Source, apply};
+use super::{Error, SCHEMA_VERSION, Source, apply};
 
 macro_rules! tables {
     ($($name:literal),* $(,)?) => {
@@ -27,13 +27,13 @@ pub(super) const TABLES: &[Source] = &tables![
     "V7__retention",
 ];
 
-const MAKE_HISTORY: &str = "create table if not exists tuskline.schema_history \
+const MAKE_HISTORY: &str = "create table if not exists tuskline_core.schema_history \
      (version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255))";
 
 const READ_HISTORY: &str =
-    "select version, name, checksum from tuskline.schema_history order by version";
+    "select version, name, checksum from tuskline_core.schema_history order by version";
 
-const NOTE: &str = "insert into tuskline.schema_history (version, name, applied_on, checksum) \
+const NOTE: &str = "insert into tuskline_core.schema_history (version, name, applied_on, checksum) \
      values ($1, $2, to_json(now()) #>> '{}', $3)";
 
 /// Applies the files that the database lacks, and names them.
@@ -59,7 +59,10 @@ pub(super) async fn migrate(client: &mut Client) -> Result<Vec<String>, Error> {
 /// A row of the history must be that of our file at this place.
 fn check(at: usize, found: &str, sum: &str) -> Result<(), Error> {
     let Some(ours) = TABLES.get(at) else {
-        return Err(Error::SchemaNewer { found: format!("migration {found}"), ours: FUNCTION_SET });
+        return Err(Error::SchemaNewer {
+            found: format!("migration {found}"),
+            ours: SCHEMA_VERSION,
+        });
     };
     match found == ours.0 && i32::try_from(at + 1).is_ok_and(|at| sum == checksum(at, ours)) {
         true => Ok(()),

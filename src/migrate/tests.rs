@@ -3,28 +3,35 @@
 use super::tables::TABLES;
 use super::*;
 
-#[track_caller]
-fn check_applied(dir: &str, applied: impl Iterator<Item = &'static str>) {
-    let files = std::fs::read_dir(format!("{}/{dir}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut files: Vec<_> =
-        names.filter_map(|name| name.strip_suffix(".sql").map(str::to_owned)).collect();
-    let mut applied: Vec<_> = applied.collect();
-    files.sort();
-    applied.sort_unstable();
-    assert_eq!(files, applied);
+/// The SQL files in and below a folder, as paths without their extension.
+fn files_in(folder: &std::path::Path, below: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let named = |path: std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        match name.strip_suffix(".sql") {
+            Some(name) => vec![format!("{below}{name}")],
+            None if path.is_dir() => files_in(&path, &format!("{below}{name}/")),
+            None => vec![],
+        }
+    };
+    entries.flat_map(named).collect()
 }
 
 #[test]
 fn every_file_is_applied() {
-    check_applied("migrations", TABLES.iter().map(|(name, _)| *name));
     for (number, (name, _)) in (1..).zip(TABLES) {
         assert!(name.starts_with(&format!("V{number}__")), "{name}");
     }
-    check_applied(
-        "migrations/functions",
-        FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| *name),
-    );
+    let functions = FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| format!("functions/{name}"));
+    let renewal = [REMEMBER, CLEAR, SWEEP].map(|(name, _)| format!("renewal/{name}"));
+    let tables = TABLES.iter().map(|(name, _)| (*name).to_owned());
+    // The map holds no statement.
+    let map = std::iter::once("functions/overview".to_owned());
+    let mut applied: Vec<_> = tables.chain(functions).chain(renewal).chain(map).collect();
+    let mut files = files_in(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations").as_ref(), "");
+    files.sort();
+    applied.sort();
+    assert_eq!(files, applied);
 }
 
 #[test]
@@ -53,7 +60,7 @@ async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions 
     let text: &'static str = text.leak();
     let functions: Vec<Source> = FUNCTIONS
         .iter()
-        .map(|&source| if source.0 == "version" { ("version", text) } else { source })
+        .map(|&source| if source.0 == "core/version" { ("core/version", text) } else { source })
         .collect();
     migrate_with(config, &functions).await.unwrap().functions
 }
@@ -94,7 +101,7 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
         "select has_function_privilege('app', 'tuskline.version(integer)', 'execute')::text";
     assert_eq!(ask(&config, granted).await, "true");
 
-    tell(&config, "update tuskline.stamp set function_set = 99").await;
+    tell(&config, "update tuskline_core.stamp set schema_version = 99").await;
     let refused = migrate(&config).await.unwrap_err();
     assert!(refused.to_string().starts_with("schema is newer than this binary"), "{refused}");
     cluster.stop(tuskline_postgres::Stop::Immediate).await.unwrap();

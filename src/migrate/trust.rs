@@ -34,13 +34,15 @@ const REQUIRED: [(&str, &str, &str); 1] = [(
 
 /// Objects of other roles, and roles that may create some. The owner of the schema is the migrating role.
 const FOREIGN: &str = "
-    select format('schema tuskline belongs to role %I, not to %I', pg_get_userbyid(n.nspowner), current_user),
+    select format('schema %I belongs to role %I, not to %I', n.nspname,
+             pg_get_userbyid(n.nspowner), current_user),
            'migrate as its owner, or drop the schema'
-      from pg_namespace n where n.nspname = 'tuskline' and pg_get_userbyid(n.nspowner) <> current_user
+      from pg_namespace n where n.nspname in ('tuskline', 'tuskline_core')
+       and pg_get_userbyid(n.nspowner) <> current_user
     union all
     select format('%s belongs to role %I, not to %I', o.name, pg_get_userbyid(o.owner), current_user),
            'drop it, or give it to the owner of the schema'
-      from (select format('tuskline.%I', c.relname) as name, c.relowner as owner, c.relnamespace as space
+      from (select format('%I.%I', c.relnamespace::regnamespace, c.relname) as name, c.relowner as owner, c.relnamespace as space
               from pg_class c where c.relkind not in ('i', 'I', 't')
             union all
             select 'function ' || p.oid::regprocedure::text, p.proowner, p.pronamespace from pg_proc p
@@ -49,15 +51,16 @@ const FOREIGN: &str = "
              where t.typrelid = 0 and t.typelem = 0
             union all
             select 'operator ' || o.oid::regoperator::text, o.oprowner, o.oprnamespace from pg_operator o) o
-     where o.space = (select n.oid from pg_namespace n where n.nspname = 'tuskline')
+     where o.space in (select n.oid from pg_namespace n where n.nspname in ('tuskline', 'tuskline_core'))
        and pg_get_userbyid(o.owner) <> current_user
     union all
-    select format('%s may create objects in schema tuskline',
-             case a.grantee when 0 then 'every role' else 'role ' || a.grantee::regrole::text end),
-           format('revoke create on schema tuskline from %s',
+    select format('%s may create objects in schema %I',
+             case a.grantee when 0 then 'every role' else 'role ' || a.grantee::regrole::text end,
+             n.nspname),
+           format('revoke create on schema %I from %s', n.nspname,
              case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
       from pg_namespace n cross join lateral aclexplode(n.nspacl) a
-     where n.nspname = 'tuskline' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
+     where n.nspname in ('tuskline', 'tuskline_core') and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
      limit 3";
 
 /// Why there is no session with our settings.

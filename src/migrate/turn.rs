@@ -22,6 +22,7 @@ const TELL_EVERY: Duration = Duration::from_secs(30);
 pub(super) async fn take(session: &Session) -> Result<Guard, Error> {
     let started = Instant::now();
     make(session.client(), "create schema if not exists tuskline").await?;
+    make(session.client(), "create schema if not exists tuskline_core").await?;
     // A schema that was made since is not ours.
     trust::check_schema(session.client()).await?;
     make(session.client(), MAKE_GUARD).await?;
@@ -47,9 +48,9 @@ pub(super) async fn take(session: &Session) -> Result<Guard, Error> {
 const MAKE_GUARD: &str = "
     do $$
     begin
-      if to_regclass('tuskline.migration_guard') is null then
-        create table tuskline.migration_guard ();
-        comment on table tuskline.migration_guard is
+      if to_regclass('tuskline_core.migration_guard') is null then
+        create table tuskline_core.migration_guard ();
+        comment on table tuskline_core.migration_guard is
           'Locked by tuskline migrate, in a transaction of its own. Holds no rows.';
       end if;
     end $$";

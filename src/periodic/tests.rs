@@ -9,8 +9,8 @@ fn at(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
 
-fn rhythm(cron: &str, zone: &str) -> Rhythm {
-    Rhythm::parse(cron, zone).unwrap()
+fn rhythm(cron: &str, zone: &str) -> CronSchedule {
+    CronSchedule::parse(cron, zone).unwrap()
 }
 
 /// The next ticks after an instant.
@@ -151,14 +151,14 @@ fn a_cron_has_five_fields_or_six_and_a_zone_a_name() {
     assert_eq!(ticks, ["2026-01-01T02:30:15Z"]);
     let last_day = next("0 0 L * *", "UTC", "2026-02-01T00:00:00Z", 1);
     assert_eq!(last_day, ["2026-02-28T00:00:00Z"]);
-    assert!(Rhythm::parse("@daily", "UTC").is_ok());
+    assert!(CronSchedule::parse("@daily", "UTC").is_ok());
     for wrong in ["", "* * * *", "60 * * * *", "* * * * * * 2030", "a b c d e", "0 0 32 * *"] {
-        let said = Rhythm::parse(wrong, "UTC").unwrap_err();
-        assert!(matches!(said, Trouble::Cron(..)), "{wrong}: {said}");
+        let said = CronSchedule::parse(wrong, "UTC").unwrap_err();
+        assert!(matches!(said, ScheduleError::Cron(..)), "{wrong}: {said}");
     }
     for wrong in ["", "Europe/Berln", "europe", "+01:00"] {
-        let said = Rhythm::parse("* * * * *", wrong).unwrap_err();
-        assert_eq!(said, Trouble::Zone(wrong.to_owned()));
+        let said = CronSchedule::parse("* * * * *", wrong).unwrap_err();
+        assert_eq!(said, ScheduleError::Zone(wrong.to_owned()));
     }
 }
 
@@ -177,7 +177,7 @@ fn schedule(cron: &str, since: &str, until: &str, most: usize) -> (Schedule, Dat
         zone: "UTC".to_owned(),
         since: at(since),
         on_time: until - TimeDelta::minutes(1),
-        most,
+        max_ticks: most,
         ends: None,
         trouble: None,
     };

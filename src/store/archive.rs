@@ -62,10 +62,10 @@ pub async fn goes_to_file(client: &Client, no: SegmentNo) -> Result<bool, Error>
 pub async fn segment_lines(client: &Client, no: SegmentNo) -> Result<CopyOutStream, Error> {
     let sql = format!(
         "copy (select translate(row_to_json(a)::text, e'\\n\\r', '  ') from (
-           select t.*, tuskline.failures_of(t.id) as failures,
+           select t.*, tuskline_core.failures_of(t.id) as failures,
                   (select o.output from tuskline.task_output o where o.task_id = t.id) as output,
                   tuskline.clock() as archived_at
-             from tuskline.gone_{no} t join tuskline.lambda l on l.name = t.lambda
+             from tuskline_core.gone_{no} t join tuskline.lambda l on l.name = t.lambda
             where l.archive = 'file') a) to stdout {AS_IT_IS}"
     );
     client.copy_out(&sql).await

@@ -22,8 +22,8 @@ pub enum Guarded {
 impl Guarded {
     const fn table(self) -> &'static str {
         match self {
-            Self::Migration => "tuskline.migration_guard",
-            Self::Retention => "tuskline.retention_guard",
+            Self::Migration => "tuskline_core.migration_guard",
+            Self::Retention => "tuskline_core.retention_guard",
         }
     }
 }
@@ -52,7 +52,7 @@ const USERS: &str = "
              coalesce(nullif(a.application_name, ''), '?'), coalesce(a.xact_start::text, '?')), '; ')
       from pg_catalog.pg_locks l join pg_catalog.pg_stat_activity a on a.pid = l.pid
            join pg_catalog.pg_class c on c.oid = l.relation
-     where c.relnamespace = to_regnamespace('tuskline') and l.granted and l.pid <> pg_backend_pid()
+     where c.relnamespace in (to_regnamespace('tuskline'), to_regnamespace('tuskline_core')) and l.granted and l.pid <> pg_backend_pid()
        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
        and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
        and right(c.relname::text, 6) <> '_guard'";

@@ -25,7 +25,7 @@ pub struct Schedule {
     /// Ticks before this are missed.
     pub on_time: DateTime<Utc>,
     /// How many of the missed are wanted at most, the latest.
-    pub most: usize,
+    pub max_ticks: usize,
     /// Ticks then or later are none.
     pub ends: Option<DateTime<Utc>>,
     /// What a server said why it cannot calculate them.
@@ -55,7 +55,7 @@ pub async fn due_periodic(
 ) -> Result<Due, Error> {
     let row = client
         .query_typed_one(
-            "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, most, ends, troubles \
+            "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, max_ticks, ends, troubles \
              from tuskline.due_periodic($1, $2, $3)",
             &[
                 (&limit.cast_signed(), Type::INT4),
@@ -81,7 +81,7 @@ fn schedules(row: &Row) -> Vec<Schedule> {
         zone: zones[at].clone(),
         since: sinces[at],
         on_time: on_times[at],
-        most: usize::try_from(most[at]).unwrap_or(0),
+        max_ticks: usize::try_from(most[at]).unwrap_or(0),
         ends: ends[at],
         trouble: troubles[at].clone(),
     };
@@ -178,13 +178,13 @@ fn array(ticks: &[DateTime<Utc>]) -> String {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn note_trouble(
+pub async fn note_schedule_error(
     client: &Client,
     name: &str,
     version: i64,
     trouble: &str,
 ) -> Result<bool, Error> {
-    let sql = "select tuskline.note_trouble($1, $2, $3)";
+    let sql = "select tuskline.note_schedule_error($1, $2, $3)";
     let parameters: &[(&(dyn ToSql + Sync), Type)] =
         &[(&name, Type::TEXT), (&version, Type::INT8), (&trouble, Type::TEXT)];
     Ok(client.query_typed_one(sql, parameters).await?.get(0))

@@ -88,8 +88,8 @@ pub async fn segments_to_finish(client: &Client) -> Result<Vec<(SegmentNo, Stage
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn keep_leftovers(client: &Client, no: SegmentNo) -> Result<Option<i64>, Error> {
-    let verb = "select tuskline.keep_leftovers($1)";
+pub async fn keep_remaining(client: &Client, no: SegmentNo) -> Result<Option<i64>, Error> {
+    let verb = "select tuskline.keep_remaining($1)";
     Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
 }
 
@@ -107,8 +107,8 @@ pub async fn keep_late(client: &Client, no: SegmentNo) -> Result<bool, Error> {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn return_leftovers(client: &Client, no: SegmentNo) -> Result<i64, Error> {
-    of_segment(client, "select tuskline.return_leftovers($1)", no).await
+pub async fn return_kept(client: &Client, no: SegmentNo) -> Result<i64, Error> {
+    of_segment(client, "select tuskline.return_kept($1)", no).await
 }
 
 /// Deletes a batch of the history of a dropped segment's tasks, of those after an id; where to go on (none: that
@@ -200,8 +200,9 @@ async fn of_segment(client: &Client, verb: &str, no: SegmentNo) -> Result<i64, E
 /// # Errors
 /// The connection's or the server's; 57014 when patience ran out.
 pub async fn detach(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
-    let statement =
-        format!("alter table tuskline.task_store detach partition tuskline.task_{no} concurrently");
+    let statement = format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    );
     bounded(client, "statement_timeout", patience, &statement).await
 }
 
@@ -210,8 +211,9 @@ pub async fn detach(client: &Client, no: SegmentNo, patience: Duration) -> Resul
 /// # Errors
 /// As [`detach`].
 pub async fn finalize(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
-    let statement =
-        format!("alter table tuskline.task_store detach partition tuskline.task_{no} finalize");
+    let statement = format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} finalize"
+    );
     bounded(client, "statement_timeout", patience, &statement).await
 }
 
@@ -220,7 +222,7 @@ pub async fn finalize(client: &Client, no: SegmentNo, patience: Duration) -> Res
 /// # Errors
 /// The connection's or the server's; 55P03 when patience ran out.
 pub async fn drop_segment(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
-    let statement = format!("drop table if exists tuskline.task_{no}");
+    let statement = format!("drop table if exists tuskline_core.task_{no}");
     bounded(client, "lock_timeout", patience, &statement).await
 }
 
@@ -229,7 +231,7 @@ pub async fn drop_segment(client: &Client, no: SegmentNo, patience: Duration) ->
 /// # Errors
 /// As [`drop_segment`].
 pub async fn set_aside(client: &Client, no: SegmentNo, patience: Duration) -> Result<(), Error> {
-    let statement = format!("alter table tuskline.task_{no} rename to gone_{no}");
+    let statement = format!("alter table tuskline_core.task_{no} rename to gone_{no}");
     bounded(client, "lock_timeout", patience, &statement).await
 }
 
@@ -242,7 +244,7 @@ pub async fn drop_set_aside(
     no: SegmentNo,
     patience: Duration,
 ) -> Result<(), Error> {
-    let statement = format!("drop table if exists tuskline.gone_{no}");
+    let statement = format!("drop table if exists tuskline_core.gone_{no}");
     bounded(client, "lock_timeout", patience, &statement).await
 }
 

@@ -45,7 +45,7 @@ impl TimerMark {
             *self = Self::new(self.sweep_every, self.margin);
         }
         let last = call.looked_until.map(|until| Some(until - self.margin));
-        let around = Around { ended_before: call.ended_before, xid: call.xid };
+        let around = Around { oldest_writer_xid: call.oldest_writer_xid, xid: call.xid };
         self.mark.learn(self.mark.for_more(), None, last, around);
     }
 }
@@ -60,14 +60,14 @@ mod tests {
         DateTime::from_timestamp(second, 0).unwrap()
     }
 
-    /// A call that moved something, after all transactions below `ended_before` had ended.
-    fn call(looked_until: i64, ended_before: i64, xid: i64) -> Enqueued {
+    /// A call that moved something, after all transactions below `oldest_writer_xid` had ended.
+    fn call(looked_until: i64, oldest_writer_xid: i64, xid: i64) -> Enqueued {
         let looked_until = Some(at(looked_until));
         Enqueued {
             moved: 1,
             looked_until,
             next_due: None,
-            ended_before,
+            oldest_writer_xid,
             xid: Some(xid),
             gates: false,
         }
@@ -94,8 +94,8 @@ mod tests {
     fn calls_that_wrote_nothing_tell_nothing_of_who_else_was_there() {
         let mut mark = TimerMark::new(HOUR, Duration::ZERO);
         mark.learn(&call(100, 7, 8));
-        for ended_before in 9..20 {
-            mark.learn(&Enqueued { xid: None, ..call(200, ended_before, 0) });
+        for oldest_writer_xid in 9..20 {
+            mark.learn(&Enqueued { xid: None, ..call(200, oldest_writer_xid, 0) });
             assert_eq!(mark.begin(), None);
         }
         mark.learn(&call(300, 21, 21));

@@ -66,7 +66,7 @@ async fn try_to(store: &mut Store, state: &State, step: &Step) -> Result<Said, E
         Step::LoseQueues => {
             run(
                 &store.db.client,
-                "delete from tuskline.queued; delete from tuskline.queues_complete",
+                "delete from tuskline.queued; delete from tuskline_core.queues_complete",
             )
             .await
         }

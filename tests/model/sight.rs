@@ -59,7 +59,7 @@ impl Eye {
     pub async fn new(client: &Client) -> Self {
         let ms = |of: &str| format!("(1000 * extract(epoch from {of} - {BASE}))::float8");
         let questions = [
-            "select exists (select from tuskline.queues_complete)".to_owned(),
+            "select exists (select from tuskline_core.queues_complete)".to_owned(),
             format!(
                 "select id, status::text, fence, attempt, crashes, {}, finished_at is not null from tuskline.task",
                 ms("next_trigger_at")

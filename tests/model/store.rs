@@ -18,12 +18,12 @@ const EMPTY: &str = "
     delete from tuskline.cancellation;
     delete from tuskline.task_failure;
     delete from tuskline.task_output;
-    delete from tuskline.executor; delete from tuskline.alive;
+    delete from tuskline.executor; delete from tuskline_core.live_executor;
     delete from tuskline.audit;
-    insert into tuskline.queues_complete (since) values (now()) on conflict do nothing;
+    insert into tuskline_core.queues_complete (since) values (now()) on conflict do nothing;
     do $$ declare q integer; begin
       for q in select queue_id from tuskline.queue where lambda = 'late' loop
-        execute format('drop table tuskline.%I', 'queue_' || q);
+        execute format('drop table tuskline_core.%I', 'queue_' || q);
       end loop;
       delete from tuskline.queue where lambda = 'late';
       delete from tuskline.lambda where name = 'late';

@@ -12,7 +12,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::connection::{Connection, Pool};
 use crate::json::JsonText;
 use crate::task::Due;
-use crate::wait::Ear;
+use crate::wait::EndListener;
 use crate::{Cancelled, Error, NewTask, Reason, TaskId, TaskStatus, version};
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
@@ -23,7 +23,7 @@ pub const BATCH_MAX: usize = 10_000;
 pub struct Client {
     pub(crate) pool: Pool,
     pub(crate) deadline: Duration,
-    pub(crate) ear: Arc<Ear>,
+    pub(crate) ear: Arc<EndListener>,
 }
 
 /// Longest wait for an answer, unless [`Client::deadline`] says otherwise. The same as a worker's.
@@ -59,7 +59,7 @@ impl Client {
         if config.get_application_name().is_none() {
             config.application_name("tuskline-client");
         }
-        let ear = Arc::new(Ear::on(config.clone(), runtime.clone()));
+        let ear = Arc::new(EndListener::on(config.clone(), runtime.clone()));
         Ok(Self { pool: Pool::own(config, runtime)?, deadline: DEADLINE, ear })
     }
 
@@ -81,8 +81,8 @@ impl Client {
 
     /// The same verbs on your own connection or transaction: what they do commits or rolls back with
     /// it. Your commit is yours to watch: see [`Connection::confirm`].
-    pub fn within<C: GenericClient>(connection: &C) -> Within<'_, C> {
-        Within { connection }
+    pub fn within<C: GenericClient>(connection: &C) -> TransactionClient<'_, C> {
+        TransactionClient { connection }
     }
 
     /// Schedules one task; it is accepted when this returns its id: of a unique key that another task
@@ -199,11 +199,11 @@ pub(crate) type Call<T> = Result<Result<T, Error>, Elapsed>;
 
 /// The verbs on one connection or transaction of the caller's; see [`Client::within`].
 #[derive(Debug)]
-pub struct Within<'a, C> {
+pub struct TransactionClient<'a, C> {
     pub(crate) connection: &'a C,
 }
 
-impl<C: GenericClient> Within<'_, C> {
+impl<C: GenericClient> TransactionClient<'_, C> {
     /// Schedules one task; accepted when your transaction commits.
     ///
     /// # Errors

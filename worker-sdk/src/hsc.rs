@@ -174,7 +174,7 @@ pub(crate) async fn release(
 ) -> Result<Moved> {
     let rows = client
         .query_typed(
-            "select released, held from tuskline.release($1, $2, $3, $4)",
+            "select released, deferred from tuskline.release($1, $2, $3, $4)",
             &[
                 (&executor, Type::INT8),
                 (&tasks, Type::INT8_ARRAY),

@@ -74,11 +74,11 @@ mod heartbeat;
 mod hosts;
 mod hsc;
 
+mod admin;
 mod json;
 mod lambda;
 mod lane;
 mod low_water_mark;
-mod manage;
 mod outcome;
 mod perform;
 mod progress;
@@ -98,10 +98,13 @@ mod watchdog;
 mod work;
 mod worker;
 
+pub use admin::{
+    Action, Defined, Missed, Operation, OperationPreview, OperationProgress, Overlap, Periodic,
+};
 #[doc(hidden)]
 pub use backoff::Backoff;
 pub use chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
-pub use client::{BATCH_MAX, Client, Within};
+pub use client::{BATCH_MAX, Client, TransactionClient};
 pub use config::WorkerConfig;
 #[doc(hidden)]
 pub use connect::drive;
@@ -112,11 +115,8 @@ pub use hosts::connect_in_turn;
 pub use lambda::Lambda;
 #[doc(hidden)]
 pub use low_water_mark::{Around, LowWaterMark};
-pub use manage::{
-    Action, Defined, Missed, Operation, OperationPreview, OperationProgress, Overlap, Periodic,
-};
 pub use outcome::{IntoOutcome, Outcome};
 pub use status::{Cancelled, Reason, Retried, TaskStatus};
 pub use task::{Fence, NewTask, Priority, Status, TaskId};
-pub use version::{FUNCTION_SET, Fit};
+pub use version::{SCHEMA_VERSION, SchemaCompatibility};
 pub use worker::Worker;

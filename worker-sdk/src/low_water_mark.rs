@@ -59,7 +59,7 @@ pub struct Asked<T> {
 #[derive(Debug, Clone, Copy)]
 pub struct Around {
     /// Those below this number had ended when it looked, or have not written there.
-    pub ended_before: i64,
+    pub oldest_writer_xid: i64,
     /// Its own number; none: it wrote nothing.
     pub xid: Option<i64>,
 }
@@ -122,8 +122,9 @@ impl<T: Copy + Ord + Default> LowWaterMark<T> {
         {
             pending.begun_before = pending.begun_before.or(around.xid);
         }
-        let has_ended =
-            |p: &mut Pending<T>| p.begun_before.is_some_and(|before| before <= around.ended_before);
+        let has_ended = |p: &mut Pending<T>| {
+            p.begun_before.is_some_and(|before| before <= around.oldest_writer_xid)
+        };
         if let Some(Pending { last, .. }) = self.pending.take_if(has_ended) {
             self.settled = self.settled.max(below.map_or(last, |below| last.min(below)));
         }
@@ -148,11 +149,11 @@ mod tests {
     fn claim(
         mark: &mut LowWaterMark<i64>,
         found: Option<(i64, i64)>,
-        ended_before: i64,
+        oldest_writer_xid: i64,
         xid: i64,
     ) -> i64 {
         let asked = mark.for_claim(Instant::now());
-        let around = Around { ended_before, xid: Some(xid) };
+        let around = Around { oldest_writer_xid, xid: Some(xid) };
         mark.learn(asked, found.map(|found| found.0 - 1), found.map(|found| found.1), around);
         mark.for_claim(Instant::now()).mark
     }
@@ -172,7 +173,7 @@ mod tests {
         let mut mark = LowWaterMark::new(Instant::now());
         let slow = mark.for_claim(Instant::now());
         assert_eq!(claim(&mut mark, Some((1, 500)), 100, 109), 0);
-        mark.learn(slow, None, None, Around { ended_before: 110, xid: Some(108) });
+        mark.learn(slow, None, None, Around { oldest_writer_xid: 110, xid: Some(108) });
         assert_eq!(mark.for_claim(Instant::now()).mark, 0, "112 may have drawn 499");
         assert_eq!(claim(&mut mark, None, 113, 113), 500);
     }
@@ -182,7 +183,7 @@ mod tests {
         let mut mark = LowWaterMark::new(Instant::now());
         claim(&mut mark, Some((1, 5)), 10, 10);
         let asked = mark.for_claim(Instant::now());
-        mark.learn(asked, None, None, Around { ended_before: 99, xid: None });
+        mark.learn(asked, None, None, Around { oldest_writer_xid: 99, xid: None });
         assert_eq!(mark.for_claim(Instant::now()).mark, 0);
     }
 

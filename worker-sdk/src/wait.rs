@@ -82,7 +82,7 @@ fn earlier(until: Option<Instant>, rest: Duration) -> Instant {
 
 /// What a client hears with. Its connection is made when somebody waits for the first time.
 #[derive(Debug, Default)]
-pub(crate) struct Ear {
+pub(crate) struct EndListener {
     /// None: a pool that was given to us, whose notifications we cannot hear.
     config: Option<Config>,
     /// Where its connection is driven; none: where somebody waits for the first time.
@@ -109,7 +109,7 @@ struct Waiting {
     asks: mpsc::UnboundedSender<Ask>,
 }
 
-impl Ear {
+impl EndListener {
     pub(crate) fn on(config: Config, runtime: Option<Handle>) -> Self {
         Self { config: Some(config), runtime, ..Self::default() }
     }

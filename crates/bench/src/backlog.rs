@@ -5,13 +5,13 @@ use std::cmp::Ordering;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::drain::{now_s, patience, span_since};
 use super::load::{PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
 use super::meter::{Observer, round};
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// Until the future tasks are due: longer than any run.
 const AHEAD_S: u64 = 240 * 3_600;
@@ -107,7 +107,7 @@ impl Backlog {
         let began = now_s(observer).await?;
         let before = observer.read().await?;
         let order = Order { limit: Some(self.tasks), ..Order::of(Part::Noop, lambdas) };
-        let crew = Crew::start(site, order, 1)?;
+        let crew = Workers::start(site, order, 1)?;
         let executed = crew.until_enough(patience(self.tasks)).await?.executed;
         observer.alone().await?;
         let after = observer.read().await?;

@@ -3,7 +3,6 @@
 use clap::{Args, value_parser};
 use tuskline_sdk::BATCH_MAX;
 
-use super::crew::Order;
 use super::drain::Queue;
 use super::load::{PAYLOAD_BYTES, Preload, checkpoint, define_noop, payload_bytes};
 use super::meter::Observer;
@@ -12,6 +11,7 @@ use super::report::Outcome;
 use super::schedule_batch::Batches;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::Order;
 
 /// Options of `batch`.
 #[derive(Debug, Clone, Args)]

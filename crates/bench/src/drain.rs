@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::load::{PAYLOAD_BYTES, Preload, define_noop, payload_bytes, settle};
 use super::meter::Observer;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// The queues and the leases are empty only when every result is recorded; both are small, so that
 /// looking costs the drain nothing.
@@ -62,7 +62,7 @@ impl Queue {
         settle(observer).await?;
         let began = now_s(observer).await?;
         let before = observer.read().await?;
-        let crew = Crew::start(site, order, self.workers)?;
+        let crew = Workers::start(site, order, self.workers)?;
         until_drained(observer, self.tasks).await?;
         crew.end().await?;
         observer.alone().await?;

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order, Work};
 use super::drain::{patience, until_drained};
 use super::load::{PAYLOAD_BYTES, Pace, Preload, define};
 use super::meter::{Meter, Observer, round};
@@ -14,6 +13,7 @@ use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Work, Workers};
 
 /// The lambda that is flooded.
 const FLOODED: &str = "flooded";
@@ -64,12 +64,12 @@ impl Flood {
         let all: Vec<String> = quiet.iter().cloned().chain([FLOODED.to_owned()]).collect();
         define(&observer, &all).await?;
         let order = Order::of(Part::Stamped, &all);
-        let crew = Crew::asleep(site, &observer, order, self.workers).await?;
+        let crew = Workers::asleep(site, &observer, order, self.workers).await?;
         let server = match self.quota {
             Some(quota) => {
                 let set = format!("select tuskline.set_limit('flooded', p_per_second => {quota})");
                 observer.execute(&set).await?;
-                Some(Crew::start(site, Order::of(Part::Server, &[]), 1)?)
+                Some(Workers::start(site, Order::of(Part::Server, &[]), 1)?)
             }
             None => None,
         };

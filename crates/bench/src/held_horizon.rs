@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order, Work};
 use super::drain::until_drained;
 use super::latencies::Latencies;
 use super::load::{Pace, Singles, define_noop};
@@ -16,6 +15,7 @@ use super::progress::Progress;
 use super::report::{Moment, Outcome};
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Work, Workers};
 
 /// Longest stretch at the beginning and at the end that are compared, in seconds.
 const WINDOW_S: u64 = 30;
@@ -45,7 +45,7 @@ impl HeldHorizon {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let order = Order::of(Part::Stamped, &lambdas);
-        let crew = Crew::asleep(site, &observer, order, self.singles.workers).await?;
+        let crew = Workers::asleep(site, &observer, order, self.singles.workers).await?;
         let holder = site.connect().await?;
         if !self.free {
             holder.batch_execute(HOLD).await?;

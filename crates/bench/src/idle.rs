@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::load::define_noop;
 use super::meter::{Cost, Observer, round};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// After its start, until a process has nothing left to do.
 const CALM: Duration = Duration::from_secs(2);
@@ -31,12 +31,12 @@ impl Idle {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let progress = Progress::new("idle", 3 * self.seconds, site.quiet());
-        let nobody = Crew::start(site, Order::of(Part::Noop, &lambdas), 0)?;
+        let nobody = Workers::start(site, Order::of(Part::Noop, &lambdas), 0)?;
         let nobody = self.look_at(nobody, &observer, &progress).await?;
-        let worker = Crew::start(site, Order::of(Part::Noop, &lambdas), 1)?;
+        let worker = Workers::start(site, Order::of(Part::Noop, &lambdas), 1)?;
         observer.until_workers(1).await?;
         let worker = self.look_at(worker, &observer, &progress).await?;
-        let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
+        let server = Workers::start(site, Order::of(Part::Server, &[]), 1)?;
         let server = self.look_at(server, &observer, &progress).await?;
         Ok(vec![
             self.outcome("worker", worker, nobody),
@@ -64,7 +64,7 @@ impl Idle {
     /// Looks at a crew for a while, and ends it.
     async fn look_at(
         &self,
-        crew: Crew,
+        crew: Workers,
         observer: &Observer,
         progress: &Progress,
     ) -> anyhow::Result<Seen> {

@@ -3,13 +3,13 @@
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::drain::until_drained;
 use super::load::{Singles, define_noop};
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// Options of `latency`.
 #[derive(Debug, Clone, Args)]
@@ -29,7 +29,7 @@ impl Latency {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let order = Order::of(Part::Stamped, &lambdas);
-        let crew = Crew::asleep(site, &observer, order, self.singles.workers).await?;
+        let crew = Workers::asleep(site, &observer, order, self.singles.workers).await?;
         let before = observer.read().await?;
         let pace = self.singles.pace(self.rate, self.seconds, &lambdas);
         let progress = Progress::new("latency", self.seconds, site.quiet());

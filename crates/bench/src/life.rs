@@ -3,7 +3,6 @@
 use clap::{Args, value_parser};
 use tuskline_sdk::BATCH_MAX;
 
-use super::crew::{Crew, Order};
 use super::drain::{succeeded, until_drained};
 use super::load::{PAYLOAD_BYTES, checkpoint, define_noop, payload_bytes};
 use super::progress::Progress;
@@ -11,6 +10,7 @@ use super::report::Outcome;
 use super::schedule_batch::Batches;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// From the first schedule to the last result, and how many succeeded.
 const SPAN: &str = "select count(*) filter (where status = 'success'), \
@@ -40,7 +40,7 @@ impl Life {
         let progress = Progress::new("life", self.tasks, site.quiet());
         checkpoint(&observer).await;
         let before = observer.read().await?;
-        let crew = Crew::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
+        let crew = Workers::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
         observer.until_workers(self.workers).await?;
         let scheduler = site.scheduler().await?;
         let batches = Batches { batch: self.batch, payload_bytes: self.payload_bytes };

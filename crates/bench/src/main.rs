@@ -14,7 +14,6 @@ mod backlog;
 mod batch;
 mod cli;
 mod copy;
-mod crew;
 mod drain;
 mod flood;
 mod held_horizon;
@@ -40,6 +39,7 @@ mod table;
 mod table_text;
 mod targets;
 mod worker;
+mod workers;
 
 use clap::Subcommand;
 use tokio_postgres::Config;

@@ -24,7 +24,7 @@ select w.wal_bytes::bigint, w.wal_records, w.wal_fpi, d.xact_commit, d.blks_hit 
   from pg_stat_wal w, pg_stat_database d,
        (select coalesce(sum(n_tup_upd), 0)::bigint as updated, coalesce(sum(n_tup_hot_upd), 0)::bigint as hot,
                coalesce(sum(n_dead_tup), 0)::bigint as dead
-          from pg_stat_user_tables where schemaname = 'tuskline') t
+          from pg_stat_user_tables where schemaname in ('tuskline', 'tuskline_core')) t
  where d.datname = current_database()";
 
 const CALLS: &str = "\

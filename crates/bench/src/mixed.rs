@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use tuskline_sdk::{BATCH_MAX, NewTask};
 
-use super::crew::{Crew, Order};
 use super::drain::{DRAINED, patience, succeeded};
 use super::load::NOOP;
 use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// Smallest and largest payload, in bytes.
 const PAYLOADS: (f64, f64) = (150.0, 65_536.0);
@@ -68,8 +68,8 @@ impl Mixed {
         observer.row(DEFINE).await?;
         let lambdas = vec![NOOP.to_owned()];
         let before = observer.read().await?;
-        let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
-        let workers = Crew::start(site, Order::of(Part::Flaky, &lambdas), self.workers)?;
+        let server = Workers::start(site, Order::of(Part::Server, &[]), 1)?;
+        let workers = Workers::start(site, Order::of(Part::Flaky, &lambdas), self.workers)?;
         observer.until_workers(self.workers).await?;
         self.schedule(site).await?;
         // Timers of the far future stay; a lease, a queue entry or a near timer is work to come.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::drain::{DRAINED, patience, succeeded};
 use super::latencies::Latencies;
 use super::load::{PAYLOAD_BYTES, Preload, define_noop};
@@ -13,6 +12,7 @@ use super::meter::round;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 /// Both workers have tasks in hand.
 const BOTH_HOLD: &str = "select count(distinct executor_id) = 2 from tuskline.lease";
@@ -45,9 +45,9 @@ impl Recover {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let before = observer.read().await?;
-        let server = Crew::start(site, Order::of(Part::Server, &[]), 1)?;
+        let server = Workers::start(site, Order::of(Part::Server, &[]), 1)?;
         let order = Order { heartbeat_ms: self.heartbeat_ms, ..Order::of(Part::Slow, &lambdas) };
-        let mut workers = Crew::start(site, order, 2)?;
+        let mut workers = Workers::start(site, order, 2)?;
         observer.until_workers(2).await?; // or the first might take everything
         Preload::noop(self.tasks, PAYLOAD_BYTES).insert("preload", site, &observer).await?;
         observer.until(BOTH_HOLD, "tasks in both workers' hands", START_LIMIT).await?;

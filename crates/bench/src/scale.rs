@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::drain::{Queue, patience};
 use super::load::{PAYLOAD_BYTES, Preload, define_noop, settle};
 use super::meter::{Observer, round};
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 const DEADLOCKS: &str = "select deadlocks from pg_stat_database where datname = current_database()";
 const ALL_DUE: &str =
@@ -83,7 +83,7 @@ impl ScaleOut {
         observer.until(ALL_DUE, "the due times", patience(self.tasks)).await?;
         let before = observer.read().await?;
         let began = Instant::now();
-        let servers = Crew::start(site, Order::of(Part::Server, &[]), consumers)?;
+        let servers = Workers::start(site, Order::of(Part::Server, &[]), consumers)?;
         observer.until(NONE_DUE, "the end of the timers", patience(self.tasks)).await?;
         let seconds = began.elapsed().as_secs_f64();
         servers.end().await?;

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use clap::builder::ArgPredicate;
 use clap::{Args, value_parser};
 
-use super::crew::{Crew, Order};
 use super::latencies::Latencies;
 use super::load::{NOOP, PAYLOAD_BYTES, define, define_noop, payload, payload_bytes};
 use super::meter::{Cost, Observer, round};
@@ -21,6 +20,7 @@ use super::progress::Progress;
 use super::report::Outcome;
 use super::site::Site;
 use super::worker::Part;
+use super::workers::{Order, Workers};
 
 const PLAIN_TABLE: &str = "create table bench_plain (lambda text, payload json)";
 const PLAIN: &str = "insert into bench_plain values ($1::text, $2::text::json)";
@@ -76,7 +76,8 @@ impl Singles {
         for turn in 1..=TURNS {
             for ((lambdas, connections), sum) in cases.iter().zip(&mut sums) {
                 let names = &names[..usize::try_from(*lambdas)?];
-                let worker = Crew::asleep(site, observer, Order::of(Part::Noop, names), 1).await?;
+                let worker =
+                    Workers::asleep(site, observer, Order::of(Part::Noop, names), 1).await?;
                 let ours = self.repeat(site, SCHEDULE, names, *connections, span).await?;
                 worker.end().await?;
                 observer.alone().await?;

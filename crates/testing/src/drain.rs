@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tuskline_sdk::{Status, TaskId};
 
-use super::crew::Crew;
 use super::left::{Left, Look};
+use super::workers::Workers;
 use super::{Database, Error, Failure, Task, Tasks, report};
 
 /// The rest between two looks: the first, doubled each time up to the last.
@@ -148,7 +148,7 @@ impl Mark {
 /// Waits until nothing is left.
 pub(super) async fn drain(
     db: &Database,
-    crew: &mut Crew,
+    crew: &mut Workers,
     mark: &Mark,
     limit: Limit,
 ) -> Result<Drained, Error> {

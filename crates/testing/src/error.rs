@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tuskline::migrate;
-use tuskline::session::Told;
+use tuskline::session::ErrorChain;
 
 /// Why a call of the kit failed. What an assertion finds wrong is a panic, not an error.
 #[derive(thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum Error {
     #[error("no PostgreSQL for the tests: {0}")]
     Server(String),
     /// It made a database, and could not make a task store of it.
-    #[error("the test's database: {}", Told(.0))]
+    #[error("the test's database: {}", ErrorChain(.0))]
     Migrate(#[from] migrate::Error),
     /// The connection or the server.
     #[error("{}", said(.0))]
@@ -56,7 +56,7 @@ fn said(error: &tokio_postgres::Error) -> String {
             let hint = said.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
             format!("{}{hint}", said.message())
         }
-        None => Told(error).to_string(),
+        None => ErrorChain(error).to_string(),
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tuskline_sdk::{Client, NewTask, Status, TaskId, Worker};
 
-use super::crew::Crew;
 use super::drain::{self, Mark, not_drained};
 use super::left::Look;
+use super::workers::Workers;
 use super::{Database, Drained, Error, Limit, Task};
 
 /// Longest that [`Inline::run`] waits for the end of an attempt.
@@ -20,14 +20,14 @@ const RUN_REST: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Inline<'d> {
     db: &'d Database,
-    crew: Crew,
+    crew: Workers,
     mark: Mark,
 }
 
 impl<'d> Inline<'d> {
     pub(super) async fn start(db: &'d Database, worker: Worker) -> Result<Self, Error> {
         let mark = Mark::here(db).await?;
-        Ok(Self { db, crew: Crew::start(db, worker).await?, mark })
+        Ok(Self { db, crew: Workers::start(db, worker).await?, mark })
     }
 
     /// Schedules a task, waits for the end of its attempt, and answers with the task: with its output, if it has

@@ -17,14 +17,14 @@ const LEFT: &str = "
       from tuskline.tasks t
      where t.status in ('claimed', 'processing')
         or t.status = 'enqueued' and exists (select from tuskline.executor e where e.executor_id = $1 and t.lambda = any (e.lambdas))
-           and (not exists (select from c join tuskline.paused_queues(c.now) p on p.lambda = t.lambda and p.priority = t.priority)
-                or exists (select from tuskline.flagged_queue f join tuskline.queued d on d.queue_id = f.queue_id and d.seq = f.passing where d.task_id = t.id))
+           and (not exists (select from c join tuskline_core.paused_queues(c.now) p on p.lambda = t.lambda and p.priority = t.priority)
+                or exists (select from tuskline_core.flagged_queue f join tuskline.queued d on d.queue_id = f.queue_id and d.seq = f.passing where d.task_id = t.id))
     union all
     select case when m.due <= c.now then 'is due' else 'asks again in a moment' end, t.id, t.lambda, case when m.due > c.now then m.due end
       from c cross join tuskline.timer m join tuskline.tasks t on t.id = m.task_id
      where m.due <= c.now
         or m.due <= c.now + interval '20 milliseconds'
-           and (exists (select from tuskline.rule r where r.lambda = t.lambda and r.kind <> 'rate' and r.dropped_at is null)
+           and (exists (select from tuskline.task_limit r where r.lambda = t.lambda and r.kind <> 'rate' and r.dropped_at is null)
                 or exists (select from tuskline.dependency d where d.task_id = t.id))
     union all
     select 'waits for a gate that is open', k.task_id, g.lambda, null
@@ -32,7 +32,7 @@ const LEFT: &str = "
      where g.opened_at is not null or g.until <= c.now
     union all
     select 'waits for a rule that is no more', l.task_id, r.lambda, null
-      from tuskline.rule r join tuskline.line l using (rule_id) where r.dropped_at is not null
+      from tuskline.task_limit r join tuskline.wait_list l using (limit_id) where r.dropped_at is not null
     union all
     select format('operation %s (%s) goes on', o.operation_id, o.action), null, o.lambda, null
       from c cross join tuskline.operation o

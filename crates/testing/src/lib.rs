@@ -40,7 +40,6 @@
 
 mod clock;
 mod conditions;
-mod crew;
 mod database;
 mod drain;
 mod error;
@@ -50,6 +49,7 @@ mod report;
 mod server;
 mod task;
 mod tasks;
+mod workers;
 
 pub use conditions::DueIn;
 pub use database::Database;

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tuskline_sdk::Fit;
+use tuskline_sdk::SchemaCompatibility;
 
 use super::{Finding, archive, budget, damage, periodic, workers};
-use crate::migrate::FUNCTION_SET;
+use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
 /// Fewer segments ahead than this, and no janitor is at work.
@@ -44,24 +44,24 @@ fn is_absent(error: &tokio_postgres::Error) -> bool {
 }
 
 fn stamp(readiness: Readiness) -> Finding {
-    match readiness.function_set {
-        Some(set) if Fit::of(set) == Fit::TooNew => Finding::fail(
+    match readiness.schema_version {
+        Some(set) if SchemaCompatibility::of(set) == SchemaCompatibility::TooNew => Finding::fail(
             "schema",
             format!(
-                "function set {set} is of a later major version than this binary ({FUNCTION_SET}): bring the binary up to date"
+                "function set {set} is of a later major version than this binary ({SCHEMA_VERSION}): bring the binary up to date"
             ),
         ),
-        Some(set) if set == FUNCTION_SET => Finding::ok("schema", format!("function set {set}")),
-        Some(set) if set > FUNCTION_SET => Finding::warn(
+        Some(set) if set == SCHEMA_VERSION => Finding::ok("schema", format!("function set {set}")),
+        Some(set) if set > SCHEMA_VERSION => Finding::warn(
             "schema",
             format!(
-                "function set {set} is newer than this binary ({FUNCTION_SET}): bring the binary up to date"
+                "function set {set} is newer than this binary ({SCHEMA_VERSION}): bring the binary up to date"
             ),
         ),
         found => Finding::fail(
             "schema",
             format!(
-                "function set {} is older than this binary ({FUNCTION_SET}): run `tuskline migrate`",
+                "function set {} is older than this binary ({SCHEMA_VERSION}): run `tuskline migrate`",
                 found.unwrap_or(0)
             ),
         ),

@@ -97,7 +97,7 @@ async fn advance_with_files(
 /// About how many tasks there are, as the statistics say.
 async fn tasks_about(client: &Client) -> Result<u64> {
     let sql = "select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_class c
-        where c.relnamespace = 'tuskline'::regnamespace and c.relkind = 'r' and c.relname ~ '^task_([0-9]+|kept)$'";
+        where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r' and c.relname ~ '^task_([0-9]+|kept)$'";
     Ok(client.query_typed_one(sql, &[]).await?.get::<_, i64>(0).unsigned_abs())
 }
 

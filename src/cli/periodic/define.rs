@@ -54,7 +54,7 @@ pub struct DefineArgs {
     missed: Missed,
     /// Of all of these, so many at most, the latest.
     #[arg(long, value_name = "N", default_value = "100")]
-    missed_most: i32,
+    missed_max: i32,
     /// How late a tick may be before it counts as missed.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1m")]
     grace: Duration,
@@ -89,7 +89,7 @@ pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
         (&args.collection, Type::TEXT),
         (&args.priority.label(), Type::TEXT),
         (&missed, Type::TEXT),
-        (&args.missed_most, Type::INT4),
+        (&args.missed_max, Type::INT4),
         (&duration::milliseconds(args.grace), Type::INT8),
         (&overlap, Type::TEXT),
         (&args.starts_at, Type::TIMESTAMPTZ),

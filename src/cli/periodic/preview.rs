@@ -5,17 +5,17 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use crate::cli::output;
-use crate::periodic::{Rhythm, Trouble};
+use crate::periodic::{CronSchedule, ScheduleError};
 
 /// How many ticks are foreseen.
 const FORESEEN: usize = 10;
 
 /// The next ticks after an instant, and before the schedule's end.
 pub fn ticks(
-    rhythm: &Rhythm,
+    rhythm: &CronSchedule,
     after: DateTime<Utc>,
     ends: Option<DateTime<Utc>>,
-) -> Result<Vec<DateTime<Utc>>, Trouble> {
+) -> Result<Vec<DateTime<Utc>>, ScheduleError> {
     let mut ticks = Vec::new();
     let mut last = after;
     while ticks.len() < FORESEEN {
@@ -28,7 +28,7 @@ pub fn ticks(
 }
 
 /// As JSON.
-pub fn json(rhythm: &Rhythm, ticks: &[DateTime<Utc>]) -> Value {
+pub fn json(rhythm: &CronSchedule, ticks: &[DateTime<Utc>]) -> Value {
     let tick = |tick: &DateTime<Utc>| {
         json!({
             "utc": tick.to_rfc3339_opts(SecondsFormat::Secs, true),
@@ -39,7 +39,7 @@ pub fn json(rhythm: &Rhythm, ticks: &[DateTime<Utc>]) -> Value {
 }
 
 /// As a table.
-pub fn put(rhythm: &Rhythm, ticks: &[DateTime<Utc>]) -> std::io::Result<()> {
+pub fn put(rhythm: &CronSchedule, ticks: &[DateTime<Utc>]) -> std::io::Result<()> {
     let row = |tick: &DateTime<Utc>| {
         let local = tick.with_timezone(&rhythm.zone());
         vec![

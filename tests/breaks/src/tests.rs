@@ -9,7 +9,7 @@ fn every_break_finds_its_place() {
 }
 
 const SQL: &str = "
-    create function tuskline.make_leaf_verbs() returns void language sql as 'select 1';
+    create function tuskline_core.make_leaf_verbs() returns void language sql as 'select 1';
     -- it's a comment; create function tuskline.none();
     create or replace function tuskline.first(p_id bigint) returns void language plpgsql as $$
     begin
@@ -30,7 +30,7 @@ fn check(edit: &str, expected: &str) {
     let sql = edited(edit).unwrap();
     assert!(sql.contains(expected), "{edit}:\n{sql}");
     assert!(sql.starts_with("create or replace function "), "{sql}");
-    assert!(sql.ends_with("select tuskline.make_leaf_verbs();\n"), "{sql}");
+    assert!(sql.ends_with("select tuskline_core.make_leaf_verbs();\n"), "{sql}");
 }
 
 #[test]

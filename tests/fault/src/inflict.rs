@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tuskline_history::{Edge, Event};
 
-use crate::crew::Ongoing;
 use crate::stage::Stage;
 use crate::timetable::{Kind, Phase, Planned};
+use crate::workers::Ongoing;
 
 /// What was not done, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -4,7 +4,6 @@
 //! It owns everything that it does things to: a private server in a temporary directory, the proxy in
 //! front of it, clients, workers and store consumers. It must never touch anything else.
 
-mod crew;
 mod inflict;
 mod mutants;
 mod record;
@@ -15,6 +14,7 @@ mod stage;
 mod stale;
 mod timetable;
 mod twins;
+mod workers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

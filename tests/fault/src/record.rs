@@ -52,7 +52,7 @@ create trigger z_note_redriven after insert on tuskline.redriven
   for each row execute function fault.note_redriven();
 create trigger z_note_insert after insert on tuskline.task
   referencing new table as fresh for each statement execute function fault.note_insert();
-create trigger z_note_insert after insert on tuskline.task_store
+create trigger z_note_insert after insert on tuskline_core.task_store
   referencing new table as fresh for each statement execute function fault.note_insert();
 create trigger a_note_update after update on tuskline.task
   for each row execute function fault.note_update();
@@ -74,8 +74,8 @@ select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t
 /// What must be nothing when everything has ended.
 const LEFT: [(&str, &str); 11] = [
     ("parked", "select count(*) from tuskline.parked"),
-    ("line", "select count(*) from tuskline.line"),
-    ("slot", "select count(*) from tuskline.slot"),
+    ("wait_list", "select count(*) from tuskline.wait_list"),
+    ("permit", "select count(*) from tuskline.permit"),
     ("lease", "select count(*) from tuskline.lease"),
     (
         "timer",

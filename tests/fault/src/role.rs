@@ -3,7 +3,7 @@
 
 mod body;
 mod client;
-mod pill;
+mod poison;
 mod store_consumer;
 mod trace;
 mod worker;

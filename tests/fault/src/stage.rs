@@ -14,10 +14,10 @@ use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 use tuskline_history::{Actor, Edge, Event, Role, Writer};
 
-use crate::crew::{Crew, Faults, Plan};
 use crate::role::{Load, Timings, broken};
 use crate::timetable::{CHAINS, CONTROL, REDRIVES, TICKS};
 use crate::twins::Twin;
+use crate::workers::{Faults, Plan, Workers};
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
 use tuskline_fault::server::{OURS, Server, Site};
 
@@ -93,7 +93,7 @@ pub struct Stage {
     pub proxy: Proxy,
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
-    pub crew: Arc<Mutex<Crew>>,
+    pub crew: Arc<Mutex<Workers>>,
     /// Held by whoever makes a store consumer stand still.
     pub one_consumer_still: Mutex<()>,
     pub faults: Faults,
@@ -149,7 +149,7 @@ impl Stage {
             Some(twin) if twin.shifted => ahead(&site)?,
             _ => Vec::new(),
         };
-        let crew = Arc::new(Mutex::new(Crew::new(plan, writer.clone())));
+        let crew = Arc::new(Mutex::new(Workers::new(plan, writer.clone())));
         let faults = Faults::new(writer);
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();

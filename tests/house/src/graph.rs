@@ -31,9 +31,9 @@ const WORDS: [&str; 3] = ["clock", "refuse", "message_of"];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.
 pub const POLICIES: [&str; 16] = [
-    "join_lines",
+    "join_wait_lists",
     "check_dependencies",
-    "look_at_parents",
+    "read_parents",
     "resolve_dependents",
     "restart_dependents",
     "apply_gates",
@@ -41,17 +41,24 @@ pub const POLICIES: [&str; 16] = [
     "release_permits",
     "grant_to_next_waiter",
     "permit_holders",
-    "give_places",
-    "give_turns",
-    "step_back",
+    "grant_concurrency",
+    "grant_rate",
+    "release_later_permits",
     "tell_waiting",
-    "bury",
+    "add_dead_letters",
     "note_failures",
 ];
 
 /// Functions that the doors and the policies below them must never call: they write tasks and queues.
-pub const WRITERS: [&str; 7] =
-    ["end_attempts", "end_waiting", "enqueue", "queue_tasks", "run_effects", "take", "ask_before_claim"];
+pub const WRITERS: [&str; 7] = [
+    "end_attempts",
+    "end_waiting",
+    "enqueue",
+    "queue_tasks",
+    "run_effects",
+    "take",
+    "ask_before_claim",
+];
 
 /// Parts of a writer of an end, and the writer that calls them.
 pub const PARTS: [(&str, &str); 2] = [("end_kept", "end_waiting"), ("end_n", "end_attempts")];

@@ -8,13 +8,19 @@ use crate::{Tree, rust, sql};
 #[test]
 fn a_circle_a_writer_and_a_way_past_the_doors_are_found() {
     let graph = Graph::of([
-        ("exchange", "begin perform tuskline.attempt_ended(1); perform tuskline_core.take(2); end"),
-        ("attempt_ended", "select tuskline.give_places(1)"),
-        ("give_places", "select 1"),
-        ("take", "begin execute format('select tuskline.take_%1$s(1)', 7); end"),
+        (
+            "exchange",
+            "begin perform tuskline_core.attempt_ended(1); perform tuskline_core.take(2); end",
+        ),
+        ("attempt_ended", "select tuskline_core.grant_concurrency(1)"),
+        ("grant_concurrency", "select 1"),
+        ("take", "begin execute format('select tuskline_core.take_%1$s(1)', 7); end"),
         ("take_7", "update tuskline.task set finished_at = now() -- tuskline.exchange(1)"),
-        ("take_8", "begin raise 'see tuskline.exchange(1)'; perform tuskline.take(1); end"),
-        ("make_take", "execute 'create function tuskline.take_' || 7; select tuskline.take(1)"),
+        ("take_8", "begin raise 'see tuskline.exchange(1)'; perform tuskline_core.take(1); end"),
+        (
+            "make_take",
+            "execute 'create function tuskline_core.take_' || 7; select tuskline_core.take(1)",
+        ),
     ]);
     assert_eq!(graph.circles(), [["take", "take_n"]]);
     assert_eq!(graph.writers_of_ends(), ["take_n"]);

@@ -35,9 +35,9 @@ async fn a_task_ends_by_two_functions() {
     let graph = graph().await;
     // end_kept is end_waiting for a task that has outlived its segment.
     assert_eq!(graph.writers_of_ends(), ["end_kept", "end_n", "end_waiting"]);
-    // return_leftovers drops that of a segment which has gone.
+    // return_kept drops that of a segment which has gone.
     for (writer, callers) in
-        [("end_kept", ["end_waiting"].as_slice()), ("end_n", &["end_attempts", "return_leftovers"])]
+        [("end_kept", ["end_waiting"].as_slice()), ("end_n", &["end_attempts", "return_kept"])]
     {
         assert_eq!(graph.callers(writer), callers, "{writer}");
     }

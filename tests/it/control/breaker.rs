@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Gate, Hand, LEASE, Running, calm};
+use crate::support::{Db, Gate, LEASE, Running, ScriptedWorker, calm};
 use tuskline_sdk::Outcome;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A lambda with a breaker that trips at five failures in a minute, half of all.
-async fn watched() -> (Db, Hand) {
+async fn watched() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.set_breaker('work', 5, p_probe_after => '30 seconds')").await;
@@ -18,7 +18,7 @@ async fn watched() -> (Db, Hand) {
 }
 
 /// So many tasks of which each fails once, and some that succeed.
-async fn attempts(db: &Db, hand: &Hand, failures: i32, successes: i32) {
+async fn attempts(db: &Db, hand: &ScriptedWorker, failures: i32, successes: i32) {
     db.schedule_many("work", failures + successes).await;
     for (at, task) in hand.claim(failures + successes).await.iter().enumerate() {
         if i32::try_from(at).unwrap() < failures {
@@ -32,7 +32,7 @@ async fn attempts(db: &Db, hand: &Hand, failures: i32, successes: i32) {
 /// A second later, the store consumer's part.
 async fn consume(db: &Db) {
     db.advance(SECOND).await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
 }
 
@@ -41,7 +41,7 @@ async fn state(db: &Db) -> String {
 }
 
 /// Trips it, with so many tasks that wait.
-async fn trip(db: &Db, hand: &Hand, waiting: i32) -> Vec<i64> {
+async fn trip(db: &Db, hand: &ScriptedWorker, waiting: i32) -> Vec<i64> {
     attempts(db, hand, 5, 0).await;
     consume(db).await;
     assert_eq!(state(db).await, "tripped");
@@ -85,7 +85,7 @@ async fn failures_of_different_causes_or_of_long_ago_do_not_trip_it() {
     attempts(&db, &hand, 4, 0).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
-    let left: i64 = db.one("select sum(attempts)::bigint from tuskline.recent_failure").await;
+    let left: i64 = db.one("select sum(attempts)::bigint from tuskline_core.recent_failure").await;
     assert_eq!(left, 4, "what is over is forgotten");
 }
 
@@ -150,7 +150,7 @@ async fn a_probe_that_fails_lets_another_task_try_later() {
         consume(&db).await;
         assert!(hand.claim(100).await.is_empty(), "not at once");
     }
-    let passing = "select count(passing) from tuskline.flagged_queue";
+    let passing = "select count(passing) from tuskline_core.flagged_queue";
     assert_eq!(db.one::<i64>(passing).await, 0);
 }
 
@@ -163,7 +163,7 @@ async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
     assert_eq!(db.cancel(waiting[0]).await, "cancelled", "in its queue");
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
-    let passing = "select count(passing) from tuskline.flagged_queue";
+    let passing = "select count(passing) from tuskline_core.flagged_queue";
     assert_eq!(db.one::<i64>(passing).await, 0);
     db.advance(SECOND * 30).await;
     consume(&db).await;
@@ -211,7 +211,7 @@ async fn a_breaker_that_is_dropped_opens_its_gate() {
     consume(&db).await;
     consume(&db).await;
     assert_eq!(hand.claim(100).await.len(), 1);
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.recent_failure").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.recent_failure").await, 0);
     let gates: bool = db.one("select gates from tuskline.enqueue_due()").await;
     assert!(!gates, "nobody asks any more");
 }
@@ -242,7 +242,7 @@ async fn who_has_no_breaker_writes_nothing_for_one() {
         hand.fail_for_good(&task).await;
     }
     consume(&db).await;
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.recent_failure").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.recent_failure").await, 0);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0);
 }
 
@@ -250,17 +250,18 @@ async fn who_has_no_breaker_writes_nothing_for_one() {
 async fn of_many_tasks_it_estimates_the_successes_by_a_sample() {
     let (db, _hand) = watched().await;
     db.run(
-        "insert into tuskline.task_store (id, lambda, status, finished_at)
+        "insert into tuskline_core.task_store (id, lambda, status, finished_at)
          select n, 'work', case when n % 4 = 0 then 'dead' else 'success' end::tuskline.status, tuskline.clock()
            from generate_series(1, 60000) n;
-         insert into tuskline.recent_failure values ('work', tuskline.clock(), 'f', 15000, 5001, 55000, 'no')",
+         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 15000, 5001, 55000, 'no')",
     )
     .await;
     let near: i64 = db
-        .one("select tuskline.successes_near('work', tuskline.clock() - interval '1 minute')")
+        .one("select tuskline_core.successes_near('work', tuskline.clock() - interval '1 minute')")
         .await;
     assert!((44_000..=46_000).contains(&near), "{near}");
-    let since = "select tuskline.successes_near('work', tuskline.clock() + interval '1 second')";
+    let since =
+        "select tuskline_core.successes_near('work', tuskline.clock() + interval '1 second')";
     assert_eq!(db.one::<i64>(since).await, 0);
 }
 
@@ -317,7 +318,7 @@ async fn a_store_consumer_and_a_worker_trip_it_probe_and_go_on() {
 async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
     let (db, hand) = watched().await;
     let janitor = db.connect().await;
-    let retires = "begin; lock table tuskline.retention_guard in share row exclusive mode";
+    let retires = "begin; lock table tuskline_core.retention_guard in share row exclusive mode";
     janitor.batch_execute(retires).await.unwrap();
     attempts(&db, &hand, 5, 0).await;
     consume(&db).await;
@@ -329,20 +330,20 @@ async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
     for together in [false, true] {
         let (db, _hand) = watched().await;
         db.run(
-            "insert into tuskline.task_store (id, lambda, status, finished_at)
+            "insert into tuskline_core.task_store (id, lambda, status, finished_at)
              select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10006000) n",
         )
         .await;
         let failed =
             if together { "(20, 17, 10006000)" } else { "(19, 10000001, 10006000), (1, 17, 17)" };
         db.run(&format!(
-            "insert into tuskline.recent_failure
+            "insert into tuskline_core.recent_failure
              select 'work', tuskline.clock(), 'f', f.attempts, f.first_id, f.last_id, 'no'
                from (values {failed}) as f (attempts, first_id, last_id)"
         ))
         .await;
         let near: i64 = db
-            .one("select tuskline.successes_near('work', tuskline.clock() - interval '1 minute')")
+            .one("select tuskline_core.successes_near('work', tuskline.clock() - interval '1 minute')")
             .await;
         assert!((5_000..=6_000).contains(&near), "{near}");
         consume(&db).await;
@@ -354,15 +355,15 @@ async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
 async fn of_tasks_scattered_over_all_ids_the_latest_are_looked_at() {
     let (db, _hand) = watched().await;
     db.run(
-        "insert into tuskline.task_store (id, lambda, status, finished_at)
+        "insert into tuskline_core.task_store (id, lambda, status, finished_at)
          select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10001000) n;
-         insert into tuskline.recent_failure
+         insert into tuskline_core.recent_failure
          select 'work', tuskline.clock(), 'f', 2, n * 20000, n * 20000, 'no' from generate_series(1, 100) n;
-         insert into tuskline.recent_failure values ('work', tuskline.clock(), 'f', 1, 10000500, 10000500, 'no')",
+         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 1, 10000500, 10000500, 'no')",
     )
     .await;
     let near: i64 = db
-        .one("select tuskline.successes_near('work', tuskline.clock() - interval '1 minute')")
+        .one("select tuskline_core.successes_near('work', tuskline.clock() - interval '1 minute')")
         .await;
     assert_eq!(near, 1000);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Answer, Db, Hand, LEASE, Task, within};
+use crate::support::{Answer, Db, LEASE, ScriptedWorker, Task, within};
 
 #[tokio::test]
 async fn a_task_that_waits_is_cancelled_with_its_timer() {
@@ -37,7 +37,7 @@ async fn the_queue_row_of_a_cancelled_task_is_skipped_and_removed() {
 }
 
 /// A worker's task, cancelled while it was held.
-async fn asked_to_stop(db: &Db, begun: bool) -> (crate::support::Hand, Task) {
+async fn asked_to_stop(db: &Db, begun: bool) -> (crate::support::ScriptedWorker, Task) {
     db.pin().await;
     let id = db.schedule("work").await;
     let hand = db.hand("work").await;
@@ -185,14 +185,17 @@ async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
 }
 
 /// The task waits for a month, and is kept while its segment goes.
-async fn kept(db: &Db, hand: &Hand, id: i64) {
+async fn kept(db: &Db, hand: &ScriptedWorker, id: i64) {
     let task = hand.take().await;
     assert_eq!(task.id, id);
     hand.note(&task, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
     db.advance(Duration::from_secs(86_400)).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
 }
 
 #[tokio::test]
@@ -204,7 +207,7 @@ async fn a_task_on_its_way_back_to_its_segment_is_waited_for_and_cancelled() {
     let id = db.schedule("work").await;
     kept(&db, &hand, id).await;
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
     let operator = db.connect().await;
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&id];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Db, Hand, Task};
+use crate::support::{Db, ScriptedWorker, Task};
 
 const GRAPHS: u64 = 30;
 const MOST_NODES: usize = 40;
@@ -44,14 +44,14 @@ impl Fate {
 
 struct Graph {
     db: Db,
-    hand: Hand,
+    hand: ScriptedWorker,
     rng: fastrand::Rng,
     nodes: Vec<Node>,
     by_id: HashMap<i64, usize>,
 }
 
 impl Graph {
-    async fn schedule(db: Db, hand: Hand, seed: u64) -> Self {
+    async fn schedule(db: Db, hand: ScriptedWorker, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let count = rng.usize(1..=MOST_NODES);
         let mut nodes: Vec<Node> = Vec::new();

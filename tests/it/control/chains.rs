@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
-async fn chained() -> (Db, Hand) {
+async fn chained() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -28,7 +28,7 @@ async fn schedule(db: &Db, tasks: &[Value]) -> HashMap<String, i64> {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<i64> {
     db.enqueue_due().await;
     hand.claim(100).await.iter().map(|task| task.id).collect()
 }
@@ -94,7 +94,7 @@ async fn a_fan_in_looks_at_its_parents_a_few_times_and_not_once_for_each() {
     assert_eq!(hand.take().await.id, ids["last"]);
     hand.client.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
     let looks =
-        "select sum(calls)::bigint from pg_stat_user_functions where funcname = 'look_at_parents'";
+        "select sum(calls)::bigint from pg_stat_user_functions where funcname = 'read_parents'";
     let looks: i64 = db.one(looks).await;
     assert!(looks <= 2, "{looks}");
 }
@@ -440,7 +440,7 @@ async fn who_waits_for_a_parent_again_leaves_his_place_and_his_line_to_it() {
     assert_eq!(parent.id, ids["p"], "its child had the place");
     hand.succeed(&parent).await;
     assert_eq!(taken().await.id, ids["c"]);
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.wait_list").await, 0);
 }
 
 #[tokio::test]
@@ -452,7 +452,7 @@ async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_hee
     // The look stops where it asks for outcomes, at a lock that the end of the parent holds.
     let stops: String = db
         .one(
-            "select replace(pg_get_functiondef('tuskline.look_at_parents'::regproc), \
+            "select replace(pg_get_functiondef('tuskline_core.read_parents'::regproc), \
                'select d.parent_id', 'perform pg_advisory_xact_lock(7); select d.parent_id')",
         )
         .await;
@@ -461,7 +461,7 @@ async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_hee
     hand.client.batch_execute("begin; select pg_advisory_xact_lock(7)").await.unwrap();
     let (store_consumer, child) = (db.connect().await, ids["else"]);
     let pid: i32 = store_consumer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let look = format!("select tuskline.look_at_parents({child}, {}, 'cancel')", ids["a"]);
+    let look = format!("select tuskline_core.read_parents({child}, {}, 'cancel')", ids["a"]);
     let ends = async {
         db.until_blocked(pid).await;
         hand.succeed(&parent).await;
@@ -617,11 +617,14 @@ async fn a_parent_on_its_way_back_to_its_segment_has_not_ended() {
     db.advance(Duration::from_secs(86_400)).await;
     db.run("select tuskline.roll_segments()").await;
     let ids = schedule(&db, &[task("a", &json!([parent]))]).await;
-    db.run("select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
+    db.run("select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
     assert!(next(&db, &hand).await.is_empty());
     assert_eq!(db.status(ids["a"]).await, "new", "its parent lives");
     janitor.batch_execute("commit").await.unwrap();

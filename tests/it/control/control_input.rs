@@ -30,13 +30,13 @@ async fn what_is_no_gate_is_refused() {
         ),
         (
             "throttle('work', null, p_reason => 'x')",
-            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got null",
+            "TK018 invalid_limit: per_second must be 0.001 to 1000000, got null",
         ),
         (
             "throttle('work', 'NaN', p_reason => 'x')",
-            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got NaN",
+            "TK018 invalid_limit: per_second must be 0.001 to 1000000, got NaN",
         ),
-        ("throttle('work', 1)", "TK018 invalid_rule: reason must have 1 to 500 characters"),
+        ("throttle('work', 1)", "TK018 invalid_limit: reason must have 1 to 500 characters"),
         ("throttle('nobody', 1, p_reason => 'x')", "TK001 unknown_lambda: 'nobody' is not defined"),
         ("throttle('work', 1, 'news', p_reason => 'x')", "TK016 unknown_collection: "),
         ("gate('work', 'pause')", "TK017 invalid_gate: reason must have 1 to 500 characters"),
@@ -81,43 +81,46 @@ async fn what_is_no_limit_and_no_order_is_refused() {
     let db = Db::with_lambda("work").await;
     for (call, said) in [
         ("set_limit('nobody', 1)", "TK001 unknown_lambda: 'nobody' is not defined"),
-        ("set_limit('work')", "TK018 invalid_rule: give most or per_second"),
+        ("set_limit('work')", "TK018 invalid_limit: give max_concurrency or per_second"),
         (
             "set_limit('work', 1, 1)",
-            "TK018 invalid_rule: give most or per_second; for both, call twice",
+            "TK018 invalid_limit: give max_concurrency or per_second; for both, call twice",
         ),
-        ("set_limit('work', -1)", "TK018 invalid_rule: most must be 0 to 100000, got -1"),
+        (
+            "set_limit('work', -1)",
+            "TK018 invalid_limit: max_concurrency must be 0 to 100000, got -1",
+        ),
         (
             "set_limit('work', p_per_second => 0)",
-            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got 0",
+            "TK018 invalid_limit: per_second must be 0.001 to 1000000, got 0",
         ),
         (
             "set_limit('work', p_per_second => 'NaN')",
-            "TK018 invalid_rule: per_second must be 0.001 to 1000000, got NaN",
+            "TK018 invalid_limit: per_second must be 0.001 to 1000000, got NaN",
         ),
         (
             "set_limit('work', 1, p_burst => 2)",
-            "TK018 invalid_rule: burst must be 1 to 1000000, with per_second, got 2",
+            "TK018 invalid_limit: burst must be 1 to 1000000, with per_second, got 2",
         ),
         (
             "set_limit('work', 1, p_by_key => true, p_fair => true)",
-            "TK018 invalid_rule: a limit by key cannot be fair as well",
+            "TK018 invalid_limit: a limit by key cannot be fair as well",
         ),
         (
             "set_limit('work', 1, p_by_key => null)",
-            "TK018 invalid_rule: by_key and fair must be true or false, got null",
+            "TK018 invalid_limit: by_key and fair must be true or false, got null",
         ),
         ("set_limit('work', 1, p_collection => 'Bad!')", "TK002 invalid_name: "),
         ("set_limit('work', 1, p_priority => 'urgent')", "TK006 invalid_priority: "),
         (
             "set_order('work', 'retry')",
-            "TK018 invalid_rule: on_failure must be block, skip or dead, got 'retry'",
+            "TK018 invalid_limit: on_failure must be block, skip or dead, got 'retry'",
         ),
         (
             "set_order('work', null)",
-            "TK018 invalid_rule: on_failure must be block, skip or dead, got null",
+            "TK018 invalid_limit: on_failure must be block, skip or dead, got null",
         ),
-        ("set_weight(1, 'a', 2)", "TK018 invalid_rule: 1 is not the number of a fair limit"),
+        ("set_weight(1, 'a', 2)", "TK018 invalid_limit: 1 is not the number of a fair limit"),
         (
             "schedule('work', p_ordering_key => 'a')",
             "TK019 invalid_key: lambda work keeps no order [select tuskline.set_order('work')]",
@@ -138,12 +141,12 @@ async fn what_is_no_limit_and_no_order_is_refused() {
         let told = refused(&db, call).await;
         assert!(told.starts_with(said), "{call}\n{told}");
     }
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.rule").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_limit").await, 0);
     db.run("select tuskline.set_limit('work', 1, p_fair => true)").await;
     for weight in ["0", "-1", "1001", "null", "'NaN'"] {
         let told = refused(&db, &format!("set_weight(1, 'a', {weight})")).await;
         assert!(
-            told.starts_with("TK018 invalid_rule: weight must be 0.001 to 1000, got"),
+            told.starts_with("TK018 invalid_limit: weight must be 0.001 to 1000, got"),
             "{told}"
         );
     }
@@ -153,7 +156,7 @@ async fn what_is_no_limit_and_no_order_is_refused() {
 async fn what_is_not_there_cannot_be_taken_away() {
     let db = Db::with_lambda("work").await;
     for call in
-        ["ungate(1)", "ungate(null)", "drop_rule(1)", "drop_rule(null)", "unblock('work', 'a')"]
+        ["ungate(1)", "ungate(null)", "drop_limit(1)", "drop_limit(null)", "unblock('work', 'a')"]
     {
         assert!(!db.one::<bool>(&format!("select tuskline.{call}")).await, "{call}");
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::support::{Db, Hand, Task};
+use crate::support::{Db, ScriptedWorker, Task};
 
 const MOST: usize = 3;
 /// Of every other sequence: tasks a second, and at once.
@@ -22,7 +22,7 @@ struct Asked {
 
 struct World {
     db: Db,
-    hand: Hand,
+    hand: ScriptedWorker,
     rng: fastrand::Rng,
     asked: HashMap<i64, Asked>,
     held: Vec<Task>,
@@ -117,7 +117,7 @@ impl World {
 
     async fn consume(&mut self) {
         while self.db.enqueue_due().await > 0 {}
-        self.db.run("select tuskline.promote()").await;
+        self.db.run("select tuskline.run_policies()").await;
     }
 
     async fn claim(&mut self) {
@@ -202,7 +202,7 @@ impl World {
         }
         let open = "select id || ' ' || status from tuskline.task where finished_at is null";
         assert_eq!(self.db.all::<String>(open).await, Vec::<String>::new());
-        for table in ["slot", "line", "parked", "gate", "timer"] {
+        for table in ["permit", "wait_list", "parked", "gate", "timer"] {
             let left: i64 = self.db.one(&format!("select count(*) from tuskline.{table}")).await;
             assert_eq!(left, 0, "{table}");
         }

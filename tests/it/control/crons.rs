@@ -1,6 +1,6 @@
 //! A cron or a time zone that no server can read is refused where it is defined.
 
-use tuskline::periodic::Rhythm;
+use tuskline::periodic::CronSchedule;
 
 use crate::support::Db;
 
@@ -20,11 +20,12 @@ async fn sql_and_the_servers_judge_every_cron_alike() {
     let db = Db::new().await;
     let (expected, texts): (Vec<bool>, Vec<String>) = crons().into_iter().unzip();
     assert!(texts.len() >= 500, "{} crons", texts.len());
-    let sql = "select tuskline.cron_trouble(c) from unnest($1::text[]) with ordinality as u (c, n) order by n";
+    let sql = "select tuskline_core.cron_error(c) from unnest($1::text[]) with ordinality as u (c, n) order by n";
     let said = db.client.query(sql, &[&texts]).await.unwrap();
     let mut wrong = Vec::new();
     for ((cron, readable), said) in texts.iter().zip(expected).zip(said) {
-        let (by_sql, by_server) = (said.get::<_, Option<String>>(0), Rhythm::parse(cron, "UTC"));
+        let (by_sql, by_server) =
+            (said.get::<_, Option<String>>(0), CronSchedule::parse(cron, "UTC"));
         if by_sql.is_none() != readable || by_server.is_ok() != readable {
             wrong
                 .push(format!("{cron:?} {readable}: SQL {by_sql:?}, server {:?}", by_server.err()));
@@ -37,7 +38,7 @@ async fn sql_and_the_servers_judge_every_cron_alike() {
 async fn every_cron_that_is_accepted_has_a_tick() {
     let now = chrono::Utc::now();
     for (_, cron) in crons().iter().filter(|(readable, _)| *readable) {
-        let rhythm = Rhythm::parse(cron, "Europe/Berlin").unwrap();
+        let rhythm = CronSchedule::parse(cron, "Europe/Berlin").unwrap();
         assert!(rhythm.next(now).unwrap().is_some(), "{cron:?}");
     }
 }
@@ -68,13 +69,13 @@ async fn a_schedule_that_would_never_fire_is_refused_with_what_is_wrong() {
 #[tokio::test]
 async fn the_zones_that_are_accepted_are_those_that_the_servers_know() {
     let db = Db::new().await;
-    let accepted: Vec<String> = db.all("select name from tuskline.time_zone").await;
+    let accepted: Vec<String> = db.all("select name from tuskline_core.time_zone").await;
     assert!(accepted.len() > 500, "{}", accepted.len());
     for zone in &accepted {
-        assert!(Rhythm::parse("@daily", zone).is_ok(), "{zone}");
+        assert!(CronSchedule::parse("@daily", zone).is_ok(), "{zone}");
     }
-    let others = "select name from pg_timezone_names where name not in (select name from tuskline.time_zone)";
+    let others = "select name from pg_timezone_names where name not in (select name from tuskline_core.time_zone)";
     for zone in db.all::<String>(others).await {
-        assert!(Rhythm::parse("@daily", &zone).is_err(), "{zone} would be refused");
+        assert!(CronSchedule::parse("@daily", &zone).is_err(), "{zone} would be refused");
     }
 }

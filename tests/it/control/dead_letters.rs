@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand, LEASE};
+use crate::support::{Db, LEASE, ScriptedWorker};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, Hand) {
+async fn with_hand() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -15,7 +15,7 @@ async fn with_hand() -> (Db, Hand) {
 }
 
 /// A task that fails for good, with a message.
-async fn die(db: &Db, hand: &Hand, message: &str) -> i64 {
+async fn die(db: &Db, hand: &ScriptedWorker, message: &str) -> i64 {
     let id = db.schedule("work").await;
     let task = hand.take().await;
     assert_eq!(task.id, id);
@@ -187,15 +187,18 @@ async fn a_task_that_begins_anew_is_no_dead_letter_until_it_dies_again() {
 }
 
 /// A dead letter whose segment was retired a month later; the id.
-async fn kept() -> (Db, Hand, i64) {
+async fn kept() -> (Db, ScriptedWorker, i64) {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day', p_dead_retention => '30 days'); select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
-    db.run("select tuskline.purge_history(0); select tuskline.return_leftovers(0)").await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
+    db.run("select tuskline.purge_history(0); select tuskline.return_kept(0)").await;
     (db, hand, id)
 }
 
@@ -222,9 +225,12 @@ async fn a_dead_letter_that_goes_with_its_segment_leaves_no_row_behind() {
     db.run(&format!("insert into tuskline.redriven values ({id}, 1, 'f')")).await;
     db.advance(DAY * 40).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
     db.run("select tuskline.purge_history(0)").await;
     for table in ["dead_letter", "redriven", "task_failure"] {
         assert_eq!(
@@ -244,7 +250,7 @@ async fn purge(db: &Db, filter: &str) -> Vec<i64> {
     let advance = format!("select changed from tuskline.advance_operation({operation}, 3)");
     let state = format!("select state from tuskline.operations where operation_id = {operation}");
     let mut gone = Vec::new();
-    while db.one::<String>(&state).await == "running" {
+    while gone.len() < 10 && db.one::<String>(&state).await == "running" {
         gone.push(db.one(&advance).await);
     }
     gone
@@ -311,7 +317,7 @@ async fn a_task_that_begins_anew_in_a_sealed_segment_is_found_when_the_queues_ar
     db.run(&format!("select tuskline.retry({id})")).await;
     db.enqueue_due().await;
     assert_eq!((db.one::<i64>(sealed).await, db.status(id).await.as_str()), (0, "enqueued"));
-    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
 }
 
@@ -355,7 +361,7 @@ async fn what_begins_anew_while_its_segment_is_retired_is_not_lost() {
     db.advance(DAY * 30).await;
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let keeps = janitor.query_one("select tuskline.keep_leftovers(0)", &[]);
+    let keeps = janitor.query_one("select tuskline.keep_remaining(0)", &[]);
     let commits = async {
         db.until_blocked(pid).await;
         operator.batch_execute("commit").await.unwrap();
@@ -385,7 +391,7 @@ async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
     assert_eq!(db.timers().await, 0, "nobody can find it yet");
     assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
     db.advance(SECOND).await;
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
     let due: bool = db.one("select due = tuskline.clock() from tuskline.timer").await;
     assert!(due, "no mark has passed it");
     db.enqueue_due().await;
@@ -395,7 +401,7 @@ async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
 #[tokio::test]
 async fn a_kept_task_that_begins_anew_when_its_segment_is_back_already_runs_at_once() {
     let (db, hand, id) = kept().await;
-    db.run("select tuskline.add_segment(0)").await;
+    db.run("select tuskline_core.add_segment(0)").await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert!(db.lines("select * from tuskline.segments_to_finish()").await.is_empty());
     db.enqueue_due().await;
@@ -410,7 +416,7 @@ async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_n
     operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let returns = janitor.query_one("select tuskline.return_leftovers(0)", &[]);
+    let returns = janitor.query_one("select tuskline.return_kept(0)", &[]);
     let commits = async {
         db.until_blocked(pid).await;
         operator.batch_execute("commit").await.unwrap();
@@ -425,7 +431,7 @@ async fn a_kept_task_that_begins_anew_as_its_segment_is_forgotten_is_found() {
     // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
     db.run("insert into tuskline.segment (segment_no) values (0)").await;
     let (janitor, operator) = (db.connect().await, db.connect().await);
-    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let retry = format!("select tuskline.retry({id})");
     let commits = async {
@@ -435,7 +441,7 @@ async fn a_kept_task_that_begins_anew_as_its_segment_is_forgotten_is_found() {
     let (said, ()) = tokio::join!(operator.query_one(&retry, &[]), commits);
     assert_eq!(said.unwrap().get::<_, &str>(0), "retried");
     assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
 }
 
 #[tokio::test]

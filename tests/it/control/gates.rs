@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuskline_sdk::Priority;
 
-use crate::support::{Db, Gate, Hand, Running, quick};
+use crate::support::{Db, Gate, Running, ScriptedWorker, quick};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ async fn open(db: &Db, gate: i64) {
 /// The store consumer's verbs, once; how many tasks gates held or let go.
 async fn consume(db: &Db) -> i32 {
     db.enqueue_due().await;
-    db.one("select moved from tuskline.promote()").await
+    db.one("select moved from tuskline.run_policies()").await
 }
 
 async fn of_collection(db: &Db, collection: &str) -> i64 {
@@ -29,7 +29,7 @@ async fn of_collection(db: &Db, collection: &str) -> i64 {
 }
 
 /// Ids of what a worker gets.
-async fn claimed(hand: &Hand) -> Vec<i64> {
+async fn claimed(hand: &ScriptedWorker) -> Vec<i64> {
     hand.claim(100).await.iter().map(|task| task.id).collect()
 }
 
@@ -64,9 +64,9 @@ async fn a_pause_and_its_end_cost_the_same_at_any_number_of_tasks() {
     let before: Vec<String> = db.all(rows).await;
     for act in [
         "tuskline.gate('work', 'pause', p_reason => 'x')",
-        "tuskline.promote()",
+        "tuskline.run_policies()",
         "tuskline.ungate(1)",
-        "tuskline.promote()",
+        "tuskline.run_policies()",
     ] {
         let sql = format!("explain (analyze, wal, timing off, format json) select {act}");
         let plan: serde_json::Value = db.one(&sql).await;
@@ -125,7 +125,7 @@ async fn a_narrower_gate_drops_and_parks_in_a_paused_lambda() {
 }
 
 /// Of the queues of `work`, whether the safety poll finds something in each.
-async fn peeked(db: &Db, hand: &Hand) -> Vec<bool> {
+async fn peeked(db: &Db, hand: &ScriptedWorker) -> Vec<bool> {
     db.ask("select tuskline.peek($1, array_fill(0::bigint, array[4]))", &[&hand.queues]).await
 }
 
@@ -166,12 +166,12 @@ async fn a_paused_priority_keeps_no_permit_from_another_one() {
     assert_eq!(claimed(&hand).await, [others[1]], "by the permit of the one that came back");
     let later = db.schedule_at("work", "low").await;
     consume(&db).await;
-    let held: Vec<i64> = db.all("select task_id from tuskline.slot order by 1").await;
+    let held: Vec<i64> = db.all("select task_id from tuskline.permit order by 1").await;
     assert_eq!((held, db.queued().await), (others.clone(), 3));
     open(&db, number).await;
     consume(&db).await;
     assert_eq!((claimed(&hand).await, db.queued().await), (vec![], 0), "they ask for permits");
-    db.run("delete from tuskline.slot; select tuskline.set_limit('work', 3)").await;
+    db.run("delete from tuskline.permit; select tuskline.set_limit('work', 3)").await;
     consume(&db).await;
     assert_eq!(claimed(&hand).await, [low[0], low[1], later]);
 }
@@ -209,13 +209,13 @@ async fn a_drop_of_a_lambda_reaches_what_stands_in_its_queues_a_batch_at_a_time(
     locker.batch_execute(lock).await.unwrap();
     gate(&db, "'work', 'drop'").await;
     for looked in [10, 10, 5] {
-        assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, looked);
+        assert_eq!(db.one::<i32>("select moved from tuskline.run_policies(10)").await, looked);
     }
     assert_eq!((db.count("dropped").await, db.queued().await), (24, 1));
     locker.batch_execute("rollback").await.unwrap();
-    db.run("select tuskline.promote(10)").await; // it was open when the first look was
+    db.run("select tuskline.run_policies(10)").await; // it was open when the first look was
     assert_eq!((db.count("dropped").await, db.queued().await), (25, 0));
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.flagged_queue").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.flagged_queue").await, 0);
 }
 
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn a_gate_opens_by_itself_when_its_time_is_over() {
     gate(&db, "'work', 'pause', p_for => '1 hour'").await;
     let id = db.schedule("work").await;
     consume(&db).await;
-    let wait: i64 = db.one("select next_due_ms from tuskline.promote()").await;
+    let wait: i64 = db.one("select next_due_ms from tuskline.run_policies()").await;
     assert_eq!(wait, 3_600_000);
     db.advance(SECOND * 3_600).await;
     consume(&db).await;
@@ -373,10 +373,14 @@ async fn two_store_consumers_do_not_wait_for_each_other_at_an_open_gate() {
     consume(&db).await;
     open(&db, number).await;
     let other = db.connect().await;
-    other.batch_execute("begin; select tuskline.promote(10)").await.unwrap();
-    assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, 0, "one at a time");
+    other.batch_execute("begin; select tuskline.run_policies(10)").await.unwrap();
+    assert_eq!(
+        db.one::<i32>("select moved from tuskline.run_policies(10)").await,
+        0,
+        "one at a time"
+    );
     other.batch_execute("commit").await.unwrap();
-    assert_eq!(db.one::<i32>("select moved from tuskline.promote(100)").await, 20);
+    assert_eq!(db.one::<i32>("select moved from tuskline.run_policies(100)").await, 20);
     assert_eq!((db.queued().await, parked(&db).await), (30, vec![]));
 }
 
@@ -422,8 +426,9 @@ async fn another_lambda_does_not_feel_a_gate() {
     let db = Db::with_lambda("work").await;
     db.define("other").await;
     gate(&db, "'work', 'pause'").await;
-    let direct: Vec<bool> =
-        db.all("select direct and not guarded from tuskline.queue where lambda = 'other'").await;
+    let direct: Vec<bool> = db
+        .all("select direct and not has_policies from tuskline.queue where lambda = 'other'")
+        .await;
     assert_eq!(direct, [true; 4]);
     let id = db.schedule("other").await;
     assert_eq!(claimed(&db.hand("other").await).await, [id]);
@@ -462,7 +467,7 @@ async fn a_gate_reaches_all_who_stand_in_line_before_it() {
             db.advance(Duration::from_millis(20)).await;
         }
         assert_eq!(db.count(status).await, 250, "{action}");
-        assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+        assert_eq!(db.one::<i64>("select count(*) from tuskline.wait_list").await, 0);
         assert!(parked(&db).await.is_empty());
         open(&db, number).await;
         consume(&db).await;
@@ -481,10 +486,10 @@ async fn a_gate_that_is_over_opens_while_the_owner_of_another_lambda_changes_tha
     let owner = db.connect().await;
     let change = "begin; select tuskline.alter_lambda('work', p_max_attempts => 7)";
     owner.batch_execute(change).await.unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     let open = "select lambda from tuskline.gate where opened_at is null";
     assert_eq!(db.all::<String>(open).await, ["work"]);
     owner.batch_execute("rollback").await.unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(db.all::<String>(open).await, Vec::<String>::new());
 }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand, Task};
+use crate::support::{Db, ScriptedWorker, Task};
 
-async fn limited(arguments: &str) -> (Db, Hand, i64) {
+async fn limited(arguments: &str) -> (Db, ScriptedWorker, i64) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let rule = db.one(&format!("select tuskline.set_limit('work', {arguments})")).await;
@@ -14,7 +14,7 @@ async fn limited(arguments: &str) -> (Db, Hand, i64) {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &Hand) -> Vec<Task> {
+async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
     while db.enqueue_due().await > 0 {}
     hand.claim(100).await
 }
@@ -37,7 +37,7 @@ async fn no_more_than_so_many_at_a_time() {
         held = next(&db, &hand).await;
     }
     assert_eq!((seen, held.len()), (ids, 0));
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.permit").await, 0);
 }
 
 #[tokio::test]
@@ -129,12 +129,12 @@ async fn a_limit_changes_at_once_and_ends_when_it_is_dropped() {
     db.run("select tuskline.set_limit('work', 1)").await;
     hand.succeed_all(&more).await;
     assert_eq!(next(&db, &hand).await.len(), 0, "one is at work still");
-    assert!(db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await);
-    assert_eq!(db.one::<i32>("select moved from tuskline.promote()").await, 3);
+    assert!(db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await);
+    assert_eq!(db.one::<i32>("select moved from tuskline.run_policies()").await, 3);
     assert_eq!(next(&db, &hand).await.len(), 3);
-    db.run("select tuskline.promote()").await;
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.rules").await, 0);
-    assert!(!db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await);
+    db.run("select tuskline.run_policies()").await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.limits").await, 0);
+    assert!(!db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await);
 }
 
 #[tokio::test]
@@ -168,16 +168,16 @@ async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
     let ids_of = |tasks: Vec<Task>| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
     let after = ids_of(next(&db, &hand).await);
     assert_eq!(after, ids[16..20], "a minute of rest is worth a second's tasks");
-    let waits: i64 = db.one("select max(task_id) from tuskline.line").await;
+    let waits: i64 = db.one("select max(task_id) from tuskline.wait_list").await;
     let said: String = db.ask("select detail from tuskline.explain($1)", &[&waits]).await;
     assert!(said.contains("; a throttle, set by ") && said.ends_with(": ill"), "{said}");
-    let due: i64 = db.one("select next_due_ms from tuskline.promote()").await;
+    let due: i64 = db.one("select next_due_ms from tuskline.run_policies()").await;
     assert_eq!(due, 3_600_000 - 60_000 - 15 * 250);
     db.advance(Duration::from_millis(due.unsigned_abs())).await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(ids_of(next(&db, &hand).await), ids[20..]);
-    let audited = "select detail from tuskline.audit where verb = 'drop_rule'";
-    assert_eq!(db.one::<String>(audited).await, "rule 1 rate its time was over");
+    let audited = "select detail from tuskline.audit where verb = 'drop_limit'";
+    assert_eq!(db.one::<String>(audited).await, "limit 1 rate its time was over");
 }
 
 #[tokio::test]
@@ -186,10 +186,10 @@ async fn a_throttle_holds_beside_a_limit_for_good() {
     let throttle: i64 = db.one("select tuskline.throttle('work', 1, p_reason => 'ill')").await;
     db.schedule_many("work", 10).await;
     assert_eq!(next(&db, &hand).await.len(), 1);
-    let shown = db.lines("select per_second, reason from tuskline.rules order by 1").await;
+    let shown = db.lines("select per_second, reason from tuskline.limits order by 1").await;
     assert_eq!(shown, ["1 | ill", "100 | -"]);
-    assert!(db.ask::<bool>("select tuskline.drop_rule($1)", &[&throttle]).await);
-    db.run("select tuskline.promote()").await;
+    assert!(db.ask::<bool>("select tuskline.drop_limit($1)", &[&throttle]).await);
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(next(&db, &hand).await.len(), 9);
 }
 
@@ -251,14 +251,14 @@ async fn what_a_limit_holds_up_says_so() {
     let (db, hand, rule) = limited("2").await;
     db.schedule_many("work", 3).await;
     next(&db, &hand).await;
-    let waits: i64 = db.one("select task_id from tuskline.line").await;
+    let waits: i64 = db.one("select task_id from tuskline.wait_list").await;
     let said =
         db.lines(&format!("select reason, detail, cause from tuskline.explain({waits})")).await;
     assert_eq!(
         said,
-        [format!("limit | 2 at a time, 2 running; 0 ahead | tuskline.rule {rule} on work")]
+        [format!("limit | 2 at a time, 2 running; 0 ahead | tuskline.task_limit {rule} on work")]
     );
-    let shown = db.lines("select kind, most, held, waiting from tuskline.rules").await;
+    let shown = db.lines("select kind, max_concurrency, held, waiting from tuskline.limits").await;
     assert_eq!(shown, ["concurrency | 2 | 2 | 1"]);
 }
 
@@ -300,7 +300,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     let hand = db.hand("work").await;
     db.schedule_many("work", 5).await;
     db.schedule("work").await; // nobody has looked yet
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     let said = db.refused("select tuskline.schedule('work')").await;
     let hint = "[try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)]";
     assert_eq!(said, format!("TK020: TK020 backlog_full: 5 tasks of work wait already {hint}"));
@@ -312,9 +312,9 @@ async fn a_full_backlog_refuses_until_there_is_room() {
         assert!(db.refused(sql).await.starts_with("TK020"), "{sql}");
     }
     hand.succeed_all(&hand.claim(2).await).await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.schedule("work").await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert!(db.refused("select tuskline.schedule('work')").await.starts_with("TK020"));
     db.run("select tuskline.alter_lambda('work', p_max_backlog => 0)").await;
     db.schedule("work").await;
@@ -322,7 +322,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
 
 /// Rows that wait in line, and timers.
 async fn in_line(db: &Db) -> (i64, i64) {
-    let line = db.one("select count(*) from tuskline.line").await;
+    let line = db.one("select count(*) from tuskline.wait_list").await;
     (line, db.one("select count(*) from tuskline.timer").await)
 }
 
@@ -335,17 +335,17 @@ async fn what_an_old_snapshot_queues_is_limited_too() {
         .await
         .unwrap();
     db.run("select tuskline.set_limit('work', 1)").await;
-    let flags = "select count(*) from tuskline.flagged_queue";
-    db.run("select tuskline.promote()").await;
+    let flags = "select count(*) from tuskline_core.flagged_queue";
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(db.one::<i64>(flags).await, 4);
     late.batch_execute("select tuskline.schedule_many(array['work', 'work', 'work'])")
         .await
         .unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(db.one::<i64>(flags).await, 4, "it may still commit");
     late.batch_execute("commit").await.unwrap();
     assert_eq!(db.queued().await, 3, "they are in the queue, and hold no permit");
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!((db.one::<i64>(flags).await, db.queued().await), (0, 1));
     assert_eq!(hand.claim(100).await.len(), 1);
 }
@@ -359,8 +359,8 @@ async fn what_ran_when_the_limit_was_set_asks_when_it_comes_back() {
         let ids = db.schedule_many("work", 3).await;
         let held = hand.claim(3).await;
         db.run("select tuskline.set_limit('work', 1)").await;
-        db.run("select tuskline.promote()").await;
-        assert_eq!(db.one::<i64>("select count(*) from tuskline.flagged_queue").await, 0);
+        db.run("select tuskline.run_policies()").await;
+        assert_eq!(db.one::<i64>("select count(*) from tuskline_core.flagged_queue").await, 0);
         let other = db.hand("work").await;
         if by_rescue {
             db.run(&format!(
@@ -389,9 +389,9 @@ async fn a_queue_is_sorted_once_and_keeps_its_order() {
     let ids = db.schedule_many("work", 25).await;
     db.run("select tuskline.set_limit('work', 30), tuskline.set_limit('work', 2, p_collection => 'news')").await;
     for looked in [10, 10, 5, 0] {
-        assert_eq!(db.one::<i32>("select moved from tuskline.promote(10)").await, looked);
+        assert_eq!(db.one::<i32>("select moved from tuskline.run_policies(10)").await, looked);
     }
-    let held = "select count(*) from tuskline.slot";
+    let held = "select count(*) from tuskline.permit";
     assert_eq!((db.one::<i64>(held).await, db.queued().await), (25, 25));
     let claimed: Vec<i64> = hand.claim(100).await.iter().map(|task| task.id).collect();
     assert_eq!(claimed, ids);
@@ -407,7 +407,7 @@ async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
     assert_eq!(in_line(&db).await, (998, 1));
     next(&db, &hand).await;
     assert_eq!(in_line(&db).await, (998, 0), "no place is free, so nobody asks any more");
-    assert_eq!(db.one::<i64>("select min(task_id) from tuskline.line").await, ids[2]);
+    assert_eq!(db.one::<i64>("select min(task_id) from tuskline.wait_list").await, ids[2]);
 }
 
 #[tokio::test]
@@ -435,14 +435,14 @@ async fn a_dropped_limit_stays_until_nobody_can_join_its_lines_any_more() {
     let (db, hand, rule) = limited("1").await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
-    db.ask::<bool>("select tuskline.drop_rule($1)", &[&rule]).await;
-    let left = "select count(*) from tuskline.rule";
-    db.run("select tuskline.promote()").await;
+    db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await;
+    let left = "select count(*) from tuskline.task_limit";
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(db.one::<i64>(left).await, 1);
     late.batch_execute("commit").await.unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!(next(&db, &hand).await.len(), 1);
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert_eq!((in_line(&db).await, db.one::<i64>(left).await), ((0, 0), 0));
 }
 
@@ -455,7 +455,8 @@ async fn a_rate_is_flat_under_a_held_snapshot() {
     // Entries of the line's index that one round reads.
     let round = async || {
         db.advance(Duration::from_millis(50)).await;
-        let read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'line_pkey'";
+        let read =
+            "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'wait_list_pkey'";
         db.run("select pg_stat_force_next_flush()").await;
         let before: i64 = db.one(read).await;
         while db.enqueue_due().await > 0 {}
@@ -631,7 +632,7 @@ async fn a_lambda_that_is_full_is_looked_at_though_it_has_no_limit_any_more() {
     db.run("update tuskline.queue set is_full = true, direct = false").await;
     assert!(db.refused("select tuskline.schedule('work')").await.starts_with("TK020"));
     assert!(db.one::<bool>("select gates from tuskline.enqueue_due()").await);
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     assert!(!db.one::<bool>("select gates from tuskline.enqueue_due()").await);
     db.schedule("work").await;
 }
@@ -652,7 +653,8 @@ async fn a_backlog_limit_that_is_lifted_while_backlogs_are_counted_is_lifted() {
         db.run("select tuskline.alter_lambda('work', p_max_backlog => 0)").await;
         holder.batch_execute("rollback").await.unwrap();
     };
-    let (looked, ()) = tokio::join!(looks.batch_execute("select tuskline.note_backlogs()"), lifts);
+    let (looked, ()) =
+        tokio::join!(looks.batch_execute("select tuskline_core.note_backlogs()"), lifts);
     looked.unwrap();
     let full = "select distinct lambda from tuskline.queue where is_full";
     assert_eq!(db.all::<String>(full).await, ["early"]);
@@ -668,7 +670,7 @@ async fn a_backlog_is_noted_while_the_owner_of_another_changes_that() {
     let owner = db.connect().await;
     let change = "begin; update tuskline.lambda set max_backlog = 3 where name = 'early'";
     owner.batch_execute(change).await.unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     let full = "select distinct lambda from tuskline.queue where is_full";
     assert_eq!(db.all::<String>(full).await, ["work"]);
 }
@@ -679,7 +681,8 @@ async fn who_waits_behind_a_place_that_a_lowered_limit_has_not_asks_again() {
     db.schedule_many("work", 2).await;
     let held = next(&db, &hand).await;
     assert_eq!(held.len(), 2);
-    let first = db.one::<i64>("select task_id from tuskline.slot order by slot_no limit 1").await;
+    let first =
+        db.one::<i64>("select task_id from tuskline.permit order by permit_no limit 1").await;
     let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|task| task.id == first);
     hand.succeed_all(&first).await;
     db.run("select tuskline.set_limit('work', 1)").await;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::support::cli::on;
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const REST: Duration = Duration::from_millis(200);
 
-async fn worked() -> (Db, Hand) {
+async fn worked() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -210,7 +210,7 @@ async fn what_makes_no_operation_is_refused() {
 }
 
 /// A task that waits for a month, in a segment of which nothing else is left; the id.
-async fn kept() -> (Db, Hand, i64) {
+async fn kept() -> (Db, ScriptedWorker, i64) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
@@ -218,9 +218,12 @@ async fn kept() -> (Db, Hand, i64) {
     let id = db.schedule("work").await;
     hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
     (db, hand, id)
 }
 
@@ -233,10 +236,10 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
     let ids = [of_key().await, of_key().await, of_key().await];
     db.enqueue_due().await;
     hand.fail_for_good(&hand.take().await).await;
-    let line = "select task_id from tuskline.line order by turn, task_id";
+    let line = "select task_id from tuskline.wait_list order by position, task_id";
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
     let operation = start(&db, "'priority', 'work', 'high'").await;
     assert_eq!(finish(&db, operation).await, 2);
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
@@ -246,7 +249,7 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
 async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
     let (db, _hand, id) = kept().await;
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_leftovers(0)").await.unwrap();
+    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
     let operation = start(&db, "'cancel', 'work'").await;
     for _ in 0..3 {
         assert_eq!(advance(&db, operation).await, ("running".into(), 1, 0), "it does not wait");
@@ -268,7 +271,7 @@ async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
     let other = db.connect().await;
     for held in [
         format!(
-            "select from tuskline.segment where segment_no = tuskline.segment_of({}) for update",
+            "select from tuskline.segment where segment_no = tuskline_core.segment_of({}) for update",
             ids[0]
         ),
         format!("select from tuskline.task where id = {} for update", ids[1]),
@@ -304,15 +307,18 @@ async fn a_store_consumer_carries_out_what_an_interrupted_command_began() {
     let (db, _hand) = worked().await;
     db.schedule_many("work", 7).await;
     let started = on(&db.config, "operation start cancel work --json").run().json();
-    assert_eq!(started["operation"].as_i64(), Some(1));
+    assert_eq!(started["operation"].as_str(), Some("1"));
     for left in [4, 1, 0] {
-        let sql = "select next_due_ms from tuskline.promote(3)";
+        let sql = "select next_due_ms from tuskline.run_policies(3)";
         assert_eq!(db.one::<Option<i64>>(sql).await, Some(0), "at once");
         let waits: i64 =
             db.one("select count(*) from tuskline.task where finished_at is null").await;
         assert_eq!(waits, left);
     }
-    assert_eq!(db.one::<Option<i64>>("select next_due_ms from tuskline.promote(3)").await, None);
+    assert_eq!(
+        db.one::<Option<i64>>("select next_due_ms from tuskline.run_policies(3)").await,
+        None
+    );
     let shown = db.lines("select state, looked, changed from tuskline.operations").await;
     assert_eq!(shown, ["done | 7 | 7"]);
     assert!(!db.one::<bool>("select gates from tuskline.enqueue_due()").await, "it is over");
@@ -341,11 +347,11 @@ async fn an_operation_that_fails_says_so_and_holds_up_no_other() {
     let bad = start(&db, "'priority', 'work', 'low'").await;
     db.run("update tuskline.operation set value = 'nonsense'").await;
     start(&db, "'cancel', 'work'").await;
-    db.run("select tuskline.promote(); select tuskline.promote()").await;
+    db.run("select tuskline.run_policies(); select tuskline.run_policies()").await;
     assert_eq!(counts(&db).await, ["cancelled | 2"]);
     let shown = "select state, changed, note like '%nonsense%' from tuskline.operations order by 1";
     assert_eq!(db.lines(shown).await, ["done | 2 | -", "running | 0 | true"]);
-    let rests = "select next_due_ms from tuskline.promote()";
+    let rests = "select next_due_ms from tuskline.run_policies()";
     assert_eq!(db.one::<Option<i64>>(rests).await, Some(10_000));
     assert!(db.one::<bool>(&format!("select tuskline.stop_operation({bad})")).await);
 }

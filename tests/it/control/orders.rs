@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
-async fn ordered(policy: &str) -> (Db, Hand) {
+async fn ordered(policy: &str) -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run(&format!("select tuskline.set_order('work', '{policy}')")).await;
@@ -18,7 +18,7 @@ async fn of_key(db: &Db, key: &str) -> i64 {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<i64> {
     db.enqueue_due().await;
     hand.claim(100).await.iter().map(|task| task.id).collect()
 }
@@ -42,8 +42,8 @@ async fn tasks_of_one_key_run_one_at_a_time_and_in_order() {
         assert_eq!(held[0].id, *expected);
     }
     hand.succeed(&held[0]).await;
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 1, "that of b");
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.line").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.permit").await, 1, "that of b");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.wait_list").await, 0);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn who_unblocks_a_key_in_a_transaction_that_stays_open_holds_up_nobody() {
     owner.batch_execute("begin; select tuskline.unblock('work', 'a')").await.unwrap();
     let locks = "select from tuskline.task where id = $1 for update nowait";
     db.client.query(locks, &[&waits]).await.unwrap();
-    let limit = "select count(*) from tuskline.slot s join tuskline.rule r using (rule_id) where r.kind <> 'order'";
+    let limit = "select count(*) from tuskline.permit s join tuskline.task_limit r using (limit_id) where r.kind <> 'order'";
     let held: i64 = owner.query_one(limit, &[]).await.unwrap().get(0);
     assert_eq!(held, 0, "nor has it a place elsewhere");
     owner.batch_execute("commit").await.unwrap();
@@ -158,7 +158,7 @@ async fn a_cancelled_task_leaves_the_line_and_gives_its_place_back() {
         (of_key(&db, "a").await, of_key(&db, "a").await, of_key(&db, "a").await);
     db.enqueue_due().await;
     assert_eq!(db.cancel(second).await, "cancelled");
-    assert_eq!(db.all::<i64>("select task_id from tuskline.line").await, [third]);
+    assert_eq!(db.all::<i64>("select task_id from tuskline.wait_list").await, [third]);
     assert_eq!(db.cancel(first).await, "cancelled", "it is enqueued and holds the place");
     assert_eq!(next(&db, &hand).await, [third]);
 }
@@ -215,7 +215,7 @@ async fn keys_that_nobody_uses_any_more_leave_nothing_behind() {
         done += held.len();
         assert!(hand.succeed_all(&held).await.is_empty());
     }
-    for table in ["slot", "line", "timer"] {
+    for table in ["permit", "wait_list", "timer"] {
         assert_eq!(db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await, 0);
     }
 }

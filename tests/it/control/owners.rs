@@ -86,7 +86,7 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
             .unwrap()
             .collection("reports")
             .priority(Priority::High)
-            .missed(Missed::All { most: 7 })
+            .missed(Missed::All { max: 7 })
             .grace(Duration::from_secs(90))
             .overlap(Overlap::Queue)
             .ends_at("2036-01-01T00:00:00Z".parse().unwrap())
@@ -96,7 +96,7 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
     assert_eq!(client.define_periodic(&nightly("30 3 * * *")).await.unwrap(), Defined::Changed);
     let row = db
         .lines(
-            "select lambda, cron, zone, payload::text, collection, priority, missed, missed_most, grace, overlap, starts_at, \
+            "select lambda, cron, zone, payload::text, collection, priority, missed, missed_max, grace, overlap, starts_at, \
              ends_at at time zone 'UTC' from tuskline.periodic",
         )
         .await;
@@ -155,7 +155,7 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
 /// What the store consumer makes of an operation: its state at the end, and how many tasks it changed.
 async fn ended(db: &Db, client: &Client, number: i64) -> (String, i64) {
     loop {
-        db.run("select tuskline.promote()").await;
+        db.run("select tuskline.run_policies()").await;
         let progress = client.operation_progress(number).await.unwrap().unwrap();
         if progress.state != "running" {
             return (progress.state, progress.changed);
@@ -175,7 +175,7 @@ async fn an_operation_on_many_goes_batch_by_batch_until_it_is_done() {
         .priority(Priority::Normal)
         .statuses(&[Status::Enqueued]);
     let number = client.start_operation(&lower, Some("they can wait")).await.unwrap();
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     let first = client.operation_progress(number).await.unwrap().unwrap();
     assert_eq!((first.state.as_str(), first.looked, first.changed), ("running", 1_000, 1_000));
     assert_eq!(ended(&db, &client, number).await, ("done".to_owned(), 1_500));

@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
-use crate::support::{Db, Hand, refusal};
+use crate::support::{Db, ScriptedWorker, refusal};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: i64 = 86_400;
 
 /// A store with a lambda, and a clock that stands.
-async fn store() -> (Db, Hand) {
+async fn store() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -208,7 +208,7 @@ async fn a_server_is_told_what_is_owed_and_how_much_of_what_was_missed() {
     let (db, _hand) = store().await;
     define(&db, "p_missed => 'all', p_missed_most => 7, p_grace => '2 minutes'").await;
     let told = "select extract(epoch from until - sinces[1])::integer as since, extract(epoch from until - on_times[1])::integer as on_time,
-                       most[1], crons[1], zones[1], ends[1], next_due_ms from tuskline.due_periodic()";
+                       max_ticks[1], crons[1], zones[1], ends[1], next_due_ms from tuskline.due_periodic()";
     db.advance(MINUTE).await;
     assert_eq!(db.lines(told).await, ["60 | 120 | 7 | * * * * * | UTC | - | 0"]);
     fire(&db, &[0]).await;
@@ -216,7 +216,7 @@ async fn a_server_is_told_what_is_owed_and_how_much_of_what_was_missed() {
     let next = "select names, next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(next).await, ["- | 30000"]);
     define(&db, "p_missed => 'once', p_starts_at => tuskline.clock() + interval '1 hour', p_ends_at => tuskline.clock() + interval '2 hours'").await;
-    let told = "select extract(epoch from sinces[1] - until)::numeric(12, 6) as since, most[1], ends[1] = until + interval '2 hours' as ends from tuskline.due_periodic()";
+    let told = "select extract(epoch from sinces[1] - until)::numeric(12, 6) as since, max_ticks[1], ends[1] = until + interval '2 hours' as ends from tuskline.due_periodic()";
     assert_eq!(db.lines(told).await, ["3599.999999 | 1 | true"]);
 }
 
@@ -355,7 +355,7 @@ async fn another_rhythm_begins_anew() {
         "p_zone => 'Europe/Berlin', p_ends_at => '2120-01-01'",
     ] {
         fire(&db, &[]).await;
-        db.run("select tuskline.note_trouble('nightly', version, 'it was unreadable') from tuskline.periodic").await;
+        db.run("select tuskline.note_schedule_error('nightly', version, 'it was unreadable') from tuskline.periodic").await;
         db.advance(MINUTE).await;
         assert_eq!(define(&db, settings).await, "changed");
         let now =
@@ -399,7 +399,7 @@ async fn a_schedule_without_a_server_or_that_none_can_read_says_so() {
     let trouble = "select trouble from tuskline.periodics";
     assert!(db.one::<String>(trouble).await.starts_with("no server has calculated"));
     let version: i64 = db.one("select version from tuskline.periodic").await;
-    db.run(&format!("select tuskline.note_trouble('nightly', {version}, 'no such zone'), tuskline.note_trouble('nightly', {version} - 1, 'old')")).await;
+    db.run(&format!("select tuskline.note_schedule_error('nightly', {version}, 'no such zone'), tuskline.note_schedule_error('nightly', {version} - 1, 'old')")).await;
     assert_eq!(db.one::<String>(trouble).await, "no such zone");
     let due = "select names[1], troubles[1], next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(due).await, ["nightly | no such zone | -"], "looked at, but not at once");
@@ -492,7 +492,7 @@ async fn a_definition_that_makes_no_sense_is_refused() {
         (and("p_priority => 'urgent'"), "TK006"),
         (and("p_missed => 'twice'"), "TK023 invalid_periodic: missed"),
         (and("p_missed => null"), "TK023 invalid_periodic: missed"),
-        (and("p_missed_most => 0"), "TK023 invalid_periodic: missed_most"),
+        (and("p_missed_most => 0"), "TK023 invalid_periodic: missed_max"),
         (and("p_missed_most => 1001"), "TK023"),
         (and("p_grace => '0'"), "TK023 invalid_periodic: grace"),
         (and("p_grace => '61 minutes'"), "TK023"),

@@ -6,13 +6,13 @@ use rustix::process::Signal;
 use tokio_postgres::Client;
 
 use crate::support::cli::on;
-use crate::support::{Answer, Db, Hand};
+use crate::support::{Answer, Db, ScriptedWorker};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 const REST: Duration = Duration::from_millis(200);
 
-async fn with_hand() -> (Db, Hand) {
+async fn with_hand() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -20,7 +20,7 @@ async fn with_hand() -> (Db, Hand) {
 }
 
 /// So many that have succeeded.
-async fn succeeded(db: &Db, hand: &Hand, count: i32) -> Vec<i64> {
+async fn succeeded(db: &Db, hand: &ScriptedWorker, count: i32) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
     hand.succeed_all(&hand.claim(count).await).await;
     ids
@@ -164,14 +164,15 @@ async fn what_a_chain_or_a_key_or_somebody_waits_for_stays() {
             r#"select ids[1] from tuskline.schedule_chain('[{{"lambda": "work", "after": [{parent}], "delay_ms": 900000}}]')"#
         ))
         .await;
-    db.run(&format!("insert into tuskline.awaited values ({awaited}, tuskline.clock())")).await;
+    db.run(&format!("insert into tuskline_core.awaited values ({awaited}, tuskline.clock())"))
+        .await;
     db.advance(MINUTE).await;
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 3));
     assert_eq!(left(&db).await, [parent, awaited, blocks, child]);
     let gone: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&free]).await;
     assert_eq!(gone, 0);
     assert_eq!(db.cancel(child).await, "cancelled");
-    db.run("select tuskline.unblock('work', 'a'); delete from tuskline.awaited").await;
+    db.run("select tuskline.unblock('work', 'a'); delete from tuskline_core.awaited").await;
     assert_eq!(finish(&db, start(&db, "p_ended_to => tuskline.clock()").await).await, (4, 0));
 }
 
@@ -187,7 +188,7 @@ async fn what_a_redrive_has_in_hand_stays() {
     let redrive: i64 = db
         .one("select tuskline.start_operation('redrive', 'work', p_collection => 'news', p_canary => true, p_reason => 'x')")
         .await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
     let canary = hand.take().await;
     hand.succeed(&canary).await;
@@ -291,7 +292,7 @@ async fn what_goes_to_the_table_or_to_a_file_goes_there_first() {
     let purge = start(&db, "'work', p_files => true").await;
     let said = db.refused(&format!("select tuskline.advance_operation({purge})")).await;
     assert!(said.contains(&format!("TK029 invalid_operation: operation {purge} writes files")));
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     let advance = format!(
         "select changed, spared, file_ids from tuskline.advance_operation({purge}, 3, true)"
     );

@@ -3,26 +3,26 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Gate, Hand, Running, Task, calm};
+use crate::support::{Db, Gate, Running, ScriptedWorker, Task, calm};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, Hand) {
+async fn with_hand() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
     (db, hand)
 }
 
-async fn fail(hand: &Hand, task: &Task, message: &str) {
+async fn fail(hand: &ScriptedWorker, task: &Task, message: &str) {
     let note =
         format!(r#""status": "fatal_failure", "error_class": "fatal", "message": "{message}""#);
     hand.note(task, &note).await;
 }
 
 /// So many tasks that fail for good, with a message; their ids.
-async fn die(db: &Db, hand: &Hand, count: i32, message: &str) -> Vec<i64> {
+async fn die(db: &Db, hand: &ScriptedWorker, count: i32, message: &str) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
     for task in hand.claim(count).await {
         fail(hand, &task, message).await;
@@ -40,12 +40,12 @@ async fn redrive(db: &Db, arguments: &str) -> i64 {
 
 /// The store consumer's part, once.
 async fn consume(db: &Db) {
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &Hand) -> Vec<Task> {
+async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
     consume(db).await;
     hand.claim(1000).await
 }
@@ -149,7 +149,7 @@ async fn a_redrive_goes_batch_by_batch_and_asks_to_be_called_again_at_once() {
     redrive(&db, "'work'").await;
     let mut left = Vec::new();
     for _ in 0..4 {
-        let again: Option<i64> = db.one("select next_due_ms from tuskline.promote(10)").await;
+        let again: Option<i64> = db.one("select next_due_ms from tuskline.run_policies(10)").await;
         left.push((letters(&db).await.len(), again));
     }
     assert_eq!(left, [(20, Some(0)), (10, Some(0)), (0, Some(0)), (0, None)]);
@@ -162,7 +162,7 @@ async fn no_more_than_so_many_a_second_return() {
     let (db, hand) = with_hand().await;
     die(&db, &hand, 20, "no").await;
     redrive(&db, "'work', p_per_second => 4").await;
-    let again: Option<i64> = db.one("select next_due_ms from tuskline.promote()").await;
+    let again: Option<i64> = db.one("select next_due_ms from tuskline.run_policies()").await;
     assert_eq!((again, letters(&db).await.len()), (Some(250), 19));
     let mut left = Vec::new();
     for _ in 0..4 {
@@ -265,15 +265,18 @@ async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day'); select tuskline.roll_segments()").await;
     let all = die(&db, &hand, 3, "no").await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0").await;
-    db.run("select tuskline.purge_history(0); select tuskline.return_leftovers(0)").await;
+    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0").await;
+    db.run("select tuskline.purge_history(0); select tuskline.return_kept(0)").await;
     redrive(&db, &format!("p_ids => array[{}], p_payload => '7'", all[1])).await;
     consume(&db).await;
     assert_eq!((letters(&db).await, db.timers().await), (vec![all[0], all[2]], 0));
     assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
     let tasks = next(&db, &hand).await;
     assert_eq!(ids(&tasks), [all[1]]);
     let payload: String =
@@ -327,7 +330,7 @@ async fn a_redrive_of_locked_letters_rests_before_it_looks_again() {
     let operator = db.connect().await;
     let sql = format!("begin; select from tuskline.task where id = {} for update", all[0]);
     operator.batch_execute(&sql).await.unwrap();
-    let rests = "select next_due_ms >= 100 from tuskline.promote()";
+    let rests = "select next_due_ms >= 100 from tuskline.run_policies()";
     assert_eq!(db.all::<bool>(rests).await, [true]);
     operator.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
@@ -340,7 +343,7 @@ async fn a_retry_waits_for_the_redrive_and_finds_it_done() {
     let all = die(&db, &hand, 1, "no").await;
     redrive(&db, "'work'").await;
     let consumer = db.connect().await;
-    consumer.batch_execute("begin; select tuskline.promote()").await.unwrap();
+    consumer.batch_execute("begin; select tuskline.run_policies()").await.unwrap();
     let operator = db.connect().await;
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let retry = format!("select tuskline.retry({})", all[0]);
@@ -360,7 +363,7 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
     die(&db, &hand, 10, "no").await;
     let number = redrive(&db, "'work'").await;
     let consumer = db.connect().await;
-    consumer.batch_execute("begin; select tuskline.promote(3)").await.unwrap();
+    consumer.batch_execute("begin; select tuskline.run_policies(3)").await.unwrap();
     let operator = db.connect().await;
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let stop = format!("select tuskline.stop_operation({number})");
@@ -382,7 +385,7 @@ async fn who_dies_again_is_not_taken_a_second_time_by_the_same_redrive() {
     let (db, hand) = with_hand().await;
     let all = die(&db, &hand, 3, "no").await;
     redrive(&db, "'work'").await;
-    db.run("select tuskline.promote(2)").await;
+    db.run("select tuskline.run_policies(2)").await;
     db.enqueue_due().await;
     // At the very time at which the redrive was set.
     for task in hand.claim(2).await {
@@ -496,7 +499,7 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
         }
         done
     };
-    let promote = || count("select moved::bigint from tuskline.promote(17)".to_owned(), 40);
+    let promote = || count("select moved::bigint from tuskline.run_policies(17)".to_owned(), 40);
     let purge = format!(
         "select tuskline.start_operation('purge', 'work', p_fingerprint => '{cause}', p_ended_to => tuskline.clock())"
     );
@@ -605,8 +608,9 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
         redrive(&db, &format!("'work', p_collection => 'news', {arguments}")).await;
         let mut calls = 0;
         while db.status(meant).await == "fatal_failure" {
-            let at_once: bool =
-                db.one("select next_due_ms is not distinct from 0 from tuskline.promote(10)").await;
+            let at_once: bool = db
+                .one("select next_due_ms is not distinct from 0 from tuskline.run_policies(10)")
+                .await;
             calls += 1;
             assert!(at_once || db.status(meant).await == "new", "there is more to look at");
         }
@@ -619,13 +623,13 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
             db.run("select tuskline.stop_operation(1)").await;
         }
     }
-    db.connect().await.batch_execute("select tuskline.promote(10)").await.unwrap();
+    db.connect().await.batch_execute("select tuskline.run_policies(10)").await.unwrap();
     let shown =
         db.lines("select state, changed from tuskline.operations order by operation_id").await;
     assert_eq!(shown, ["stopped | 1", "done | 1"]);
     let none = redrive(&db, "'work', p_collection => 'news'").await;
     for _ in 0..10 {
-        db.run("select tuskline.promote(10)").await;
+        db.run("select tuskline.run_policies(10)").await;
     }
     let ended: bool = db
         .ask(
@@ -648,13 +652,13 @@ async fn who_was_locked_is_met_again_among_many_that_are_not_meant() {
     other.batch_execute(&lock).await.unwrap();
     redrive(&db, "'work', p_collection => 'news'").await;
     for _ in 0..10 {
-        db.run("select tuskline.promote(10)").await;
+        db.run("select tuskline.run_policies(10)").await;
     }
     assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
     other.batch_execute("commit").await.unwrap();
     for _ in 0..10 {
         db.advance(Duration::from_secs(1)).await;
-        db.run("select tuskline.promote(10)").await;
+        db.run("select tuskline.run_policies(10)").await;
     }
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
 }

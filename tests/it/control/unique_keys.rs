@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand, Task};
+use crate::support::{Db, ScriptedWorker, Task};
 
 const STATUSES: [&str; 6] = ["new", "enqueued", "claimed", "processing", "retriable", "terminal"];
 
-async fn unique(scope: &str, outcome: &str) -> (Db, Hand) {
+async fn unique(scope: &str, outcome: &str) -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     set(&db, scope, outcome).await;
@@ -24,7 +24,7 @@ async fn of_key(db: &Db, key: &str) -> i64 {
 }
 
 /// The holder of key `a`, brought to a status.
-async fn stage(db: &Db, hand: &Hand, status: &str) -> i64 {
+async fn stage(db: &Db, hand: &ScriptedWorker, status: &str) -> i64 {
     if status == "new" {
         let sql =
             "select tuskline.schedule('work', '1', p_unique_key => 'a', p_delay => '1 minute')";
@@ -228,7 +228,7 @@ async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_com
         db.enqueue_due().await;
     }
     assert!(hand.claim(9).await.is_empty());
-    let turns = "select count(*) from tuskline.slot where task_id = $1";
+    let turns = "select count(*) from tuskline.permit where task_id = $1";
     assert_eq!(db.ask::<i64>(turns, &[&first]).await, 0, "its turn went to nobody");
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;

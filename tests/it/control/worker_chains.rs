@@ -227,7 +227,7 @@ async fn the_end_of_a_task_is_waited_for_by_many_and_heard_of() {
             tokio::spawn(async move { client.wait(id, Duration::from_secs(60)).await })
         })
         .collect();
-    db.until("select exists (select from tuskline.awaited)").await;
+    db.until("select exists (select from tuskline_core.awaited)").await;
     gate.open_for_good();
     for wait in waits {
         let status = within(wait).await.unwrap().unwrap().unwrap();
@@ -274,7 +274,7 @@ async fn a_given_pool_that_hears_nothing_asks_for_no_notification() {
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
     let client = Client::on(pool);
     client.wait(tuskline_sdk::TaskId(id), Duration::from_millis(100)).await.unwrap();
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.awaited").await, 0);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tuskline::janitor::{Marks, round};
 use tuskline::session::{Deadlines, Session};
 
 use crate::support::cli::on;
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -22,7 +22,7 @@ const PAYLOAD: &str = "{\"a\":\n \"\\\\ \\n \\u0001 ö \\\" , 'x'\"}";
 /// wants no archive; a day later in a segment that is used up.
 struct Old {
     db: Db,
-    hand: Hand,
+    hand: ScriptedWorker,
     success: i64,
     fatal: i64,
     waits: i64,
@@ -131,12 +131,12 @@ async fn a_segment_is_in_the_table_before_it_is_dropped() {
 #[tokio::test]
 async fn an_archive_that_was_interrupted_is_finished_and_has_everything_once() {
     let old = old("table").await;
-    old.db.run("select tuskline.keep_leftovers(0)").await;
+    old.db.run("select tuskline.keep_remaining(0)").await;
     old.db
-        .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
         .await;
     assert!(old.db.one::<bool>("select tuskline.wants_archive(0)").await);
-    old.db.run("alter table tuskline.task_0 rename to gone_0").await;
+    old.db.run("alter table tuskline_core.task_0 rename to gone_0").await;
     assert_eq!(
         old.db.one::<i64>("select gone from tuskline.purge_history(0)").await,
         0,
@@ -223,7 +223,7 @@ async fn a_directory_that_is_gone_loses_nothing_and_holds_up_nothing_that_waits(
     std::fs::remove_dir(&dir).unwrap();
     old.round(Some(directory.clone())).await;
     assert_eq!(old.db.all::<i64>("select * from tuskline.segments_set_aside()").await, [0]);
-    assert_eq!(old.db.one::<i64>("select count(*) from tuskline.gone_0").await, 3);
+    assert_eq!(old.db.one::<i64>("select count(*) from tuskline_core.gone_0").await, 3);
     old.check_runs().await;
     old.round(None).await;
     let waits = old.db.lines("select segments, tasks from tuskline.unarchived()").await;

@@ -114,7 +114,7 @@ async fn a_drain_waits_for_the_second_attempt_when_the_first_of_the_same_task_ha
     // As after a failover that lost the claim.
     let executor: i64 = db.one("select max(executor_id) from tuskline.executor").await;
     let released = format!(
-        "select cardinality(held) = 0 from tuskline.release({executor}, '{{{id}}}', '{{{}}}', '{{}}')",
+        "select cardinality(deferred) = 0 from tuskline.release({executor}, '{{{id}}}', '{{{}}}', '{{}}')",
         first.fence().0
     );
     assert!(db.one::<bool>(&released).await);
@@ -167,9 +167,9 @@ const SPOIL_A_CLAIM: &str = "
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[],
       p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[],
       p_max_bytes bigint)
-    returns tuskline.exchanged language plpgsql as $$
+    returns tuskline_core.exchanged language plpgsql as $$
     declare
-      v tuskline.exchanged := tuskline.exchange_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases,
+      v tuskline_core.exchanged := tuskline.exchange_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases,
         p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
     begin
       if v.lease_id is not null and nextval('tuskline_test.claims') = 2 then

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 /// The most tasks that a verb in a transaction of the SDK enqueues or ends, besides its own.
 const MOST: i64 = 100;
@@ -14,7 +14,7 @@ async fn schedule_chain(db: &Db, tasks: &[Value]) {
 }
 
 /// Begins a transaction whose snapshot is taken now.
-async fn begin_repeatable_read(hand: &Hand) {
+async fn begin_repeatable_read(hand: &ScriptedWorker) {
     let begin = "begin isolation level repeatable read; select count(*) from tuskline.task";
     hand.client.batch_execute(begin).await.unwrap();
 }
@@ -34,7 +34,7 @@ async fn consume_all(db: &Db) -> i64 {
 }
 
 /// Claims and ends all that is enqueued, so often as anything is.
-async fn drain(db: &Db, hand: &Hand) -> usize {
+async fn drain(db: &Db, hand: &ScriptedWorker) -> usize {
     let mut done = 0;
     loop {
         db.advance(std::time::Duration::from_millis(20)).await;
@@ -75,13 +75,13 @@ async fn a_batch_that_ends_five_hundred_attempts_of_a_limit_grants_a_hundred_per
     db.schedule_many("work", 2_000).await;
     consume_all(&db).await;
     let tasks = hand.claim(500).await;
-    assert_eq!((tasks.len(), rows(&db, "slot").await), (500, 500));
+    assert_eq!((tasks.len(), rows(&db, "permit").await), (500, 500));
     assert!(hand.succeed_all(&tasks).await.is_empty());
     assert_eq!(db.count("enqueued").await, MOST);
-    assert_eq!(rows(&db, "slot").await, 500, "400 tasks keep their permit for a moment");
-    assert_eq!(rows(&db, "line").await, 1_500 - MOST);
+    assert_eq!(rows(&db, "permit").await, 500, "400 tasks keep their permit for a moment");
+    assert_eq!(rows(&db, "wait_list").await, 1_500 - MOST);
     assert_eq!(drain(&db, &hand).await, 1_500);
-    for table in ["slot", "line", "timer"] {
+    for table in ["permit", "wait_list", "timer"] {
         assert_eq!(rows(&db, table).await, 0, "{table}");
     }
 }
@@ -117,7 +117,7 @@ async fn all_that_wait_behind_a_failed_task_of_their_order_end() {
     assert_eq!(db.count("enqueued").await, 0, "its key is blocked until all have ended");
     consume_all(&db).await;
     assert_eq!(db.count("dead").await, 259);
-    for table in ["slot", "line", "timer"] {
+    for table in ["permit", "wait_list", "timer"] {
         assert_eq!(rows(&db, table).await, 0, "{table}");
     }
 }
@@ -132,10 +132,10 @@ async fn a_retry_and_a_snooze_give_their_permits_to_the_next() {
     for status in ["retriable_failure", "snoozed"] {
         let note = format!(r#""status": "{status}", "after_ms": 60000"#);
         hand.note(&hand.take().await, &note).await;
-        assert_eq!(rows(&db, "slot").await, 1, "{status}");
+        assert_eq!(rows(&db, "permit").await, 1, "{status}");
     }
     hand.succeed(&hand.take().await).await;
-    assert_eq!(rows(&db, "slot").await, 0);
+    assert_eq!(rows(&db, "permit").await, 0);
     assert_eq!(db.timers().await, 2, "their own due times");
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio_postgres::{Client, Row};
 use tuskline_postgres::Stop;
 
-use crate::support::{Db, Hand, own_cluster, tasks};
+use crate::support::{Db, ScriptedWorker, own_cluster, tasks};
 
-async fn claim_above(hand: &Hand, mark: i64) -> Row {
+async fn claim_above(hand: &ScriptedWorker, mark: i64) -> Row {
     hand.claim_by(&hand.client, 10, mark).await.unwrap()
 }
 
@@ -59,11 +59,11 @@ async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
     assert!(open < second, "whoever drew before the second claim has a lower number");
     for passed in ["", TIME_PASSES] {
         db.run(passed).await;
-        let ended: i64 = claim_above(&hand, 0).await.get("ended_before");
+        let ended: i64 = claim_above(&hand, 0).await.get("oldest_writer_xid");
         assert!(ended <= open, "not settled: {ended} {open}");
     }
     slow.batch_execute("commit").await.unwrap();
-    until_above(second - 1, async || claim_above(&hand, 0).await.get("ended_before")).await;
+    until_above(second - 1, async || claim_above(&hand, 0).await.get("oldest_writer_xid")).await;
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_claim_s_own_number_is_above_those_of_all_who_drew_before_it() {
     hand.client.batch_execute("commit").await.unwrap();
     db.schedule("work").await;
     let row = claim_above(&hand, 0).await;
-    assert!(row.get::<_, i64>("ended_before") <= open && open < row.get::<_, i64>("xid"));
+    assert!(row.get::<_, i64>("oldest_writer_xid") <= open && open < row.get::<_, i64>("xid"));
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_d
     let hand = db.hand("work").await;
     let bystander = db.connect().await;
     let open = begin(&bystander, "create table elsewhere ()").await;
-    let ended = async || claim_above(&hand, 0).await.get::<_, i64>("ended_before");
+    let ended = async || claim_above(&hand, 0).await.get::<_, i64>("oldest_writer_xid");
     assert!(ended().await <= open, "a young one is not looked at closer");
     db.run(TIME_PASSES).await;
     until_above(open, ended).await;
@@ -119,7 +119,7 @@ async fn an_old_claim_that_may_still_be_undone_holds_the_mark_back() {
     let open = begin(&other.client, "").await;
     assert_eq!(tasks(&claim_above(&other, 0).await).len(), 1);
     db.run(TIME_PASSES).await;
-    assert!(claim_above(&hand, 0).await.get::<_, i64>("ended_before") <= open);
+    assert!(claim_above(&hand, 0).await.get::<_, i64>("oldest_writer_xid") <= open);
     other.client.batch_execute("rollback").await.unwrap();
     assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
 }
@@ -130,7 +130,8 @@ async fn an_old_transaction_that_wrote_to_no_timer_holds_the_store_consumer_s_ma
     let bystander = db.connect().await;
     let open = begin(&bystander, "select tuskline.schedule('work')").await;
     db.run(TIME_PASSES).await;
-    let ended = async || db.one::<i64>("select ended_before from tuskline.enqueue_due()").await;
+    let ended =
+        async || db.one::<i64>("select oldest_writer_xid from tuskline.enqueue_due()").await;
     until_above(open, ended).await;
     let later = "select tuskline.schedule('work', p_delay => '1 hour')";
     bystander.batch_execute(later).await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The table is made by doing it. README.md and ARCHITECTURE.md show the same one.
 
-use crate::support::{Answer, Db, Hand, Task};
+use crate::support::{Answer, Db, ScriptedWorker, Task};
 
 /// The columns, in the order in which tasks are brought there: what is enqueued comes last, so that
 /// no claim on the way takes it.
@@ -123,15 +123,17 @@ async fn row(db: &Db, verb: &str) -> Vec<String> {
 }
 
 /// What became of one task: a status, `-` for no change, `lost` for a refusal, blank for not asked.
-async fn cell(db: &Db, staged: &Staged, lost: Told) -> String {
+async fn cell(db: &Db, staged: &Staged, lost: ErrorChain) -> String {
     let status = "select coalesce((select status::text from tuskline.tasks where id = $1), 'gone')";
     let status: String = db.ask(status, &[&staged.task.id]).await;
     let changed = status != staged.status;
     match lost {
-        Told::Lost if changed => panic!("told lost, and it went {} -> {status}", staged.status),
-        Told::Lost => "lost".to_owned(),
-        Told::Asked if !changed => "asked".to_owned(),
-        Told::NotDone => String::new(),
+        ErrorChain::Lost if changed => {
+            panic!("told lost, and it went {} -> {status}", staged.status)
+        }
+        ErrorChain::Lost => "lost".to_owned(),
+        ErrorChain::Asked if !changed => "asked".to_owned(),
+        ErrorChain::NotDone => String::new(),
         _ if !changed => "-".to_owned(),
         _ => status.trim_end_matches("_failure").to_owned(),
     }
@@ -139,7 +141,7 @@ async fn cell(db: &Db, staged: &Staged, lost: Told) -> String {
 
 /// What a verb answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ErrorChain {
     Nothing,
     Lost,
     Asked,
@@ -148,7 +150,7 @@ enum Told {
 }
 
 /// Takes a new task to a status, by verbs where there is one.
-async fn stage(db: &Db, hand: &Hand, status: &'static str) -> Staged {
+async fn stage(db: &Db, hand: &ScriptedWorker, status: &'static str) -> Staged {
     let id = match status {
         "new" => db.schedule_in("work", std::time::Duration::from_secs(60)).await,
         _ => db.schedule("work").await,
@@ -187,7 +189,7 @@ async fn last_attempt(db: &Db) {
 }
 
 /// The circumstances that a row names, for tasks of every status alike.
-async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
+async fn prepare(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) {
     let executor = hand.executor;
     for Staged { task: Task { id, fence, .. }, status } in staged {
         let lead = match verb {
@@ -215,7 +217,7 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
         "retriable, last attempt" => last_attempt(db).await,
         "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
         "rebuild_queues" => {
-            db.run("delete from tuskline.queues_complete; delete from tuskline.queued").await
+            db.run("delete from tuskline_core.queues_complete; delete from tuskline.queued").await
         }
         _ => {}
     }
@@ -225,7 +227,7 @@ async fn prepare(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) {
 }
 
 /// Does what the row says to every task, and notes what it was told.
-async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
+async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> Vec<ErrorChain> {
     match verb.split(',').next().unwrap() {
         "enqueue_due" => _ = db.enqueue_due().await,
         "claim" => _ = hand.claim(100).await,
@@ -252,11 +254,11 @@ async fn act(verb: &str, db: &Db, hand: &Hand, staged: &[Staged]) -> Vec<Told> {
             return told;
         }
     }
-    vec![Told::Nothing; staged.len()]
+    vec![ErrorChain::Nothing; staged.len()]
 }
 
 /// All are asked for by their ids; only who has failed for good is meant.
-async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Told> {
+async fn redrive(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
     let ids: Vec<String> = staged.iter().map(|one| one.task.id.to_string()).collect();
     let ids = ids.join(",");
     to_the_end(db, &format!("'redrive', p_ids => array[{ids}], p_reason => 'x'")).await;
@@ -271,33 +273,33 @@ async fn to_the_end(db: &Db, arguments: &str) {
 }
 
 /// Whom a worker holds is asked to stop.
-async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<Told> {
+async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
     to_the_end(db, "'cancel', 'work'").await;
     let mut told = Vec::new();
     for one in staged {
         let asked = "select exists (select from tuskline.cancellation where task_id = $1)";
         let asked: bool = db.ask(asked, &[&one.task.id]).await;
-        told.push(if asked { Told::Asked } else { Told::Nothing });
+        told.push(if asked { ErrorChain::Asked } else { ErrorChain::Nothing });
     }
     told
 }
 
 /// Of what has ended only failures were meant; the rest is as it was.
-async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Told> {
+async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
     let mut told = Vec::new();
     for one in staged {
         told.push(match one.status {
             "success" | "cancelled" | "dropped" => {
                 assert_eq!(db.status(one.task.id).await, one.status);
-                Told::NotDone
+                ErrorChain::NotDone
             }
-            _ => Told::Nothing,
+            _ => ErrorChain::Nothing,
         });
     }
     told
 }
 
-async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
+async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> ErrorChain {
     let task = &staged.task;
     let old = Task { fence: task.fence - 1, ..task.clone() };
     let same = matches!(
@@ -317,7 +319,7 @@ async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
         "release" => hand.release(task).await,
         "release, old fence" => hand.release(&old).await,
         "cancel" => match db.cancel(task.id).await.as_str() {
-            "requested" => return Told::Asked,
+            "requested" => return ErrorChain::Asked,
             said => said == "cancelled",
         },
         "retry" => {
@@ -325,13 +327,13 @@ async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
             match staged.status {
                 "success" => {
                     assert_eq!(said, "succeeded");
-                    return Told::NotDone;
+                    return ErrorChain::NotDone;
                 }
                 _ => said == "retried",
             }
         }
         // Its own row, "the same result again".
-        _ if same => return Told::NotDone,
+        _ if same => return ErrorChain::NotDone,
         "success" | "success, asked to stop" => accepted(hand.succeed(task).await),
         "retriable" | "retriable, asked" | "retriable, last attempt" => {
             accepted(hand.fail(task).await)
@@ -351,11 +353,11 @@ async fn act_on(verb: &str, db: &Db, hand: &Hand, staged: &Staged) -> Told {
             "retriable_failure" | "dead" => accepted(hand.fail(task).await),
             "fatal_failure" => accepted(hand.fail_for_good(task).await),
             "cancelled" => accepted(hand.stopped(task).await),
-            _ => return Told::NotDone,
+            _ => return ErrorChain::NotDone,
         },
         other => panic!("no such row: {other}"),
     };
-    if sent { Told::Nothing } else { Told::Lost }
+    if sent { ErrorChain::Nothing } else { ErrorChain::Lost }
 }
 
 fn accepted(answer: Answer) -> bool {

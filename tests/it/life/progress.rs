@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand, Task};
+use crate::support::{Db, ScriptedWorker, Task};
 
-async fn held() -> (Db, Hand, Task) {
+async fn held() -> (Db, ScriptedWorker, Task) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;

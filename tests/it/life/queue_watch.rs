@@ -45,7 +45,7 @@ async fn what_an_idle_worker_locks_and_asks_does_not_grow_with_its_queues() {
     let db = Db::new().await;
     let gate = Gate::open();
     // Not its transactions: an idle session begins one for each signal that other tests cause.
-    let calls = "select sum(calls)::bigint from pg_stat_user_functions where schemaname = 'tuskline'
+    let calls = "select sum(calls)::bigint from pg_stat_user_functions where schemaname in ('tuskline', 'tuskline_core')
         and funcname in ('peek', 'watch', 'unwatch', 'claim', 'exchange', 'set_results', 'heartbeat')";
     let name: String = db.one("select current_database()::text").await;
     db.run(&format!("alter database {name} set track_functions = 'pl'")).await;
@@ -80,7 +80,7 @@ async fn a_statement_asks_once_for_each_bell() {
     let db = sharing().await;
     db.run(
         "create sequence tuskline.asked;
-         create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as
+         create or replace function tuskline_core.is_watched(p_queue integer) returns boolean language sql as
            'select nextval(''tuskline.asked'') is null'",
     )
     .await;

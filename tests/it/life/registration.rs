@@ -1,6 +1,6 @@
 //! A worker's number: whether the database it finds still knows it, and how one number follows another.
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 /// `alive past` of a heartbeat that says how many were acknowledged before.
 async fn beat(db: &Db, executor: i64, acknowledged: Option<i64>) -> String {
@@ -47,7 +47,7 @@ async fn a_worker_that_was_ended_is_not_of_the_past() {
 async fn tasks_of_a_former_number_wait_for_no_lease() {
     let db = Db::with_lambda("work").await;
     let former = register(&db, "host", 7, None).await;
-    let hand = Hand { executor: former, ..db.hand("work").await };
+    let hand = ScriptedWorker { executor: former, ..db.hand("work").await };
     let id = db.schedule("work").await;
     assert_eq!(hand.take().await.id, id);
     let next = register(&db, "host", 7, Some(former)).await;
@@ -69,7 +69,7 @@ async fn only_the_same_process_ends_a_former_number() {
     assert_eq!(reason(&db, other).await, None);
     assert_eq!(beat(&db, other, Some(0)).await, "t f");
     register(&db, "host", 7, Some(4711)).await;
-    let alive: i64 = db.one("select count(*) from tuskline.alive").await;
+    let alive: i64 = db.one("select count(*) from tuskline_core.live_executor").await;
     assert_eq!(alive, 4);
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Answer, Db, Hand, LEASE};
+use crate::support::{Answer, Db, LEASE, ScriptedWorker};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -67,14 +67,14 @@ impl Old {
     /// Everything that the janitor does for a segment, by hand.
     async fn retire(&self) {
         self.check_resolves("before").await;
-        assert_eq!(self.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 2);
+        assert_eq!(self.db.one::<i64>("select tuskline.keep_remaining(0)").await, 2);
         self.check_resolves("kept").await;
         self.db
-            .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+            .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
             .await;
         assert_eq!(self.stage().await, ["0 | detached"]);
         self.check_resolves("detached").await;
-        self.db.run("drop table tuskline.task_0").await;
+        self.db.run("drop table tuskline_core.task_0").await;
         assert_eq!(self.stage().await, ["0 | dropped"]);
         self.check_resolves("dropped").await;
         let mut from = Some(0_i64);
@@ -82,7 +82,7 @@ impl Old {
             let purge = format!("select mark from tuskline.purge_history(0, {after}, 1)");
             from = self.db.one::<Option<i64>>(&purge).await;
         }
-        assert_eq!(self.db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+        assert_eq!(self.db.one::<i64>("select tuskline.return_kept(0)").await, 1);
         assert!(self.stage().await.is_empty());
         self.check_resolves("returned").await;
     }
@@ -115,7 +115,7 @@ async fn ids_resolve_throughout_and_the_ended_are_gone() {
     assert_eq!(failures, [old.waits, old.dead], "the history of what stays, stays");
 }
 
-async fn run_it(db: &Db) -> (Hand, i64) {
+async fn run_it(db: &Db) -> (ScriptedWorker, i64) {
     let hand = db.hand("work").await;
     let task = hand.take().await;
     assert_eq!(task.attempt, 2);
@@ -139,7 +139,7 @@ async fn a_waiting_leftover_comes_back_and_runs() {
 async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return() {
     let old = old().await;
     old.db.advance(DAY * 8).await;
-    old.db.run("select tuskline.keep_leftovers(0)").await;
+    old.db.run("select tuskline.keep_remaining(0)").await;
     old.db.advance(DAY * 11).await;
     old.db.enqueue_due().await;
     assert_eq!(
@@ -148,9 +148,9 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
         "it is not in the way of others"
     );
     old.db
-        .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
         .await;
-    old.db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    old.db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
     assert_eq!(
         (old.db.enqueue_due().await, old.db.queued().await, old.db.timers().await),
         (1, 1, 0)
@@ -162,7 +162,7 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
 async fn a_leftover_can_be_cancelled_while_its_segment_goes() {
     let old = old().await;
     old.db.advance(DAY * 8).await;
-    old.db.run("select tuskline.keep_leftovers(0)").await;
+    old.db.run("select tuskline.keep_remaining(0)").await;
     assert_eq!(old.db.cancel(old.dead).await, "too_late");
     assert_eq!(old.db.cancel(old.waits).await, "cancelled");
     assert_eq!(old.db.status(old.waits).await, "cancelled");
@@ -253,7 +253,7 @@ async fn a_rebuild_reads_no_sealed_segment() {
         db.all("select segment_no from tuskline.segment where sealed_at is not null").await;
     assert_eq!(sealed, [0]);
     // A mark that only a reader would find.
-    db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline.queues_complete")
+    db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline_core.queues_complete")
         .await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
 }
@@ -287,7 +287,7 @@ async fn a_batch_may_reach_over_segments() {
 async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refused() {
     let old = old().await;
     let of_segments = "select proname::text from pg_proc
-        where pronamespace = 'tuskline'::regnamespace and proname ~ '^(take|end)_0$' order by 1";
+        where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and proname ~ '^(take|end)_0$' order by 1";
     let late = old.db.hand("work").await;
     old.db.advance(DAY * 20).await;
     old.db.enqueue_due().await;
@@ -295,17 +295,17 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
     assert_eq!(late.succeed(&task).await, Answer::Accepted);
     old.db.advance(DAY * 31).await;
     assert_eq!(old.to_retire().await, [0]);
-    assert_eq!(old.db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
+    assert_eq!(old.db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
     assert_eq!(old.db.all::<String>(of_segments).await, ["end_0", "take_0"]);
     old.db
-        .run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently")
+        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
         .await;
     assert_eq!(late.succeed(&task).await, Answer::Refused, "detached");
-    old.db.run("drop table tuskline.task_0").await;
+    old.db.run("drop table tuskline_core.task_0").await;
     assert_eq!(late.succeed(&task).await, Answer::Refused, "dropped");
     old.db.run("insert into tuskline.queued (queue_id, task_id) select queue_id, 4711 from tuskline.queue").await;
     assert_eq!(late.claim(10).await, [], "a queue row of a task that is gone");
-    assert_eq!(old.db.one::<i64>("select tuskline.return_leftovers(0)").await, 0);
+    assert_eq!(old.db.one::<i64>("select tuskline.return_kept(0)").await, 0);
     assert_eq!(old.db.all::<String>(of_segments).await, Vec::<String>::new());
     assert_eq!(late.succeed(&task).await, Answer::Refused, "forgotten");
 }
@@ -318,7 +318,7 @@ async fn sealed(db: &Db) -> Vec<i64> {
 }
 
 /// A store whose first segment has one task, which has ended.
-async fn with_one() -> (Db, Hand) {
+async fn with_one() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
@@ -337,7 +337,7 @@ async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
     db.run("select tuskline.roll_segments()").await;
     assert!(sealed(&db).await.is_empty());
     late.batch_execute("commit").await.unwrap();
-    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
     assert!(!sealed(&db).await.contains(&0), "it is queued");
 }

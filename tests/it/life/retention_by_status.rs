@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -29,18 +29,21 @@ async fn to_retire(db: &Db) -> Vec<i64> {
 
 /// What the janitor does with a segment, by hand; how many tasks were kept.
 pub async fn retire(db: &Db) -> i64 {
-    let kept = db.one("select tuskline.keep_leftovers(0)").await;
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    let kept = db.one("select tuskline.keep_remaining(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
     assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
-    db.run("drop table tuskline.task_0").await;
+    db.run("drop table tuskline_core.task_0").await;
     db.run("select tuskline.purge_history(0)").await;
-    db.run("select tuskline.return_leftovers(0)").await;
+    db.run("select tuskline.return_kept(0)").await;
     kept
 }
 
 async fn spans(db: &Db) -> Vec<String> {
     db.lines(
-        "select s, tuskline.kept_for(l, s) from tuskline.lambda l, unnest(enum_range(null::tuskline.status)) s
+        "select s, tuskline_core.kept_for(l, s) from tuskline.lambda l, unnest(enum_range(null::tuskline.status)) s
           where l.name = 'work' order by s",
     )
     .await
@@ -135,7 +138,7 @@ async fn a_retention_that_is_taken_back_is_heeded_at_once() {
 }
 
 /// A dead task and a fatal one, which stays for a day only.
-async fn failed() -> (Db, Hand, i64, i64) {
+async fn failed() -> (Db, ScriptedWorker, i64, i64) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_fatal_retention => '1 day', p_max_attempts => 1); select tuskline.roll_segments()").await;

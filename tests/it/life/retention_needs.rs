@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::retention_by_status::retire;
-use crate::support::{Answer, Db, Hand, ids_and_fences};
+use crate::support::{Answer, Db, ScriptedWorker, ids_and_fences};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, Hand) {
+async fn with_hand() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
@@ -28,7 +28,7 @@ async fn chain(db: &Db, tasks: &str) -> Vec<i64> {
 }
 
 /// One that succeeded with an output, and a task that waits for it and for another that does not end.
-async fn child_of(db: &Db, hand: &Hand) -> (i64, i64) {
+async fn child_of(db: &Db, hand: &ScriptedWorker) -> (i64, i64) {
     let parent = db.schedule("work").await;
     let child = chain(
         db,
@@ -133,7 +133,7 @@ async fn a_task_that_comes_due_before_its_segment_is_kept_is_not_lost() {
     a_week_later(&db).await;
     db.advance(DAY * 2).await;
     assert_eq!(db.enqueue_due().await, 1);
-    let keep = "select tuskline.keep_leftovers(0)";
+    let keep = "select tuskline.keep_remaining(0)";
     assert_eq!(db.one::<Option<i64>>(keep).await, None, "it is in its queue");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
     let task = hand.take().await;
@@ -152,8 +152,8 @@ async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
     assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
     assert_eq!(hand.succeed(&held).await, Answer::Accepted);
     assert!(db.one::<bool>(keep_late).await);
-    db.run("drop table tuskline.task_0").await;
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    db.run("drop table tuskline_core.task_0").await;
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
     db.enqueue_due().await;
     let task = hand.take().await;
     assert_eq!((task.attempt, task.id > held.id), (1, true));
@@ -166,11 +166,11 @@ async fn commit_late(db: &Db) {
         .await
         .unwrap();
     a_week_later(db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 0);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let detaches = janitor.batch_execute(
-        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
     );
     let commits = async {
         db.until_blocked(pid).await;
@@ -192,7 +192,7 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     other.batch_execute(&locks).await.unwrap();
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let keeps = janitor.query_one("select tuskline.keep_leftovers(0)", &[]);
+    let keeps = janitor.query_one("select tuskline.keep_remaining(0)", &[]);
     let ends = async {
         db.until_blocked(pid).await;
         hand.fail_for_good(&dies).await;
@@ -201,9 +201,12 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     };
     let (kept, ()) = tokio::join!(keeps, ends);
     assert_eq!(kept.unwrap().get::<_, Option<i64>>(0), Some(2), "nothing runs any more");
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
     assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
-    db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
     db.run("select tuskline.purge_history(0)").await;
     assert_eq!(db.status(dies.id).await, "fatal_failure");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.dead_letters").await, 1);
@@ -263,11 +266,11 @@ async fn a_retirement_that_waits_for_a_reader_holds_nobody_up() {
     let reader = db.connect().await;
     reader.batch_execute("begin; select count(*) from tuskline.task").await.unwrap();
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let detaches = janitor.batch_execute(
-        "alter table tuskline.task_store detach partition tuskline.task_0 concurrently",
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
     );
     let hand = db.hand("work").await;
     let works = async {
@@ -302,12 +305,15 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
     db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
     assert_eq!(db.one::<i64>(&schedule(2, 50)).await, first);
     db.run("select tuskline.set_unique('work', 'queued', 'postpone')").await;
     assert_eq!(db.one::<i64>(&schedule(3, 40)).await, first);
-    db.run("alter table tuskline.task_store detach partition tuskline.task_0 concurrently").await;
-    db.run("drop table tuskline.task_0; select tuskline.return_leftovers(0)").await;
+    db.run(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    )
+    .await;
+    db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
     db.advance(DAY * 39).await;
     assert_eq!(db.enqueue_due().await, 0, "it was postponed");
     db.advance(DAY).await;
@@ -331,7 +337,7 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
     db.run("select tuskline.alter_lambda('work', p_cancelled_retention => '365 days')").await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<Option<i64>>("select tuskline.keep_leftovers(0)").await, Some(5));
+    assert_eq!(db.one::<Option<i64>>("select tuskline.keep_remaining(0)").await, Some(5));
     db.advance(DAY * 30).await;
     let mut after: Option<i64> = Some(0);
     let mut gone = Vec::new();
@@ -363,13 +369,13 @@ async fn a_thousand_timers_of_kept_tasks_hold_nobody_up() {
     db.run(&snoozed).await;
     assert_eq!(db.timers().await, 1000);
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1000);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1000);
     let other = db.schedule_in("work", DAY * 2).await;
     db.advance(DAY * 2).await;
     db.enqueue_due().await;
     db.enqueue_due().await;
     assert_eq!(db.status(other).await, "enqueued");
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1000);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1000);
     assert_eq!((db.timers().await, db.enqueue_due().await), (1000, 1000));
 }
 
@@ -381,10 +387,10 @@ async fn what_is_put_back_before_it_is_due_has_a_timer() {
     hand.succeed(&done).await;
     hand.note(&waits, r#""status": "snoozed", "after_ms": 864000000"#).await;
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
     db.run("delete from tuskline.timer").await;
     // It could not be detached.
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
     assert_eq!((db.timers().await, db.enqueue_due().await), (1, 0), "it is not due");
     db.advance(DAY * 2).await;
@@ -403,8 +409,8 @@ async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
     db.run("select tuskline.roll_segments()").await;
     let ripe = "select count(*) from tuskline.segments_to_retire()";
     assert_eq!(db.one::<i64>(ripe).await, 1);
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 1);
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
     db.enqueue_due().await;
     assert!(hand.claim(10).await.is_empty());
     db.run("select tuskline.ungate(1)").await;
@@ -431,12 +437,12 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 1);
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_leftovers(0)").await, 3);
+    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 3);
     db.run("delete from tuskline.timer").await;
-    assert_eq!(db.one::<i64>("select tuskline.return_leftovers(0)").await, 2);
+    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 2);
     assert_eq!(db.timers().await, 0, "something else will find them");
     db.run(&format!("select tuskline.ungate({gate})")).await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
     assert_eq!(db.status(parked).await, "enqueued");
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Answer, Db, Hand, LEASE, Task};
+use crate::support::{Answer, Db, LEASE, ScriptedWorker, Task};
 
 /// Seconds from now until a task is due.
 async fn due_in_seconds(db: &Db, id: i64) -> f64 {
@@ -11,7 +11,7 @@ async fn due_in_seconds(db: &Db, id: i64) -> f64 {
 }
 
 /// Lets the clock run on to a task's due time and claims it.
-async fn next_attempt(db: &Db, hand: &Hand, id: i64) -> Task {
+async fn next_attempt(db: &Db, hand: &ScriptedWorker, id: i64) -> Task {
     // The clock has microseconds.
     db.advance(Duration::from_secs_f64(due_in_seconds(db, id).await + 0.000_001)).await;
     assert!(hand.heartbeat().await);
@@ -41,7 +41,7 @@ async fn the_delay_doubles_with_every_attempt_up_to_the_cap() {
 async fn delays_are_spread_over_a_quarter_both_ways_and_never_overflow() {
     let db = Db::new().await;
     let sample = "select min(d)::float8, max(d)::float8, avg(d)::float8 from (
-        select extract(epoch from tuskline.backoff($1, '1 hour', '24 hours', null)) d from generate_series(1, 5000)) s";
+        select extract(epoch from tuskline_core.backoff($1, '1 hour', '24 hours', null)) d from generate_series(1, 5000)) s";
     for (attempt, hours) in
         [(1_i16, 1.0), (2, 2.0), (5, 16.0), (6, 24.0), (64, 24.0), (i16::MAX, 24.0)]
     {

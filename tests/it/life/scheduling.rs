@@ -242,7 +242,7 @@ async fn a_lambda_that_changes_while_a_batch_is_routed_strands_none_of_its_rows(
         let (service, owner) = (db.connect().await, db.connect().await);
         let queue = db.queue("first", "normal").await;
         owner
-            .batch_execute(&format!("begin; lock tuskline.queue_{queue} in share mode"))
+            .batch_execute(&format!("begin; lock tuskline_core.queue_{queue} in share mode"))
             .await
             .unwrap();
         let pid: i32 = service.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);

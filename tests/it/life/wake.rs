@@ -179,8 +179,9 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     let limit: i64 = db.one("select tuskline.set_limit('few', 1)").await;
     db.schedule_many("few", 2).await;
     let other = db.connect().await;
-    let giving =
-        format!("begin; select from tuskline.rule where rule_id = {limit} for no key update");
+    let giving = format!(
+        "begin; select from tuskline.task_limit where limit_id = {limit} for no key update"
+    );
     other.batch_execute(&giving).await.unwrap();
     let mut ear = sleeper().await;
     db.enqueue_due().await;
@@ -216,8 +217,8 @@ async fn a_kept_task_that_is_cancelled_wakes_a_sleeping_store_consumer_for_its_c
         format!(r#"[{{"lambda": "work", "after": [{{"task": {parent}, "on": "always"}}]}}]"#);
     db.run(&format!("select tuskline.schedule_chain('{chain}')")).await;
     db.enqueue_due().await;
-    let range = format!("tuskline.segment_of({parent})");
-    db.run(&format!("select tuskline.keep_leftovers({range})")).await;
+    let range = format!("tuskline_core.segment_of({parent})");
+    db.run(&format!("select tuskline.keep_remaining({range})")).await;
     let kept = "select count(*) from tuskline.task_kept where id = $1";
     assert_eq!(db.ask::<i64>(kept, &[&parent]).await, 1);
     let mut ear = db.ear(&["tuskline_timer"]).await;
@@ -253,7 +254,7 @@ async fn a_peek_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
 async fn every_queue_is_worth_a_claim_until_the_queues_are_rebuilt() {
     let db = Db::with_lambda("work").await;
     let session = db.connect().await;
-    db.run("delete from tuskline.queues_complete").await;
+    db.run("delete from tuskline_core.queues_complete").await;
     assert_eq!(peek(&session, &[1, 2, 3], &[0, 0, 0]).await, [true; 3]);
     db.run("select tuskline.rebuild_queues()").await;
     assert_eq!(peek(&session, &[1, 2, 3], &[0, 0, 0]).await, [false; 3]);

@@ -17,7 +17,7 @@ async fn a_stream_into_many_lambdas_sends_few_notifications() {
     let db = Db::new().await;
     db.run(
         "create sequence tuskline.notified;
-         create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as
+         create or replace function tuskline_core.is_watched(p_queue integer) returns boolean language sql as
            'select case when pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue)) then false
                         else nextval(''tuskline.notified'') > 0 end'",
     )
@@ -58,7 +58,7 @@ async fn an_insert_asks_for_one_lock_however_many_workers_sleep() {
     let db = Db::with_lambda("work").await;
     db.run(
         "create sequence tuskline.asked;
-         create or replace function tuskline.is_watched(p_queue integer) returns boolean language sql as
+         create or replace function tuskline_core.is_watched(p_queue integer) returns boolean language sql as
            'select nextval(''tuskline.asked'') is null
                 or not pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue))'",
     )

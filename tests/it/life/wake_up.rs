@@ -52,7 +52,7 @@ async fn a_sleeping_worker_is_notified_and_a_busy_one_is_not() {
 async fn without_any_notification_the_polls_find_everything() {
     let db = Db::with_lambda("work").await;
     db.run(
-        "create or replace function tuskline.is_watched(p_queue integer) returns boolean
+        "create or replace function tuskline_core.is_watched(p_queue integer) returns boolean
            language sql as 'select false'",
     )
     .await;

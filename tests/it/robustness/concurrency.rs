@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::support::{Db, Hand, Task, ids_and_fences, refusal, within};
+use crate::support::{Db, ScriptedWorker, Task, ids_and_fences, refusal, within};
 
 const TASKS: i32 = 600;
 
@@ -34,7 +34,7 @@ impl Held {
 }
 
 /// Claims, and has every fifth task fail and every seventh given back, until all tasks have ended.
-async fn work(db: &Db, hand: &Hand, held: &RefCell<Held>) {
+async fn work(db: &Db, hand: &ScriptedWorker, held: &RefCell<Held>) {
     loop {
         let tasks = hand.claim(17).await;
         if tasks.is_empty() && ended(hand).await {
@@ -80,7 +80,7 @@ async fn work(db: &Db, hand: &Hand, held: &RefCell<Held>) {
     }
 }
 
-async fn ended(hand: &Hand) -> bool {
+async fn ended(hand: &ScriptedWorker) -> bool {
     let open = "select not exists (select from tuskline.task where status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure'))
         and (select count(*) from tuskline.task) = $1";
     hand.client.query_one(open, &[&i64::from(TASKS)]).await.unwrap().get(0)
@@ -110,7 +110,7 @@ async fn cancel(db: &Db) {
     }
 }
 
-async fn consume_store(db: &Db, hand: &Hand) {
+async fn consume_store(db: &Db, hand: &ScriptedWorker) {
     let session = db.connect().await;
     while !ended(hand).await {
         for verb in ["select tuskline.enqueue_due(null, 20)", "select tuskline.rescue()"] {

@@ -142,8 +142,8 @@ async fn a_warning_of_another_kind_is_no_doubt() {
 /// Counts the calls with results, and makes the first of them wait for the standby.
 const WATCH_RESULTS: &str = "
     create table tuskline_test.sent (task bigint);
-    alter function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
-    create function tuskline.record_results(
+    alter function tuskline_core.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
+    create function tuskline_core.record_results(
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
     returns bigint[] language plpgsql as $$
     begin
@@ -151,7 +151,7 @@ const WATCH_RESULTS: &str = "
         perform set_config('synchronous_commit', 'on', true);
       end if;
       insert into tuskline_test.sent select unnest(p_tasks);
-      return tuskline.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
+      return tuskline_core.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
     end $$";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,12 +225,12 @@ const WATCH_CALLS: &str = "
     alter function tuskline.release(bigint, bigint[], bigint[], bigint[]) rename to release_unharmed;
     create function tuskline.release(
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null,
-      out released bigint[], out held bigint[]) language plpgsql as $$
+      out released bigint[], out deferred bigint[]) language plpgsql as $$
     begin
       if nextval('tuskline_test.releases') = 1 then
         perform set_config('synchronous_commit', 'on', true);
       end if;
-      select r.released, r.held into released, held
+      select r.released, r.deferred into released, deferred
         from tuskline.release_unharmed(p_executor, p_tasks, p_fences, p_done_leases) r;
     end $$;
     create function tuskline_test.wait() returns trigger language plpgsql as $$

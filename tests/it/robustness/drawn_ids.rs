@@ -12,7 +12,7 @@ const AHEAD: &str = "select tuskline.segments_ahead()";
 
 /// Made, and told to every session: the lock of the one that made them goes last.
 const MADE: &str = "select tuskline.segments_ahead() >= 8
-    and tuskline.lock_holders('tuskline.segment_guard', '{ShareRowExclusiveLock}') is null";
+    and tuskline_core.lock_holders('tuskline_core.segment_guard', '{ShareRowExclusiveLock}') is null";
 
 /// A janitor whose rounds are rare, as seen from ids that are drawn fast.
 fn janitor(db: &Db) -> DropGuard {

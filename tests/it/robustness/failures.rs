@@ -138,7 +138,7 @@ async fn the_schema_is_absent() {
 #[tokio::test]
 async fn the_schema_is_older_than_the_binary() {
     let db = Db::with_lambda("work").await;
-    db.run("update tuskline.stamp set function_set = 0").await;
+    db.run("update tuskline_core.stamp set schema_version = 0").await;
     let said = told(&url(&db.config), "serve");
     assert!(
         said.contains("function set 0, wanted 1") && said.contains("tuskline migrate"),
@@ -156,11 +156,11 @@ async fn the_schema_is_older_than_the_binary() {
 #[tokio::test]
 async fn the_schema_is_newer_than_the_binary() {
     let db = Db::with_lambda("work").await;
-    db.run("update tuskline.stamp set function_set = 99").await;
+    db.run("update tuskline_core.stamp set schema_version = 99").await;
     let said = on(&db.config, "migrate").run().refusal();
     assert!(said.starts_with("1 error: schema is newer than this binary"), "{said}");
     assert!(said.contains("hint: bring the binary up to date"), "{said}");
-    let stamp: i32 = db.one("select function_set from tuskline.stamp").await;
+    let stamp: i32 = db.one("select schema_version from tuskline_core.stamp").await;
     assert_eq!(stamp, 99, "it is left alone");
     // A later set understands every call of an earlier one.
     on(&db.config, "task schedule work").run().fine();
@@ -184,7 +184,7 @@ async fn the_schema_is_newer_than_the_binary() {
 #[tokio::test]
 async fn the_schema_is_of_a_later_major_version_than_the_binary() {
     let db = Db::with_lambda("work").await;
-    db.run("update tuskline.stamp set function_set = 1000").await;
+    db.run("update tuskline_core.stamp set schema_version = 1000").await;
     let said = told(&url(&db.config), "serve");
     assert!(said.contains("later major version") && said.contains("up to date"), "{said}");
     let doctor = on(&db.config, "doctor").run();

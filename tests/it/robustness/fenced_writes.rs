@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::support::{Answer, Db, Hand, LEASE, Task, refusal};
+use crate::support::{Answer, Db, LEASE, ScriptedWorker, Task, refusal};
 
 /// A database with a lambda, and a table of the user's own that no constraint protects.
 async fn with_bookings() -> Db {
@@ -32,7 +32,7 @@ async fn ask(session: &Client, verb: &str, task: &Task) -> Result<(), String> {
 }
 
 /// A worker, and a task that it held until its lease ended and rescue put it back.
-async fn overslept(db: &Db) -> (Hand, Task) {
+async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
     db.schedule("work").await;
     let slow = db.hand("work").await;
     let old = slow.take().await;
@@ -222,7 +222,7 @@ async fn schedule_after(db: &Db, parent: i64, lambda: &str) -> i64 {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &Hand) -> Vec<i64> {
+async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<i64> {
     for _ in 0..3 {
         db.enqueue_due().await;
     }
@@ -279,7 +279,7 @@ async fn who_joined_a_line_after_the_snapshot_of_an_end_gets_the_place() {
     ask(&hand.client, "complete", &task).await.unwrap();
     hand.client.batch_execute("commit").await.unwrap();
     assert_eq!(next(&db, &other).await, [waits]);
-    let slots: Vec<i64> = db.all("select task_id from tuskline.slot").await;
+    let slots: Vec<i64> = db.all("select task_id from tuskline.permit").await;
     assert_eq!(slots, [waits]);
 }
 
@@ -336,7 +336,7 @@ async fn a_place_that_somebody_has_locked_is_given_back_later_and_stops_no_timer
     ask(&hand.client, "complete", &hand.take().await).await.unwrap();
     let due = db.schedule_in("other", Duration::from_secs(1)).await;
     let open = db.connect().await;
-    open.batch_execute("begin; select from tuskline.slot for update").await.unwrap();
+    open.batch_execute("begin; select from tuskline.permit for update").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
     assert_eq!(next(&db, &others).await, [due]);
     open.batch_execute("commit").await.unwrap();

@@ -11,7 +11,7 @@ use crate::support::{Db, calm, refusal, within};
 const VERBS: &[&str] = &[
     "tuskline.register_executor('host', 1, '{work}', '0.1.0', '20 s'",
     "tuskline.enqueue_due(null, 1000",
-    "tuskline.promote(1000",
+    "tuskline.run_policies(1000",
     "tuskline.rescue(100, null, null, null",
     "tuskline.due_periodic(100, null",
     "tuskline.fire_periodic('nightly', 1, now(), '{}', null",
@@ -99,7 +99,7 @@ async fn a_worker_that_registers_during_an_adoption_is_ended_or_refused() {
             late.batch_execute("commit").await.unwrap();
         });
     adopted.unwrap();
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.alive").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.live_executor").await, 0);
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 
 use tokio_postgres::Row;
 
-use crate::support::{Db, Gate, Hand, Running, calm, tasks};
+use crate::support::{Db, Gate, Running, ScriptedWorker, calm, tasks};
 
 /// A lambda with a queue of tasks of so many bytes each, and one who claims them.
-async fn holding(sizes: &[i32]) -> (Db, Hand, Vec<i64>) {
+async fn holding(sizes: &[i32]) -> (Db, ScriptedWorker, Vec<i64>) {
     let db = Db::new().await;
     db.define_with("work", "p_max_payload_bytes => 1048576").await;
     let hand = db.hand("work").await;
@@ -29,7 +29,7 @@ async fn schedule(db: &Db, sql: &str, size: i32) -> i64 {
     db.one(&sql.replace("$payload", &format!("'\"{text}\"'::json"))).await
 }
 
-async fn claim(hand: &Hand, max_bytes: i64) -> Row {
+async fn claim(hand: &ScriptedWorker, max_bytes: i64) -> Row {
     let marks = vec![0_i64; hand.queues.len()];
     let groups = vec![1_i16; hand.queues.len()];
     let sql = "select * from tuskline.claim($1, $2, $3, $4, '{100}', null, $5)";
@@ -143,11 +143,11 @@ async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
     }
 }
 
-async fn go_on(db: &Db, hand: &Hand, then: &str) {
+async fn go_on(db: &Db, hand: &ScriptedWorker, then: &str) {
     match then {
         "" => {}
         "rebuild" => {
-            db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+            db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
             db.run("select tuskline.rebuild_queues()").await;
         }
         "stalled" => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Row};
 
-use crate::support::{Answer, Db, Hand, Task, ids_and_fences};
+use crate::support::{Answer, Db, ScriptedWorker, Task, ids_and_fences};
 
 /// A session that holds the rows of these tasks locked, in an open transaction.
 async fn lock(db: &Db, tasks: &[&Task]) -> Client {
@@ -16,7 +16,11 @@ async fn lock(db: &Db, tasks: &[&Task]) -> Client {
 }
 
 /// What an exchange without a claim refused and held back.
-async fn exchange(hand: &Hand, plain: &[Task], notes: Option<Value>) -> (Vec<i64>, Vec<i64>) {
+async fn exchange(
+    hand: &ScriptedWorker,
+    plain: &[Task],
+    notes: Option<Value>,
+) -> (Vec<i64>, Vec<i64>) {
     let (ids, fences) = ids_and_fences(plain);
     let noted = notes.iter().flat_map(|notes| notes.as_array().unwrap());
     let noted = noted.map(|note| note["fence"].as_i64().unwrap());
@@ -26,7 +30,7 @@ async fn exchange(hand: &Hand, plain: &[Task], notes: Option<Value>) -> (Vec<i64
     let row: Row = hand
         .client
         .query_one(
-            "select refused, held from tuskline.exchange($1, $2, $3, $4::text::json, $5, '{}', '{}', '{}', '{}')",
+            "select refused, deferred from tuskline.exchange($1, $2, $3, $4::text::json, $5, '{}', '{}', '{}', '{}')",
             &[&hand.executor, &ids, &fences, &notes, &leases],
         )
         .await
@@ -132,9 +136,9 @@ async fn set_results_waits_for_a_locked_row() {
 }
 
 /// What a release moved and held back.
-async fn release(hand: &Hand, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
+async fn release(hand: &ScriptedWorker, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
     let (ids, fences) = ids_and_fences(tasks);
-    let sql = "select released, held from tuskline.release($1, $2, $3, array[$4::bigint])";
+    let sql = "select released, deferred from tuskline.release($1, $2, $3, array[$4::bigint])";
     let row = hand.client.query_one(sql, &[&hand.executor, &ids, &fences, &fences[0]]).await;
     let row = row.unwrap();
     (row.get(0), row.get(1))
@@ -184,11 +188,11 @@ async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
     other.batch_execute("set lock_timeout = '100ms'").await.unwrap();
     other.batch_execute(&asks).await.unwrap();
     hand.client.batch_execute("rollback").await.unwrap();
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.awaited").await, 1);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.awaited").await, 1);
 }
 
 /// One place for all: who has it, and who waits.
-async fn one_place(db: &Db, settings: &str) -> (Hand, i64) {
+async fn one_place(db: &Db, settings: &str) -> (ScriptedWorker, i64) {
     db.define_with("work", settings).await;
     let rule: i64 = db.one("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 2).await;
@@ -198,7 +202,7 @@ async fn one_place(db: &Db, settings: &str) -> (Hand, i64) {
 
 async fn drop_and_wait(db: &Db, rule: i64) -> Client {
     let owner = db.connect().await;
-    owner.batch_execute(&format!("begin; select tuskline.drop_rule({rule})")).await.unwrap();
+    owner.batch_execute(&format!("begin; select tuskline.drop_limit({rule})")).await.unwrap();
     owner
 }
 
@@ -229,7 +233,7 @@ async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_result() {
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_millis(300)).await;
     while db.enqueue_due().await > 0 {}
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 0);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.permit").await, 0);
     assert_eq!(db.status(tasks[0].id).await, "retriable_failure");
 }
 

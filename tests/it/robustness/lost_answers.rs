@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
-use tuskline::session::{Deadlines, Session, Told};
+use tuskline::session::{Deadlines, ErrorChain, Session};
 use tuskline_sdk::{Client, Error, NewTask, Worker};
 
 use crate::support::{Db, Gate, Running, quick, tasks, within};
@@ -127,7 +127,7 @@ async fn a_server_that_accepts_and_never_answers_is_given_up() {
     left.store(0, Ordering::SeqCst);
     config.connect_timeout(Duration::from_millis(50));
     let opened = within(Session::open(&config, "test", Deadlines::USUAL)).await;
-    let said = Told(&opened.unwrap_err()).to_string();
+    let said = ErrorChain(&opened.unwrap_err()).to_string();
     assert!(said.contains("no answer within 100ms"), "{said}");
 }
 
@@ -202,13 +202,13 @@ const ANSWER_AS_A_STRANGER: &str = "
     create sequence tuskline_test.refusals;
     create sequence tuskline_test.starts;
     create sequence tuskline_test.releases;
-    alter function tuskline.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
-    create function tuskline.record_results(
+    alter function tuskline_core.record_results(bigint, bigint[], bigint[], json, bigint[]) rename to record_results_unharmed;
+    create function tuskline_core.record_results(
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_notes json, p_done_leases bigint[])
     returns bigint[] language plpgsql as $$
     begin
       if cardinality(p_tasks) > 0 and nextval('tuskline_test.refusals') = 1 then return p_tasks; end if;
-      return tuskline.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
+      return tuskline_core.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
     end $$;
     alter function tuskline.start(bigint, bigint[], bigint[]) rename to start_unharmed;
     create function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
@@ -222,11 +222,11 @@ const ANSWER_AS_A_STRANGER: &str = "
     alter function tuskline.release(bigint, bigint[], bigint[], bigint[]) rename to release_unharmed;
     create function tuskline.release(
       p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null,
-      out released bigint[], out held bigint[]) language plpgsql as $$
+      out released bigint[], out deferred bigint[]) language plpgsql as $$
     begin
-      released := '{}'; held := '{}';
+      released := '{}'; deferred := '{}';
       if nextval('tuskline_test.releases') > 1 then
-        select r.released, r.held into released, held
+        select r.released, r.deferred into released, deferred
           from tuskline.release_unharmed(p_executor, p_tasks, p_fences, p_done_leases) r;
       end if;
     end $$";

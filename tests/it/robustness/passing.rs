@@ -2,10 +2,10 @@
 
 use tokio_postgres::{Client, Row};
 
-use crate::support::{Db, Hand, tasks};
+use crate::support::{Db, ScriptedWorker, tasks};
 
 /// Claims by a session of the test's choice.
-async fn claim(hand: &Hand, session: &Client, limit: i32) -> Row {
+async fn claim(hand: &ScriptedWorker, session: &Client, limit: i32) -> Row {
     hand.claim_by(session, limit, 0).await.unwrap()
 }
 
@@ -17,7 +17,7 @@ fn ids(row: &Row) -> Vec<i64> {
 /// after these.
 struct Busy {
     db: Db,
-    hand: Hand,
+    hand: ScriptedWorker,
     ids: Vec<i64>,
     seqs: Vec<i64>,
     under_way: [Client; 3],

@@ -56,7 +56,7 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
 
 /// What a crash does to the unlogged tables.
 async fn lose_the_queues(db: &Db) {
-    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
 }
 
 #[tokio::test]
@@ -166,8 +166,8 @@ async fn a_rebuild_takes_in_only_what_is_enqueued() {
 /// What a clean restart does: the server was started at another time.
 async fn restart(db: &Db) {
     db.run(
-        "update tuskline.incarnation set started_at = started_at - interval '1 second';
-         update tuskline.incarnation set written_by = xmin",
+        "update tuskline_core.incarnation set started_at = started_at - interval '1 second';
+         update tuskline_core.incarnation set written_by = xmin",
     )
     .await;
 }
@@ -201,8 +201,8 @@ async fn another_system_identifier_is_a_copy() {
     db.schedule("work").await;
     restart(&db).await;
     db.run(
-        "update tuskline.incarnation set system_identifier = 1;
-         update tuskline.incarnation set written_by = xmin",
+        "update tuskline_core.incarnation set system_identifier = 1;
+         update tuskline_core.incarnation set written_by = xmin",
     )
     .await;
     assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
@@ -252,7 +252,7 @@ async fn a_task_that_was_prepared_before_a_crash_is_queued_when_it_is_committed(
     db.run("commit prepared 'one'").await;
     db.until("select exists (select from tuskline.queued)").await;
     db.run("rollback prepared 'two'").await;
-    db.until("select not exists (select from tuskline.late_commit)").await;
+    db.until("select not exists (select from tuskline_core.late_commit)").await;
     assert_eq!(db.hand("work").await.claim(10).await.len(), 1);
 }
 
@@ -300,10 +300,10 @@ async fn a_late_heartbeat_waits_for_the_leases_that_the_recovery_has_ended() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.register_executor('host', 7, '{work}', '0', '2 s')").await;
-    db.run("update tuskline.incarnation set database_oid = 1").await;
+    db.run("update tuskline_core.incarnation set database_oid = 1").await;
     assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
     assert!(db.one::<bool>("select past from tuskline.heartbeat(4711, false, false, 0)").await);
-    let wait = "select (claims_from - verified_at)::text from tuskline.incarnation";
+    let wait = "select (claims_from - verified_at)::text from tuskline_core.incarnation";
     assert_eq!(db.one::<String>(wait).await, "00:00:02");
 }
 
@@ -319,10 +319,10 @@ async fn a_rebuild_under_a_savepoint_counts() {
 async fn each_of_the_two_facts_is_one_row_at_most() {
     let db = Db::new().await;
     for twice in [
-        "insert into tuskline.queues_complete select * from tuskline.queues_complete",
-        "insert into tuskline.incarnation select * from tuskline.incarnation",
-        "insert into tuskline.queues_complete values (false, now())",
-        "insert into tuskline.queues_complete values (null, now())",
+        "insert into tuskline_core.queues_complete select * from tuskline_core.queues_complete",
+        "insert into tuskline_core.incarnation select * from tuskline_core.incarnation",
+        "insert into tuskline_core.queues_complete values (false, now())",
+        "insert into tuskline_core.queues_complete values (null, now())",
     ] {
         assert!(db.refused(twice).await.starts_with("23"), "{twice}");
     }

@@ -113,7 +113,7 @@ async fn rows_whose_queues_have_other_numbers_here_are_repaired() {
     assert!(said.contains("work: no queue of priority critical, high, normal, low"), "{said}");
     assert!(said.contains("names tasks of lambda work, is of resize"), "{said}");
     repair(&target);
-    let guarded = "select bool_and(guarded) from tuskline.queue where lambda = 'other'";
+    let guarded = "select bool_and(has_policies) from tuskline.queue where lambda = 'other'";
     assert!(target.one::<bool>(guarded).await, "its limit holds");
     target.schedule("resize").await;
     let hand = target.hand("resize").await;
@@ -148,29 +148,35 @@ async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
 
 /// What is done to a database of one lambda, and the line that says so.
 const HARM: &[(&str, &str)] = &[
-    ("drop function tuskline.pop_3", "queue queue_3 no function pop_3"),
-    ("drop function tuskline.pop_free_3", "queue queue_3 no function pop_3"),
+    ("drop function tuskline_core.pop_3", "queue queue_3 no function pop_3"),
+    ("drop function tuskline_core.pop_free_3", "queue queue_3 no function pop_3"),
     (
-        "alter table tuskline.queued detach partition tuskline.queue_3",
+        "alter table tuskline.queued detach partition tuskline_core.queue_3",
         "queue queue_3 table not attached",
     ),
-    ("alter table tuskline.queue_3 drop constraint queue_3_pkey", "queue queue_3 no primary key"),
-    ("drop table tuskline.queue_3", "queue queue_3 no table"),
     (
-        "drop table tuskline.queue_3; delete from tuskline.queue where queue_id = 3",
+        "alter table tuskline_core.queue_3 drop constraint queue_3_pkey",
+        "queue queue_3 no primary key",
+    ),
+    ("drop table tuskline_core.queue_3", "queue queue_3 no table"),
+    (
+        "drop table tuskline_core.queue_3; delete from tuskline.queue where queue_id = 3",
         "lambda work no queue of priority normal",
     ),
-    ("drop function tuskline.take_0", "segment task_0 no function take_0"),
+    ("drop function tuskline_core.take_0", "segment task_0 no function take_0"),
     (
-        "drop function tuskline.take_0; drop function tuskline.end_0",
+        "drop function tuskline_core.take_0; drop function tuskline_core.end_0",
         "segment task_0 no function take_0, end_0",
     ),
-    ("drop table tuskline.task_5", "segment task_5 no table"),
+    ("drop table tuskline_core.task_5", "segment task_5 no table"),
     (
-        "alter table tuskline.task_store detach partition tuskline.task_5",
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_5",
         "segment task_5 table not attached",
     ),
-    ("alter table tuskline.task_5 drop constraint task_5_pkey", "segment task_5 no primary key"),
+    (
+        "alter table tuskline_core.task_5 drop constraint task_5_pkey",
+        "segment task_5 no primary key",
+    ),
     (
         "delete from tuskline.segment where segment_no = 5",
         "segment task_5 no row in tuskline.segment",
@@ -208,7 +214,7 @@ const HARM: &[(&str, &str)] = &[
     ),
     ("delete from tuskline.installation", "installation no row"),
     ("delete from tuskline.queued", "queue rows all queue_3 is empty, and task 2 is enqueued"),
-    ("delete from tuskline.queues_complete", "queues all lost in a crash or failover"),
+    ("delete from tuskline_core.queues_complete", "queues all lost in a crash or failover"),
 ];
 
 #[tokio::test]
@@ -239,12 +245,12 @@ async fn a_segment_that_a_janitor_retires_is_no_damage() {
     let db = Db::with_lambda("work").await;
     db.run("select setval('tuskline.task_seq', 3::bigint << 24), tuskline.add_segments()").await;
     let janitor = db.connect().await;
-    let guard = "begin; lock table tuskline.retention_guard in share row exclusive mode";
+    let guard = "begin; lock table tuskline_core.retention_guard in share row exclusive mode";
     janitor.batch_execute(guard).await.unwrap();
-    let detach = "alter table tuskline.task_store detach partition tuskline.task_0";
+    let detach = "alter table tuskline_core.task_store detach partition tuskline_core.task_0";
     db.run(detach).await;
     assert_eq!(damage(&db).await, Vec::<String>::new());
-    db.run("drop table tuskline.task_0").await;
+    db.run("drop table tuskline_core.task_0").await;
     assert_eq!(damage(&db).await, Vec::<String>::new());
     janitor.batch_execute("rollback").await.unwrap();
     let left = damage(&db).await;
@@ -254,9 +260,9 @@ async fn a_segment_that_a_janitor_retires_is_no_damage() {
 #[tokio::test]
 async fn a_repair_waits_for_the_guards_and_says_who_holds_one() {
     let db = Db::with_lambda("work").await;
-    db.run("drop function tuskline.pop_3").await;
+    db.run("drop function tuskline_core.pop_3").await;
     let holder = db.connect().await;
-    let guard = "begin; lock table tuskline.queue_guard in share row exclusive mode";
+    let guard = "begin; lock table tuskline_core.queue_guard in share row exclusive mode";
     holder.batch_execute(guard).await.unwrap();
     let pid: i32 = holder.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let refused = db.refused("select tuskline.repair()").await;

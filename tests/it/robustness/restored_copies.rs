@@ -12,8 +12,8 @@ use tuskline_postgres::{Cluster, Stop};
 
 use crate::support::cli::url;
 use crate::support::{
-    Answer, Db, Hand, Process, Task, assert_no_overlap, mortal, now_ns, own_cluster_with, shared,
-    within,
+    Answer, Db, Process, ScriptedWorker, Task, assert_no_overlap, mortal, now_ns, own_cluster_with,
+    shared, within,
 };
 
 /// The lease of every scripted worker here: short, because a test waits for one.
@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// What the future that is lost has issued.
 struct Lost {
-    hand: Hand,
+    hand: ScriptedWorker,
     held: Task,
     executors: Vec<i64>,
     ids: Vec<i64>,
@@ -62,10 +62,10 @@ async fn recover(db: &Db) {
 }
 
 /// Claims as if one lease had passed. What passes before is another test's.
-async fn claim_after_the_wait(db: &Db, hand: &Hand) -> Vec<Task> {
+async fn claim_after_the_wait(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
     db.run(
-        "update tuskline.incarnation set claims_from = '-infinity';
-         update tuskline.incarnation set written_by = xmin",
+        "update tuskline_core.incarnation set claims_from = '-infinity';
+         update tuskline_core.incarnation set written_by = xmin",
     )
     .await;
     hand.claim(100).await
@@ -165,7 +165,7 @@ async fn a_dump_that_is_restored_into_the_same_database_issues_nothing_again() {
     let url = url(&db.config);
     run(shared(), "pg_dump", &["-Fc", "-f", &dump, &url]);
     let lost = live_on(&db).await;
-    db.run("drop schema tuskline cascade; drop schema tuskline_test cascade").await;
+    db.run("drop schema tuskline, tuskline_core cascade; drop schema tuskline_test cascade").await;
     run(shared(), "pg_restore", &["-d", &url, &dump]);
     db.reconnect().await;
     check_copy(&db, lost, Ids::Fresh).await;
@@ -210,7 +210,7 @@ async fn a_copy_registers_and_claims_nothing_before_the_recovery() {
     let register = "select tuskline.register_executor('host', 1, '{work}', '0.1.0', '20 s')";
     let refused = db.refused(register).await;
     assert!(refused.starts_with("TK011"), "{refused}");
-    let hand = Hand { client: db.connect().await, ..known };
+    let hand = ScriptedWorker { client: db.connect().await, ..known };
     let refused = hand.claim_by(&hand.client, 1, 0).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "TK011");
     check_copy(&db, lost, Ids::Fresh).await;
@@ -314,7 +314,7 @@ async fn a_cold_copy_that_is_put_back_accepts_no_stale_result() {
     }
     shell(&format!("rm -rf {}.copy", data.display()));
     // What docs/restore.md says to do before services connect.
-    db.run("truncate tuskline.queues_complete; select tuskline.rebuild_queues()").await;
+    db.run("truncate tuskline_core.queues_complete; select tuskline.rebuild_queues()").await;
     let next = db.schedule("work").await;
     assert!(next >> 24 > lost.ids.iter().filter(|id| *id >> 50 == 0).max().unwrap() >> 24);
 }

@@ -81,7 +81,7 @@ async fn a_server_whose_queues_are_missing_names_the_repair() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule_in("work", std::time::Duration::from_millis(1)).await;
     for queue in 1..=4 {
-        db.run(&format!("drop table tuskline.queue_{queue}")).await;
+        db.run(&format!("drop table tuskline_core.queue_{queue}")).await;
     }
     let (port, end, server) = start(db.config.clone()).await;
     let body = until_healthz(port, " 503 ").await;

@@ -126,7 +126,7 @@ async fn what_was_seen_in_another_life_of_the_server_ends_nobody() {
     let db = Db::with_lambda("work").await;
     db.hand("work").await;
     let before = db.look().await;
-    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     let between = db.rescue_silent(&db.client, &before.pulses, before.booted_at).await;
     assert_eq!((between.booted_at, &between.pulses), (None, &before.pulses));
     let between = db.rescue_silent(&db.client, &before.pulses, None).await;
@@ -187,7 +187,7 @@ async fn note(db: &Db, executor: i64, beats: i64, silent_ms: i64, booted_at: &st
     .await;
 }
 
-const NOW: &str = "(select verified_at from tuskline.verified)";
+const NOW: &str = "(select verified_at from tuskline_core.verified_incarnation)";
 
 #[tokio::test]
 async fn a_noted_silence_is_told_to_whoever_looks_next_until_the_executor_beats() {
@@ -230,7 +230,7 @@ async fn a_rebuild_forgets_every_noted_silence() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     note(&db, hand.executor, 0, 9_000, NOW).await;
-    db.run("truncate tuskline.queued, tuskline.queues_complete").await;
+    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     db.run("select tuskline.rebuild_queues()").await;
     assert_eq!(db.look().await.silent_ms, [0]);
 }

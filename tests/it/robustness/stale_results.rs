@@ -1,6 +1,6 @@
 //! A result counts under the fence of the current attempt; any other changes nothing, and says so.
 
-use crate::support::{Answer, Db, Hand, LEASE, Task};
+use crate::support::{Answer, Db, LEASE, ScriptedWorker, Task};
 
 /// Everything that a result could change, for one task.
 async fn everything(db: &Db, id: i64) -> Vec<String> {
@@ -17,7 +17,7 @@ async fn everything(db: &Db, id: i64) -> Vec<String> {
 }
 
 /// Sends a result of every kind, each of which must be refused and change nothing.
-async fn check_refused(db: &Db, hand: &Hand, task: &Task) {
+async fn check_refused(db: &Db, hand: &ScriptedWorker, task: &Task) {
     let before = everything(db, task.id).await;
     assert_eq!(hand.succeed(task).await, Answer::Refused);
     assert_eq!(hand.succeed_with(task, r#"{"late": true}"#).await, Answer::Refused);
@@ -28,7 +28,7 @@ async fn check_refused(db: &Db, hand: &Hand, task: &Task) {
 }
 
 /// A worker, and a task that it held until its lease ended and rescue put it back.
-async fn overslept(db: &Db) -> (Hand, Task) {
+async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
     db.pin().await;
     db.schedule("work").await;
     let slow = db.hand("work").await;

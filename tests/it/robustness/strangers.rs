@@ -84,13 +84,13 @@ async fn limits_are_set_and_dropped() {
         &db,
         "select tuskline.set_limit('work', 1);
          select tuskline.schedule('work');
-         select tuskline.drop_rule((select max(rule_id) from tuskline.rule))",
+         select tuskline.drop_limit((select max(limit_id) from tuskline.task_limit))",
     )
     .await;
     // What waited for it goes on, and the row goes.
     let _stranger = squat(&db, "_shared").await;
     db.until(
-        "select moved >= 0 and not exists (select from tuskline.rule) from tuskline.promote()",
+        "select moved >= 0 and not exists (select from tuskline.task_limit) from tuskline.run_policies()",
     )
     .await;
 }
@@ -103,7 +103,7 @@ async fn lambdas_and_segments_are_made() {
         "select tuskline.define_lambda('work_' || (select count(*) from tuskline.lambda));
          select tuskline.add_segments(9 + (select count(*) from tuskline.lambda)::integer);
          select tuskline.roll_segments('0');
-         select tuskline.make_leaf_verbs()",
+         select tuskline_core.make_leaf_verbs()",
     )
     .await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lambda").await, 2);
@@ -113,7 +113,7 @@ async fn lambdas_and_segments_are_made() {
 async fn the_queues_are_rebuilt() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let rebuild = "truncate tuskline.queues_complete; select tuskline.rebuild_queues()";
+    let rebuild = "truncate tuskline_core.queues_complete; select tuskline.rebuild_queues()";
     beside_a_squatter(&db, rebuild).await;
     assert_eq!(db.queued().await, 1);
 }
@@ -127,7 +127,7 @@ async fn gates_open_when_their_time_is_over() {
             .await;
         db.advance(DAY).await;
         let _stranger = squat(&db, kind).await;
-        db.run("select tuskline.promote(); select tuskline.promote()").await;
+        db.run("select tuskline.run_policies(); select tuskline.run_policies()").await;
         assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0, "{kind}");
     }
 }
@@ -136,7 +136,7 @@ async fn gates_open_when_their_time_is_over() {
 async fn a_database_is_migrated() {
     for kind in ["", "_shared"] {
         let db = Db::new().await;
-        db.run("update tuskline.stamp set digest = 'another'").await;
+        db.run("update tuskline_core.stamp set digest = 'another'").await;
         let _stranger = squat(&db, kind).await;
         let migrated = timeout(3 * PATIENCE, tuskline::migrate::migrate(&db.config)).await;
         assert!(matches!(migrated, Ok(Ok(_))), "pg_advisory_lock{kind}: {migrated:?}");
@@ -181,9 +181,9 @@ async fn a_lock_that_is_waited_for_has_a_name() {
     holder
         .batch_execute(
             "set application_name = 'keeper'; begin;
-             select from tuskline.rule for no key update;
-             lock table tuskline.segment_guard in share row exclusive mode;
-             lock table tuskline.migration_guard in share row exclusive mode",
+             select from tuskline.task_limit for no key update;
+             lock table tuskline_core.segment_guard in share row exclusive mode;
+             lock table tuskline_core.migration_guard in share row exclusive mode",
         )
         .await
         .unwrap();

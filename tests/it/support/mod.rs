@@ -7,22 +7,22 @@ pub mod cli;
 mod clock;
 mod cluster;
 mod db;
-mod ear;
-mod hand;
+mod end_listener;
 pub mod help;
 mod process;
 pub mod program;
 mod record;
+mod scripted_worker;
 mod worker;
 
 use std::time::Duration;
 
 pub use cluster::{own_cluster, own_cluster_with, settings, shared};
 pub use db::{Db, refusal};
-pub use ear::Ear;
-pub use hand::{Answer, Hand, LEASE, Task, ids_and_fences, tasks};
+pub use end_listener::EndListener;
 pub use process::Process;
 pub use record::{Execution, Record, assert_no_overlap, now_ns};
+pub use scripted_worker::{Answer, LEASE, ScriptedWorker, Task, ids_and_fences, tasks};
 pub use worker::{Gate, HEARTBEAT, Running, Stopped, calm, mortal, quick};
 
 /// Longest wait for anything in a test.

@@ -81,7 +81,7 @@ async fn migrate_says_what_it_did() {
         ),
     );
     let fresh = on(&empty().await, "migrate --json").run().json();
-    assert_eq!(keys(&fresh), "applied function_set functions installation");
+    assert_eq!(keys(&fresh), "applied functions installation schema_version");
 }
 
 #[tokio::test]
@@ -149,29 +149,29 @@ async fn gates_limits_and_orders_are_set_listed_explained_and_taken_away() {
             "gate open 2",
             "gate open 2",
             "limit list",
-            "limit set work --most 2",
+            "limit set work --max-concurrency 2",
             "limit set work --per-second 5 --burst 10 --priority high",
             "limit throttle work 2 --for 90d --reason slowly",
-            "limit set work --most 1 --by-key",
-            "limit set work --most 1 --collection news --fair",
+            "limit set work --max-concurrency 1 --by-key",
+            "limit set work --max-concurrency 1 --collection news --fair",
             "limit weight 5 acme 3",
             "limit weight 1 acme 3",
             "limit set work --per-second -1",
             "limit set work",
-            "limit order work --on-failure guess",
-            "limit order work",
+            "order set work --on-failure guess",
+            "order set work",
             "task schedule work --ordering-key a --limit-key b --fairness-key c",
             "task explain 1",
             "task explain 1 --json",
             "task explain 99",
             "limit list",
-            "limit blocked",
-            "limit unblock work a",
+            "order blocked",
+            "order unblock work a",
             "limit drop 1",
             "limit drop 1",
         ],
     );
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     screen += &session(&db.config, &["gate list", "limit list"]);
     check("control", &screen);
     assert!(screen.lines().all(|line| line.starts_with(['$', '[']) || line.chars().count() <= 100));
@@ -192,11 +192,11 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
     let mut screen = session(
         &db.config,
         &[
-            "dead list",
-            "dead list --collection none",
-            "dead groups",
-            "dead show 1",
-            "dead show 99",
+            "dead-letter list",
+            "dead-letter list --collection none",
+            "dead-letter groups",
+            "dead-letter show 1",
+            "dead-letter show 99",
             "operation start redrive",
             "operation start redrive work",
             "operation start redrive work --dry-run",
@@ -216,13 +216,13 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
             "breaker drop work",
         ],
     );
-    db.run("select tuskline.promote()").await;
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
+    db.run("select tuskline.run_policies()").await;
     let more = [
         "operation list",
-        "dead list",
+        "dead-letter list",
         "operation start purge work --status dead,fatal_failure --older-than 0s --wait",
-        "dead list",
+        "dead-letter list",
     ];
     screen += &session(&db.config, &more);
     check("dead", &screen);
@@ -249,7 +249,7 @@ async fn a_command_that_waits_for_an_operation_tells_how_it_ended() {
             true => hand.fail_for_good(&task).await,
             false => hand.succeed(&task).await,
         };
-        db.run("select tuskline.promote()").await;
+        db.run("select tuskline.run_policies()").await;
         let ran = waiting.end();
         assert_eq!((ran.code, ran.err.as_str()), (code, ""));
         assert!(ran.out.starts_with(said), "{}", ran.out);
@@ -283,14 +283,14 @@ async fn chains_unique_keys_and_many_at_once() {
             "chain cancel 1 --reason enough",
             "chain cancel 1 --json",
             "chain schedule /nonexistent",
-            "unique list",
-            "unique set work --scope period --for 10m --outcome reject",
-            "unique set work --scope period",
-            "unique list",
+            "unique-key list",
+            "unique-key set work --scope period --for 10m --outcome reject",
+            "unique-key set work --scope period",
+            "unique-key list",
             "task schedule work --unique-key a",
             "task schedule work --unique-key a",
-            "unique drop mail",
-            "unique drop work",
+            "unique-key drop mail",
+            "unique-key drop work",
             "operation start cancel work --dry-run",
             "operation start cancel work --reason enough --wait",
             "operation start retry work --status cancelled --wait --json",
@@ -455,7 +455,10 @@ async fn a_task_that_a_worker_holds_is_asked_to_stop() {
     let said = on(&db.config, &cancel).run().fine();
     assert_eq!(said, format!("task {id} is with a worker, which is asked to stop\n"));
     let json = on(&db.config, &format!("{cancel} --json")).run().json();
-    assert_eq!((json["id"].as_i64(), json["answer"].as_str()), (Some(id), Some("requested")));
+    assert_eq!(
+        (json["id"].as_str(), json["answer"].as_str()),
+        (Some(id.to_string().as_str()), Some("requested"))
+    );
     let status = on(&db.config, &format!("task status {id}")).run().fine();
     for shown in ["claimed", "on host, pid 4711", "lease until", "cancel asked at"] {
         assert!(status.contains(shown), "{shown}: {status}");
@@ -530,7 +533,7 @@ async fn the_doctor_examines_everything() {
 #[tokio::test]
 async fn the_doctor_finds_lost_queues_and_missing_segments() {
     let db = Db::new().await;
-    db.run("delete from tuskline.queues_complete").await;
+    db.run("delete from tuskline_core.queues_complete").await;
     let ran = on(&db.config, "doctor").run();
     let line = ran.out.lines().find(|line| line.contains("queues")).unwrap();
     assert!(line.starts_with("FAIL") && line.contains("tuskline serve"), "{line}");

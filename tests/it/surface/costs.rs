@@ -4,7 +4,7 @@
 
 use tokio_postgres::Client;
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 /// Bytes of WAL that a statement wrote, with all that it calls.
 async fn wal_bytes(session: &Client, sql: &str) -> i64 {
@@ -29,7 +29,7 @@ async fn a_task_scheduled_in_a_batch_costs_at_most_400_bytes_of_log() {
 }
 
 /// Claims 500 and reports them; bytes of log for both.
-async fn claim_and_finish(hand: &Hand) -> i64 {
+async fn claim_and_finish(hand: &ScriptedWorker) -> i64 {
     let claim = format!(
         "select * from tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
         hand.executor, hand.queues[2]
@@ -138,12 +138,12 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
         );
         let row = hand.client.query_one(&exchange, &[]).await.unwrap();
         let [first] = row.get::<_, Vec<i64>>("first_seq")[..] else { panic!("one queue") };
-        let (ended_before, xid): (i64, i64) = (row.get("ended_before"), row.get("xid"));
+        let (oldest_writer_xid, xid): (i64, i64) = (row.get("oldest_writer_xid"), row.get("xid"));
         begun_before = begun_before.min(xid);
-        if ended_before >= begun_before {
+        if oldest_writer_xid >= begun_before {
             mark = last.min(first - 1);
         }
-        if ended_before >= begun_before || last == 0 {
+        if oldest_writer_xid >= begun_before || last == 0 {
             (last, begun_before) = (first, i64::MAX);
         }
         let beat = format!("select tuskline.heartbeat({}, false, false)", hand.executor);

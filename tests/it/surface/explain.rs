@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Db, Hand, LEASE};
+use crate::support::{Db, LEASE, ScriptedWorker};
 
 /// Reasons, causes and remedies, from the top.
 async fn reasons(db: &Db, task: i64) -> Vec<(String, String, String)> {
@@ -30,7 +30,7 @@ async fn last_of(db: &Db, key: &str) -> i64 {
     db.ask("select max(id) from tuskline.task where ordering_key = $1", &[&key]).await
 }
 
-async fn worked() -> (Db, Hand) {
+async fn worked() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
@@ -70,7 +70,7 @@ async fn a_task_in_its_queue_counts_who_is_ahead() {
     db.schedule_at("work", "high").await;
     let leaf: i32 = db.one("select queue_id from tuskline.queue where priority = 'normal'").await;
     let said = reasons(&db, ids[2]).await;
-    assert_eq!(said, [("ahead".into(), format!("tuskline.queue_{leaf}"), String::new())]);
+    assert_eq!(said, [("ahead".into(), format!("tuskline_core.queue_{leaf}"), String::new())]);
     assert_eq!(detail(&db, ids[2]).await, "2 ahead in its queue, 1 of higher priority");
 }
 
@@ -147,8 +147,8 @@ async fn a_rate_says_when_the_next_may_start() {
     let ids = db.schedule_many("work", 3).await;
     db.run("select tuskline.enqueue_due()").await;
     let said = reasons(&db, ids[2]).await;
-    let remedy = format!("select tuskline.set_limit(...), or tuskline.drop_rule({rule})");
-    assert_eq!(said[0], ("rate".into(), format!("tuskline.rule {rule} on work"), remedy));
+    let remedy = format!("select tuskline.set_limit(...), or tuskline.drop_limit({rule})");
+    assert_eq!(said[0], ("rate".into(), format!("tuskline.task_limit {rule} on work"), remedy));
     let said = detail(&db, ids[2]).await;
     assert!(said.starts_with("0.5 a second; 1 ahead, the next may start at 2"), "{said}");
 }
@@ -196,7 +196,7 @@ async fn lost_queues_and_stalled_tasks_name_their_cure() {
     let said = reasons(&db, id).await;
     let cure = format!("select tuskline.find_stalled({}, '0')", id >> 24);
     assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("stalled", cure.as_str()));
-    db.run("delete from tuskline.queues_complete").await;
+    db.run("delete from tuskline_core.queues_complete").await;
     let said = reasons(&db, id).await;
     let cure = "select tuskline.rebuild_queues()";
     assert_eq!((said[0].0.as_str(), said[0].2.as_str()), ("not_recovered", cure));

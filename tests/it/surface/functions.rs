@@ -14,7 +14,7 @@ async fn everything_in_the_schema_has_a_comment() {
     check_none(
         &db,
         "a table, view or sequence without a comment",
-        "select relname::text from pg_class c where relnamespace = 'tuskline'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+        "select relname::text from pg_class c where relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and relkind in ('r', 'p', 'v', 'S')
             and relname !~ '_queue_id_seq$' and obj_description(oid, 'pg_class') is null",
     )
     .await;
@@ -22,20 +22,20 @@ async fn everything_in_the_schema_has_a_comment() {
         &db,
         "a column without a comment",
         "select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
-          where c.relnamespace = 'tuskline'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind in ('r', 'p') and not c.relispartition
             and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null",
     )
     .await;
     check_none(
         &db,
         "a function without a comment",
-        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and obj_description(oid, 'pg_proc') is null",
+        "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and obj_description(oid, 'pg_proc') is null",
     )
     .await;
     check_none(
         &db,
         "a type without a comment",
-        "select typname::text from pg_type where typnamespace = 'tuskline'::regnamespace and typtype = 'e' and obj_description(oid, 'pg_type') is null",
+        "select typname::text from pg_type where typnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and typtype = 'e' and obj_description(oid, 'pg_type') is null",
     )
     .await;
 }
@@ -46,14 +46,14 @@ async fn a_function_that_acts_for_its_owner_trusts_no_search_path() {
     check_none(
         &db,
         "a definer function with another search_path",
-        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and prosecdef
+        "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and prosecdef
             and not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']",
     )
     .await;
     check_none(
         &db,
         "a verb that may compile its plan",
-        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace and prosecdef
+        "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and prosecdef
             and proname not in ('version', 'readiness', 'schedule', 'route')
             and not coalesce(proconfig, '{}') @> array['jit=off']",
     )
@@ -67,14 +67,14 @@ async fn the_public_may_do_nothing() {
     check_none(
         &db,
         "a function that everybody may call",
-        "select oid::regprocedure::text from pg_proc where pronamespace = 'tuskline'::regnamespace
+        "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
             and proname <> 'clock' and (proacl is null or exists (select from aclexplode(proacl) a where a.grantee = 0))",
     )
     .await;
     check_none(
         &db,
         "a table that everybody may use",
-        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+        "select relname::text from pg_class where relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and relkind in ('r', 'p', 'v', 'S')
             and exists (select from aclexplode(relacl) a where a.grantee = 0)",
     )
     .await;
@@ -102,7 +102,7 @@ async fn a_service_needs_no_more_than_the_verb_it_calls() {
         "create role {service}; grant usage on schema tuskline to {service};
          do $$ begin
            execute (select string_agg(format('grant execute on function %s to {service}', oid::regprocedure), '; ')
-                      from pg_proc where pronamespace = 'tuskline'::regnamespace
+                      from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
                        and proname in ('schedule', 'schedule_many', 'task_status'));
          end $$;
          set role {service};
@@ -147,7 +147,7 @@ async fn no_column_that_changes_is_indexed() {
         &db,
         "an index of task beyond (id)",
         "select indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
-          where c.relnamespace = 'tuskline'::regnamespace and c.relname ~ '^task(_[0-9]+|_kept)?$'
+          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relname ~ '^task(_[0-9]+|_kept)?$'
             and pg_get_indexdef(indexrelid) !~ '\\(id\\)$'",
     )
     .await;
@@ -155,14 +155,14 @@ async fn no_column_that_changes_is_indexed() {
         &db,
         "an index of a queue beyond (seq)",
         "select indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
-          where c.relnamespace = 'tuskline'::regnamespace and c.relname ~ '^queue_[0-9]+$'
+          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relname ~ '^queue_[0-9]+$'
             and pg_get_indexdef(indexrelid) !~ '\\(seq\\)$'",
     )
     .await;
     check_none(
         &db,
         "a queue that writes to the log",
-        "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relname ~ '^(queue_[0-9]+|queues_complete)$' and relpersistence <> 'u'",
+        "select relname::text from pg_class where relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and relname ~ '^(queue_[0-9]+|queues_complete)$' and relpersistence <> 'u'",
     )
     .await;
 }
@@ -173,7 +173,7 @@ async fn a_verb_has_at_most_seventy_lines() {
     check_none(
         &db,
         "a longer one",
-        "select proname::text from pg_proc where pronamespace = 'tuskline'::regnamespace
+        "select proname::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
             and array_length(string_to_array(btrim(prosrc, E'\\n'), E'\\n'), 1) > 70",
     )
     .await;
@@ -199,11 +199,13 @@ async fn eight_segments_are_ready_in_each_range_of_ids() {
 #[test]
 fn no_text_of_ours_has_a_backslash() {
     let mut texts = 0;
-    for folder in ["migrations", "migrations/functions", "migrations/renewal"] {
-        let folder = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
-        for entry in std::fs::read_dir(folder).unwrap() {
+    let mut folders = vec![format!("{}/migrations", env!("CARGO_MANIFEST_DIR")).into()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir::<std::path::PathBuf>(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "sql") {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "sql") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let line = text.lines().position(|line| line.contains('\\'));
                 assert_eq!(line, None, "{}", path.display());
@@ -222,7 +224,7 @@ async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
         let trusts: bool = db
             .ask(
                 "select not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']
-                   from pg_proc where pronamespace = 'tuskline'::regnamespace and proname = $1",
+                   from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and proname = $1",
                 &[&verb],
             )
             .await;

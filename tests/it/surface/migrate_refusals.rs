@@ -144,7 +144,7 @@ async fn a_schema_that_another_role_made_is_refused() {
         "create schema tuskline;
          create function tuskline.trap() returns integer language plpgsql as $$
          begin execute 'alter role {} superuser'; return 1; end $$;
-         create view tuskline.stamp as select tuskline.trap() as function_set, '' as digest",
+         create view tuskline.stamp as select tuskline.trap() as schema_version, '' as digest",
         bare.stranger
     );
     bare.by_stranger(&trap).await;
@@ -161,7 +161,8 @@ async fn a_schema_that_another_role_made_is_refused() {
 async fn a_schema_in_which_another_role_owns_something_or_may_create_it_is_refused() {
     let bare = bare().await;
     within(migrate(&bare.config)).await.unwrap();
-    let grant = format!("grant usage, create on schema tuskline to {}", bare.stranger);
+    let grant =
+        format!("grant usage, create on schema tuskline, tuskline_core to {}", bare.stranger);
     bare.admin.batch_execute(&grant).await.unwrap();
     let refused = bare.refused().await;
     let said = format!("revoke create on schema tuskline from {}", bare.stranger);
@@ -169,8 +170,8 @@ async fn a_schema_in_which_another_role_owns_something_or_may_create_it_is_refus
     for (made, said) in [
         ("create table tuskline.planted ()", "tuskline.planted belongs to role"),
         (
-            "create function tuskline.segment_of(integer) returns bigint language sql as 'select 0::bigint'",
-            "function tuskline.segment_of(integer) belongs to role",
+            "create function tuskline_core.segment_of(integer) returns bigint language sql as 'select 0::bigint'",
+            "function tuskline_core.segment_of(integer) belongs to role",
         ),
         ("create domain tuskline.planted_too as text", "type tuskline.planted_too belongs to role"),
     ] {

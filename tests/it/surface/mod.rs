@@ -11,6 +11,7 @@ mod explain;
 mod functions;
 mod inserts;
 mod migrate_refusals;
+mod names;
 mod payload_types;
 mod plans;
 mod publications;

@@ -123,7 +123,7 @@ async fn each_overload_is_the_verb_itself_with_another_type() {
                                                 when 'json'::regtype = any (p.proargtypes) then 'json' else 'text' end
                           || case when pg_get_function_arguments(p.oid) ~ 'p_payload text DEFAULT' then ' default' else '' end,
                         ', ' order by p.oid)
-                   from pg_proc p where p.pronamespace = 'tuskline'::regnamespace and p.prosecdef
+                   from pg_proc p where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and p.prosecdef
                     and p.proname in ('schedule', 'schedule_then', 'schedule_chain', 'define_periodic')
                   group by p.proname order by 1";
     let found: Vec<String> = db.all(verbs).await;

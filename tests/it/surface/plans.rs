@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::support::{Db, Hand};
+use crate::support::{Db, ScriptedWorker};
 
 /// A store with 40 queues and fresh statistics, of which one lambda has most.
 async fn large(tasks: i32) -> Db {
@@ -51,17 +51,18 @@ async fn scan_counts(session: &Client, sql: &str) -> Vec<(String, i64)> {
     session.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let counted = "
         select relname || ': sequential', seq_scan from pg_stat_xact_user_tables
-         where schemaname = 'tuskline' and seq_scan > 0
+         where schemaname in ('tuskline', 'tuskline_core') and seq_scan > 0
         union all
         select relname || ': index', idx_scan from pg_stat_xact_user_tables
-         where schemaname = 'tuskline' and idx_scan > 0";
+         where schemaname in ('tuskline', 'tuskline_core') and idx_scan > 0";
     let rows = session.query(counted, &[]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
 /// A table that grows with the tasks.
 fn grows(line: &str) -> bool {
-    ["task_", "queue_", "timer"].iter().any(|name| line.starts_with(name))
+    !line.starts_with("task_limit")
+        && ["task_", "queue_", "timer"].iter().any(|name| line.starts_with(name))
 }
 
 /// Only primary keys, and of the tasks only one segment.
@@ -78,7 +79,7 @@ fn check_narrow(verb: &str, scans: &[String]) {
     assert!(segments.len() <= 1, "{verb} looks into {segments:?}");
 }
 
-fn claim_sql(hand: &Hand, limit: i32) -> String {
+fn claim_sql(hand: &ScriptedWorker, limit: i32) -> String {
     format!(
         "select * from tuskline.claim({}, array{:?}, array_fill(0::bigint, array[{n}]), array_fill(1::smallint, array[{n}]), array[{limit}])",
         hand.executor,
@@ -125,8 +126,10 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
         );
         check("set_results with notes", &settle).await;
         check(
-            "hold_back",
-            &on("hold_back", &ids[10..150]).replace(&format!("({}, ", hand.executor), "("),
+            "lock_free_results",
+            &on("lock_free_results", &ids[10..150])
+                .replace(&format!("({}, ", hand.executor), "(")
+                .replace("tuskline.", "tuskline_core."),
         )
         .await;
         for verb in ["assert_current", "complete"] {
@@ -160,7 +163,7 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
         let seen = "array_agg(executor_id), array_agg(beats), verified_at";
         let silent = format!(
             "select tuskline.rescue(100, ids, beats, booted_at) from (select {seen}
-               from tuskline.verified left join tuskline.executor on executor_id % 2 = 0 group by verified_at)
+               from tuskline_core.verified_incarnation left join tuskline.executor on executor_id % 2 = 0 group by verified_at)
                as s (ids, beats, booted_at)"
         );
         for rescue in [silent.as_str(), "select * from tuskline.rescue()"] {
@@ -244,7 +247,7 @@ async fn a_claim_beside_others_reads_little_of_what_they_take() {
 
 /// Pages that the end of two tasks costs, a plain one and one that another waits for, when so many that have
 /// ended lie between them: whoever waits has an id of another range.
-async fn end_of_two_far_apart(db: &Db, hand: &Hand, between: i32) -> i64 {
+async fn end_of_two_far_apart(db: &Db, hand: &ScriptedWorker, between: i32) -> i64 {
     let chain = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"]},
                     {"lambda": "work", "after": ["b"]}]"#;
     db.run(&format!("select tuskline.schedule_chain('{chain}')")).await;
@@ -254,7 +257,7 @@ async fn end_of_two_far_apart(db: &Db, hand: &Hand, between: i32) -> i64 {
     let (ids, fence): (Vec<_>, _) = (two.iter().map(|task| task.id).collect(), two[0].fence);
     assert!(ids[1] - ids[0] > 1 << 40, "{ids:?}");
     db.run(&format!(
-        "insert into tuskline.task_store (lambda, status, finished_at) select 'work', 'success', tuskline.clock() from generate_series(1, {between});
+        "insert into tuskline_core.task_store (lambda, status, finished_at) select 'work', 'success', tuskline.clock() from generate_series(1, {between});
          analyze tuskline.task"
     ))
     .await;
@@ -297,7 +300,7 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
     for _ in 0..60 {
         db.run(&format!("insert into tuskline.queued (queue_id, task_id) select {queue}, n from generate_series(1, 100) n")).await;
         let mark: i64 = db.one("select min(seq) - 1 from tuskline.queued").await;
-        let pop = format!("select tuskline.pop_{queue}({mark}, 100, 8388608)");
+        let pop = format!("select tuskline_core.pop_{queue}({mark}, 100, 8388608)");
         seen.push(buffers(&db.client, &pop).await);
     }
     let (early, late) = (seen[5..10].iter().max().unwrap(), seen[50..].iter().max().unwrap());
@@ -317,8 +320,9 @@ async fn a_look_from_far_below_walks_over_what_has_died_once() {
     db.run("delete from tuskline.queued").await;
     put(1).await;
     db.run("set enable_seqscan = off; set enable_bitmapscan = off").await;
-    let look = format!("select from tuskline.queue_{queue} where seq > 0 order by seq limit 1");
-    let pop = format!("select tuskline.pop_{queue}(0, 100, 8388608)");
+    let look =
+        format!("select from tuskline_core.queue_{queue} where seq > 0 order by seq limit 1");
+    let pop = format!("select tuskline_core.pop_{queue}(0, 100, 8388608)");
     // The first calls of a session read the catalogue. The second finds what the first has undone.
     for _ in 0..2 {
         db.client.batch_execute(&format!("begin; {look}; {pop}; rollback")).await.unwrap();
@@ -529,7 +533,7 @@ async fn the_work_of_a_parents_end_grows_with_its_children_not_with_their_square
 async fn purge_beside(tasks: i32) -> i64 {
     let db = Db::with_lambda("work").await;
     db.run(&format!(
-        "insert into tuskline.task_store (lambda, status, finished_at)
+        "insert into tuskline_core.task_store (lambda, status, finished_at)
          select 'work', 'success', tuskline.clock() from generate_series(1, {tasks}) n;
          insert into tuskline.task_failure
          select (1 << 20) * (case when n > 3000 then 1::bigint << 30 else 1 end) + n, 1, 1, 1, 'error', 'm', 'f', now()
@@ -569,9 +573,9 @@ async fn a_claim_asks_no_policy_once_the_queue_of_a_limited_lambda_is_sorted() {
         scans
     };
     assert!(!asked().await.is_empty());
-    db.run("select tuskline.promote()").await;
+    db.run("select tuskline.run_policies()").await;
     db.schedule_many("work", 20).await;
     db.enqueue_due().await;
     assert_eq!(asked().await, Vec::<String>::new());
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.slot").await, 40);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.permit").await, 40);
 }

@@ -15,7 +15,7 @@ async fn every_table_that_is_published_has_a_replica_identity() {
     let none: Vec<String> = db
         .all(
             "select c.relname::text from pg_class c
-              where c.relnamespace = 'tuskline'::regnamespace and c.relkind = 'r' and c.relpersistence = 'p'
+              where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r' and c.relpersistence = 'p'
                 and exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0)
                 and c.relreplident <> 'f'
                 and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)",
@@ -29,10 +29,10 @@ async fn the_verbs_of_owners_and_a_migration_go_on_under_a_publication_for_all_t
     let db = Db::with_lambda("work").await;
     db.run(PUBLISH).await;
     for verbs in [
-        "select tuskline.drop_rule(tuskline.set_limit('work', 1))",
-        "select tuskline.drop_rule(tuskline.set_order('work'))",
+        "select tuskline.drop_limit(tuskline.set_limit('work', 1))",
+        "select tuskline.drop_limit(tuskline.set_order('work'))",
         "select tuskline.ungate(tuskline.gate('work', 'pause', p_reason => 'no'))",
-        "select tuskline.promote(); select tuskline.promote()",
+        "select tuskline.run_policies(); select tuskline.run_policies()",
         "select tuskline.set_breaker('work', 5); select tuskline.drop_breaker('work')",
         "select tuskline.set_unique('work', 'running')",
         "select tuskline.define_periodic('nightly', 'work', '0 1 * * *'); select tuskline.drop_periodic('nightly')",
@@ -55,7 +55,7 @@ async fn the_verbs_of_owners_and_a_migration_go_on_under_a_publication_for_all_t
     within(janitor::round(&session, &JanitorOptions::default(), &mut Marks::default()))
         .await
         .unwrap();
-    db.run("update tuskline.stamp set digest = 'another'").await;
+    db.run("update tuskline_core.stamp set digest = 'another'").await;
     within(tuskline::migrate::migrate(&db.config)).await.unwrap();
     db.run("delete from tuskline.audit").await;
 }

@@ -207,13 +207,13 @@ impl Case {
     async fn look(&self) {
         let client = self.session().await;
         let views = self.db.all::<String>(
-            "select relname::text from pg_class where relnamespace = 'tuskline'::regnamespace and relkind = 'v'",
+            "select format('%I.%I', relnamespace::regnamespace, relname) from pg_class where relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and relkind = 'v'",
         );
         for view in views.await {
-            self.run(&client, &format!("select * from tuskline.{view}")).await;
+            self.run(&client, &format!("select * from {view}")).await;
         }
         self.run(&client, "select * from tuskline.tasks t, tuskline.explain(t.id)").await;
-        self.run(&client, "select tuskline.drop_rule(rule_id) from tuskline.rules").await;
+        self.run(&client, "select tuskline.drop_limit(limit_id) from tuskline.limits").await;
         let failed: String = self.db.one("select message from tuskline.task_failure limit 1").await;
         assert_eq!(failed, TEXT, "{}", self.named);
         let session = Session::open(&self.db.config, "test", Deadlines::PATIENT).await.unwrap();

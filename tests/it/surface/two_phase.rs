@@ -38,7 +38,7 @@ async fn verbs(db: &Db) -> Vec<String> {
         "insert into tuskline.task (lambda, priority) select lambda, priority from tuskline.queue",
         "select tuskline.gate('child', 'pause', p_reason => 'a test')",
         "select tuskline.ungate(gate_id) from tuskline.gate",
-        "select tuskline.set_limit('child', p_most => 1)",
+        "select tuskline.set_limit('child', p_max_concurrency => 1)",
         "select tuskline.schedule('child')",
         "select tuskline.set_order('child')",
         "select tuskline.schedule('child', p_ordering_key => 'k')",

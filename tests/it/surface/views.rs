@@ -243,8 +243,8 @@ async fn tasks_shows_every_task_once() {
 #[tokio::test]
 async fn readiness_and_version_are_one_question_each() {
     let db = Db::new().await;
-    let ready = db.lines("select r.function_set = tuskline.version() ours, r.queues_rebuilt from tuskline.readiness() r").await;
+    let ready = db.lines("select r.schema_version = tuskline.version() ours, r.queues_rebuilt from tuskline.readiness() r").await;
     assert_eq!(ready, ["true | true"]);
-    db.run("truncate tuskline.queues_complete").await;
+    db.run("truncate tuskline_core.queues_complete").await;
     assert!(!db.one::<bool>("select queues_rebuilt from tuskline.readiness()").await);
 }

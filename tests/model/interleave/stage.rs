@@ -37,8 +37,8 @@ pub enum Holder {
 const EMPTY: &str = "
     delete from tuskline.task; delete from tuskline.queued; delete from tuskline.timer;
     delete from tuskline.lease; delete from tuskline.cancellation; delete from tuskline.task_failure;
-    delete from tuskline.task_output; delete from tuskline.executor; delete from tuskline.alive;
-    insert into tuskline.queues_complete (since) values (now()) on conflict do nothing";
+    delete from tuskline.task_output; delete from tuskline.executor; delete from tuskline_core.live_executor;
+    insert into tuskline_core.queues_complete (since) values (now()) on conflict do nothing";
 
 const CLAIM: &str = "(select array_agg(queue_id order by priority) from tuskline.queue), \
                      array[0, 0, 0, 0]::bigint[], array[1, 1, 1, 1]::smallint[], array[10]";
@@ -113,7 +113,7 @@ impl Theatre {
         let other = self.register().await;
         let queued = self.schedule(stage.queued, "").await;
         if stage.crashed {
-            db.run("delete from tuskline.queued; delete from tuskline.queues_complete").await;
+            db.run("delete from tuskline.queued; delete from tuskline_core.queues_complete").await;
         }
         let middle = |ids: &[i64]| ids.get(ids.len() / 2).copied().unwrap_or(0).to_string();
         let backwards: Vec<_> = held.iter().rev().copied().collect();

@@ -58,7 +58,7 @@ Init ==
   /\ highest = 0
   /\ stale = FALSE
 
-(* The view tuskline.verified: the queue rows are there, and this life of   *)
+(* The view tuskline_core.verified_incarnation: the queue rows are there, and this life of   *)
 (* this database has written the row.                                       *)
 Verified ==
   /\ store.complete

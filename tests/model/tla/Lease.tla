@@ -213,7 +213,7 @@ End(w) ==
   /\ quiet' = [quiet EXCEPT ![w] = 0]
   /\ UNCHANGED <<row, worker, results, faults>>
 
-(* tuskline.return_crashed *)
+(* tuskline_core.return_crashed *)
 Rescue(w) ==
   /\ ended[w] /\ HeldBy(w)
   /\ LET dead == task.crashes + 1 >= MaxCrashes IN

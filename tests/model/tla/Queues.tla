@@ -5,7 +5,7 @@ EXTENDS Naturals, FiniteSets
 
 CONSTANTS
   Tasks,      \* task ids
-  Later,      \* those that are due later: they get a timer (tuskline.accept_rest)
+  Later,      \* those that are due later: they get a timer (tuskline_core.accept_rest)
   Crashes,    \* crashes of the database, or failovers without loss
   Deaths,     \* workers that die with a task in hand
   Releases,   \* tasks given back by a drain
@@ -48,7 +48,7 @@ InQueue(t) == \E c \in Copies : <<t, c>> \in queued
 (* tuskline.queued gets one row more for the task. *)
 Put(t, queue) == IF <<t, 1>> \in queue THEN queue \cup {<<t, 2>>} ELSE queue \cup {<<t, 1>>}
 
-(* tuskline.route: the row and its queue row or timer, in one transaction.  *)
+(* tuskline_core.route: the row and its queue row or timer, in one transaction.  *)
 Schedule(t) ==
   /\ status[t] = "absent" /\ t \notin opened
   /\ opened' = opened \cup {t}

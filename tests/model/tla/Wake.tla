@@ -13,7 +13,7 @@ EXTENDS Naturals, FiniteSets
 CONSTANTS
   Controllers,   \* those of one queue (worker-sdk: controller, queue_watch.rs)
   Strangers,     \* those of them that serve another queue of its bell, which stays empty
-  Inserters,     \* transactions that insert one row each (tuskline.route)
+  Inserters,     \* transactions that insert one row each (tuskline_core.route)
   Poll,          \* the safety poll, at most 1 s
   Losses,        \* how many notifications the network swallows
   Deaths,        \* how many controllers die
@@ -23,7 +23,7 @@ CONSTANTS
 
 VARIABLES
   insert,   \* each transaction: begun, inserted (not committed), committed
-  tells,    \* the transaction notifies when it commits (pg_notify in tuskline.wake)
+  tells,    \* the transaction notifies when it commits (pg_notify in tuskline_core.wake)
   shares,   \* transactions that hold the shared lock
   owner,    \* the controller that holds the exclusive lock ("nobody": none)
   rows,     \* committed queue rows
@@ -52,7 +52,7 @@ Init ==
   /\ deaths = Deaths
   /\ fills = Fills
 
-(* tuskline.route, then tuskline.wake: the row first, the lock after it. *)
+(* tuskline_core.route, then tuskline_core.wake: the row first, the lock after it. *)
 Insert(i) ==
   /\ insert[i] = "begun"
   /\ insert' = [insert EXCEPT ![i] = "inserted"]

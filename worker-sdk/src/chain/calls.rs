@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::{Chain, On, ParentTask, Scheduled};
-use crate::client::Within;
+use crate::client::TransactionClient;
 use crate::json::{JsonOwned, JsonText};
 use crate::{Client, Error, NewTask, Retried, TaskId};
 
@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-impl<C: GenericClient> Within<'_, C> {
+impl<C: GenericClient> TransactionClient<'_, C> {
     /// Schedules the tasks of a chain; accepted when your transaction commits.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ fn brought(order: &Order, lease: i64, queue: usize, ids: &[i64]) -> Reply {
         first_seq: none.clone(),
         last_seq: none,
         cut_at: None,
-        around: Some(Around { ended_before: 1, xid: Some(1) }),
+        around: Some(Around { oldest_writer_xid: 1, xid: Some(1) }),
         tasks: ids.iter().map(task).collect(),
         held: Vec::new(),
         doubtful: false,

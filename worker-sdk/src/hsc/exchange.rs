@@ -75,7 +75,7 @@ pub(crate) struct ClaimedTask {
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    ended_before, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, held, \
+    oldest_writer_xid, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, deferred, \
     cut_at from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const EXCHANGE_TYPES: [Type; 11] = [
@@ -146,7 +146,7 @@ impl Reply {
     }
 
     fn read(row: &Row) -> Self {
-        let around = |ended_before| Around { ended_before, xid: row.get(7) };
+        let around = |oldest_writer_xid| Around { oldest_writer_xid, xid: row.get(7) };
         Self {
             refused: row.get(0),
             alive: row.get(1),

@@ -124,7 +124,7 @@ async fn what_a_throttle_or_a_breaker_holds_comes_when_the_clock_says() {
         assert_eq!(db.drain(saying(&db)).await.unwrap().succeeded.len(), 1);
         db.advance(second).await.unwrap();
     }
-    db.run("select tuskline.drop_rule(1), tuskline.set_breaker('say', p_failures => 2, p_probe_after => '30 s')")
+    db.run("select tuskline.drop_limit(1), tuskline.set_breaker('say', p_failures => 2, p_probe_after => '30 s')")
         .await
         .unwrap();
     for _ in 0..2 {

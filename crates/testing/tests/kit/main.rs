@@ -134,7 +134,7 @@ async fn a_migration_leaves_the_pin_alone() {
     assert_eq!(report.functions, tuskline::migrate::Functions::Unchanged);
     assert_eq!(db.now().await.unwrap(), at);
     // A renewal, as by another binary, brings the clock of production along; and that is noticed.
-    db.run("update tuskline.stamp set digest = 'another'").await.unwrap();
+    db.run("update tuskline_core.stamp set digest = 'another'").await.unwrap();
     tuskline::migrate::migrate(db.config()).await.unwrap();
     assert!(matches!(db.advance(HOUR).await.unwrap_err(), Error::Clock));
 }

@@ -54,10 +54,11 @@ pub async fn stop_autovacuum(stage: &Stage, fault: Planned) -> Done {
 /// The function that says whom to notify says nobody for a while.
 pub async fn silence_notify(stage: &Stage, fault: Planned) -> Done {
     let client = stage.session().await?;
-    let loud = "select pg_get_functiondef('tuskline.is_watched(integer)'::regprocedure)";
+    let loud = "select pg_get_functiondef('tuskline_core.is_watched(integer)'::regprocedure)";
     let loud: String = client.query_one(loud, &[]).await?.get(0);
     let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
-    let silent = "create or replace function tuskline.is_watched(p_queue integer) returns boolean
+    let silent =
+        "create or replace function tuskline_core.is_watched(p_queue integer) returns boolean
                     language sql as 'select false'";
     client.batch_execute(silent).await?;
     tokio::time::sleep(Duration::from_millis(fault.span_ms)).await;

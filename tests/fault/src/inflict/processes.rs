@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep};
 use tuskline_history::Role;
 
 use super::{Done, Skipped, word};
-use crate::crew::Member;
 use crate::stage::{Stage, shifted};
 use crate::timetable::{Kind, Planned};
+use crate::workers::Member;
 
 /// Longest wait for somebody to do it to.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -48,7 +48,7 @@ pub async fn crash(stage: &Stage, fault: Planned) -> Done {
 pub async fn renew_functions(stage: &Stage, fault: Planned) -> Done {
     let client = stage.session().await?;
     let _ongoing = stage.faults.begin(&word(fault.kind), None, "");
-    client.batch_execute("update tuskline.stamp set digest = 'of another version'").await?;
+    client.batch_execute("update tuskline_core.stamp set digest = 'of another version'").await?;
     let report = migrate(&stage.server.read().await.config(DATABASE)).await?;
     anyhow::ensure!(report.functions == Functions::Replaced, "{report:?}");
     Ok(None)

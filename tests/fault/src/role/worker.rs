@@ -13,7 +13,7 @@ use tuskline_sdk::{Context, Lambda, Worker};
 
 use super::body::Bodies;
 use super::trace::Trace;
-use super::{Order, body, pill};
+use super::{Order, body, poison};
 
 /// Lambdas of a run. Short bodies, long ones, some that fail, some on threads of their own, and
 /// poison pills.
@@ -73,7 +73,7 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
     let mut told = signal(SignalKind::user_defined1())?;
     tokio::spawn(async move {
         told.recv().await;
-        pill::run_out_of_memory();
+        poison::run_out_of_memory();
     });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
     let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
@@ -90,7 +90,7 @@ fn lambda(name: &str, bodies: &Arc<Bodies>) -> Lambda {
     match name {
         PILL => Lambda::new(name, move |payload: Payload, context: Context| {
             let _running = bodies.begin(&payload, &context);
-            pill::die(payload.op);
+            poison::die(payload.op);
             #[allow(unreachable_code, reason = "gives the closure its type")]
             std::future::ready(())
         }),

@@ -1,0 +1,21 @@
+-- Adds timers of one kind: what a store consumer is to do about tasks, and when.
+--
+-- Each due time belongs to the task at its place; one due time alone is for all of them. A timer
+-- that exists already stays as it is. The store consumer is woken if it would sleep past the first.
+-- This function is the only writer of new timers.
+create or replace function tuskline_core.add_timers(
+  p_ids bigint[], p_due timestamptz[], p_kind tuskline_core.timer_kind, p_now timestamptz)
+returns void language plpgsql as $$
+declare
+  v_due timestamptz;
+begin
+  if coalesce(cardinality(p_ids), 0) = 0 then return; end if;
+  with i as (
+    insert into tuskline.timer (due, task_id, kind)
+    select coalesce(u.due, p_due[1]), u.id, p_kind from unnest(p_ids, p_due) as u (id, due)
+     order by 1, 2 on conflict do nothing returning due)
+  select min(i.due) into v_due from i;
+  perform tuskline_core.wake_timer(v_due, p_now);
+end $$;
+comment on function tuskline_core.add_timers(bigint[], timestamptz[], tuskline_core.timer_kind, timestamptz) is
+  'Adds timers of one kind for these tasks and wakes a store consumer if one is due within a second.';

@@ -1,0 +1,162 @@
+-- Doors: the only functions of policies that the core calls. Each asks the policies in turn and
+-- returns their verdicts; the core writes what they mean. hold_key has a file of its own.
+--
+--   before_accept    a task is to be accepted       orders, unique keys, backlogs
+--   hold_key         a task with a unique key is to be accepted        unique keys
+--   on_accept        tasks are accepted                            limits, orders
+--   on_postpone      tasks that wait are postponed          gates, limits, orders
+--   before_enqueue   tasks come due                     dependencies, gates, limits
+--   before_claim     tasks of a flagged queue are popped             gates, limits
+--   attempt_ended    attempts have ended                                    limits
+--   waiting_ended    tasks that waited have ended                    gates, limits
+--   task_ended       tasks have ended                      listeners, dependencies
+--   failures_noted   failures were written to task_failure  dead letters, breakers
+--   on_restart       tasks start again                                dependencies
+
+create or replace function tuskline_core.before_accept(t tuskline.task, p_is_full boolean) returns text
+language plpgsql stable as $$
+begin
+  return case
+    when t.ordering_key is not null and not exists (select from tuskline.task_limit r
+         where r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null) then 'no_order'
+    when t.unique_key is not null and not exists (
+         select from tuskline.unique_rule u where u.lambda = t.lambda) then 'no_unique_keys'
+    when p_is_full then 'backlog_full'
+  end;
+end $$;
+comment on function tuskline_core.before_accept(tuskline.task, boolean) is
+  'Door: the name of what policies refuse a task for; null: nothing.';
+
+-- The tasks are new. One that joins a wait list behind another task needs no timer.
+create or replace function tuskline_core.on_accept(p_ids bigint[], p_now timestamptz) returns bigint[]
+language plpgsql as $$
+begin
+  return tuskline_core.join_wait_lists(p_ids, p_now);
+end $$;
+comment on function tuskline_core.on_accept(bigint[], timestamptz) is
+  'Door: tasks have just been accepted, so they join wait lists; returns those that need no timer.';
+
+-- The tasks wait, and will be due at another time.
+create or replace function tuskline_core.on_postpone(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline_core.policy_flag) then
+    delete from tuskline.parked k where k.task_id = any (p_ids);
+    perform tuskline_core.withdraw(p_ids, null, p_now);
+  end if;
+end $$;
+comment on function tuskline_core.on_postpone(bigint[], timestamptz) is
+  'Door: tasks are postponed, so they leave their gates, permits and wait lists.';
+
+-- The tasks are locked, wait and are due.
+create or replace function tuskline_core.before_enqueue(p_ids bigint[], p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+declare
+  v tuskline_core.verdicts;
+  d tuskline_core.verdicts;
+begin
+  d := tuskline_core.check_dependencies(p_ids, p_now);
+  v := tuskline_core.ask_gates_and_limits(d.go, tuskline_core.in_paused_queues(d.go, p_now), p_now);
+  v.stopped := v.stopped || tuskline_core.permit_holders(d.stopped);
+  v.doomed := d.doomed || v.doomed; v.outcome := d.outcome || v.outcome;
+  v.error_class := d.error_class || v.error_class; v.message := d.message || v.message;
+  return v;
+end $$;
+comment on function tuskline_core.before_enqueue(bigint[], timestamptz) is
+  'Door: what dependencies, gates and limits say about tasks that come due.';
+
+create or replace function tuskline_core.before_claim(p_ids bigint[], p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+begin
+  return tuskline_core.ask_gates_and_limits(p_ids, '{}', p_now);
+end $$;
+comment on function tuskline_core.before_claim(bigint[], timestamptz) is
+  'Door: what gates and limits say about tasks that are about to be claimed.';
+
+-- p_paused: tasks whose queue is paused. They go there without permits and are stopped as well, so
+-- that
+-- those which hold permits release them: another priority of the limit may be at work. They ask
+-- again
+-- when they are claimed.
+create or replace function tuskline_core.ask_gates_and_limits(
+  p_ids bigint[], p_paused bigint[], p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+declare
+  v tuskline_core.verdicts;
+  l tuskline_core.verdicts;
+begin
+  v := tuskline_core.apply_gates(p_ids, p_now);
+  if p_paused <> '{}' then
+    p_paused := array(select id from unnest(v.go) as id where id = any (p_paused));
+    v.go := array(select unnest(v.go) except select unnest(p_paused));
+  end if;
+  if v.stopped <> '{}' or v.doomed <> '{}' or p_paused <> '{}' then
+    perform tuskline_core.leave_wait_lists(v.stopped || v.doomed || p_paused, p_now, 100);
+    v.stopped := tuskline_core.permit_holders(v.stopped || p_paused);
+  end if;
+  l := tuskline_core.acquire_permits(v.go, p_now);
+  v.go := l.go || p_paused; v.permits := l.permits; v.due := l.due;
+  return v;
+end $$;
+comment on function tuskline_core.ask_gates_and_limits(bigint[], bigint[], timestamptz) is
+  'What gates and limits say about tasks; those of paused queues ask for no permit.';
+
+-- In the transaction that ends them, also a caller's: a wait list must not offer a permit to a task
+-- whose end is not committed yet.
+create or replace function tuskline_core.waiting_ended(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  if exists (select from tuskline.gate) then
+    delete from tuskline.parked k where k.task_id = any (p_ids);
+  end if;
+  if exists (select from tuskline_core.policy_flag) then perform tuskline_core.leave_wait_lists(p_ids, p_now, 1); end if;
+end $$;
+comment on function tuskline_core.waiting_ended(bigint[], timestamptz) is
+  'Door: tasks that waited have ended, so they leave their wait lists and gates.';
+
+create or replace function tuskline_core.attempt_ended(p_ids bigint[], p_max integer, p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+begin
+  return tuskline_core.release_permits(p_ids, p_max, p_now);
+end $$;
+comment on function tuskline_core.attempt_ended(bigint[], integer, timestamptz) is
+  'Door: what limits and orders make of the end of attempts.';
+
+create or replace function tuskline_core.task_ended(p_ids bigint[], p_max integer, p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+begin
+  perform tuskline_core.tell_waiting(p_ids);
+  return tuskline_core.resolve_dependents(p_ids, p_max, p_now);
+end $$;
+comment on function tuskline_core.task_ended(bigint[], integer, timestamptz) is
+  'Door: tells those who wait for tasks which have ended; says which dependents are to be looked at.';
+
+-- In the transaction that ends them: no index of task says which are dead.
+create or replace function tuskline_core.failures_noted(
+  p_ids bigint[], p_status tuskline.status[], p_now timestamptz)
+returns void language plpgsql as $$
+begin
+  if p_status && '{fatal_failure,dead}' then perform tuskline_core.add_dead_letters(p_ids); end if;
+  if exists (select from tuskline.breaker) then
+    perform tuskline_core.note_failures(p_ids, p_now);
+  end if;
+end $$;
+comment on function tuskline_core.failures_noted(bigint[], tuskline.status[], timestamptz) is
+  'Door: attempts or tasks have failed. Lists dead letters and counts for breakers.';
+
+-- Which of these tasks another task or a session waits for.
+create or replace function tuskline_core.followed_tasks(p_ids bigint[]) returns bigint[]
+language sql as $$
+  select array(select d.parent_id from tuskline.dependency d where d.parent_id = any (p_ids)
+               union select a.task_id from tuskline_core.awaited a where a.task_id = any (p_ids))
+$$;
+comment on function tuskline_core.followed_tasks(bigint[]) is
+  'Door: those of the tasks that another task or a session waits for.';
+
+create or replace function tuskline_core.on_restart(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  perform tuskline_core.restart_dependents(p_ids, p_now);
+end $$;
+comment on function tuskline_core.on_restart(bigint[], timestamptz) is
+  'Door: tasks that had ended start again, so their dependents wait again.';

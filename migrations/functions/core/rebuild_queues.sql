@@ -1,0 +1,180 @@
+-- rebuild_queues: the recovery. After a restart, a crash or a promotion, and in a copy, nothing
+-- is registered or claimed until this was called (see the view verified). Whoever notices first
+-- calls it; the others wait for the guard and find it done. It does what each case needs:
+--
+--   always               fences and executor numbers are raised beyond those of a future that is lost
+--   queue rows are lost  the queues are filled from the truth; task ids are raised
+--   it is a copy         task ids are raised; nothing is claimed for one lease, in which the workers of
+--                        the original stop
+--
+-- Sealed segments are not read. A database that has issued no number yet has no past.
+create or replace function tuskline.rebuild_queues(
+  out rebuilt boolean, out tasks bigint, out copied boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_from  timestamptz := '-infinity';
+  v_fresh boolean;
+begin
+  rebuilt := false;
+  tasks := 0;
+  copied := false;
+  if exists (select from tuskline_core.verified_incarnation) then
+    tasks := tuskline_core.queue_late_commits();
+    return;
+  end if;
+  perform tuskline_core.lock_recovery();
+  if exists (select from tuskline_core.verified_incarnation) then return; end if;
+  rebuilt := not exists (select from tuskline_core.queues_complete);
+  v_fresh := not exists (select from unnest('{task,future,fence,executor}'::text[]) as s (name)
+    where pg_sequence_last_value(('tuskline.' || s.name || '_seq')::regclass) is not null);
+  copied := tuskline_core.is_copy() and not v_fresh;
+  if exists (select from tuskline_core.incarnation) or not v_fresh then
+    perform tuskline_core.raise_numbers();
+    if rebuilt or tuskline_core.is_copy() then perform tuskline_core.raise_ids(); end if;
+  end if;
+  if copied then
+    v_from := tuskline.clock() + tuskline_core.longest_lease();
+    perform tuskline_core.end_former_executors();
+  end if;
+  -- What was seen of a life that may have lost beats counts for nothing.
+  update tuskline.executor set silent_ms = 0 where executor_id = any (array(
+    select executor_id from tuskline.executor where ended_at is null and silent_ms > 0
+     order by executor_id for update));
+  if rebuilt then tasks := tuskline_core.fill_queues(); end if;
+  perform tuskline.verify(v_from);
+  perform tuskline_core.notify('tuskline_queue');
+end $$;
+comment on function tuskline.rebuild_queues() is
+  'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and fills the queues from the task store if they were lost. Does nothing otherwise.';
+
+-- end_former_executors: those of the original. One that lives may hold tasks that this copy knows
+-- as enqueued: it stops its bodies when its heartbeat finds that it has ended, and registers
+-- anew.
+create or replace function tuskline_core.end_former_executors() returns void language plpgsql as $$
+declare
+  v_now timestamptz := tuskline.clock();
+begin
+  update tuskline.executor
+     set ended_at = v_now, end_reason = 'copied', expires_at = v_now, draining = true
+   where executor_id = any (array(
+     select e.executor_id from tuskline.executor e where e.ended_at is null
+      order by e.executor_id for update));
+  delete from tuskline_core.live_executor;
+end $$;
+comment on function tuskline_core.end_former_executors() is
+  'Ends every executor: this database is a copy of the one that they work for.';
+
+-- raise_numbers: to the microseconds of the clock. A past that is lost was raised to an earlier
+-- clock, and cannot have issued a million numbers a second since. Two lives of one copy get
+-- different numbers, because they begin at different times: a fixed step would not do that.
+-- Where the clock has stepped back, a step that is drawn at random goes far beyond that past.
+create or replace function tuskline_core.raise_numbers() returns void language plpgsql as $$
+declare
+  v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
+  v_step     bigint := 1000000000 * (1 + random());
+  v_name     text;
+  v_next     bigint;
+begin
+  foreach v_name in array '{tuskline.fence_seq,tuskline.executor_seq}'::text[] loop
+    v_next := nextval(v_name::regclass);
+    perform setval(v_name::regclass,
+      case when v_clock_us > v_next then v_clock_us else v_next + v_step end);
+  end loop;
+end $$;
+comment on function tuskline_core.raise_numbers() is
+  'Raises fences and executor numbers to the clock, or by a random step if they are beyond it.';
+
+-- raise_ids: both sequences of task ids go to the segment after the highest that they or the
+-- store know (the store knows more where sequences were not copied). An insert draws from there
+-- at once, whether or not this transaction commits. So the segment is one that was there before,
+-- and the next one is made now: however often a server crashes before its janitor looks, there is
+-- a segment.
+create or replace function tuskline_core.raise_ids() returns void language plpgsql as $$
+declare
+  v_half record;
+  v_next bigint;
+begin
+  for v_half in
+    select 'tuskline.task_seq'::regclass as seq, 0::bigint as first, last_value from tuskline.task_seq
+    union all select 'tuskline.future_seq', 1::bigint << 50, last_value from tuskline.future_seq
+  loop
+    v_next := 1 + greatest(tuskline_core.segment_of(v_half.last_value),
+      (select max(g.segment_no) from tuskline.segment g
+        where g.opened_at is not null and g.segment_no >> 26 = v_half.first >> 50),
+      tuskline_core.segment_of((select max(t.id) from tuskline_core.task_store t
+        where t.id >= v_half.first and t.id < v_half.first + (1::bigint << 50))));
+    for v_no in v_next .. v_next + 1 loop
+      continue when to_regclass('tuskline_core.task_' || v_no) is not null;
+      perform tuskline_core.lock_segments();
+      perform tuskline_core.add_segment(v_no);
+    end loop;
+    perform setval(v_half.seq, v_next << 24, false);
+  end loop;
+end $$;
+comment on function tuskline_core.raise_ids() is
+  'Continues task ids in a new segment, so that none of a lost past is issued again.';
+
+create or replace function tuskline_core.fill_queues() returns bigint language plpgsql as $$
+declare
+  v_no    bigint;
+  v_tasks bigint := 0;
+begin
+  perform tuskline_core.note_late_commits();
+  -- What was scheduled since is found once more below.
+  delete from tuskline.queued;
+  for v_no in select segment_no from tuskline.segment where sealed_at is null order by segment_no loop
+    v_tasks := v_tasks + tuskline_core.queue_segment(v_no, false);
+  end loop;
+  -- The rows have new numbers: a queue that is to be sorted is sorted from its start.
+  update tuskline_core.flagged_queue
+     set passing = null, late = null, mark = 0, last = null, behind = null;
+  insert into tuskline_core.queues_complete (since) values (tuskline.clock());
+  return v_tasks;
+end $$;
+comment on function tuskline_core.fill_queues() is 'Fills the queues from the task store; how many tasks.';
+
+-- note_late_commits: a prepared transaction survives a crash, its rows in the queues do not, and
+-- nobody sees its tasks before its COMMIT PREPARED. Its locks survive with it, and name the
+-- segments.
+create or replace function tuskline_core.note_late_commits() returns void language sql as $$
+  insert into tuskline_core.late_commit (gid, prepared_at, segments)
+  select x.gid, x.prepared, array_agg(distinct g.segment_no order by g.segment_no)
+    from pg_prepared_xacts x
+         join pg_locks o on o.locktype = 'transactionid' and o.transactionid = x.transaction and o.granted
+         join pg_locks l on l.virtualtransaction = o.virtualtransaction and l.pid is null
+           and l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
+         join tuskline.segment g on l.relation = to_regclass('tuskline_core.task_' || g.segment_no)
+   where x.database = current_database() and o.pid is null
+   group by x.gid, x.prepared
+  on conflict do nothing
+$$;
+comment on function tuskline_core.note_late_commits() is
+  'Remembers the prepared transactions of this database, and which segments they have written to.';
+
+-- queue_late_commits: for those that have ended. A snapshot that was taken before may not see
+-- their tasks.
+create or replace function tuskline_core.queue_late_commits() returns bigint language plpgsql as $$
+declare
+  v_ended record;
+  v_no    bigint;
+  v_tasks bigint := 0;
+begin
+  if not exists (select from tuskline_core.late_commit)
+     or current_setting('transaction_isolation') <> 'read committed' then return 0; end if;
+  for v_ended in
+    select l.gid, l.prepared_at, l.segments from tuskline_core.late_commit l
+     where not exists (select from pg_prepared_xacts x
+                        where x.gid = l.gid and x.prepared = l.prepared_at)
+     order by l.gid, l.prepared_at for update skip locked
+  loop
+    foreach v_no in array v_ended.segments loop
+      v_tasks := v_tasks + tuskline_core.queue_segment(v_no, true);
+    end loop;
+    delete from tuskline_core.late_commit l
+     where l.gid = v_ended.gid and l.prepared_at = v_ended.prepared_at;
+  end loop;
+  if v_tasks > 0 then perform tuskline_core.notify('tuskline_queue'); end if;
+  return v_tasks;
+end $$;
+comment on function tuskline_core.queue_late_commits() is
+  'Queues the tasks of prepared transactions that were committed since the rebuild; how many.';

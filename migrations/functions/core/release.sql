@@ -1,0 +1,51 @@
+-- release: work that was claimed and will not be finished here goes back at once: drain, gate,
+-- a worker that claimed more than it can start. It costs the task neither an attempt nor a crash. A row
+-- that somebody else has locked for more than 200 ms is held back with its lease: a drain cannot wait.
+create or replace function tuskline.release(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_done_leases bigint[] default null,
+  out released bigint[], out deferred bigint[])
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms'
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_ids    bigint[];
+  v_fences bigint[];
+  v_count  integer;
+  v_done   tuskline_core.ended;
+begin
+  deferred := '{}';
+  loop
+    select array_agg(r.id order by r.id), array_agg(r.fence order by r.id), count(*)
+      into v_ids, v_fences, v_count
+      from unnest(p_tasks, p_fences) as r (id, fence)
+     where r.id is not null and r.id <> all (deferred);
+    begin
+      v_done := tuskline_core.end_attempts(v_ids, v_fences,
+        array_fill('enqueued'::tuskline.status, array[v_count]),
+        array_fill(interval '10 minutes', array[v_count]),
+        array_fill(0::smallint, array[v_count]), v_now);
+      exit;
+    exception when lock_not_available then
+      deferred := tuskline_core.lock_free_results(p_tasks, p_fences);
+    end;
+  end loop;
+  released := coalesce(v_done.task_id, '{}');
+  if cardinality(released) + cardinality(deferred) < cardinality(p_tasks) then perform tuskline_core.wait_for_standby(); end if;
+  perform tuskline_core.queue_returned(released, v_now);
+  perform tuskline_core.run_effects(v_done.flagged, '{}', v_now); -- asked to stop meanwhile
+  perform tuskline_core.drop_leases(p_executor, array(
+    select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
+      select r.fence from unnest(p_tasks, p_fences) as r (id, fence) where r.id = any (deferred)))));
+end $$;
+comment on function tuskline.release(bigint, bigint[], bigint[], bigint[]) is
+  'claimed or processing -> enqueued, at once and free of charge; names the tasks it moved, and those that others have locked.';
+
+-- release_lease: gives back a whole lease whose claim the worker never got an answer to.
+create or replace function tuskline.release_lease(p_executor bigint, p_lease bigint) returns bigint[]
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select r.released
+    from tuskline.lease l, tuskline.release(p_executor, l.task_ids, array_fill(p_lease, array[cardinality(l.task_ids)]), array[p_lease]) r
+   where l.executor_id = p_executor and l.lease_id = p_lease
+$$;
+comment on function tuskline.release_lease(bigint, bigint) is 'Releases every task of one lease of the caller''s.';

@@ -1,0 +1,65 @@
+-- Runs the effects of ended attempts and tasks: permits go to the next waiters, dependents
+-- are enqueued or end as well, listeners are told. One flat loop over two work lists, so nothing
+-- recurses however long a chain is:
+--
+--   ended   their attempt or life has ended: the doors attempt_ended and task_ended say what follows
+--   due     to be enqueued now: new waiters with a permit, dependents whose parents have ended
+--
+-- At most p_max tasks are enqueued or ended: an exchange holds the results of other tasks as well,
+-- and its statement has a deadline. The rest become timers, and a store consumer goes on there.
+--
+-- Locks: tasks are locked with SKIP LOCKED. If a lock of a policy is not granted in time, nothing of
+-- the run stays, and all of it becomes timers.
+-- For verbs in a transaction of the SDK or the server. A verb in a caller's transaction leaves timers
+-- (leave_effects): that transaction may stay open, or may read an old snapshot.
+create or replace function tuskline_core.run_effects(
+  p_ended bigint[], p_due bigint[], p_now timestamptz, p_max integer default 100)
+returns void language plpgsql as $$
+declare
+  v_ended bigint[] := coalesce(p_ended, '{}');
+  v_due   bigint[] := coalesce(p_due, '{}');
+  v_again bigint[] := '{}';
+  v_some  bigint[];
+  v_left  integer := p_max;
+  v       tuskline_core.verdicts;
+begin
+  if v_ended = '{}' and v_due = '{}' then return; end if;
+  begin
+    while v_left > 0 and (v_ended <> '{}' or v_due <> '{}') loop
+      if v_ended <> '{}' then
+        v_some := v_ended;
+        v := tuskline_core.attempt_ended(v_some, v_left, p_now);
+        v_due := v_due || v.due;
+        v_again := v_again || v.again;
+        v_ended := tuskline_core.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now);
+        v_left := v_left - coalesce(cardinality(v.doomed), 0);
+        v := tuskline_core.task_ended(v_some, p_max, p_now);
+        v_again := v_again || v.again;
+      else
+        v_some := v_due[:v_left];
+        v_due := v_due[v_left + 1:];
+        v_left := v_left - cardinality(v_some);
+        v := tuskline_core.enqueue(v_some, p_now);
+        v_ended := v.again;
+      end if;
+      v_due := v_due || v.due;
+    end loop;
+  exception when lock_not_available then
+    perform tuskline_core.add_timers(p_ended, array[p_now + interval '200 milliseconds'], 'effects', p_now);
+    perform tuskline_core.add_timers(p_due, array[p_now + interval '200 milliseconds'], 'due', p_now);
+    return;
+  end;
+  perform tuskline_core.add_timers(v_ended || v_again, array[p_now], 'effects', p_now);
+  perform tuskline_core.add_timers(v_due, array[p_now], 'due', p_now);
+end $$;
+comment on function tuskline_core.run_effects(bigint[], bigint[], timestamptz, integer) is
+  'Runs the effects of tasks that have ended, and enqueues tasks; leaves timers for the unfinished part.';
+
+-- Leaves the effects of ended tasks to a store consumer: for a verb in a caller's transaction.
+create or replace function tuskline_core.leave_effects(p_ids bigint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  perform tuskline_core.add_timers(p_ids, array[p_now], 'effects', p_now);
+end $$;
+comment on function tuskline_core.leave_effects(bigint[], timestamptz) is
+  'Leaves a timer for each of these tasks, so that a store consumer runs the effects of its end.';

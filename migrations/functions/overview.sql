@@ -1,0 +1,59 @@
+-- The map of Tuskline: each table and each verb by its name. This file holds no statement.
+--
+-- A task is one row of tuskline.task, from its insert to the end of its retention. That row is the
+-- truth. Four tables say where to find the rows that need attention:
+--
+--   queued      due now (one unlogged table per queue)    timer    due at a later time
+--   wait_list   due, but without a permit                 lease    claimed by a worker
+--
+-- Schema tuskline: verbs, views, and tables to insert into and to look at. Schema tuskline_core:
+-- the internal functions and tables, the queues (queue_<n>) and the segments of task (task_<n>).
+--
+-- One verb or one concept a file; the folder says the floor:
+--
+--   words/      clock, refusals, locks, settings
+--   core/       a task, its queue, its lease, its status. Asks policies by core/doors
+--               tables: lambda queue queued task timer executor lease cancellation task_failure
+--               task_output progress installation audit; internal: task_store live_executor
+--               incarnation queues_complete late_commit queue_guard recovery_guard migration_guard
+--               stamp schema_history awaited
+--   effects/    what follows the end of a task: one flat loop for all policies
+--   policies/   decide whether a task may run
+--     gates/          gate parked; internal: flagged_queue policy_flag policy_guard
+--     backlogs/       refuse tasks of a lambda that has too many waiting
+--     limits/         task_limit permit wait_list tenant; internal: rate_state. An order is a limit
+--                     of one task for each ordering key
+--     dependencies/   chain_task dependency unmet_dependency; internal: followed_lambda
+--     unique_keys/    unique_rule unique_key
+--     breakers/       breaker; internal: recent_failure
+--     dead_letters/   dead_letter redriven
+--   periodic/   schedules and their ticks: periodic tick; internal: time_zone
+--   owner/      settings, and acts on tasks by hand: operation
+--   retention/  the segments of task and their end: segment task_kept task_archive; internal:
+--               segment_guard retention_guard
+--   repair/     what rows name and a restore did not bring
+--   people/     views and explain
+--
+-- Verbs, by caller:
+--
+--   application  schedule schedule_many schedule_chain schedule_then parents await_end cancel
+--                task_status, and plain insert or copy into task
+--   worker       register_executor end_executor executor_lambdas heartbeat exchange claim start
+--                set_results release release_lease assert_current complete set_progress watch
+--                unwatch peek
+--   server       enqueue_due run_policies rescue rebuild_queues verify note_silence
+--                check_installation readiness version due_periodic fire_periodic
+--                note_schedule_error advance_operation purge_keys
+--   janitor      add_segments roll_segments segments_ahead segments_in_use segments_to_retire
+--                segments_to_finish segments_set_aside find_stalled keep_remaining keep_late
+--                return_kept purge purge_kept purge_history kept_to_file goes_to_file wants_archive
+--                archive_segment archive_lines unarchived delete_written
+--   owner        define_lambda alter_lambda gate ungate throttle set_limit set_order set_weight
+--                drop_limit
+--                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
+--                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
+--                start_operation preview_operation stop_operation adopt damage repair
+--   people       explain chain_of bell_of held_by_gates held_in_queues, and the views
+--                tasks queues lambdas executors attempts
+--                waiting gates limits blocked_keys chains chain_tasks unique_keys periodics
+--                dead_letters dead_groups breakers operations. clock is the time of all verbs

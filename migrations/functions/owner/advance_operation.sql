@@ -1,0 +1,221 @@
+-- Carries an operation a batch further. Store consumers do so (advance_operations). Any session
+-- may, and one that writes the files of a purge must (p_files).
+--
+-- It walks over the ids in their order. A task that another transaction has locked is left behind,
+-- and the operation comes back to it: nothing waits for the operation, and it waits for nothing.
+-- file_ids: tasks that the caller writes to files with archive_lines() and then deletes with
+-- delete_written(), in the same transaction. Call until state is not running.
+create or replace function tuskline.advance_operation(
+  p_operation bigint, p_limit integer default 1000, p_files boolean default false,
+  out state text, out looked bigint, out changed bigint, out spared bigint, out note text,
+  out file_ids bigint[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  o tuskline.operation;
+begin
+  select u.* into o from tuskline.operation u where u.operation_id = p_operation for update;
+  if not found then
+    perform tuskline_core.refuse('TK029',
+      format('invalid_operation: there is no operation %s', p_operation));
+  elsif o.writes_files and not p_files and o.state = 'running' then
+    perform tuskline_core.refuse('TK029',
+      format('invalid_operation: operation %s writes files', p_operation),
+      format('tuskline operation wait %s --archive-dir ...', p_operation));
+  end if;
+  if o.state = 'running' then
+    o := tuskline_core.carry_operation(o, tuskline.clock(), p_limit);
+  end if;
+  file_ids := '{}';
+  if o.writes_files and o.state = 'running' then
+    file_ids := tuskline_core.lock_tasks(tuskline_core.bound_for_files(o.behind));
+  end if;
+  state := o.state; looked := o.looked; changed := o.changed; spared := o.spared; note := o.note;
+end $$;
+comment on function tuskline.advance_operation(bigint, integer, boolean) is
+  'Carries an operation out on the next tasks; says how far it has come, and which tasks await '
+  'delete_written(). Call until its state is not running.';
+
+-- The part of a store consumer, called by promote. The row of an operation is locked, so one store
+-- consumer at a time carries it. next_at: when to look again, if that can be foreseen: the ends of
+-- the tasks of a canary cannot.
+create or replace function tuskline_core.advance_operations(
+  p_now timestamptz, p_limit integer, out looked bigint, out next_at timestamptz)
+language plpgsql as $$
+declare
+  o tuskline.operation;
+  n tuskline.operation;
+begin
+  looked := 0;
+  for o in select u.* from tuskline.operation u where u.ended_at is null and not u.writes_files
+            order by u.operation_id for update skip locked loop
+    begin
+      n := tuskline_core.carry_operation(o, p_now, p_limit);
+      looked := looked + n.looked - o.looked;
+      if n.state = 'running' and n.watched = '{}' then
+        next_at := least(next_at, greatest(n.next_at, p_now));
+      end if;
+    exception when others then
+      -- Mostly a lock of what belongs to one of the tasks. Any other error is told, too, and must
+      -- not hold up gates and the other operations.
+      n.next_at := p_now + case sqlstate when '55P03' then interval '200 milliseconds'
+                                         else interval '10 seconds' end;
+      update tuskline.operation u set next_at = n.next_at, note = left(sqlerrm, 500)
+       where u.operation_id = o.operation_id;
+      next_at := least(next_at, n.next_at);
+    end;
+  end loop;
+end $$;
+comment on function tuskline_core.advance_operations(timestamptz, integer) is
+  'Carries each running operation a batch further; says how many tasks they looked at and when to '
+  'look again.';
+
+-- A store consumer forbids hash joins for its own short statements. A batch of an operation needs
+-- them: a thousand tasks would be compared with a thousand ids, one by one.
+create or replace function tuskline_core.carry_operation(
+  o tuskline.operation, p_now timestamptz, p_limit integer)
+returns tuskline.operation language plpgsql set enable_hashjoin = on as $$
+begin
+  if o.canary then o := tuskline_core.check_canary(o); end if;
+  if o.state = 'running' then
+    if o.watched <> '{}' or o.next_at > p_now then return o; end if;
+    o.note := null;
+    o := tuskline_core.step_operation(o, p_now, p_limit);
+  end if;
+  return tuskline_core.save_operation(o, p_now);
+end $$;
+comment on function tuskline_core.carry_operation(tuskline.operation, timestamptz, integer) is
+  'Carries an operation a batch further, and writes down how far it has come.';
+
+create or replace function tuskline_core.save_operation(o tuskline.operation, p_now timestamptz)
+returns tuskline.operation language plpgsql as $$
+begin
+  if o.state <> 'running' then
+    o.ended_at := p_now; o.watched := '{}'; o.behind := '{}';
+    insert into tuskline.audit (at, verb, subject, detail)
+    values (p_now, 'end_operation', 'operation ' || o.operation_id,
+            concat_ws(' ', o.state, o.changed, 'changed', o.note));
+  end if;
+  update tuskline.operation u
+     set mark = o.mark, behind = o.behind, met = o.met, next_at = o.next_at, step = o.step,
+         watched = o.watched, looked = o.looked, changed = o.changed, spared = o.spared,
+         state = o.state, note = o.note, ended_at = o.ended_at
+   where u.operation_id = o.operation_id;
+  return o;
+end $$;
+comment on function tuskline_core.save_operation(tuskline.operation, timestamptz) is
+  'Writes down how far an operation has come, or that it has ended.';
+
+create or replace function tuskline_core.step_operation(
+  o tuskline.operation, p_now timestamptz, p_limit integer)
+returns tuskline.operation language plpgsql as $$
+declare
+  -- A rest is worth a second's tasks at most.
+  v_from  timestamptz := greatest(o.next_at, p_now - interval '1 second');
+  v_mark  bigint;
+  v_pass  integer;
+  v_next  bigint[] := '{}';
+  v_meant bigint[];
+  v_ids   bigint[];
+  v_mine  bigint[];
+begin
+  v_pass := least(p_limit, o.step, o.max_tasks - o.changed,
+                  1 + floor(o.per_second * extract(epoch from p_now - v_from)));
+  if v_pass > 0 then v_next := tuskline_core.next_ids(o, p_limit); end if;
+  if v_next = '{}' and o.behind = '{}' and o.met then
+    o.mark := 0; o.met := false;
+    v_next := tuskline_core.next_ids(o, p_limit);
+  end if;
+  if v_pass <= 0 or v_next = '{}' and o.behind = '{}' then
+    o.state := 'done';
+    return o;
+  end if;
+  v_meant := tuskline_core.meant_ids(o, v_next || o.behind[:p_limit], p_now);
+  v_ids := array(select id from unnest(v_meant) as id where id > o.mark order by id limit v_pass);
+  v_mark := case when cardinality(v_ids) = v_pass then v_ids[v_pass]
+                 else coalesce(v_next[cardinality(v_next)], o.mark) end;
+  v_ids := v_ids || array(select id from unnest(v_meant) as id where id <= o.mark
+                           order by id limit v_pass - cardinality(v_ids));
+  v_mine := case when o.action in ('retry', 'redrive') then tuskline_core.lock_to_restart(v_ids)
+                 else tuskline_core.lock_tasks(v_ids) end;
+  o.behind := o.behind[p_limit + 1:]
+    || array(select id from unnest(v_meant) as id where id <= v_mark
+             except select id from unnest(v_mine) as id order by 1);
+  o.looked := o.looked + (select count(*) from unnest(v_next) as id where id <= v_mark);
+  o.mark := v_mark;
+  o.next_at := case when v_mine = '{}' and v_ids <> '{}' then p_now + interval '200 milliseconds'
+                    when o.per_second is null then o.next_at
+                    else v_from + cardinality(v_mine) / o.per_second * interval '1 second' end;
+  -- The tasks may have changed before they were locked.
+  return tuskline_core.act_in_operation(o, tuskline_core.meant_ids(o, v_mine, p_now), p_now);
+end $$;
+comment on function tuskline_core.step_operation(tuskline.operation, timestamptz, integer) is
+  'Does what an operation does to the next tasks, or ends it; returns its new row.';
+
+-- Dead letters have a list of their own, which is short. Both tables of tasks are read, as a
+-- segment that goes moves what is left of it to task_kept.
+create or replace function tuskline_core.next_ids(o tuskline.operation, p_limit integer) returns bigint[]
+language plpgsql as $$
+begin
+  if o.ids is not null then
+    return array(select distinct id from unnest(o.ids) as id
+      where id > o.mark order by id limit p_limit);
+  elsif o.fingerprint is not null and o.lambda is not null then -- rides dead_letter_group
+    return array(select d.task_id from tuskline.dead_letter d
+      where d.lambda = o.lambda and d.fingerprint = o.fingerprint and d.task_id > o.mark
+      order by d.task_id limit p_limit);
+  elsif o.statuses <@ '{dead,fatal_failure}' then -- rides dead_letter_pkey
+    return array(select d.task_id from tuskline.dead_letter d
+      where d.task_id > o.mark order by d.task_id limit p_limit);
+  end if;
+  return array(select u.id from (
+    (select t.id from tuskline.task t where t.id > o.mark order by t.id limit p_limit)
+    union all
+    (select k.id from tuskline.task_kept k where k.id > o.mark order by k.id limit p_limit)) u
+    order by u.id limit p_limit);
+end $$;
+comment on function tuskline_core.next_ids(tuskline.operation, integer) is
+  'The next ids above the mark of an operation, of tasks that it may be about.';
+
+-- A redrive takes no task a second time that it has released itself: else it would go round in
+-- circles, also when the clock steps back. A task that is past its retention counts as gone.
+create or replace function tuskline_core.meant_ids(
+  o tuskline.operation, p_ids bigint[], p_now timestamptz) returns bigint[]
+language plpgsql as $$
+declare
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+begin
+  return array(
+    select t.id from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda
+     where t.id = any (p_ids) and t.id between v_first and v_last
+       and t.status = any (o.statuses) and t.created_at <= o.created_to
+       and (o.lambda is null or t.lambda = o.lambda)
+       and (o.collection is null or t.collection = o.collection)
+       and (o.priority is null or t.priority = o.priority)
+       and (o.created_from is null or t.created_at >= o.created_from)
+       and (o.ended_to is null or t.finished_at <= o.ended_to)
+       and (o.action not in ('retry', 'redrive')
+            or t.finished_at > p_now - tuskline_core.kept_for(l, t.status))
+       and (o.action <> 'priority' or t.priority::text <> o.value)
+       and (o.action <> 'collection' or t.collection is distinct from o.value)
+       and (o.fingerprint is null and o.action <> 'redrive' or exists (
+            select from tuskline.dead_letter d
+             where d.task_id = t.id and (o.fingerprint is null or d.fingerprint = o.fingerprint)
+               and d.redrive_id is distinct from o.operation_id))
+     order by t.id);
+end $$;
+comment on function tuskline_core.meant_ids(tuskline.operation, bigint[], timestamptz) is
+  'Which of the tasks an operation is about, in id order.';
+
+create or replace function tuskline_core.lock_tasks(p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+  return array(select t.id from tuskline.task t where t.id = any (p_ids)
+                 and t.id between (select min(id) from unnest(p_ids) as id)
+                              and (select max(id) from unnest(p_ids) as id)
+                order by t.id for update skip locked)
+    || array(select k.id from tuskline.task_kept k where k.id = any (p_ids)
+              order by k.id for update skip locked);
+end $$;
+comment on function tuskline_core.lock_tasks(bigint[]) is
+  'Locks those of the tasks that no other transaction has locked; returns them.';

@@ -1,0 +1,268 @@
+-- Begins an operation: one action on all tasks that the other arguments name.
+--
+--   cancel               tasks that have not ended; those that a worker holds are asked to stop
+--   retry                tasks that ended otherwise than by success start again
+--   priority, collection tasks that wait get a new one (p_value)
+--   purge                tasks that have ended are deleted before their retention is over
+--   redrive              dead letters start again. p_canary releases 1, then 10, then the rest, and
+--                        stops when one dies again. p_payload replaces the payload of one task
+--
+-- Store consumers carry it out, a batch at a time (advance_operation), so a million tasks hold
+-- nothing up. It changes only tasks that were scheduled before it began. p_limit bounds how many,
+-- p_per_second how fast. p_files: the caller carries out a purge and writes the archive's files.
+create or replace function tuskline.start_operation(
+  p_action       text,
+  p_lambda       text             default null,
+  p_value        text             default null,
+  p_collection   text             default null,
+  p_priority     text             default null,
+  p_statuses     text[]           default null,
+  p_fingerprint  text             default null,
+  p_ids          bigint[]         default null,
+  p_created_from timestamptz      default null,
+  p_created_to   timestamptz      default null,
+  p_ended_to     timestamptz      default null,
+  p_limit        bigint           default null,
+  p_per_second   double precision default null,
+  p_canary       boolean          default false,
+  p_payload      text             default null,
+  p_reason       text             default null,
+  p_files        boolean          default false)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  o tuskline.operation := tuskline_core.new_operation(
+    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids,
+    p_created_from, p_created_to, p_ended_to, p_limit);
+begin
+  o.per_second := p_per_second; o.canary := p_canary; o.reason := p_reason;
+  o.writes_files := p_files; o.payload := tuskline_core.json_of('payload', p_payload);
+  o.step := case when p_canary then 1 end;
+  perform tuskline_core.check_manner(o);
+  o.operation_id := nextval('tuskline.operation_operation_id_seq');
+  insert into tuskline.operation select o.*;
+  insert into tuskline.audit (at, verb, subject, detail)
+  select o.begun_at, 'start_operation', coalesce(o.lambda, 'all lambdas'),
+         format('operation %s: %s%s', o.operation_id, o.action,
+                string_agg(format(', %s %s', f.key, left(f.value, 200)), ''))
+    from json_each_text(json_strip_nulls(json_build_object(
+           'to', o.value, 'collection', o.collection, 'priority', o.priority,
+           'statuses', o.statuses::text, 'fingerprint', o.fingerprint, 'ids', o.ids::text,
+           'created from', o.created_from, 'created to', o.created_to, 'ended to', o.ended_to,
+           'at most', o.max_tasks, 'per second', o.per_second, 'canary', nullif(o.canary, false),
+           'payload', case when o.payload is not null then 'new' end, 'reason', o.reason))) f;
+  perform tuskline_core.notify('tuskline_timer');
+  return o.operation_id;
+end $$;
+comment on function tuskline.start_operation(
+  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
+  bigint, double precision, boolean, text, text, boolean) is
+  'Begins to cancel, retry, purge or redrive tasks, or to give them a new priority or collection; '
+  'returns the number of the operation. Audited.';
+
+-- A payload goes with one id, so the overloads for json and jsonb take both. They run as their
+-- caller: plans contain the call of the verb instead.
+create or replace function tuskline.start_operation(
+  p_action text, p_ids bigint[], p_payload json, p_reason text default null)
+returns bigint language sql as $$
+  select tuskline.start_operation(
+    p_action, p_ids => p_ids, p_payload => p_payload::text, p_reason => p_reason)
+$$;
+comment on function tuskline.start_operation(text, bigint[], json, text) is
+  'Begins a redrive of one dead letter with a new payload. Audited.';
+
+create or replace function tuskline.start_operation(
+  p_action text, p_ids bigint[], p_payload jsonb, p_reason text default null)
+returns bigint language sql as $$
+  select tuskline.start_operation(
+    p_action, p_ids => p_ids, p_payload => p_payload::text, p_reason => p_reason)
+$$;
+comment on function tuskline.start_operation(text, bigint[], jsonb, text) is
+  'Begins a redrive of one dead letter with a new payload. Audited.';
+
+-- The row of an operation that has not begun.
+create or replace function tuskline_core.new_operation(
+  p_action text, p_lambda text, p_value text, p_collection text, p_priority text,
+  p_statuses text[], p_fingerprint text, p_ids bigint[], p_created_from timestamptz,
+  p_created_to timestamptz, p_ended_to timestamptz, p_limit bigint)
+returns tuskline.operation language plpgsql as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_all  text[] := case
+    when p_action = 'cancel' then '{new,enqueued,retriable_failure,claimed,processing}'::text[]
+    when p_action in ('priority', 'collection') then '{new,enqueued,retriable_failure}'
+    when p_action = 'retry' then '{dead,fatal_failure,cancelled,dropped}'
+    when p_action = 'purge' then '{success,fatal_failure,dead,cancelled,dropped}'
+    when p_action = 'redrive' then '{dead,fatal_failure}' end;
+  o      tuskline.operation;
+begin
+  if v_all is null then
+    perform tuskline_core.refuse('TK029', format('invalid_operation: action must be cancel, retry, '
+      'priority, collection, purge or redrive, got %L', left(p_action, 80)));
+  elsif p_statuses = '{}' or not p_statuses <@ v_all then
+    perform tuskline_core.refuse('TK029', format('invalid_operation: %s is for tasks that are %s, '
+      'got %s', p_action, array_to_string(v_all, ', '), left(p_statuses::text, 200)));
+  end if;
+  o.statuses := coalesce(p_statuses, case
+    when p_action = 'retry' or p_fingerprint is not null then '{dead,fatal_failure}'
+    else v_all end);
+  o.action := p_action; o.lambda := p_lambda; o.value := p_value; o.collection := p_collection;
+  o.fingerprint := p_fingerprint; o.ids := p_ids; o.max_tasks := p_limit;
+  o.created_from := p_created_from; o.created_to := least(p_created_to, v_now);
+  o.ended_to := case
+    when p_action = 'purge' then least(v_now, coalesce(p_ended_to, v_now - interval '1 minute'))
+    when p_action in ('retry', 'redrive') then least(v_now, p_ended_to) else p_ended_to end;
+  o.author := session_user; o.begun_at := v_now; o.next_at := v_now; o.state := 'running';
+  o.mark := 0; o.behind := '{}'; o.watched := '{}'; o.met := false;
+  o.looked := 0; o.changed := 0; o.spared := 0; o.operation_id := 0;
+  perform tuskline_core.check_choice(o, num_nonnulls(p_statuses, p_ended_to) > 0);
+  if p_priority is not null then o.priority := tuskline_core.priority_of(p_priority); end if;
+  return o;
+end $$;
+comment on function tuskline_core.new_operation(
+  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
+  bigint) is
+  'The row of an operation on the tasks that the arguments name; refuses (TK029) arguments that '
+  'make no sense.';
+
+create or replace function tuskline_core.check_choice(o tuskline.operation, p_is_narrow boolean)
+returns void language plpgsql stable as $$
+declare
+  v_moves boolean := o.action in ('priority', 'collection');
+  v_wrong text := case
+    when v_moves <> (o.value is not null)
+      then format('a new priority or collection, and nothing else, needs a value, got %s with %L',
+                  o.action, left(o.value, 80))
+    when o.lambda is null and (v_moves or o.ids is null and (o.action <> 'purge' or not (
+           p_is_narrow or num_nonnulls(o.collection, o.fingerprint) > 0)))
+      then format('say which tasks: %s needs a lambda%s', o.action, case
+        when o.action = 'purge' then ', ids, statuses, a collection, a fingerprint or a time'
+        when not v_moves then ' or ids' end)
+    when cardinality(o.ids) not between 1 and 10000
+      then format('ids must be 1 to 10000, got %s', cardinality(o.ids))
+    when o.fingerprint is not null and not o.statuses <@ '{dead,fatal_failure}'
+      then format('a fingerprint is for tasks that are dead or fatal_failure, got %s', o.statuses)
+    when o.ended_to is not null and (v_moves or o.action = 'cancel')
+      then format('%s is for tasks that have not ended, got ended_to', o.action)
+    when o.max_tasks < 1 then format('limit must be at least 1, got %s', o.max_tasks)
+  end;
+begin
+  if v_wrong is not null then
+    perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
+  elsif o.lambda is not null
+    and not exists (select from tuskline.lambda l where l.name = o.lambda) then
+    perform tuskline_core.refuse('TK001',
+      format('unknown_lambda: %L is not defined', left(o.lambda, 80)),
+      'define it: select tuskline.define_lambda(''...'')');
+  end if;
+  if o.action = 'priority' then perform tuskline_core.priority_of(o.value); end if;
+  if o.action = 'collection' then perform tuskline_core.check_name('collection', o.value); end if;
+end $$;
+comment on function tuskline_core.check_choice(tuskline.operation, boolean) is
+  'Refuses (TK001, TK029) an operation that does not say which tasks, or what becomes of them.';
+
+create or replace function tuskline_core.check_manner(o tuskline.operation) returns void
+language plpgsql stable as $$
+declare
+  v_most  integer;
+  v_wrong text := case
+    when o.per_second is not null and not (o.per_second between 0.001 and 1000000)
+      then format('per_second must be 0.001 to 1000000, got %s', o.per_second)
+    when o.canary is null or o.writes_files is null
+      then 'canary and files must be true or false, got null'
+    when (o.canary or o.payload is not null) and o.action <> 'redrive'
+      then format('a canary and a payload are for a redrive, got %s', o.action)
+    when o.payload is not null and cardinality(o.ids) is distinct from 1
+      then 'a payload is for one task: give its id, and no other'
+    when o.writes_files and o.action <> 'purge'
+      then format('files are for a purge, got %s', o.action)
+    when o.action = 'redrive' and o.reason is null or o.reason !~ '[^[:space:]]'
+         or length(o.reason) > 500
+      then 'reason must have 1 to 500 characters'
+  end;
+begin
+  if v_wrong is not null then
+    perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
+  elsif o.payload is null then
+    return;
+  end if;
+  select l.max_payload_bytes into v_most
+    from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = o.ids[1];
+  if octet_length(o.payload::text) > v_most then
+    perform tuskline_core.refuse('TK004', format('payload_too_large: at most %s bytes, got %s', v_most,
+      octet_length(o.payload::text)));
+  elsif strpos(o.payload::text, chr(92) || 'u0000') > 0
+    and not tuskline_core.is_storable(o.payload) then
+    perform tuskline_core.refuse('TK003',
+      'invalid_payload: ' || chr(92) || 'u0000 cannot be stored in text');
+  end if;
+end $$;
+comment on function tuskline_core.check_manner(tuskline.operation) is
+  'Refuses (TK003, TK004, TK029) a pace, a canary, a payload or a reason that makes no sense.';
+
+-- Reads what the operation would read. A purge leaves alone what it counts and another task needs.
+create or replace function tuskline.preview_operation(
+  p_action       text,
+  p_lambda       text        default null,
+  p_value        text        default null,
+  p_collection   text        default null,
+  p_priority     text        default null,
+  p_statuses     text[]      default null,
+  p_fingerprint  text        default null,
+  p_ids          bigint[]    default null,
+  p_created_from timestamptz default null,
+  p_created_to   timestamptz default null,
+  p_ended_to     timestamptz default null,
+  p_limit        bigint      default null)
+returns table (lambda text, status text, tasks bigint, first_ids bigint[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  o tuskline.operation := tuskline_core.new_operation(
+    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids,
+    p_created_from, p_created_to, p_ended_to, p_limit);
+begin
+  return query
+  select m.lambda, m.status::text, count(*), (array_agg(m.id order by m.id))[:10]
+    from (select t.* from tuskline_core.meant_tasks(o) t limit o.max_tasks) m
+   group by m.lambda, m.status order by m.lambda, m.status;
+end $$;
+comment on function tuskline.preview_operation(
+  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
+  bigint) is
+  'How many tasks an operation with these arguments would change now, by lambda and status, and '
+  'the first ten.';
+
+create or replace function tuskline_core.meant_tasks(o tuskline.operation)
+returns table (id bigint, lambda text, status tuskline.status) language plpgsql as $$
+declare
+  v_next bigint[];
+  v_ids  bigint[];
+  v_left bigint := o.max_tasks;
+begin
+  loop
+    v_next := tuskline_core.next_ids(o, 10000);
+    exit when v_next = '{}' or v_left <= 0;
+    v_ids := tuskline_core.meant_ids(o, v_next, o.begun_at);
+    v_left := v_left - cardinality(v_ids);
+    o.mark := v_next[cardinality(v_next)];
+    return query select t.id, t.lambda, t.status from tuskline.tasks t
+      where t.id = any (v_ids) and t.id between v_next[1] and o.mark order by t.id;
+  end loop;
+end $$;
+comment on function tuskline_core.meant_tasks(tuskline.operation) is
+  'The tasks that an operation is about, in id order.';
+
+create or replace function tuskline.stop_operation(p_operation bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  o tuskline.operation;
+begin
+  select u.* into o from tuskline.operation u
+   where u.operation_id = p_operation and u.state = 'running' for update;
+  if not found then return false; end if;
+  o.state := 'stopped'; o.note := 'by ' || session_user;
+  perform tuskline_core.save_operation(o, tuskline.clock());
+  return true;
+end $$;
+comment on function tuskline.stop_operation(bigint) is
+  'Ends an operation where it stands; what it has changed stays. False: it does not run. Audited.';

@@ -1,0 +1,36 @@
+-- bury: whoever ends tasks as dead or fatal_failure lists them here, in the same transaction: no index of task
+-- says who is dead, and to look for them would mean to read it all. Of the ids, those that have not died are
+-- none of its business. One that a redrive let go says so.
+create or replace function tuskline_core.add_dead_letters(p_ids bigint[]) returns void
+language plpgsql as $$
+declare
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+begin
+  insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at, redrive_id)
+  select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
+    from tuskline.task t
+         left join lateral (select h.fingerprint from tuskline.task_failure h
+                             where h.task_id = t.id order by h.failed_at desc, h.fence desc limit 1) f on true
+         left join tuskline.redriven v on v.task_id = t.id
+   where t.id = any (p_ids) and t.id between v_first and v_last and t.status in ('dead', 'fatal_failure')
+  on conflict do nothing;
+end $$;
+comment on function tuskline_core.add_dead_letters(bigint[]) is 'Lists those of the tasks that have just died among the dead letters.';
+
+-- forget: all that is known of tasks which have gone themselves.
+create or replace function tuskline_core.delete_history(p_ids bigint[]) returns void
+language plpgsql as $$
+begin
+  delete from tuskline.dead_letter d where d.task_id = any (p_ids);
+  delete from tuskline.redriven v where v.task_id = any (p_ids);
+  delete from tuskline.task_failure f where f.task_id = any (p_ids);
+  delete from tuskline.task_output o where o.task_id = any (p_ids);
+  delete from tuskline.progress p where p.task_id = any (p_ids);
+  if exists (select from tuskline_core.followed_lambda) then
+    delete from tuskline.chain_task c where c.task_id = any (p_ids);
+    delete from tuskline.dependency d where d.task_id = any (p_ids);
+    delete from tuskline.unmet_dependency b where b.task_id = any (p_ids);
+  end if;
+end $$;
+comment on function tuskline_core.delete_history(bigint[]) is 'Deletes the history of tasks that are gone.';

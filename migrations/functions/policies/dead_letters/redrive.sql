@@ -1,0 +1,98 @@
+-- Redrives: dead letters that start again, by an operation that may watch how they end.
+
+-- Has the present step of a canary ended well? Then the next begins: 1, 10, the rest. A task of a
+-- small step that dies again stops the redrive, whatever it died of. A task of the rest stops it
+-- only when it died of the same cause as before: that cause is still there. A step of which no task
+-- succeeded and none died says nothing, and is repeated.
+create or replace function tuskline_core.check_canary(o tuskline.operation) returns tuskline.operation
+language plpgsql as $$
+declare
+  v_dead bigint;
+  v_good boolean;
+  v_open boolean;
+begin
+  select d.task_id into v_dead
+    from tuskline.dead_letter d join tuskline.redriven v on v.task_id = d.task_id
+   where d.redrive_id = o.operation_id and (o.step is not null or d.fingerprint = v.fingerprint)
+   order by d.task_id limit 1;
+  if found then
+    o.state := 'died_again';
+    o.note := (
+      select format('task %s died again: %s, %s', v_dead, f.error_class, left(f.message, 200))
+        from tuskline.task_failure f
+       where f.task_id = v_dead order by f.failed_at desc, f.fence desc limit 1);
+    return o;
+  end if;
+  if o.watched = '{}' then return o; end if;
+  select coalesce(bool_or(t.finished_at is null), false),
+         coalesce(bool_or(t.status = 'success'), false)
+    into v_open, v_good from tuskline.tasks t where t.id = any (o.watched);
+  if v_open then return o; end if;
+  o.watched := '{}';
+  o.step := case when not v_good then o.step when o.step = 1 then 10 end;
+  return o;
+end $$;
+comment on function tuskline_core.check_canary(tuskline.operation) is
+  'Takes a canary to its next step when the tasks of the present one have ended well; stops it '
+  'when one died again.';
+
+-- Dead letters start again, with what they died of on record.
+create or replace function tuskline_core.redrive_tasks(
+  o tuskline.operation, p_ids bigint[], p_now timestamptz) returns bigint
+language plpgsql as $$
+declare
+  v_ids          bigint[];
+  v_fingerprints text[];
+  v_changed      bigint;
+begin
+  select array_agg(d.task_id), array_agg(d.fingerprint) into v_ids, v_fingerprints
+    from tuskline.dead_letter d where d.task_id = any (p_ids);
+  v_changed := tuskline_core.restart_tasks(p_ids, p_now);
+  insert into tuskline.redriven (task_id, redrive_id, fingerprint)
+  select u.id, o.operation_id, u.fingerprint
+    from unnest(v_ids, v_fingerprints) as u (id, fingerprint);
+  if o.payload is not null then
+    update tuskline.redriven v
+       set old_payload = coalesce(
+             (select t.payload from tuskline.tasks t where t.id = v.task_id), 'null')
+     where v.task_id = p_ids[1];
+    update tuskline.task t set payload = o.payload where t.id = p_ids[1];
+    update tuskline.task_kept t set payload = o.payload where t.id = p_ids[1];
+  end if;
+  return v_changed;
+end $$;
+comment on function tuskline_core.redrive_tasks(tuskline.operation, bigint[], timestamptz) is
+  'Lets dead letters start again, with a new payload if the operation has one; returns how many.';
+
+-- lock_to_restart: locks what revive will lock, in its order and without waiting: segments, then
+-- tasks with the tasks that wait for them. A task of which it does not get all is left out.
+create or replace function tuskline_core.lock_to_restart(p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+declare
+  v_segments bigint[];
+  v_ids      bigint[];
+  v_all      bigint[];
+  v_locked   bigint[];
+begin
+  perform tuskline_core.recall_segments(p_ids);
+  v_segments := array(select s.segment_no from tuskline.segment s
+    where s.segment_no in (select tuskline_core.segment_of(id) from unnest(p_ids) as id)
+    order by s.segment_no for key share of s skip locked);
+  v_ids := array(select id from unnest(p_ids) as id
+                  where tuskline_core.segment_of(id) = any (v_segments));
+  v_all := v_ids || array(select d.task_id from tuskline.dependency d
+                           where d.parent_id = any (v_ids));
+  v_locked := array(
+    select t.id from tuskline.task t
+     where t.id = any (v_all) and t.id between (select min(id) from unnest(v_all) as id)
+                                           and (select max(id) from unnest(v_all) as id)
+     order by t.id for update skip locked)
+    || array(select k.id from tuskline.task_kept k where k.id = any (v_ids)
+              order by k.id for update skip locked);
+  return array(select u.id from unnest(v_ids) as u (id) where u.id = any (v_locked) and not exists (
+    select from tuskline.dependency d join tuskline.task t on t.id = d.task_id
+     where d.parent_id = u.id and d.task_id <> all (v_locked)) order by u.id);
+end $$;
+comment on function tuskline_core.lock_to_restart(bigint[]) is
+  'Locks tasks that are to start again, unless another transaction has locked them or a task that '
+  'waits for them; returns them.';

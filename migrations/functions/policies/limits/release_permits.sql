@@ -1,0 +1,135 @@
+-- Releases the permits of tasks whose attempt or life has ended, or that a policy stops; each permit
+-- goes to the first waiter of its wait list. The task's own state says what it keeps:
+--
+--   ended                      releases all, but a failed one blocks its ordering key (block)
+--   new, retriable_failure     releases permits of limits and keeps its ordering key
+--   enqueued in a paused queue as these: it asks again when it is claimed
+--   enqueued, claimed, ...     keeps all
+--
+-- Returns (verdicts) due: waiters that now hold a permit. doomed: waiters behind a failed task of
+-- their ordering key (dead). Beyond p_max of these a task keeps its permit for now and comes back in
+-- again.
+create or replace function tuskline_core.release_permits(
+  p_ids bigint[], p_max integer, p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
+declare
+  v        tuskline_core.verdicts;
+  s        record;
+  v_low    bigint := (select min(id) from unnest(p_ids) as id);
+  v_high   bigint := (select max(id) from unnest(p_ids) as id);
+  v_ids    bigint[];
+  v_is     tuskline.status[];
+  v_ended  boolean[];
+  v_paused bigint[];
+  v_next   bigint;
+  v_doomed bigint[];
+begin
+  if not exists (select from tuskline_core.policy_flag) then return v; end if;
+  v_ids := tuskline_core.permit_holders(p_ids);
+  if v_ids = '{}' then return v; end if;
+  v_paused := tuskline_core.in_paused_queues(v_ids, p_now);
+  select array_agg(case when t.status = 'enqueued' and t.id = any (v_paused) then 'new'
+                        else t.status end order by t.id),
+         array_agg(t.finished_at is not null order by t.id)
+    into v_is, v_ended
+    from tuskline.task t where t.id = any (v_ids) and t.id between v_low and v_high;
+  if cardinality(v_is) is distinct from cardinality(v_ids) then -- some are of segments that have gone
+    select array_agg(t.id order by t.id), array_agg(t.status order by t.id),
+           array_agg(t.finished_at is not null order by t.id)
+      into v_ids, v_is, v_ended from tuskline.tasks t where t.id = any (v_ids);
+  end if;
+  for s in delete from tuskline.permit d
+            using tuskline.task_limit r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
+            where d.task_id = t.id and r.limit_id = d.limit_id and case
+              when t.ended then not (r.kind = 'order' and r.on_failure = 'block'
+                                     and t.status in ('fatal_failure', 'dead'))
+              else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end
+          returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
+                    r.kind, r.max_concurrency, r.on_failure loop
+    continue when s.kind = 'rate';
+    if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
+      v_doomed := tuskline_core.leave_wait_list(s.limit_id, s.key, p_max);
+      v.doomed := v.doomed || v_doomed;
+      v.message := v.message || array_fill(
+        format('task %s before it, of the same ordering key, has failed', s.task_id),
+        array[cardinality(v_doomed)]);
+    end if;
+    -- A limit that was lowered: this permit goes, and the first waiter looks whether there is another.
+    if s.kind = 'concurrency' and s.permit_no > s.max_concurrency then
+      perform tuskline_core.recheck_head(s.limit_id, s.key, p_now);
+      continue;
+    end if;
+    continue when not exists (
+      select from tuskline.wait_list l where l.limit_id = s.limit_id and l.key = s.key);
+    if coalesce(cardinality(v.due), 0) + coalesce(cardinality(v.doomed), 0) >= p_max then
+      insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
+      values (s.limit_id, s.key, s.permit_no, s.task_id, p_now);
+      v.again := v.again || s.task_id;
+    else
+      v_next := tuskline_core.grant_to_next_waiter(s.limit_id, s.key, s.permit_no, s.kind, p_now);
+      if v_next is not null then v.due := v.due || v_next; end if;
+    end if;
+  end loop;
+  if v.doomed is not null then
+    v.outcome := array_fill('dead'::tuskline.status, array[cardinality(v.doomed)]);
+    v.error_class := array_fill('order'::text, array[cardinality(v.doomed)]);
+  end if;
+  return v;
+end $$;
+comment on function tuskline_core.release_permits(bigint[], integer, timestamptz) is
+  'Tasks release the permits that they need no more, each to the first waiter; returns the new holders.';
+
+-- Grants a permit that was just released to the first waiter of its wait list, and returns that. A
+-- waiter that is locked is overtaken under a limit; under an order all wait for it. Null: it is tried
+-- again in 20 ms.
+create or replace function tuskline_core.grant_to_next_waiter(
+  p_limit_id bigint, p_key text, p_permit_no bigint, p_kind text, p_now timestamptz)
+returns bigint language plpgsql as $$
+declare
+  v_first bigint := (select l.task_id from tuskline.wait_list l where l.limit_id = p_limit_id and l.key = p_key
+                      order by l.position, l.task_id limit 1);
+begin
+  if p_kind = 'concurrency' then
+    v_first := coalesce((select l.task_id from tuskline.wait_list l
+                          where l.limit_id = p_limit_id and l.key = p_key
+                          order by l.position, l.task_id limit 1 for update skip locked), v_first);
+  end if;
+  delete from tuskline.wait_list l where l.task_id = (
+    select m.task_id from tuskline.wait_list m
+     where m.task_id = v_first and m.limit_id + 0 = p_limit_id for update skip locked)
+     and l.limit_id + 0 = p_limit_id;
+  if found then
+    insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
+    values (p_limit_id, p_key, p_permit_no, v_first, p_now);
+    return v_first;
+  end if;
+  perform tuskline_core.recheck_head(p_limit_id, p_key, p_now);
+  return null;
+end $$;
+comment on function tuskline_core.grant_to_next_waiter(bigint, text, bigint, text, timestamptz) is
+  'Grants a released permit to the first waiter of its wait list, and returns that.';
+
+create or replace function tuskline_core.permit_holders(p_ids bigint[]) returns bigint[]
+language sql as $$
+  select array(select distinct s.task_id from tuskline.permit s where s.task_id = any (p_ids) order by 1)
+$$;
+comment on function tuskline_core.permit_holders(bigint[]) is 'Those of the tasks that hold permits, in id order.';
+
+-- The first p_max waiters of a wait list leave it.
+create or replace function tuskline_core.leave_wait_list(p_limit_id bigint, p_key text, p_max integer)
+returns bigint[] language plpgsql as $$
+declare
+  v_ids bigint[];
+begin
+  with f as materialized ( -- or a plan may read it once for each row, and each time take others
+    select o.position, o.task_id from tuskline.wait_list o where o.limit_id = p_limit_id and o.key = p_key
+     order by o.position, o.task_id limit p_max for update
+  ), l as (
+    delete from tuskline.wait_list l using f
+     where l.limit_id = p_limit_id and l.key = p_key and l.position = f.position and l.task_id = f.task_id
+    returning l.task_id)
+  select coalesce(array_agg(l.task_id order by l.task_id), '{}') into v_ids from l;
+  return v_ids;
+end $$;
+comment on function tuskline_core.leave_wait_list(bigint, text, integer) is
+  'The first waiters of a wait list leave it; returns them.';

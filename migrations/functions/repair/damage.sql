@@ -1,0 +1,222 @@
+-- damage: compares what the rows say with the catalogue. After a restore of the data alone, or one
+-- that stopped half-way, rows name tables, functions and numbers that do not exist. Each line says
+-- what is wrong, and what repair() does about it.
+--
+-- Locks: none but those of readers. One snapshot: a task and its queue row come and go together.
+
+-- sequences_behind: a number that is issued twice makes an insert fail, or one worker pass for
+-- another. Rides the primary keys; of fences it asks the leases, which are few.
+create or replace function tuskline_core.sequences_behind()
+returns table (name text, issued bigint, used bigint)
+language sql stable as $$
+  select u.name, coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0), u.used
+    from (
+      select 'task_seq' as name,
+             (select max(t.id) from tuskline.task t where t.id < 1::bigint << 50) as used
+      union all select 'future_seq',
+             (select max(t.id) from tuskline.task t where t.id >= 1::bigint << 50)
+      union all select 'fence_seq', (select max(s.lease_id) from tuskline.lease s)
+      union all select 'executor_seq', (select max(e.executor_id) from tuskline.executor e)
+      union all select 'queue_queue_id_seq', greatest(
+             (select max(q.queue_id) from tuskline.queue q),
+             (select max(substr(c.relname, 7)::bigint) from pg_class c
+               where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r'
+                 and c.relname ~ '^queue_[0-9]{1,9}$'))
+      union all select 'gate_gate_id_seq', (select max(g.gate_id) from tuskline.gate g)
+      union all select 'task_limit_limit_id_seq', (select max(r.limit_id) from tuskline.task_limit r)
+      union all select 'operation_operation_id_seq',
+             (select max(o.operation_id) from tuskline.operation o)
+      union all select 'periodic_version_seq', (select max(p.version) from tuskline.periodic p)) u
+   where u.used > coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0)
+$$;
+comment on function tuskline_core.sequences_behind() is
+  'Sequences that stand below the numbers in the rows, and these numbers.';
+
+-- damaged_queues: each row of tuskline.queue has a leaf with a primary key, and a function.
+create or replace function tuskline_core.damaged_queues()
+returns table (name text, number bigint, trouble text, remedy text)
+language sql stable as $$
+  select 'queue_' || d.queue_id, d.queue_id, concat_ws(', ', d.leaf, d.verb),
+         'make what is missing (' || d.lambda || ', ' || d.priority || ')'
+    from (
+      select q.*,
+             case when c.oid is null then 'no table'
+                  when i.inhrelid is null then 'table not attached'
+                  when not exists (select from pg_index x
+                                    where x.indrelid = c.oid and x.indisprimary)
+                    then 'no primary key' end as leaf,
+             case when (select count(*) from pg_proc p
+                          where p.proname in ('pop_' || q.queue_id, 'pop_free_' || q.queue_id)
+                            and p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)) < 2
+                    then 'no function pop_' || q.queue_id end as verb
+        from tuskline.queue q
+             left join pg_class c on c.relname = 'queue_' || q.queue_id and c.relkind = 'r'
+              and c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+             left join pg_inherits i on i.inhrelid = c.oid
+              and i.inhparent = 'tuskline.queued'::regclass) d
+   where coalesce(d.leaf, d.verb) is not null
+   order by d.queue_id
+$$;
+comment on function tuskline_core.damaged_queues() is
+  'Queues whose leaf table, primary key, function or sequence is missing.';
+
+-- damaged_segments: each row of tuskline.segment has an attached table, a primary key and three
+-- functions; each attached table has a row; and the segment of the next id exists.
+--
+-- A janitor that retires a segment leaves the same picture for a while. Segments behind the current
+-- ones count only while no session holds the retention guard, and not while set aside (gone_<n>).
+create or replace function tuskline_core.damaged_segments()
+returns table (name text, number bigint, trouble text, remedy text)
+language sql stable as $$
+  with a as (
+    select tuskline_core.segment_of(s.last_value) as current
+      from (select last_value from tuskline.task_seq
+            union all select last_value from tuskline.future_seq) s
+  ), t as (
+    select c.oid, substr(c.relname, 6)::bigint as no, i.inhrelid is not null as attached,
+           coalesce(i.inhdetachpending, false) as pending
+      from pg_class c
+           left join pg_inherits i on i.inhrelid = c.oid
+            and i.inhparent = 'tuskline_core.task_store'::regclass
+     where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r'
+       and c.relname ~ '^task_[0-9]{1,12}$'
+  ), d as (
+    select coalesce(g.segment_no, t.no) as no,
+           case when t.oid is null then 'no table' when not t.attached then 'table not attached'
+                when not exists (select from pg_index x
+                                  where x.indrelid = t.oid and x.indisprimary)
+                  then 'no primary key' end as leaf,
+           case when g.segment_no is null then 'no row in tuskline.segment' end as listed,
+           (select 'no function ' || string_agg(v.verb, ', ')
+              from unnest('{take_,end_}'::text[]) as w (stem)
+                   cross join lateral (select w.stem || coalesce(g.segment_no, t.no) as verb) v
+             where not exists (select from pg_proc p where p.proname = v.verb
+                                  and p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace))) as verbs
+      from tuskline.segment g full join t on t.no = g.segment_no
+     where not coalesce(t.pending, false)
+       and (g.segment_no is not null or t.attached)
+       and to_regclass('tuskline_core.gone_' || coalesce(g.segment_no, t.no)) is null
+  )
+  select 'task_' || d.no, d.no, concat_ws(', ', d.leaf, d.listed, d.verbs),
+         'make what is missing'
+    from d
+   where coalesce(d.leaf, d.listed, d.verbs) is not null
+     and (d.leaf is null or d.leaf = 'no primary key'
+          or d.no >= (select max(a.current) from a where a.current >> 26 = d.no >> 26)
+          or tuskline_core.lock_holders('tuskline_core.retention_guard', '{ShareRowExclusiveLock}') is null)
+  union all
+  select 'next', a.current, format('ids begin at segment %s, which is missing', a.current),
+         'make the segments up to there, and 8 ahead'
+    from a
+   where not exists (select from tuskline.segment g where g.segment_no = a.current)
+   order by 2
+$$;
+comment on function tuskline_core.damaged_segments() is
+  'Segments whose table, primary key, row or functions are missing; none that is being retired.';
+
+-- wrong_rights: nothing is granted to PUBLIC but the clock, which column defaults call.
+create or replace function tuskline_core.wrong_rights() returns table (trouble text)
+language sql stable as $$
+  select format('may execute %s functions', count(*))
+    from pg_proc p
+   where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and p.proname <> 'clock'
+     and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
+                  where x.grantee = 0)
+  having count(*) > 0
+  union all
+  select 'may not execute tuskline.clock()'
+   where not exists (
+     select from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
+      where p.oid = 'tuskline.clock()'::regprocedure and x.grantee = 0)
+$$;
+comment on function tuskline_core.wrong_rights() is
+  'What PUBLIC may execute and should not, or the other way round.';
+
+-- wrong_queue_rows: two samples, so that doctor stays cheap. A row in a queue of another lambda: a
+-- worker would execute a task that is not its own. An enqueued task whose queue has no row at all:
+-- it waits for find_stalled, up to half an hour.
+create or replace function tuskline_core.wrong_queue_rows() returns table (name text, trouble text)
+language sql stable as $$
+  (select 'queue_' || q.queue_id, format('names tasks of lambda %s, is of %s', w.lambda, q.lambda)
+     from (select * from tuskline.queue order by queue_id limit 200) q
+          cross join lateral (
+            select t.lambda
+              from (select d.task_id from tuskline.queued d where d.queue_id = q.queue_id
+                     order by d.seq limit 20) s
+                   cross join lateral (select t.lambda from tuskline.task t
+                                        where t.id = s.task_id) t
+             where t.lambda <> q.lambda limit 1) w limit 5)
+  union all
+  (select 'queue_' || q.queue_id, format('is empty, and task %s is enqueued', min(e.id))
+     from tuskline.segment g
+          cross join lateral (
+            select t.id, t.lambda, t.priority, t.status from tuskline.task t
+             where t.id between g.segment_no << 24 and ((g.segment_no + 1) << 24) - 1
+             order by t.id desc limit 1000) e
+          join tuskline.queue q on q.lambda = e.lambda and q.priority = e.priority
+    where g.sealed_at is null and e.status = 'enqueued'
+      and not exists (select from tuskline.queued d where d.queue_id = q.queue_id)
+    group by q.queue_id limit 5)
+$$;
+comment on function tuskline_core.wrong_queue_rows() is
+  'Queues with rows of another lambda, or without a row of tasks that are enqueued; samples.';
+
+-- missing_casts: a cast is in no schema, so a dump of one schema leaves it out. Without them
+-- SQLAlchemy cannot insert.
+create or replace function tuskline_core.missing_casts() returns table (source regtype, target regtype)
+language sql stable as $$
+  select s.source, t.target
+    from unnest('{text,varchar}'::regtype[]) as s (source)
+         cross join unnest('{tuskline.status,tuskline.priority}'::regtype[]) as t (target)
+   where not exists (select from pg_cast c
+                      where c.castsource = s.source and c.casttarget = t.target)
+   order by t.target::text, s.source::text
+$$;
+comment on function tuskline_core.missing_casts() is
+  'Casts from text and varchar to the enum types that do not exist.';
+
+create or replace function tuskline.damage()
+returns table (part text, name text, number bigint, trouble text, remedy text)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select 'sequence', s.name, s.used,
+         format('stands at %s, rows have %s', s.issued, s.used),
+         'raise the sequence'
+    from tuskline_core.sequences_behind() s
+  union all
+  select 'installation', null, null, 'no row', 'write the name default'
+   where not exists (select from tuskline.installation)
+  union all
+  select 'lambda', l.name, null,
+         'no queue of priority ' || string_agg(e.p::text, ', ' order by e.p), 'make the queues'
+    from tuskline.lambda l cross join unnest(enum_range(null::tuskline.priority)) as e (p)
+   where not exists (select from tuskline.queue q where q.lambda = l.name and q.priority = e.p)
+   group by l.name
+  union all
+  select 'queue', d.name, d.number, d.trouble, d.remedy from tuskline_core.damaged_queues() d
+  union all
+  select case d.name when 'next' then 'segments' else 'segment' end, d.name, d.number,
+         d.trouble, d.remedy
+    from tuskline_core.damaged_segments() d
+  union all
+  select 'cast', format('%s as %s', c.source, c.target), null, 'missing', 'make the cast'
+    from tuskline_core.missing_casts() c
+  union all
+  select 'trigger', 'route', null, case when t.oid is null then 'missing' else 'disabled' end,
+         'every INSERT is routed again'
+    from (values ('tuskline.task'::regclass)) as r (task)
+         left join pg_trigger t on t.tgrelid = r.task and t.tgname = 'route'
+   where t.oid is null or t.tgenabled = 'D'
+  union all
+  select 'rights', 'PUBLIC', null, string_agg(r.trouble, ', ' order by r.trouble),
+         'revoke and grant'
+    from tuskline_core.wrong_rights() r having count(*) > 0
+  union all
+  select 'queue rows', 'all', null, string_agg(d.name || ' ' || d.trouble, ', ' order by d.name),
+         'fill the queues from the task store'
+    from tuskline_core.wrong_queue_rows() d having count(*) > 0
+  union all
+  select 'queues', 'all', null, 'lost in a crash or failover', 'rebuild'
+   where not exists (select from tuskline_core.verified_incarnation)
+$$;
+comment on function tuskline.damage() is
+  'What the rows say that the catalogue does not have, and what repair() does about each.';

@@ -1,0 +1,78 @@
+//! `order`: tasks of one ordering key run one at a time, in the order of their commits.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::failed;
+use super::{Global, Outcome, database, output};
+
+/// `order ...`.
+#[derive(Debug, Subcommand)]
+pub enum OrderCommand {
+    /// Let tasks have an ordering key: one at a time, in order, for each key.
+    Set {
+        /// Name of the lambda.
+        lambda: String,
+        /// What becomes of a key whose task fails for good: block, skip or dead.
+        #[arg(long, value_name = "POLICY", default_value = "block")]
+        on_failure: String,
+    },
+    /// List the ordering keys that a failed task blocks.
+    Blocked,
+    /// Let a blocked ordering key go on with its next task.
+    Unblock {
+        /// Name of the lambda.
+        lambda: String,
+        /// The ordering key.
+        key: String,
+    },
+}
+
+pub async fn run(global: &Global, command: OrderCommand) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        OrderCommand::Set { lambda, on_failure } => set(global, client, &lambda, &on_failure).await,
+        OrderCommand::Blocked => blocked(global, client).await,
+        OrderCommand::Unblock { lambda, key } => unblock(global, client, &lambda, &key).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(global: &Global, client: &Client, lambda: &str, on_failure: &str) -> Result<()> {
+    let sql = "select tuskline.set_order($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+        &[(&lambda, Type::TEXT), (&on_failure, Type::TEXT)];
+    let limit: i64 = client.query_typed_one(sql, parameters).await?.get(0);
+    let said = format!("order {limit} is set; to drop it: tuskline limit drop {limit}");
+    output::answer(global, &json!({"limit_id": limit}), &said)
+}
+
+async fn blocked(global: &Global, client: &Client) -> Result<()> {
+    let sql = "select row_to_json(b)::text from (
+        select lambda, ordering_key, task_id, status, blocked_since, waiting
+          from tuskline.blocked_keys order by blocked_since) b";
+    let keys = super::task::rows(client, sql, &[]).await?;
+    let columns = ["lambda", "ordering_key", "task_id", "status", "blocked_since", "waiting"];
+    let heading = ["lambda", "key", "by task", "status", "since", "waiting"];
+    output::put_list(global, keys, &heading, "no key is blocked", |key| {
+        columns.map(|name| output::field(key, name)).into()
+    })
+}
+
+async fn unblock(global: &Global, client: &Client, lambda: &str, key: &str) -> Result<()> {
+    let sql = "select tuskline.unblock($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&lambda, Type::TEXT), (&key, Type::TEXT)];
+    let unblocked: bool = client.query_typed_one(sql, parameters).await?.get(0);
+    if !unblocked {
+        return Err(failed(format!(
+            "key {key} of {lambda} is not blocked: tuskline order blocked"
+        )));
+    }
+    output::answer(global, &json!({"key": key, "unblocked": true}), &format!("{key} goes on"))
+}

@@ -1,0 +1,130 @@
+//! `unique`: what a unique key means to a lambda.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::failure::failed;
+use super::{Global, Outcome, database, output};
+use crate::duration;
+
+/// `unique-key ...`.
+#[derive(Debug, Subcommand)]
+pub enum UniqueKeyCommand {
+    /// Let the tasks of a lambda have unique keys.
+    Set(SetArgs),
+    /// Let them have none any more.
+    Drop {
+        /// Name of the lambda.
+        lambda: String,
+    },
+    /// List the lambdas that have unique keys.
+    List,
+}
+
+/// How long a key is held, and what becomes of another task.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the lambda.
+    lambda: String,
+    /// How long a task holds its key.
+    #[arg(long, value_enum, default_value = "running")]
+    scope: Scope,
+    /// With --scope period: how long, e.g. 10m.
+    #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    period: Option<Duration>,
+    /// What becomes of another task with a key that is held.
+    #[arg(long, value_enum, default_value = "keep")]
+    outcome: OutcomeOf,
+}
+
+/// How long a task holds its key.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Scope {
+    /// Until a worker claims it.
+    Queued,
+    /// Until it ends.
+    Running,
+    /// So long from its scheduling.
+    Period,
+    /// Beyond its retention.
+    Forever,
+}
+
+/// What becomes of another task.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OutcomeOf {
+    /// The first stays as it is, and its id is returned.
+    Keep,
+    /// The first gets the new payload, while it waits.
+    Replace,
+    /// The first gets the new due time, while it waits.
+    Postpone,
+    /// The call is refused.
+    Reject,
+}
+
+pub async fn run(global: &Global, command: UniqueKeyCommand) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match command {
+        UniqueKeyCommand::Set(args) => set(global, client, &args).await,
+        UniqueKeyCommand::Drop { lambda } => drop_keys(global, client, &lambda).await,
+        UniqueKeyCommand::List => list(global, client).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn label(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
+    let sql = "select tuskline.set_unique($1, $2, $3, $4 * interval '1 millisecond')";
+    let (scope, outcome) = (label(&args.scope), label(&args.outcome));
+    let period = args.period.map(duration::milliseconds);
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
+        (&args.lambda, Type::TEXT),
+        (&scope, Type::TEXT),
+        (&outcome, Type::TEXT),
+        (&period, Type::INT8),
+    ];
+    client.query_typed(sql, parameters).await?;
+    output::answer(
+        global,
+        &json!({"lambda": args.lambda, "scope": scope, "outcome": outcome}),
+        &format!("unique keys of {}: {scope}, {outcome}", args.lambda),
+    )
+}
+
+async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()> {
+    let sql = "select tuskline.drop_unique($1)";
+    let dropped: bool = client.query_typed_one(sql, &[(&lambda, Type::TEXT)]).await?.get(0);
+    if !dropped {
+        return Err(failed(format!("{lambda} has no unique keys: tuskline unique-key list")));
+    }
+    output::answer(
+        global,
+        &json!({"lambda": lambda, "dropped": true}),
+        &format!("{lambda} has no unique keys any more"),
+    )
+}
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let sql = "select row_to_json(u)::text from (
+        select lambda, scope, (1000 * extract(epoch from period))::bigint as period_ms, outcome, keys, author, set_at
+          from tuskline.unique_keys order by lambda) u";
+    let rules = super::task::rows(client, sql, &[]).await?;
+    let heading = ["lambda", "held", "another", "keys", "by"];
+    output::put_list(global, rules, &heading, "no lambda has unique keys", |rule| {
+        let field = |name: &str| output::field(rule, name);
+        let period = rule["period_ms"].as_i64().map(duration::show);
+        let scope = period.map_or_else(|| field("scope"), |period| format!("for {period}"));
+        vec![field("lambda"), scope, field("outcome"), field("keys"), field("author")]
+    })
+}
