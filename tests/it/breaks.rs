@@ -25,7 +25,7 @@ const NOT_OURS: &[&str] = &[
     "names::no_object_of_the_schema_has_a_name_that_had_to_go",
     "names::the_map_of_the_sql_names_each_table_and_verb",
     "matrix::the_documents_show_the_table_of_the_snapshot",
-    "unique_keys::the_readme_shows_the_table_of_the_snapshot",
+    "unique_keys::the_page_shows_the_table_of_the_snapshot",
     // Ask the server's own code, or the SDK's.
     "crons::every_cron_that_is_accepted_has_a_tick",
     "worker_input::a_worker_has_a_lambda_and_no_name_twice",
@@ -59,7 +59,7 @@ const OF_RUST: &[&str] = &[
     "::owners::",
     "::periodic_servers::",
     "::priorities::",
-    "::readme::",
+    "::documents::",
     "::server_troubles::",
     "::settings::",
     "::support::",

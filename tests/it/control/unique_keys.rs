@@ -102,16 +102,15 @@ async fn what_a_second_call_comes_to_is_what_the_table_says() {
 }
 
 #[test]
-fn the_readme_shows_the_table_of_the_snapshot() {
+fn the_page_shows_the_table_of_the_snapshot() {
     let snapshot = include_str!("snapshots/it__control__unique_keys__unique_keys.snap");
     let table = snapshot.splitn(3, "---\n").nth(2).unwrap().trim();
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let text = std::fs::read_to_string(readme).unwrap();
+    let text = include_str!("../../../docs/unique-keys.md");
     let shown = text
         .split_once("<!-- unique keys -->")
         .and_then(|(_, rest)| rest.split_once("<!-- /unique keys -->"))
-        .expect("README.md has the marks");
-    assert_eq!(shown.0.trim(), table, "README.md: paste the table of the snapshot");
+        .expect("docs/unique-keys.md has the marks");
+    assert_eq!(shown.0.trim(), table, "docs/unique-keys.md: paste the table of the snapshot");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The model: what the task store holds, as far as the verbs care, and what each verb makes of it.
 //!
-//! Written from the table in ARCHITECTURE.md and from the promises in README, not from the SQL. Time
+//! Written from the table in ARCHITECTURE.md and from the promises in docs/guarantees.md, not from the SQL. Time
 //! is milliseconds since the start of a case. Where the store draws lots (the jitter of a retry) the
 //! model holds a range.
 

@@ -6,7 +6,7 @@ use tuskline_testing::{Database, Error};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-// What is under test: whoever signs up gets a mail a day later, if he can be reached.
+// Under test: a sign-up schedules a mail for a day later.
 async fn sign_up(to: String, context: Context) -> Result<(), tuskline_sdk::Error> {
     let mail = NewTask::new("send_mail", &json!({ "to": to, "about": "first day" }))?.after(DAY);
     context.schedule(&mail).await?;
@@ -25,7 +25,7 @@ fn worker(db: &Database) -> Worker {
 }
 
 #[tokio::test]
-async fn whoever_signs_up_gets_a_mail_a_day_later() -> Result<(), Error> {
+async fn a_sign_up_is_followed_by_a_mail_a_day_later() -> Result<(), Error> {
     let db = Database::new().await?;
     db.define(&["sign_up", "send_mail"]).await?;
     db.pin().await?;
