@@ -1,15 +1,18 @@
--- install: last of the functions. Fastens the trigger, closes the doors, opens the queues. The trigger
--- is made only when it is missing: making it again would take a lock that every insert waits for.
+-- Completes the installation after all function files: trigger, comments, rights, queues, segments.
+--
+-- Locks: make_route_trigger creates the trigger only if it is missing, because every insert waits
+-- for the lock that this takes.
 select tuskline_core.make_route_trigger();
 
--- A database that was made by other means has no history of its tables.
+-- The history exists only in a database whose tables were created by migrate.
 do $$
 begin
   if to_regclass('tuskline_core.schema_history') is not null then
-    comment on table  tuskline_core.schema_history is 'Which migrations of the tables were applied.';
+    comment on table tuskline_core.schema_history is
+      'Migrations of the tables that were applied.';
     comment on column tuskline_core.schema_history.version is 'Number of the migration.';
-    comment on column tuskline_core.schema_history.name is 'Its name.';
-    comment on column tuskline_core.schema_history.applied_on is 'When, in words.';
+    comment on column tuskline_core.schema_history.name is 'Name of the migration.';
+    comment on column tuskline_core.schema_history.applied_on is 'When it was applied, as text.';
     comment on column tuskline_core.schema_history.checksum is 'Hash of its text.';
   end if;
 end $$;
@@ -18,7 +21,7 @@ revoke all on all tables in schema tuskline, tuskline_core from public;
 revoke all on all sequences in schema tuskline, tuskline_core from public;
 select tuskline_core.close_functions();
 
--- Before the others: their guards are taken in this order elsewhere.
+-- rebuild_queues runs first: all code takes the guards in the order recovery, segments, queues.
 select tuskline.rebuild_queues();
 select tuskline.add_segments();
 select tuskline_core.make_leaf_verbs();

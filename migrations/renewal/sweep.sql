@@ -1,25 +1,36 @@
--- sweep: after the functions were renewed, drops those that this transaction did not write: a verb
--- that left the set, or the former signature of one that gained a parameter (left in place it would
--- make every call ambiguous). Then gives back the grants that `remember` noted, by name.
+-- Drops the functions that this transaction has not written, then restores the saved grants.
+--
+-- Such a function has left the set, or is the old signature of one that gained a parameter. An old
+-- signature would make each call ambiguous. Functions with dependent objects stay.
+-- The grants that remember.sql saved are restored by name, for every signature of that name.
 do $$
 declare
   r record;
   f record;
 begin
-  for r in select p.oid::regprocedure as name from pg_proc p
+  for r in select p.oid::regprocedure as name
+             from pg_proc p
             where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
               and p.xmin::text <> pg_current_xact_id()::xid::text
-              and not exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop
+              and not exists (
+                select from pg_depend d
+                 where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop
     execute format('drop routine %s', r.name);
   end loop;
   for r in select * from jsonb_to_recordset(current_setting('tuskline.grants')::jsonb)
                      as g (name text, kind text, privilege text, grantee text) loop
     for f in select case r.kind when 'function' then 'routine' else 'table' end as kind, o.name
-               from (select 'function' as kind, p.oid::regprocedure::text as name from pg_proc p
-                      where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and p.proname = r.name
+               from (select 'function' as kind, p.oid::regprocedure::text as name
+                       from pg_proc p
+                      where p.pronamespace in (
+                              'tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+                        and p.proname = r.name
                      union all
-                     select 'view', c.oid::regclass::text from pg_class c
-                      where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relname = r.name) o
+                     select 'view', c.oid::regclass::text
+                       from pg_class c
+                      where c.relnamespace in (
+                              'tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+                        and c.relname = r.name) o
               where o.kind = r.kind loop
       execute format('grant %s on %s %s to %s', r.privilege, f.kind, f.name, r.grantee);
     end loop;

@@ -1,6 +1,8 @@
--- Whether a row may become a task. Validity is written here and nowhere else: INSERT, COPY and the verbs
--- that insert (route), schedule_chain and define_periodic ask for whole rows; schedule and unique keys
--- ask for the parts that they have. A mistake has a name; refuse_task says it to the caller.
+-- Checks whether a row may become a task. These are the only checks of validity.
+--
+-- INSERT, COPY and the verbs that insert (route), schedule_chain and define_periodic check whole
+-- rows. schedule and the unique keys check the parts that they have. Each mistake has a name;
+-- refuse_task raises it to the caller.
 
 create or replace function tuskline_core.is_storable(p_payload json) returns boolean
 language plpgsql immutable as $$
@@ -15,25 +17,29 @@ comment on function tuskline_core.is_storable(json) is 'False for JSON that hold
 create or replace function tuskline_core.is_key(p_key text) returns boolean
 language sql immutable as $$ select octet_length(p_key) between 1 and 256 $$;
 comment on function tuskline_core.is_key(text) is
-  'Whether a text may be an ordering, limit, fairness or unique key. Null for null.';
+  'True for a valid ordering, limit, fairness or unique key. Null for null.';
 
--- The six characters that JSON writes for U+0000 may be harmless text (behind an escaped backslash): only
--- the parser of jsonb knows, and it is asked about payloads that contain them.
+-- Returns the name of the mistake in a payload; null: there is none.
+--
+-- The six characters that JSON writes for U+0000 may be harmless text (behind an escaped
+-- backslash). Only the parser of jsonb can tell. It runs for payloads that contain them.
 create or replace function tuskline_core.mistake_in_payload(p_payload json, p_max_bytes integer)
 returns text language sql stable as $$
   select case
     when octet_length(p_payload::text) > p_max_bytes then 'payload_too_large'
-    when strpos(p_payload::text, chr(92) || 'u0000') > 0 and not tuskline_core.is_storable(p_payload)
+    when strpos(p_payload::text, chr(92) || 'u0000') > 0
+         and not tuskline_core.is_storable(p_payload)
       then 'invalid_payload'
   end
 $$;
 comment on function tuskline_core.mistake_in_payload(json, integer) is
-  'The name of the mistake in a payload; null: there is none.';
+  'Name of the mistake in a payload; null: there is none.';
 
--- The first mistake in a row, or null.
--- p_max_payload_bytes: of the task's queue; null: its lambda is not defined.
--- One expression without subqueries, so that the planner puts it in place of each call. Checks
--- that read a table are made by accept_rest, for few rows.
+-- Returns the name of the first mistake in a row; null: there is none.
+--
+-- p_max_payload_bytes is the limit of the task's queue; null: its lambda is not defined.
+-- Planner: one expression without subqueries, so each call is inlined. accept_rest makes the checks
+-- that read a table, for few rows.
 create or replace function tuskline_core.mistake_in(
   t tuskline.task, p_max_payload_bytes integer, p_now timestamptz)
 returns text language sql stable as $$
@@ -57,12 +63,17 @@ returns text language sql stable as $$
   end
 $$;
 comment on function tuskline_core.mistake_in(tuskline.task, integer, timestamptz) is
-  'The name of the first mistake in a row that is to be a task; null: there is none.';
+  'Name of the first mistake in a row that is to be a task; null: there is none.';
 
--- An id that a caller gives must have been issued, or the sequence comes to it later and that insert
--- fails. A task in a sealed segment would be lost: the segment is not read again. The row lock waits for
--- the transaction that may seal it, and goes at once: a later one finds the caller's own lock of the
--- partition (late_writers), which stays until its transaction ends.
+-- Checks the id of an inserted task: it must be issued, and its segment must not be sealed.
+--
+-- If an id was not issued, its sequence reaches it later, and that insert fails. A task in a sealed
+-- segment would be lost, because that segment is not read again. An id in task_kept counts as
+-- sealed.
+-- Returns the name of the mistake; null: there is none.
+-- Locks: the row of the segment FOR SHARE, in a subtransaction that rolls back at once. The lock
+-- waits for a transaction that may seal the segment. A later one sees this transaction's lock on
+-- the partition (late_writers), which lasts until this transaction ends.
 create or replace function tuskline_core.mistake_in_id(p_id bigint) returns text
 language plpgsql as $$
 declare
@@ -78,29 +89,35 @@ begin
     raise exception using errcode = 'TK051';
   exception when sqlstate 'TK051' then null;
   end;
-  if v_open is distinct from true or exists (select from tuskline.task_kept k where k.id = p_id) then
+  if v_open is distinct from true
+     or exists (select from tuskline.task_kept k where k.id = p_id) then
     return 'sealed_id';
   end if;
   return null;
 end $$;
 comment on function tuskline_core.mistake_in_id(bigint) is
-  'The name of the mistake in an id: its sequence has not issued it, or its segment is sealed. Null: none.';
+  'Name of the mistake in an id: it is not issued, or its segment is sealed. Null: none.';
 
 create or replace function tuskline_core.is_current_id(p_id bigint, p_last bigint) returns boolean
 language sql immutable as $$ select p_id <= p_last and p_id >> 24 = p_last >> 24 $$;
 comment on function tuskline_core.is_current_id(bigint, bigint) is
-  'True for an id that was issued (p_last: the last of its sequence) in the segment in use, which is open.';
+  'True for an issued id of the segment in use, which is open. '
+  'p_last: the last id that the sequence has issued.';
 
--- Accepts tasks that were inserted and did not go into their queue at once: the policies take what is
--- theirs, the rest waits for a store consumer. Rows that schedule has made new are not written again.
--- If a row has a mistake, nothing is done, and the first such row comes back for route to refuse it.
+-- Accepts inserted tasks that did not go into their queue at once.
+--
+-- A task joins the wait list of its limit, or gets a timer for a store consumer. Rows that schedule
+-- has written as new are not updated again.
 -- p_ids: in id order. p_numbers: the number of each row in its statement.
+-- Returns the first mistake with its row. Then route refuses the statement, which undoes all of it:
+-- a mistake in a unique key is found after rows were updated.
 create or replace function tuskline_core.accept_rest(
   p_ids bigint[], p_numbers bigint[], p_now timestamptz,
   out mistake text, out task tuskline.task, out number bigint, out said text)
 language plpgsql
 set jit = off set plan_cache_mode = force_generic_plan
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_first  bigint := p_ids[1];
   v_last   bigint := p_ids[cardinality(p_ids)];
@@ -111,7 +128,8 @@ begin
   select r.* into m
     from (select t as task, p_numbers[width_bucket(t.id, p_ids)] as number,
                  coalesce(tuskline_core.mistake_in(t, q.max_payload_bytes, p_now),
-                          case when q.is_full or t.ordering_key is not null or t.unique_key is not null
+                          case when q.is_full or t.ordering_key is not null
+                                    or t.unique_key is not null
                                then tuskline_core.before_accept(t, q.is_full) end,
                           tuskline_core.mistake_in_id(t.id)) as mistake
             from tuskline.task t
@@ -142,7 +160,7 @@ begin
       number := p_numbers[width_bucket(k.ids[k.number], p_ids)];
       return;
     end if;
-    -- Such a row stays, and says which task holds its key.
+    -- A task whose key is held stays as a dropped row that names the holder.
     perform tuskline_core.end_waiting(array_agg(h.id), array_agg('dropped'::tuskline.status),
               array_agg('duplicate'::text),
               array_agg(format('task %s holds its unique key', h.holder)), p_now)
@@ -158,10 +176,13 @@ begin
      from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last;
 end $$;
 comment on function tuskline_core.accept_rest(bigint[], bigint[], timestamptz) is
-  'Shows tasks that were inserted to the policies and gives a timer to those that wait for a store consumer; or returns the first with a mistake.';
+  'Accepts inserted tasks that are not queued at once: they join wait lists or get timers. '
+  'Returns the first mistake, for the caller to refuse it.';
 
--- Refuses a task for a mistake that mistake_in, mistake_in_id, before_accept or hold_key has named.
--- It raises by itself: each function in between would add two lines to what the caller reads.
+-- Raises the mistake that mistake_in, mistake_in_id, before_accept or hold_key has named.
+--
+-- It raises directly: each function in between would add two lines to the error that the caller
+-- reads.
 create or replace function tuskline_core.refuse_task(
   p_mistake text, t tuskline.task, p_where text, p_said text default null)
 returns void language plpgsql as $$
@@ -191,7 +212,8 @@ begin
         from unnest(array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key]) as k
        where not tuskline_core.is_key(k) limit 1)), 'null means no key']
     when 'no_order' then array['TK019', 'invalid_key',
-      format('lambda %s keeps no order', t.lambda), format('select tuskline.set_order(%L)', t.lambda)]
+      format('lambda %s keeps no order', t.lambda),
+      format('select tuskline.set_order(%L)', t.lambda)]
     when 'no_unique_keys' then array['TK019', 'invalid_key',
       format('lambda %s has no unique keys', t.lambda),
       format('select tuskline.set_unique(%L)', t.lambda)]
@@ -213,8 +235,9 @@ begin
       'leave the column out, or insert its default']
   end;
   raise exception using errcode = v_said[1], hint = v_said[4],
-    message = tuskline_core.message_of(v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_where));
+    message = tuskline_core.message_of(
+      v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_where));
 end $$;
 comment on function tuskline_core.refuse_task(text, tuskline.task, text, text) is
-  'Raises a mistake in a task by its name. p_where: which row of the caller''s it is; empty '
-  'for a single one. p_said: more about it.';
+  'Raises a mistake in a task by its name. p_where: the row in the caller''s batch; empty for a '
+  'single task. p_said: more about it.';

@@ -1,9 +1,10 @@
--- Accepts the unique keys of tasks that are about to be scheduled, or were just inserted. The door
--- hold_key is asked for each key, in the order of the keys, so that two batches do not wait for each
--- other in a circle. Of one batch the first task of a key counts.
+-- Accepts the unique keys of tasks that are about to be scheduled, or were just inserted.
 --
--- The arrays are parallel; a null key is none. Returns the task that holds the key of each: itself,
--- or another. A mistake comes back with the number of its task, for the caller to refuse it.
+-- It calls the door hold_key once for each key. If tasks of one batch share a key, the first one
+-- counts. The arrays are parallel; a null key is none.
+-- Returns the task that holds the key of each task: the task itself or another one.
+-- Returns a mistake with the number of its task; the caller refuses it.
+-- Locks: keys in sorted order, so two batches do not deadlock.
 create or replace function tuskline_core.accept_keys(
   p_ids bigint[], p_lambdas text[], p_keys text[], p_due timestamptz[], p_payloads json[],
   p_now timestamptz,
@@ -46,7 +47,8 @@ begin
 end $$;
 comment on function tuskline_core.accept_keys(
   bigint[], text[], text[], timestamptz[], json[], timestamptz) is
-  'Gives the unique keys of tasks to them, or does what their lambdas say to the tasks that hold them; returns the holders, or the first mistake.';
+  'Gives unique keys to tasks. If a key is held, it does what the lambda says to the holder. '
+  'Returns the holders, or the first mistake.';
 
 create or replace function tuskline_core.change_payload(p_task bigint, p_payload json) returns void
 language plpgsql as $$
@@ -58,10 +60,11 @@ begin
    where id = p_task and status in ('new', 'retriable_failure');
 end $$;
 comment on function tuskline_core.change_payload(bigint, json) is
-  'Gives a task that waits another payload.';
+  'Replaces the payload of a waiting task.';
 
--- Postpones a task that waits: from then on it is as one that was scheduled for that time. Its timer
--- would wake it too early, and so would a permit or a place in a wait list: they go.
+-- Postpones a waiting task, as if it had been scheduled for the new time.
+--
+-- Its timer, its permits and its wait-list entries would wake it too early, so they are deleted.
 create or replace function tuskline_core.postpone_task(
   p_task bigint, p_due timestamptz, p_now timestamptz) returns void
 language plpgsql as $$
@@ -87,4 +90,4 @@ begin
   perform tuskline_core.add_timers(array[p_task], array[greatest(p_due, p_now)], 'due', p_now);
 end $$;
 comment on function tuskline_core.postpone_task(bigint, timestamptz, timestamptz) is
-  'new or enqueued -> new, due then.';
+  'Postpones a waiting task: new or enqueued -> new, due at that time.';

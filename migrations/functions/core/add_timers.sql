@@ -1,8 +1,8 @@
--- Adds timers of one kind: what a store consumer is to do about tasks, and when.
+-- Adds timers of one kind: the work of a store consumer on tasks, and when it is due.
 --
--- Each due time belongs to the task at its place; one due time alone is for all of them. A timer
--- that exists already stays as it is. The store consumer is woken if it would sleep past the first.
--- This function is the only writer of new timers.
+-- p_due has one due time for each task, or a single one for all tasks. An existing timer stays as
+-- it is. A sleeping store consumer wakes if the first new timer is due within a second.
+-- Guarantees: this function is the only writer of new timers.
 create or replace function tuskline_core.add_timers(
   p_ids bigint[], p_due timestamptz[], p_kind tuskline_core.timer_kind, p_now timestamptz)
 returns void language plpgsql as $$
@@ -17,5 +17,6 @@ begin
   select min(i.due) into v_due from i;
   perform tuskline_core.wake_timer(v_due, p_now);
 end $$;
-comment on function tuskline_core.add_timers(bigint[], timestamptz[], tuskline_core.timer_kind, timestamptz) is
-  'Adds timers of one kind for these tasks and wakes a store consumer if one is due within a second.';
+comment on function tuskline_core.add_timers(
+  bigint[], timestamptz[], tuskline_core.timer_kind, timestamptz) is
+  'Adds timers of one kind for these tasks. Wakes a store consumer if one is due within a second.';

@@ -1,35 +1,42 @@
--- claim: enqueued -> claimed, for one batch over several queues of one worker: one fence, one lease
--- row, one commit. Queues are tried in the order given, so the caller puts the higher priority first;
--- p_groups names each queue's budget in p_budgets, so that the queues of one lambda share its free slots;
--- p_bounds: the most to take from each queue by itself, null: no bound of its own.
--- p_marks: low-water marks, nothing at or below them is left (hints of the caller's).
--- p_max_bytes: the claim ends at the queue with which its payloads have so many bytes (payload_bytes
--- tells how they are counted). It exceeds them by one payload at most. cut_at says which queue that was,
--- counted from 1; null: all were visited.
--- Returns arrays, one element per task, in id order, and per queue (in the order of p_queues) how many
--- rows were popped and the first and last number, with the number of this transaction (null if it wrote
--- nothing) and oldest_writer_xid: from these the caller advances its marks.
--- claim_batch is what claim and exchange share. Its callers' settings pin the plans: index scans in id
--- order whatever the statistics say, and no JIT, which compiles for 40 ms as soon as many segments make
--- a plan look dear.
+-- Claims a batch over several queues for one worker: one fence, one lease row, one commit.
+--
+-- claim and exchange share this function. Queues are tried in the given order: the caller puts the
+-- higher priority first.
+--   p_marks      low-water marks of the caller (hints): no row at or below a mark is left
+--   p_groups     the number of each queue's budget: the queues of one lambda share its free slots
+--   p_budgets    the budgets: the most tasks of a group
+--   p_bounds     the most tasks from each queue; null: no bound of its own
+--   p_max_bytes  the claim ends at the queue at which its payloads reach this size (payload_bytes).
+--                They exceed it by one payload at most.
+-- Returns arrays with one element per task, in id order.
+-- For each queue of p_queues it returns how many rows were popped and the first and last number.
+-- The caller advances its marks from these, from xid and from oldest_writer_xid.
+-- xid is the number of this transaction; null: it wrote nothing.
+-- cut_at is the queue, counted from 1, at which p_max_bytes ended the claim; null: no queue did.
+--
+-- Until claims_from (a delay after a recovery), a claim acts as if every queue were empty.
+--
+-- Planner: the settings of claim and exchange force index scans in id order, whatever the
+-- statistics say. JIT is off: with many segments a plan looks expensive, and compiling takes 40 ms.
 create or replace function tuskline_core.claim_batch(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[], p_max_bytes bigint)
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[],
+  p_budgets integer[], p_bounds integer[], p_max_bytes bigint)
 returns tuskline_core.exchanged language plpgsql as $$
 declare
-  v         tuskline_core.exchanged; t tuskline_core.exchanged;
+  v         tuskline_core.exchanged; t tuskline_core.exchanged; -- t: what take returned
   v_now     timestamptz := tuskline.clock();
-  v_expires timestamptz; v_from timestamptz;
-  v_popped  bigint[];
+  v_expires timestamptz; v_from timestamptz; -- no claim before v_from
+  v_popped  bigint[];    -- first and last number, bytes, cut, then the task ids
   v_count   integer; v_most integer;
   v_bytes   bigint := p_max_bytes;
-  v_ids     bigint[]; v_index smallint[];
+  v_ids     bigint[]; v_index smallint[];    -- queue of each task of v_ids
   v_flags   boolean; v_flagged integer[];
 begin
   select v_now + e.lease, (select c.claims_from from tuskline_core.verified_incarnation c),
          exists (select from tuskline_core.flagged_queue)
-    into v_expires, v_from, v_flags from tuskline_core.live_executor e where e.executor_id = p_executor;
-  v.alive := found;
-  if not v.alive then return v; end if;
+    into v_expires, v_from, v_flags
+    from tuskline_core.live_executor e where e.executor_id = p_executor;
+  v.alive := found; if not v.alive then return v; end if;
   if v_from is null then perform tuskline_core.refuse_unverified(); end if;
   v.popped := array_fill(case when v_from > v_now then 0 end, array[cardinality(p_queues)]);
   v.first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
@@ -41,8 +48,10 @@ begin
       where f.queue_id = any (p_queues) and (f.unsorted or f.paused @> v_now));
   end if;
   for v_at in 1..cardinality(p_queues) loop
-    if coalesce(p_queues[v_at] not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
-                or p_budgets[p_groups[v_at]] is null, true) then perform tuskline_core.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
+    if coalesce(p_queues[v_at]
+                  not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
+                or p_budgets[p_groups[v_at]] is null, true)
+    then perform tuskline_core.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
     v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
     continue when coalesce(v_most, 0) <= 0;
     if p_queues[v_at] = any (v_flagged) then
@@ -52,8 +61,7 @@ begin
       execute 'select tuskline_core.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
         using coalesce(p_marks[v_at], 0), v_most, v_bytes;
     end if;
-    v_count := coalesce(cardinality(v_popped) - 4, 0);
-    v.popped[v_at] := v_count;
+    v_count := coalesce(cardinality(v_popped) - 4, 0); v.popped[v_at] := v_count;
     v.first_seq[v_at] := v_popped[1]; v.last_seq[v_at] := v_popped[2];
     continue when v_count = 0;
     v_ids := v_ids || v_popped[5:];
@@ -63,9 +71,8 @@ begin
     v.cut_at := case when v_popped[4] = 1 or v_bytes <= 0 then v_at end;
     exit when v.cut_at is not null;
   end loop;
-  v.xid := pg_current_xact_id_if_assigned()::text::bigint;
-  if v_ids is null then return v; end if;
-  if v_index[1] <> v_index[cardinality(v_index)] then -- of more than one queue, each sorted by itself
+  v.xid := pg_current_xact_id_if_assigned()::text::bigint; if v_ids is null then return v; end if;
+  if v_index[1] <> v_index[cardinality(v_index)] then -- several queues, each sorted by itself
     select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
       from unnest(v_ids, v_index) as u (id, index);
   end if;
@@ -78,20 +85,25 @@ begin
   v.lease_id := nextval('tuskline.fence_seq');
   t := tuskline_core.take(v.lease_id, v_ids, v_index, v_now, v_expires);
   if t.task_id is null then return v; end if;
-  v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt; v.crashes := t.crashes;
-  v.waited_ms := t.waited_ms; v.collection := t.collection; v.payload := t.payload;
-  insert into tuskline.lease (executor_id, lease_id, task_ids) values (p_executor, v.lease_id, v.task_id);
+  v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt;
+  v.crashes := t.crashes; v.waited_ms := t.waited_ms;
+  v.collection := t.collection; v.payload := t.payload;
+  insert into tuskline.lease (executor_id, lease_id, task_ids)
+  values (p_executor, v.lease_id, v.task_id);
   return v;
 end $$;
-comment on function tuskline_core.claim_batch(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is 'What claim and exchange share.';
+comment on function tuskline_core.claim_batch(
+  bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is
+  'Claims a batch of tasks for a worker. claim and exchange share it.';
 
--- Pops from a flagged queue, in the form of pop_<n>. Paused: nothing, or the one task that may
--- pass.
--- Unsorted: rows whose tasks are free, and locks these. A row whose task is locked stays where it
--- is:
--- put back at the end, it would escape the pass that sorts the queue. The first number says that
--- any row
--- above the mark may be left, so that no mark of the caller's moves.
+-- Pops tasks from a paused or unsorted queue. The result has the form of pop_<n>.
+--
+-- A paused queue yields nothing, or the one task that may pass (flagged_queue.passing).
+-- An unsorted queue yields enqueued tasks that are not locked.
+-- Returns p_mark + 1 as the first number: any row above the mark may be left. So no mark of the
+-- caller moves.
+-- Locks: the queue rows and their tasks (SKIP LOCKED). A row whose task is locked keeps its
+-- position: if it returned to the end, it would escape the pass that sorts the queue.
 create or replace function tuskline_core.pop_flagged(
   p_queue integer, p_mark bigint, p_limit integer, p_bytes bigint, p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -109,8 +121,8 @@ begin
     p_mark := v_passing - 1;
   end if;
   execute format('with r as materialized ('
-    'select d.seq, d.bytes, d.task_id from tuskline_core.queue_%1$s d join tuskline.task t on t.id = '
-    'd.task_id'
+    'select d.seq, d.bytes, d.task_id from tuskline_core.queue_%1$s d'
+    ' join tuskline.task t on t.id = d.task_id'
     ' where d.seq > $1 and d.seq <= coalesce($4, d.seq) and t.status = ''enqueued'''
     ' order by d.seq limit $2 for update of d, t skip locked'
     '), w as (select r.seq, row_number() over o as nth, sum(r.bytes) over o as so_far from r'
@@ -124,9 +136,11 @@ begin
   return v_none[1] || v_popped;
 end $$;
 comment on function tuskline_core.pop_flagged(integer, bigint, integer, bigint, timestamptz) is
-  'What a claim pops from a paused or unsorted queue.';
+  'Pops tasks from a paused or unsorted queue for a claim.';
 
--- Returns the popped tasks that may be claimed. Policies are asked about those of flagged queues.
+-- Checks popped tasks of flagged queues against gates and limits. Tasks of all other queues pass.
+--
+-- Returns the tasks that may be claimed.
 create or replace function tuskline_core.ask_popped(
   p_ids bigint[], p_index smallint[], p_queues integer[], p_flagged integer[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -137,28 +151,34 @@ begin
   return array(select unnest(p_ids) except select unnest(v_ids))
     || tuskline_core.ask_before_claim(v_ids, p_now);
 end $$;
-comment on function tuskline_core.ask_popped(bigint[], smallint[], integer[], integer[], timestamptz) is
+comment on function tuskline_core.ask_popped(
+  bigint[], smallint[], integer[], integer[], timestamptz) is
   'Returns the popped tasks that no gate or limit holds; the remaining ones wait or end.';
 
-create or replace function tuskline_core.refuse_claim(p_queue integer, p_group smallint) returns void
-language plpgsql immutable as $$
+create or replace function tuskline_core.refuse_claim(p_queue integer, p_group smallint)
+returns void language plpgsql immutable as $$
 begin
   perform tuskline_core.refuse('TK053',
-    format('invalid_claim: each queue must exist, and its group must have a budget, got queue %s, group %s',
+    format('invalid_claim: each queue must exist, and its group must have a budget, '
+      'got queue %s, group %s',
       coalesce(p_queue::text, 'null'), coalesce(p_group::text, 'null')),
     'tuskline.executor_lambdas() tells the queues; groups count from 1');
 end $$;
 comment on function tuskline_core.refuse_claim(integer, smallint) is
-  'Refuses (TK053) a claim of a queue that is not there, or whose group has no budget.';
+  'Refuses (TK053) a claim of a queue that does not exist, or whose group has no budget.';
 
 create or replace function tuskline.claim(
-  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[], p_bounds integer[] default null,
-  p_max_bytes bigint default 8388608)
+  p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[],
+  p_budgets integer[], p_bounds integer[] default null, p_max_bytes bigint default 8388608)
 returns tuskline_core.exchanged language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '200ms'
+set plan_cache_mode = force_generic_plan set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-  return tuskline_core.claim_batch(p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
+  return tuskline_core.claim_batch(
+    p_executor, p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes);
 end $$;
-comment on function tuskline.claim(bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is
-  'enqueued -> claimed for a batch; one fence and one lease. alive is false when the executor has ended.';
+comment on function tuskline.claim(
+  bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is
+  'Claims a batch of tasks for a worker: one fence, one lease. '
+  'alive is false when the executor has ended.';

@@ -1,20 +1,27 @@
--- Doors: the only functions of policies that the core calls. Each asks the policies in turn and
--- returns their verdicts; the core writes what they mean. hold_key has a file of its own.
+-- Doors: the only functions of the policies that the core calls.
 --
---   before_accept    a task is to be accepted       orders, unique keys, backlogs
---   hold_key         a task with a unique key is to be accepted        unique keys
---   on_accept        tasks are accepted                            limits, orders
---   on_postpone      tasks that wait are postponed          gates, limits, orders
---   before_enqueue   tasks come due                     dependencies, gates, limits
---   before_claim     tasks of a flagged queue are popped             gates, limits
---   attempt_ended    attempts have ended                                    limits
---   waiting_ended    tasks that waited have ended                    gates, limits
---   task_ended       tasks have ended                      listeners, dependencies
---   failures_noted   failures were written to task_failure  dead letters, breakers
---   on_restart       tasks start again                                dependencies
+-- A door calls the policies one after the other and returns their verdicts. The core then writes
+-- these into its tables. hold_key has a file of its own.
+--
+--   door             called when                                    policies
+--   before_accept    a task is about to be accepted                 orders, unique keys, backlogs
+--   hold_key         a task with a unique key is to be accepted     unique keys
+--   on_accept        tasks were accepted                            limits, orders
+--   on_postpone      waiting tasks are postponed                    gates, limits, orders
+--   before_enqueue   tasks come due                                 dependencies, gates, limits
+--   before_claim     tasks of a flagged queue are popped or sorted  gates, limits
+--   attempt_ended    attempts have ended, or a policy stops tasks   limits, orders
+--   waiting_ended    waiting tasks have ended                       gates, limits
+--   followed_tasks   attempts have ended                            listeners, dependencies
+--   task_ended       tasks have ended                               listeners, dependencies
+--   failures_noted   failures were written to task_failure          dead letters, breakers
+--   on_restart       ended tasks start again                        dependencies
 
-create or replace function tuskline_core.before_accept(t tuskline.task, p_is_full boolean) returns text
-language plpgsql stable as $$
+-- Checks the policies that may refuse a task.
+--
+-- Returns the name of the mistake for refuse_task; null: there is none.
+create or replace function tuskline_core.before_accept(t tuskline.task, p_is_full boolean)
+returns text language plpgsql stable as $$
 begin
   return case
     when t.ordering_key is not null and not exists (select from tuskline.task_limit r
@@ -25,18 +32,20 @@ begin
   end;
 end $$;
 comment on function tuskline_core.before_accept(tuskline.task, boolean) is
-  'Door: the name of what policies refuse a task for; null: nothing.';
+  'Door: name of the mistake for which policies refuse a task; null: there is none.';
 
--- The tasks are new. One that joins a wait list behind another task needs no timer.
-create or replace function tuskline_core.on_accept(p_ids bigint[], p_now timestamptz) returns bigint[]
-language plpgsql as $$
+-- Lets accepted tasks join wait lists. The tasks are new.
+--
+-- Returns the tasks that joined a wait list behind another task. These need no timer.
+create or replace function tuskline_core.on_accept(p_ids bigint[], p_now timestamptz)
+returns bigint[] language plpgsql as $$
 begin
   return tuskline_core.join_wait_lists(p_ids, p_now);
 end $$;
 comment on function tuskline_core.on_accept(bigint[], timestamptz) is
-  'Door: tasks have just been accepted, so they join wait lists; returns those that need no timer.';
+  'Door: lets accepted tasks join wait lists. Returns the tasks that need no timer.';
 
--- The tasks wait, and will be due at another time.
+-- Takes waiting tasks, which will be due at another time, out of gates, permits and wait lists.
 create or replace function tuskline_core.on_postpone(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
 begin
@@ -46,9 +55,9 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.on_postpone(bigint[], timestamptz) is
-  'Door: tasks are postponed, so they leave their gates, permits and wait lists.';
+  'Door: takes postponed tasks out of their gates, permits and wait lists.';
 
--- The tasks are locked, wait and are due.
+-- Checks dependencies, gates and limits of tasks that come due. The caller holds their row locks.
 create or replace function tuskline_core.before_enqueue(p_ids bigint[], p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 declare
@@ -63,7 +72,7 @@ begin
   return v;
 end $$;
 comment on function tuskline_core.before_enqueue(bigint[], timestamptz) is
-  'Door: what dependencies, gates and limits say about tasks that come due.';
+  'Door: verdicts of dependencies, gates and limits on tasks that come due.';
 
 create or replace function tuskline_core.before_claim(p_ids bigint[], p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
@@ -71,13 +80,13 @@ begin
   return tuskline_core.ask_gates_and_limits(p_ids, '{}', p_now);
 end $$;
 comment on function tuskline_core.before_claim(bigint[], timestamptz) is
-  'Door: what gates and limits say about tasks that are about to be claimed.';
+  'Door: verdicts of gates and limits on tasks that are about to be claimed.';
 
--- p_paused: tasks whose queue is paused. They go there without permits and are stopped as well, so
--- that
--- those which hold permits release them: another priority of the limit may be at work. They ask
--- again
--- when they are claimed.
+-- Applies gates to tasks, then acquires permits for those that pass.
+--
+-- p_paused: tasks of paused queues. They are enqueued without permits and acquire them when they
+-- are claimed. If one holds a permit, it is also returned as stopped, so that it releases the
+-- permit: tasks of another priority may use it.
 create or replace function tuskline_core.ask_gates_and_limits(
   p_ids bigint[], p_paused bigint[], p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
@@ -99,39 +108,47 @@ begin
   return v;
 end $$;
 comment on function tuskline_core.ask_gates_and_limits(bigint[], bigint[], timestamptz) is
-  'What gates and limits say about tasks; those of paused queues ask for no permit.';
+  'Verdicts of gates and limits on tasks. Tasks of paused queues acquire no permit.';
 
--- In the transaction that ends them, also a caller's: a wait list must not offer a permit to a task
--- whose end is not committed yet.
-create or replace function tuskline_core.waiting_ended(p_ids bigint[], p_now timestamptz) returns void
-language plpgsql as $$
+-- Takes ended tasks out of wait lists and gates.
+--
+-- It runs in the transaction that ends them, which may be the caller's. Otherwise a wait list could
+-- grant a permit to a task whose end is not committed yet.
+create or replace function tuskline_core.waiting_ended(p_ids bigint[], p_now timestamptz)
+returns void language plpgsql as $$
 begin
   if exists (select from tuskline.gate) then
     delete from tuskline.parked k where k.task_id = any (p_ids);
   end if;
-  if exists (select from tuskline_core.policy_flag) then perform tuskline_core.leave_wait_lists(p_ids, p_now, 1); end if;
+  if exists (select from tuskline_core.policy_flag) then
+    perform tuskline_core.leave_wait_lists(p_ids, p_now, 1);
+  end if;
 end $$;
 comment on function tuskline_core.waiting_ended(bigint[], timestamptz) is
-  'Door: tasks that waited have ended, so they leave their wait lists and gates.';
+  'Door: takes tasks that ended while they waited out of their wait lists and gates.';
 
-create or replace function tuskline_core.attempt_ended(p_ids bigint[], p_max integer, p_now timestamptz)
+create or replace function tuskline_core.attempt_ended(
+  p_ids bigint[], p_max integer, p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 begin
   return tuskline_core.release_permits(p_ids, p_max, p_now);
 end $$;
 comment on function tuskline_core.attempt_ended(bigint[], integer, timestamptz) is
-  'Door: what limits and orders make of the end of attempts.';
+  'Door: releases permits after the end of attempts. Verdicts of limits and orders.';
 
-create or replace function tuskline_core.task_ended(p_ids bigint[], p_max integer, p_now timestamptz)
+create or replace function tuskline_core.task_ended(
+  p_ids bigint[], p_max integer, p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 begin
   perform tuskline_core.tell_waiting(p_ids);
   return tuskline_core.resolve_dependents(p_ids, p_max, p_now);
 end $$;
 comment on function tuskline_core.task_ended(bigint[], integer, timestamptz) is
-  'Door: tells those who wait for tasks which have ended; says which dependents are to be looked at.';
+  'Door: notifies sessions that wait for ended tasks. Returns the dependents to recheck.';
 
--- In the transaction that ends them: no index of task says which are dead.
+-- Lists dead letters and counts failures for breakers.
+--
+-- It runs in the transaction that writes the failures: no index of task finds the dead tasks later.
 create or replace function tuskline_core.failures_noted(
   p_ids bigint[], p_status tuskline.status[], p_now timestamptz)
 returns void language plpgsql as $$
@@ -142,16 +159,16 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.failures_noted(bigint[], tuskline.status[], timestamptz) is
-  'Door: attempts or tasks have failed. Lists dead letters and counts for breakers.';
+  'Door: lists the dead letters of failed attempts or tasks and counts for breakers.';
 
--- Which of these tasks another task or a session waits for.
+-- Returns the tasks for which another task or a session waits.
 create or replace function tuskline_core.followed_tasks(p_ids bigint[]) returns bigint[]
 language sql as $$
   select array(select d.parent_id from tuskline.dependency d where d.parent_id = any (p_ids)
                union select a.task_id from tuskline_core.awaited a where a.task_id = any (p_ids))
 $$;
 comment on function tuskline_core.followed_tasks(bigint[]) is
-  'Door: those of the tasks that another task or a session waits for.';
+  'Door: returns the tasks for which another task or a session waits.';
 
 create or replace function tuskline_core.on_restart(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql as $$
@@ -159,4 +176,4 @@ begin
   perform tuskline_core.restart_dependents(p_ids, p_now);
 end $$;
 comment on function tuskline_core.on_restart(bigint[], timestamptz) is
-  'Door: tasks that had ended start again, so their dependents wait again.';
+  'Door: lets dependents wait again for ended tasks that start again.';

@@ -1,22 +1,24 @@
--- Ends attempts: claimed or processing -> the outcome of each, if its fence is right. This is the
--- only way out of claimed and processing: results, complete, release and return_crashed call it.
+-- Ends attempts: claimed or processing -> the outcome of each, if its fence is current.
 --
+-- This is the only way out of claimed and processing. Results, complete, release and return_crashed
+-- call it.
 -- p_ids: in id order; the other arrays are parallel to it.
--- p_outcome: the status that each attempt leads to; null: all succeed. That is most of what a worker
---   says, so it has a statement of its own, which returns nothing: with the other one a drain is 12 %
---   slower.
--- p_delay: until the task is looked at again; null for an outcome that is final.
--- p_charge: null for a result, which resets crashes. Else the attempt does not count, and crashes
---   grows by this number.
--- A task that was asked to stop (flag 2), and would run again or is out of attempts, is cancelled
--- instead. The flag stands in the row that this statement locks, so a request is either seen here or
--- finds the attempt ended.
--- Returns (ended.flagged) the tasks whose end may have effects: those with flags, and those that
--- another task or a session waits for. That is asked after the tasks are locked: a dependent that
--- found its parent running has committed by then.
+-- p_outcome: the status to which each attempt leads; null: all succeed. Workers mostly report
+--   successes, so these have a statement of their own, which returns nothing. With the general
+--   statement, a drain is 12 % slower.
+-- p_delay: time until the next action on the task; null for a final outcome.
+-- p_charge: null for a result, which resets crashes. Otherwise the attempt does not count, and
+--   crashes grows by this number. A snoozed attempt (outcome new) does not count either.
+-- A task with a cancel request (flag 2) is cancelled if it would run again or has no attempts left.
+-- Returns ended.flagged: tasks whose end may have effects. They have flags, or another task or a
+-- session waits for them.
 --
--- Goes segment by segment in id order, like take: each segment has a function with a plan of its own,
--- end_<n>, and width_bucket finds a task's place in the sorted array.
+-- Race: this statement locks the row that holds the flag. So it sees a cancel request, or the
+-- request finds the attempt ended.
+-- Race: waiting tasks and sessions are read after the tasks are locked. A dependent that found its
+-- parent running has committed by then.
+-- Planner: it goes segment by segment in id order, like take. The function end_<n> of each segment
+-- has its own plan. width_bucket finds a task's index in the sorted array.
 create or replace function tuskline_core.end_attempts(
   p_ids bigint[], p_fences bigint[], p_outcome tuskline.status[], p_delay interval[],
   p_charge smallint[], p_now timestamptz)
@@ -68,14 +70,16 @@ begin
        and t.id between v.task_id[1] and v.task_id[cardinality(v.task_id)];
     if v_ids is not null then
       v.flagged := array(
-        select unnest(v.flagged) union select unnest(tuskline_core.followed_tasks(v_ids)) order by 1);
+        select unnest(v.flagged) union select unnest(tuskline_core.followed_tasks(v_ids))
+         order by 1);
     end if;
   end if;
   return v;
 end $$;
 comment on function tuskline_core.end_attempts(
   bigint[], bigint[], tuskline.status[], interval[], smallint[], timestamptz) is
-  'claimed or processing -> the outcome of each attempt, if its fence is right. The only way out of these.';
+  'Ends attempts with the outcome of each, if its fence is current. '
+  'The only way out of claimed and processing.';
 
 create or replace function tuskline_core.make_end(p_segment bigint) returns void
 language plpgsql as $make$
@@ -120,7 +124,7 @@ begin
     into v.applied, v.task_id, v.status, v.attempt, v.started_at, v.flagged from u;
   return v;
 end $$ $text$, p_segment);
-  perform tuskline_core.finish_leaf_verb(v_name,
-    format('claimed or processing -> what the attempt led to, for tasks of segment %s.', p_segment));
+  perform tuskline_core.finish_leaf_verb(v_name, format(
+    'claimed or processing -> what the attempt led to, for tasks of segment %s.', p_segment));
 end $make$;
 comment on function tuskline_core.make_end(bigint) is 'Makes or replaces end_<segment_no>.';

@@ -1,8 +1,8 @@
--- Ends tasks that wait: new, enqueued or retriable_failure -> the outcome of each. This is the only
--- way from these to an end: cancel, gates, orders, unique keys and dependencies lead here.
+-- Ends waiting tasks: new, enqueued or retriable_failure -> the outcome of each.
 --
--- p_class and p_message: why, for task_failure; null: the outcome says enough.
--- Returns the tasks of which an end may have effects: the caller runs these, or leaves a timer.
+-- This is the only way from these to an end. Cancel, gates, orders, unique keys and dependencies
+-- lead here. p_class and p_message are the reason for task_failure; null: the outcome says enough.
+-- Returns the tasks whose end may have effects. The caller runs these effects or leaves a timer.
 create or replace function tuskline_core.end_waiting(
   p_ids bigint[], p_outcome tuskline.status[], p_class text[], p_message text[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -35,8 +35,10 @@ begin
            tuskline_core.fingerprint(u.class, u.lambda), p_now
       from u where u.class is not null)
   select array_agg(u.id) filter (where u.status in ('dead', 'fatal_failure')),
-         coalesce(array_agg(u.id order by u.id) filter (where u.flags <> 0 or q.has_policies
-           or exists (select from tuskline_core.followed_lambda w where w.lambda = u.lambda)), '{}'),
+         coalesce(array_agg(u.id order by u.id) filter (
+           where u.flags <> 0 or q.has_policies
+              or exists (select from tuskline_core.followed_lambda w
+                          where w.lambda = u.lambda)), '{}'),
          count(*)
     into v_dead, v_ids, v_ended
     from u left join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority;
@@ -47,10 +49,12 @@ begin
   if v_dead is not null then perform tuskline_core.failures_noted(v_dead, '{dead}', p_now); end if;
   return v_ids;
 end $$;
-comment on function tuskline_core.end_waiting(bigint[], tuskline.status[], text[], text[], timestamptz) is
-  'new, enqueued or retriable_failure -> an end, with its reason. Returns those whose end may have effects.';
+comment on function tuskline_core.end_waiting(
+  bigint[], tuskline.status[], text[], text[], timestamptz) is
+  'Ends waiting tasks: new, enqueued or retriable_failure -> an end, with its reason. '
+  'Returns the tasks whose end may have effects.';
 
--- The same for tasks that wait in task_kept while their segment goes. Only cancel ends these.
+-- Ends tasks that wait in task_kept while their segment is dropped. Only cancel ends these.
 create or replace function tuskline_core.end_kept(
   p_ids bigint[], p_outcome tuskline.status, p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -72,4 +76,5 @@ begin
   return v_ids;
 end $$;
 comment on function tuskline_core.end_kept(bigint[], tuskline.status, timestamptz) is
-  'new or retriable_failure -> an end, for tasks in task_kept. Returns those whose end may have effects.';
+  'Ends waiting tasks of task_kept: new or retriable_failure -> an end. '
+  'Returns the tasks whose end may have effects.';

@@ -1,12 +1,11 @@
--- Enqueues tasks that wait and are due: new or retriable_failure -> enqueued, with a row in their
--- queue. Policies are asked about the tasks of guarded queues and about tasks with flags; all
--- other tasks are enqueued at once.
+-- Enqueues waiting tasks that are due: new or retriable_failure -> enqueued, with a row in a queue.
 --
--- Returns (verdicts.again) tasks whose effects are to run: those that had ended already, those that
--- a policy ends or stops; and (verdicts.due) other tasks that are to be enqueued.
--- Locks: of the tasks that policies are asked about, those that are free; a locked one gets a timer.
--- Locks on all other tasks are waited for, as long as the caller's lock_timeout allows.
--- A task whose due time is later has a timer of its own: it is left alone.
+-- Policies check tasks with flags and tasks of queues with policies. All other tasks are enqueued
+-- at once. A task that is due later and has its own timer is left alone.
+-- Returns verdicts.again: tasks whose effects are to run. They had ended already, or a policy ends
+-- or stops them. Returns verdicts.due: further tasks that are to be enqueued.
+-- Locks: tasks that policies check, with SKIP LOCKED. A locked one gets a timer in 200 ms. For all
+-- other tasks it waits, as long as the caller's lock_timeout allows.
 create or replace function tuskline_core.enqueue(p_ids bigint[], p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 declare
@@ -19,12 +18,14 @@ declare
   v_ready  bigint[];
   v_queues integer[];
 begin
-  if exists (select from tuskline_core.policy_flag) or exists (select from tuskline_core.followed_lambda) then
+  if exists (select from tuskline_core.policy_flag)
+     or exists (select from tuskline_core.followed_lambda) then
     select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
     v_asked := array(
       select t.id from tuskline.task t
              join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-       where t.id = any (p_ids) and t.id between v_first and v_last and (t.flags <> 0 or q.has_policies));
+       where t.id = any (p_ids) and t.id between v_first and v_last
+         and (t.flags <> 0 or q.has_policies));
   end if;
   if v_asked <> '{}' then
     select array_agg(l.id), array_agg(l.id) filter (where l.finished_at is not null),
@@ -64,7 +65,7 @@ end $$;
 comment on function tuskline_core.enqueue(bigint[], timestamptz) is
   'new or retriable_failure -> enqueued, for tasks that are due and that no policy holds.';
 
--- Gives enqueued tasks a row in their queues, and wakes the workers that wait for these.
+-- Adds a row to the queue of each enqueued task. Wakes the workers that wait for these queues.
 create or replace function tuskline_core.queue_tasks(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
@@ -84,13 +85,14 @@ begin
   perform tuskline_core.wake(v_queues);
 end $$;
 comment on function tuskline_core.queue_tasks(bigint[]) is
-  'Puts enqueued tasks into their queues and wakes the workers that wait for these.';
+  'Adds a queue row for each enqueued task and wakes the workers that wait for these queues.';
 
--- Tasks that come back from a worker. One that was claimed before a limit was set holds no permit,
--- and
--- asks for it here: claims of a sorted queue do not.
-create or replace function tuskline_core.queue_returned(p_ids bigint[], p_now timestamptz) returns void
-language plpgsql as $$
+-- Queues tasks that come back from a worker.
+--
+-- A task that was claimed before a limit was set holds no permit. It acquires one here, because
+-- claims of a sorted queue do not check limits. Tasks of paused queues do so when they are claimed.
+create or replace function tuskline_core.queue_returned(p_ids bigint[], p_now timestamptz)
+returns void language plpgsql as $$
 declare
   v_first bigint;
   v_last  bigint;
@@ -111,5 +113,5 @@ begin
   perform tuskline_core.queue_tasks(p_ids);
 end $$;
 comment on function tuskline_core.queue_returned(bigint[], timestamptz) is
-  'Queues tasks that a worker has given back, or that its death has; first those without permits '
-  'ask for them.';
+  'Queues tasks that a worker has given back or that it held when it died. '
+  'Tasks without permits acquire them first.';

@@ -1,10 +1,10 @@
--- Names the installation, and refuses processes that belong to another one.
+-- Refuses a process that belongs to another installation.
 --
--- A copy of a database carries everything of the original, also its tasks. A worker or server that
+-- A copy of a database contains everything of the original, also its tasks. A worker or server that
 -- reaches the copy by mistake would execute them: a staging copy would send production's mails.
--- Therefore register_executor and the server's verbs take the name that the process was given, and
--- refuse another. Scheduling and reading need no name. A database without a name is 'default', and
--- so is a process.
+-- Therefore register_executor and the server's verbs check the name that the process was given.
+-- Scheduling and reading need no name. The default name of a database and of a process is
+-- 'default'.
 create or replace function tuskline.check_installation(p_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -21,14 +21,14 @@ begin
     format('set TUSKLINE_INSTALLATION=%s if the process belongs here', v_name));
 end $$;
 comment on function tuskline.check_installation(text) is
-  'Refuses (TK041) a worker or server that says another name than this installation has.';
+  'Refuses (TK041) a worker or server that has the name of another installation.';
 
--- Gives this installation a name, ends every worker that is registered under the old one, and on
--- request pauses every lambda. Returns the old name.
+-- Names this installation, ends every worker of the old name, and on request pauses every lambda.
 --
+-- p_hold: a pause replaces each drop or divert of a whole lambda. No task of a paused queue starts.
+-- Returns the old name.
 -- Locks: the row of the installation. A worker that registers at the same time holds it FOR SHARE:
--- it is either ended here, or it reads the new name and is refused.
--- A hold replaces a drop or divert of a whole lambda; nothing starts out of a paused queue.
+-- either it is ended here, or it reads the new name and is refused.
 create or replace function tuskline.adopt(
   p_name text, p_hold boolean default false, p_reason text default null)
 returns text language plpgsql security definer
@@ -70,4 +70,5 @@ begin
   return v_old;
 end $$;
 comment on function tuskline.adopt(text, boolean, text) is
-  'Gives this installation a name and ends its workers under the old name; p_hold pauses every lambda. Returns the old name. Audited.';
+  'Names this installation and ends the workers of its old name; p_hold pauses every lambda. '
+  'Returns the old name. Audited.';

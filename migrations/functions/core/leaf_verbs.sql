@@ -1,14 +1,19 @@
--- Leaf verbs: what pop, take and end_attempts do to one queue or one segment is a function of that leaf's own,
--- named by its number, so that its plan is kept. Made with the leaf (add_queue, add_segment), dropped with
--- the segment (return_kept), and here made anew, after a change of their text. Nobody adds a leaf
--- meanwhile.
+-- Makes the functions that each queue and each segment has of its own.
+--
+-- pop, take and end_attempts use one such function per leaf, named by the number of the leaf, so
+-- that its plan is kept. add_queue and add_segment make them with the leaf, and return_kept drops
+-- those of a segment. make_leaf_verbs makes all of them again after a change of their text.
 create or replace function tuskline_core.make_segment_verbs(p_segment bigint) returns void
 language plpgsql as $$
 begin
   perform tuskline_core.make_take(p_segment), tuskline_core.make_end(p_segment);
 end $$;
-comment on function tuskline_core.make_segment_verbs(bigint) is 'Makes what a segment has of its own: take_<n> and end_<n>.';
+comment on function tuskline_core.make_segment_verbs(bigint) is
+  'Makes the functions of one segment: take_<n> and end_<n>.';
 
+-- Makes the functions of all leaves and all overloads again.
+--
+-- Locks: segments and queues, so that no transaction adds a leaf meanwhile.
 create or replace function tuskline_core.make_leaf_verbs() returns void
 language plpgsql as $$
 begin
@@ -21,7 +26,8 @@ begin
   perform tuskline_core.make_overloads();
 end $$;
 comment on function tuskline_core.make_leaf_verbs() is
-  'Renews what is made of other functions: pop_<n> of every queue, take_<n> and end_<n> of every segment, and overloads.';
+  'Makes generated functions again: pop_<n> of every queue, take_<n> and end_<n> of every segment, '
+  'and overloads.';
 
 create or replace function tuskline_core.finish_leaf_verb(p_name text, p_comment text) returns void
 language plpgsql as $$
@@ -30,4 +36,4 @@ begin
   execute format('revoke all on function %s from public', p_name);
 end $$;
 comment on function tuskline_core.finish_leaf_verb(text, text) is
-  'Gives a function of a leaf its comment, and takes it from PUBLIC.';
+  'Sets the comment of a leaf''s function and revokes it from PUBLIC.';

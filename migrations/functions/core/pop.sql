@@ -1,32 +1,41 @@
--- pop_<n>: takes tasks off queue n: at most p_limit of them, whose payloads have at most p_bytes
--- together. It always takes one, or a payload over the bound would wait for ever.
+-- Creates pop_<n>, which takes tasks off queue n.
 --
--- One function for each queue, made by add_queue and renewed with the others: so each statement names
--- its leaf, and its plan is kept. Through the parent a claim costs 37 instead of 4 µs a task with 400
--- queues, and takes 400 locks; planned anew at each call, an empty queue costs 370,000 instructions
--- instead of 130,000. The name is made of an integer, nothing else.
+-- It takes at most p_limit tasks, whose payloads have at most p_bytes together. It always takes
+-- one: a payload over that bound would wait for ever.
+-- Returns null if nothing was taken, else an array:
 --
--- It asks first whether there is anything: most queues of a claim are empty, and that makes them half
--- as dear. It takes from the first row that it saw, not from the mark: the dead rows between them
--- (under a held snapshot, all that was taken since) are read once.
+--   1            the first number that it saw
+--   2            the last number that it took
+--   3            the bytes taken
+--   4            1 if the bound in bytes left some rows, else 0
+--   5 and later  the tasks, in id order
 --
--- The cut by bytes is made before a row is locked, because a locked row that is not taken costs a
--- write. So it counts rows that no transaction has touched (xmax is 0), and takes exactly these. A
--- touched row is being taken by another claim, or is free again because that claim was undone. To
--- read past the former costs a fifth of an attempt to lock them: 16 workers on one queue drain it in
--- two thirds of the time, 32 workers in half. The steps are:
+-- The first statement only checks for a row. Most queues of a claim are empty, and this halves
+-- their cost. The later statements start at that row and not at the mark. So the dead rows between
+-- them (under an old snapshot all that were taken since) are read once.
 --
---   plain    from the first row on, where none is touched: one statement, and done
---   rest     all that is untouched
---   touched  of the first 4,000 rows those that are free again. This comes first where the first row
---            is one of them, and by chance once in 16 times: what was undone behind a row that a
---            transaction holds for long shall not wait for ever.
+-- The cut by bytes comes before the row locks: a row that is locked and not taken costs a write.
+-- So it counts only untouched rows (xmax is 0) and takes exactly these. A touched row is being
+-- taken by another claim, or it is free again because that claim rolled back.
+-- To read past a touched row costs a fifth of an attempt to lock it. So 16 workers on one queue
+-- drain it in two thirds of the time, 32 workers in half. The steps are:
 --
--- Rides the leaf's primary key (seq). The ctid = any (array) form is deliberate: with a join, a
--- generic plan takes LIMIT for 10 % of the table and reads all of it.
+--   plain    the first p_limit rows, if the first is untouched. Ends here if none of them was
+--            touched or the bound in bytes is reached: one statement
+--   rest     all untouched rows
+--   touched  the free ones among the touched rows, of the first 4,000 rows
 --
--- Returns the first number that it saw, the last that it took, the bytes taken, 1 if the bound in
--- bytes left some, and then the tasks in id order; null: nothing taken.
+-- If the first row is touched, there is no plain step. If it is also free, touched comes before
+-- rest. Otherwise touched comes first by chance, once in 16 times. Free rows behind a row that a
+-- transaction holds for long must not wait for ever.
+--
+-- Planner: one function for each queue, so each statement names its leaf and its plan is kept. The
+-- name contains an integer and nothing else. add_queue creates the function; make_leaf_verbs renews
+-- all of them.
+-- Through the parent, a claim costs 37 instead of 4 µs a task with 400 queues. It takes 400 locks.
+-- Planned at each call, an empty queue costs 370,000 instead of 130,000 instructions.
+-- The statements use the leaf's primary key (seq). The form ctid = any (array) is deliberate. With
+-- a join, a generic plan assumes that LIMIT takes 10 % of the table, and reads all of it.
 create or replace function tuskline_core.make_pop(p_queue integer) returns void
 language plpgsql as $make$
 declare
@@ -64,7 +73,8 @@ begin
                count(*) filter (where s.free) as rows, count(*) filter (where not s.free) as touched
           from (select r.at, r.free, sum(r.bytes) filter (where r.free) over o as so_far,
                        count(*) filter (where r.free) over o as place
-                  from (select ctid as at, seq, bytes, xmax = '0' as free from tuskline_core.queue_%1$s
+                  from (select ctid as at, seq, bytes, xmax = '0' as free
+                          from tuskline_core.queue_%1$s
                          where seq >= v_row.seq and (v_step = 'plain' or xmax = '0')
                          order by seq limit p_limit - cardinality(v_ids)) r
                 window o as (order by r.seq rows unbounded preceding)) s
@@ -73,7 +83,8 @@ begin
           select ctid from tuskline_core.queue_%1$s
            where ctid = any ((select w.fitting from w)::tid[]) for update skip locked))
         returning seq, bytes, task_id)
-      select max(d.seq) as last, sum(d.bytes) as bytes, array_agg(d.task_id order by d.task_id) as ids,
+      select max(d.seq) as last, sum(d.bytes) as bytes,
+             array_agg(d.task_id order by d.task_id) as ids,
              (select w.rows > coalesce(cardinality(w.fitting), 0) from w) as cut,
              count(*) = (select w.rows + w.touched from w) as whole
         into v_new from d;
@@ -93,10 +104,12 @@ end $$ $text$, p_queue);
   perform tuskline_core.finish_leaf_verb(v_name, format(
     'Takes up to p_limit rows above p_mark, of p_bytes together, off queue %s.', p_queue));
 end $make$;
-comment on function tuskline_core.make_pop(integer) is 'Makes pop_<queue_id>, or makes it anew.';
+comment on function tuskline_core.make_pop(integer) is
+  'Creates or replaces pop_<queue_id>.';
 
--- make_pop_free: what pop_<n> takes in its step 'touched'. These rows are locked before the cut by bytes
--- is made: a transaction that was undone leaves few of them.
+-- Creates pop_free_<n>: the step touched of pop_<n>.
+--
+-- It locks the rows before the cut by bytes: a rollback leaves few of them.
 create or replace function tuskline_core.make_pop_free(p_queue integer) returns void
 language plpgsql as $make$
 declare
@@ -131,4 +144,4 @@ end $$ $text$, p_queue);
     'Takes rows off queue %s that another transaction has touched and left.', p_queue));
 end $make$;
 comment on function tuskline_core.make_pop_free(integer) is
-  'Makes pop_free_<queue_id>, or makes it anew.';
+  'Creates or replaces pop_free_<queue_id>.';

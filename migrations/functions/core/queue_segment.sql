@@ -1,5 +1,8 @@
--- queue_segment: the only way back into the queues for tasks of a whole segment. p_missing: only those
--- that have no row in a queue. p_before: only those whose next trigger passed before it.
+-- Queues the enqueued tasks of one segment: the only way back into the queues for a whole segment.
+--
+-- p_missing: only tasks that have no queue row.
+-- p_before: only tasks whose next trigger time is before it.
+-- Returns the number of tasks queued.
 create or replace function tuskline_core.queue_segment(
   p_segment bigint, p_missing boolean, p_before timestamptz default null)
 returns bigint language plpgsql as $$
@@ -13,10 +16,12 @@ begin
     ' where t.status = ''enqueued''', p_segment)
     || case when p_before is not null then ' and t.next_trigger_at < $1' else '' end
     || case when p_missing
-            then ' and not exists (select from tuskline.queued d where d.task_id = t.id)' else '' end
+            then ' and not exists (select from tuskline.queued d where d.task_id = t.id)'
+            else '' end
     || ' order by t.id' using p_before;
   get diagnostics v_rows = row_count;
   return v_rows;
 end $$;
 comment on function tuskline_core.queue_segment(bigint, boolean, timestamptz) is
-  'Queues the enqueued tasks of one segment, or those of them that are in no queue; how many.';
+  'Queues the enqueued tasks of one segment, or only those that are in no queue. Returns their '
+  'number.';

@@ -1,35 +1,47 @@
--- queue_watch: who waits for the tasks of which queues, and who calls whom.
+-- Maps a queue to its bell: the watch lock and the notification channel that it shares.
 --
--- Queues share bells, so that the locks and the LISTENs of a worker are bounded however many
--- queues it serves. Bell 0 belongs to the store consumer's timers, which count as queue 0. The SDK
--- computes the same number (`queue_watch::bell_of`); a test compares the two.
+-- Queues share 256 bells. So a worker has a bounded number of locks and LISTENs, however many
+-- queues it serves. Bell 0 belongs to the timers of the store consumer, which count as queue 0. The
+-- SDK computes the same number (queue_watch::bell_of); a test compares the two.
 create or replace function tuskline.bell_of(p_queue integer) returns integer
 language sql immutable parallel safe as $$
   select 1 + (p_queue - 1) % 256
 $$;
 comment on function tuskline.bell_of(integer) is
-  'The bell (0 to 256) that a queue shares: key of its watch lock and end of its channel''s name.';
+  'Bell of a queue (0 to 256): the key of its watch lock and the end of its channel''s name.';
 
--- is_watched: wakes only the sleeping. A controller about to wait holds the exclusive session lock
--- of its queue's bell and looks once more before it sleeps; we take the shared transaction lock.
--- If we get it, nobody sleeps, and nobody can fall asleep past our uncommitted rows until we end:
--- no NOTIFY needed. A NOTIFY takes a database-wide lock at commit (60-86 % of the insert rate), so
--- a busy system must send none. It is only ever a hint: without it tasks start within the safety
--- poll (1 s).
-create or replace function tuskline_core.is_watched(p_queue integer) returns boolean language sql as $$
+-- Tells whether the caller must notify the controllers of a queue.
+--
+-- A NOTIFY takes a database-wide lock at commit. One per insert cost 60-86 % of the insert rate, so
+-- a busy system must send none. A notification is only a hint: without it a task starts within the
+-- safety poll (1 s).
+--
+-- Race: a controller goes to sleep while a task is inserted.
+--   controller                                 transaction that inserts
+--   takes the watch lock (exclusive, session)  inserts the queue row
+--   checks the queue once more                 tries the watch lock (shared, transaction)
+--   sleeps                                     commits, and notifies if it did not get the lock
+-- If the transaction gets the lock, no controller sleeps. None can fall asleep past the uncommitted
+-- rows until the transaction ends. So no NOTIFY is needed.
+-- A transaction that may be prepared (two_phase) takes no lock and sends none: always false.
+create or replace function tuskline_core.is_watched(p_queue integer) returns boolean
+language sql as $$
   select case when tuskline_core.is_two_phase() then false
               else not pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue)) end
 $$;
 comment on function tuskline_core.is_watched(integer) is
-  'Whether a session sleeps on the bell of this queue (0: timers). If not, none can until our end.';
+  'Whether a session sleeps on the bell of this queue (0: timers). If false, none can begin to '
+  'sleep until the caller''s transaction ends.';
 
--- The notification for a queue that is watched. It names the queue, as the bell has others. A
--- paused
--- queue wakes no worker: it is notified when the pause ends.
+-- Notifies the controllers that listen to the bell of a queue.
+--
+-- The payload names the queue, because other queues share the bell. A paused queue wakes no worker:
+-- it is notified when the pause ends.
 create or replace function tuskline_core.notify_queue(p_queue integer) returns void
 language plpgsql as $$
 begin
-  if not (exists (select from tuskline_core.flagged_queue) and tuskline_core.is_paused(p_queue)) then
+  if not (exists (select from tuskline_core.flagged_queue)
+          and tuskline_core.is_paused(p_queue)) then
     perform pg_notify('tuskline_bell_' || tuskline.bell_of(p_queue), p_queue::text);
   end if;
 end $$;
@@ -44,9 +56,12 @@ begin
                     and f.passing is null);
 end $$;
 comment on function tuskline_core.is_paused(integer) is
-  'Whether a queue is paused, and no task of it may pass.';
+  'Whether a queue is paused and no task of it may pass.';
 
--- wake: asks once for each bell.
+-- Notifies the controllers that sleep on queues, if any.
+--
+-- Each bell is checked once. For more than 16 queues, one notification on tuskline_queue replaces
+-- these and no bell is checked.
 create or replace function tuskline_core.wake(p_queues integer[]) returns void
 language plpgsql as $$
 declare
@@ -69,13 +84,19 @@ begin
   end loop;
 end $$;
 comment on function tuskline_core.wake(integer[]) is
-  'Notifies the controllers that sleep on these queues, if any.';
+  'Notifies the controllers that sleep on these queues. For over 16 queues it notifies all.';
 
--- watch: a controller's half. It holds the exclusive session lock of the bells of the queues it found
--- empty, looks once more, and sleeps. held: ours, whoever inserts from now on must notify. taken:
--- another controller holds it, and its notifications reach us too. shared: the same, but it may hold
--- it for another queue, so that we peek at ours. busy: a producer is in the middle of a transaction;
--- poll. Session locks: on a direct connection only, never through a transaction pooler.
+-- Takes the watch locks of empty queues' bells before a controller sleeps.
+--
+-- With the locks held, the controller checks its queues once more, and then sleeps.
+-- Returns, for each bell:
+--
+--   held    the caller holds the lock: each transaction that inserts from now on must notify
+--   taken   another controller holds the lock; its notifications reach the caller, too
+--   shared  as taken, but it may hold the lock for another queue: the caller must also peek
+--   busy    a transaction that inserts is open: the caller must poll
+--
+-- Locks: session locks. Use a direct connection, never a transaction pooler.
 create or replace function tuskline.watch(p_bells integer[]) returns text[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -97,20 +118,26 @@ begin
   return v_said;
 end $$;
 comment on function tuskline.watch(integer[]) is
-  'Before sleeping on empty queues: held, taken, shared or busy for each bell (0: timers).';
+  'Takes the watch locks of bells (0: timers) before a controller sleeps. Returns held, taken, '
+  'shared or busy for each.';
 
 create or replace function tuskline.unwatch(p_bells integer[]) returns void
 language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select pg_advisory_unlock(1953854315, bell) from unnest(p_bells) as bell
 $$;
 comment on function tuskline.unwatch(integer[]) is
-  'After waking: gives up the locks of the bells for which watch answered held.';
+  'Releases the watch locks of the bells for which watch returned held.';
 
--- peek: whether a queue holds anything above a mark. The safety poll of a sleeping controller: it
--- costs a fifth of a claim that finds nothing (26 µs a queue), takes no row and writes nothing. A
--- row that somebody is just taking counts as well. Before the recovery each is worth the claim
--- that says so. The leaf is named as in pop; index scans only, or a queue that looks small would
--- be read from its start.
+-- Tells whether queues hold a row above the caller's marks: the safety poll of a sleeping
+-- controller.
+--
+-- It costs a fifth of a claim that finds nothing (26 µs a queue), locks no row and writes nothing.
+-- A row that another transaction is just taking counts as well. Before the recovery every queue
+-- counts as non-empty: the claim that follows reports the error.
+-- A paused queue counts as empty, and each queue while claims are delayed.
+--
+-- Planner: the statement names its leaf, as in pop. Only index scans are allowed: a queue
+-- that seems small would be read from its start.
 create or replace function tuskline.peek(p_queues integer[], p_marks bigint[]) returns boolean[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off
 set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -123,7 +150,8 @@ begin
   if v_from is null or v_from > tuskline.clock() then return v_found; end if;
   for v_at in 1..cardinality(p_queues) loop
     continue when v_flags and tuskline_core.is_paused(p_queues[v_at]);
-    execute format('select exists (select from tuskline_core.queue_%s where seq > $1)', p_queues[v_at])
+    execute format('select exists (select from tuskline_core.queue_%s where seq > $1)',
+                   p_queues[v_at])
       into v_any using coalesce(p_marks[v_at], 0);
     v_found[v_at] := v_any;
   end loop;
@@ -132,10 +160,11 @@ end $$;
 comment on function tuskline.peek(integer[], bigint[]) is
   'Whether each of the queues holds a task above its mark.';
 
--- wake_timer: the same for the store consumer. It naps at most 1 s, so only a timer due sooner
--- than that needs to wake it.
-create or replace function tuskline_core.wake_timer(p_due timestamptz, p_now timestamptz) returns void
-language plpgsql as $$
+-- Notifies a sleeping store consumer of a timer.
+--
+-- It sleeps at most 1 s, so only a timer that is due sooner needs to wake it.
+create or replace function tuskline_core.wake_timer(p_due timestamptz, p_now timestamptz)
+returns void language plpgsql as $$
 begin
   if p_due < p_now + interval '1 second' and tuskline_core.is_watched(0) then
     perform pg_notify('tuskline_timer', '');

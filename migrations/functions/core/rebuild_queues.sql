@@ -1,13 +1,16 @@
--- rebuild_queues: the recovery. After a restart, a crash or a promotion, and in a copy, nothing
--- is registered or claimed until this was called (see the view verified). Whoever notices first
--- calls it; the others wait for the guard and find it done. It does what each case needs:
+-- Makes the database ready after a restart, a crash or a promotion, and in a copy.
 --
---   always               fences and executor numbers are raised beyond those of a future that is lost
---   queue rows are lost  the queues are filled from the truth; task ids are raised
---   it is a copy         task ids are raised; nothing is claimed for one lease, in which the workers of
---                        the original stop
+-- Until then no executor registers and no task is claimed (see the view verified_incarnation). The
+-- first session that notices calls this. Each later caller waits for the lock and finds the work
+-- done. The work depends on the case:
 --
--- Sealed segments are not read. A database that has issued no number yet has no past.
+--   always               raises fences and executor numbers beyond those of a lost future
+--   queue rows are lost  fills the queues from the task store, and raises task ids
+--   it is a copy         raises task ids, ends all executors, and lets nothing be claimed for one
+--                        lease, in which the workers of the original stop
+--
+-- Sealed segments are not read. A database that has issued no number yet raises none. If the
+-- database is ready, this only queues the tasks of prepared transactions that have ended since.
 create or replace function tuskline.rebuild_queues(
   out rebuilt boolean, out tasks bigint, out copied boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -36,7 +39,7 @@ begin
     v_from := tuskline.clock() + tuskline_core.longest_lease();
     perform tuskline_core.end_former_executors();
   end if;
-  -- What was seen of a life that may have lost beats counts for nothing.
+  -- The previous life of the server may have lost heartbeats: silence seen in it does not count.
   update tuskline.executor set silent_ms = 0 where executor_id = any (array(
     select executor_id from tuskline.executor where ended_at is null and silent_ms > 0
      order by executor_id for update));
@@ -45,11 +48,13 @@ begin
   perform tuskline_core.notify('tuskline_queue');
 end $$;
 comment on function tuskline.rebuild_queues() is
-  'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and fills the queues from the task store if they were lost. Does nothing otherwise.';
+  'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and '
+  'fills the queues from the task store if they were lost. Otherwise queues only late commits.';
 
--- end_former_executors: those of the original. One that lives may hold tasks that this copy knows
--- as enqueued: it stops its bodies when its heartbeat finds that it has ended, and registers
--- anew.
+-- Ends every executor: they work for the original of this copy.
+--
+-- A live executor may hold tasks that this copy knows as enqueued. Its next heartbeat finds that it
+-- has ended. It then stops its bodies and registers again.
 create or replace function tuskline_core.end_former_executors() returns void language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
@@ -62,12 +67,15 @@ begin
   delete from tuskline_core.live_executor;
 end $$;
 comment on function tuskline_core.end_former_executors() is
-  'Ends every executor: this database is a copy of the one that they work for.';
+  'Ends every executor: they work for the original, and this database is a copy of it.';
 
--- raise_numbers: to the microseconds of the clock. A past that is lost was raised to an earlier
--- clock, and cannot have issued a million numbers a second since. Two lives of one copy get
--- different numbers, because they begin at different times: a fixed step would not do that.
--- Where the clock has stepped back, a step that is drawn at random goes far beyond that past.
+-- Raises fences and executor numbers beyond those of a lost past.
+--
+-- The new number is the clock in microseconds. A lost past started at an earlier clock and cannot
+-- have issued a million numbers a second since. Two lives of one copy start at different times and
+-- so get different numbers; a fixed step would give them the same.
+-- A number is beyond the clock only if the clock has stepped back. Then a random step of 1 to 2
+-- billion goes far beyond that past.
 create or replace function tuskline_core.raise_numbers() returns void language plpgsql as $$
 declare
   v_clock_us bigint := 1000000 * extract(epoch from tuskline.clock());
@@ -84,19 +92,24 @@ end $$;
 comment on function tuskline_core.raise_numbers() is
   'Raises fences and executor numbers to the clock, or by a random step if they are beyond it.';
 
--- raise_ids: both sequences of task ids go to the segment after the highest that they or the
--- store know (the store knows more where sequences were not copied). An insert draws from there
--- at once, whether or not this transaction commits. So the segment is one that was there before,
--- and the next one is made now: however often a server crashes before its janitor looks, there is
--- a segment.
+-- Continues both sequences of task ids in a new segment.
+--
+-- It is the segment after the highest that the sequences or the task store know. The task store
+-- knows a higher one where sequences were not copied.
+--
+-- setval takes effect at once: other transactions draw new ids even if this one rolls back.
+-- Therefore the new segment is normally one that exists already. The segment after it is added
+-- here. So a segment exists, however often the server crashes before its janitor adds the next one.
 create or replace function tuskline_core.raise_ids() returns void language plpgsql as $$
 declare
   v_half record;
   v_next bigint;
 begin
   for v_half in
-    select 'tuskline.task_seq'::regclass as seq, 0::bigint as first, last_value from tuskline.task_seq
-    union all select 'tuskline.future_seq', 1::bigint << 50, last_value from tuskline.future_seq
+    select 'tuskline.task_seq'::regclass as seq, 0::bigint as first, last_value
+      from tuskline.task_seq
+    union all
+    select 'tuskline.future_seq', 1::bigint << 50, last_value from tuskline.future_seq
   loop
     v_next := 1 + greatest(tuskline_core.segment_of(v_half.last_value),
       (select max(g.segment_no) from tuskline.segment g
@@ -112,7 +125,7 @@ begin
   end loop;
 end $$;
 comment on function tuskline_core.raise_ids() is
-  'Continues task ids in a new segment, so that none of a lost past is issued again.';
+  'Continues task ids in a new segment, so that no id of a lost past is issued again.';
 
 create or replace function tuskline_core.fill_queues() returns bigint language plpgsql as $$
 declare
@@ -120,27 +133,32 @@ declare
   v_tasks bigint := 0;
 begin
   perform tuskline_core.note_late_commits();
-  -- What was scheduled since is found once more below.
+  -- Tasks scheduled since the loss have a row here. They are found again below.
   delete from tuskline.queued;
-  for v_no in select segment_no from tuskline.segment where sealed_at is null order by segment_no loop
+  for v_no in
+    select segment_no from tuskline.segment where sealed_at is null order by segment_no
+  loop
     v_tasks := v_tasks + tuskline_core.queue_segment(v_no, false);
   end loop;
-  -- The rows have new numbers: a queue that is to be sorted is sorted from its start.
+  -- The queue rows have new numbers. A queue that needs sorting is sorted from its start.
   update tuskline_core.flagged_queue
      set passing = null, late = null, mark = 0, last = null, behind = null;
   insert into tuskline_core.queues_complete (since) values (tuskline.clock());
   return v_tasks;
 end $$;
-comment on function tuskline_core.fill_queues() is 'Fills the queues from the task store; how many tasks.';
+comment on function tuskline_core.fill_queues() is
+  'Fills the queues from the task store. Returns the number of tasks.';
 
--- note_late_commits: a prepared transaction survives a crash, its rows in the queues do not, and
--- nobody sees its tasks before its COMMIT PREPARED. Its locks survive with it, and name the
--- segments.
+-- Saves which prepared transactions exist, and which segments they have written to.
+--
+-- A prepared transaction survives a crash; its rows in the queues do not. Its tasks are invisible
+-- until COMMIT PREPARED. Its locks survive with it and name the segments.
 create or replace function tuskline_core.note_late_commits() returns void language sql as $$
   insert into tuskline_core.late_commit (gid, prepared_at, segments)
   select x.gid, x.prepared, array_agg(distinct g.segment_no order by g.segment_no)
     from pg_prepared_xacts x
-         join pg_locks o on o.locktype = 'transactionid' and o.transactionid = x.transaction and o.granted
+         join pg_locks o on o.locktype = 'transactionid' and o.transactionid = x.transaction
+           and o.granted
          join pg_locks l on l.virtualtransaction = o.virtualtransaction and l.pid is null
            and l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
          join tuskline.segment g on l.relation = to_regclass('tuskline_core.task_' || g.segment_no)
@@ -149,10 +167,11 @@ create or replace function tuskline_core.note_late_commits() returns void langua
   on conflict do nothing
 $$;
 comment on function tuskline_core.note_late_commits() is
-  'Remembers the prepared transactions of this database, and which segments they have written to.';
+  'Saves the prepared transactions of this database and the segments that they have written to.';
 
--- queue_late_commits: for those that have ended. A snapshot that was taken before may not see
--- their tasks.
+-- Queues the tasks of saved prepared transactions that have ended.
+--
+-- Needs read committed: an older snapshot may not see these tasks.
 create or replace function tuskline_core.queue_late_commits() returns bigint language plpgsql as $$
 declare
   v_ended record;
@@ -177,4 +196,5 @@ begin
   return v_tasks;
 end $$;
 comment on function tuskline_core.queue_late_commits() is
-  'Queues the tasks of prepared transactions that were committed since the rebuild; how many.';
+  'Queues the tasks of prepared transactions that have ended since the rebuild. Returns how many '
+  'tasks.';

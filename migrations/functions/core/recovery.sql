@@ -1,18 +1,20 @@
--- Two facts are checked before executor numbers and fences are drawn:
+-- Checks two facts before executor numbers and fences are issued:
 --
--- * The queue rows are complete: tuskline_core.queues_complete has its row. It is unlogged, so it is
---   empty after a crash and on a promoted standby, as the queues are.
--- * This database is the one that issued the last numbers: tuskline_core.incarnation names it by the
---   start of the server (another one after every restart, and in a cold copy that was put back),
---   by the oid of the database (another one in a copy from a template), and by the transaction
---   that wrote the row (another one where the row was restored from a dump or came by logical
---   replication).
+-- * The queue rows are complete: tuskline_core.queues_complete has its row. The table is unlogged,
+--   as the queues are. So it is empty after a crash and on a promoted standby.
+-- * This database issued the last numbers. tuskline_core.incarnation identifies it by three marks:
+--     the start of the server          differs after a restart, and in a cold copy put back
+--     the oid of the database          differs in a copy from a template
+--     the transaction of the row       differs after a restore from a dump, or logical replication
 --
--- Otherwise numbers of a future that this database does not know could be issued again, and a
--- stale result would be accepted. rebuild_queues() raises them and writes the row anew.
+-- Otherwise this database could issue numbers again that an unknown future has used. It would then
+-- accept a stale result. The function rebuild_queues() raises the numbers and writes the row again.
 
--- The path of a relation's file names the database: memory only, where pg_database would be read.
--- No index covers the columns, so each of the two tables costs a claim one page.
+-- Shows a row while both facts hold.
+--
+-- Planner: the path of a relation's file contains the oid of the database, and is in memory. A look
+-- into pg_database would read a page. No index covers the columns, so each of the two tables costs
+-- a claim one page.
 create or replace view tuskline_core.verified_incarnation as
   select i.verified_at, i.claims_from
     from tuskline_core.incarnation i, tuskline_core.queues_complete q
@@ -20,9 +22,12 @@ create or replace view tuskline_core.verified_incarnation as
      and i.started_at = pg_postmaster_start_time() and i.written_by = i.xmin
      and i.database_oid = split_part(pg_relation_filepath(i.tableoid), '/', -2)::oid;
 comment on view tuskline_core.verified_incarnation is
-  'One row while the queues are complete and this is the database that issued the last numbers; else none. Internal.';
-comment on column tuskline_core.verified_incarnation.verified_at is 'Names this life of the database.';
-comment on column tuskline_core.verified_incarnation.claims_from is 'Nothing is claimed before.';
+  'One row while the queues are complete and this database issued the last numbers, else none. '
+  'Internal.';
+comment on column tuskline_core.verified_incarnation.verified_at is
+  'Identifies this life of the database.';
+comment on column tuskline_core.verified_incarnation.claims_from is
+  'No task is claimed before this time.';
 
 create or replace function tuskline_core.refuse_unverified() returns void language plpgsql as $$
 begin
@@ -33,7 +38,6 @@ end $$;
 comment on function tuskline_core.refuse_unverified() is
   'Refuses (TK011): rebuild_queues() must be called before this database issues numbers.';
 
--- system_identifier: null where the owner may not read it.
 create or replace function tuskline_core.system_identifier() returns bigint
 language plpgsql volatile as $$
 begin
@@ -42,10 +46,13 @@ exception when insufficient_privilege or feature_not_supported or undefined_func
   return null;
 end $$;
 comment on function tuskline_core.system_identifier() is
-  'Names the cluster from its initdb on, also in its standbys and base backups; null: not readable.';
+  'Identifies the cluster since its initdb, also in standbys and base backups. Null if the owner '
+  'may not read it.';
 
--- is_copy: whether this database was restored, copied or replicated from another one, or from an
--- earlier state of itself, as far as the row can tell. A restart alone is none.
+-- Tells whether this database was restored, copied or replicated.
+--
+-- The source is another database, or an earlier state of this one. The row tells as far as it can.
+-- A restart alone is no copy.
 create or replace function tuskline_core.is_copy() returns boolean language sql volatile as $$
   select coalesce(bool_or(
            i.written_by <> i.xmin
@@ -56,8 +63,10 @@ $$;
 comment on function tuskline_core.is_copy() is
   'Whether another database wrote tuskline_core.incarnation, or nothing did.';
 
--- verify: this database has issued the last numbers from now on. The second statement reads the
--- number of the transaction, or of its subtransaction, off the row itself.
+-- Marks this database as the issuer of the numbers from now on.
+--
+-- The second statement copies the number of the transaction (or subtransaction) from the row
+-- itself.
 create or replace function tuskline.verify(p_claims_from timestamptz default '-infinity')
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -74,20 +83,24 @@ begin
   update tuskline_core.incarnation set written_by = xmin;
 end $$;
 comment on function tuskline.verify(timestamptz) is
-  'Writes tuskline_core.incarnation for this life of this database. Nothing is claimed before p_claims_from.';
+  'Writes tuskline_core.incarnation for this life of the database. No task is claimed before '
+  'p_claims_from.';
 
--- longest_lease: also of those that a recovery or an adoption has ended, because they may work for the
--- original.
+-- Counts executors that a recovery or an adoption has ended, too: they may work for the original.
 create or replace function tuskline_core.longest_lease() returns interval language sql stable as $$
   select coalesce(max(e.lease), '20 seconds') from tuskline.executor e
    where e.ended_at is null or e.end_reason in ('copied', 'adopted')
 $$;
 comment on function tuskline_core.longest_lease() is
-  'Longest lease of the executors that have not ended or work for the original of a copy; 20 s if there are none.';
+  'Longest lease of the executors that are live, or were ended by a copy or an adoption. 20 s if '
+  'there are none.';
 
--- delay_claims: a worker knows more of its heartbeats than this database does. Other workers may
--- run bodies of a future that is lost. They have ended one lease after the recovery, which came
--- later than that loss. So a worker that comes back late, or a caller that lies, delays nothing.
+-- Delays all claims until one lease after the recovery.
+--
+-- Called when a worker knows of more heartbeats than this database. Then this database has lost a
+-- future, and other workers of that future may still run bodies. They end at the latest one lease
+-- after the recovery, which came later than the loss.
+-- The end is fixed by the recovery: a worker that returns late, or a false caller, delays nothing.
 create or replace function tuskline_core.delay_claims(p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -99,10 +112,11 @@ begin
   v_until := coalesce(v_known, p_now) + tuskline_core.longest_lease();
   update tuskline_core.incarnation set claims_from = v_until
    where claims_from < v_until and v_until > p_now;
-  -- A row that was not verified stays so.
+  -- An update of an unverified row must not verify it.
   if found and v_known is not null then
     update tuskline_core.incarnation set written_by = xmin;
   end if;
 end $$;
 comment on function tuskline_core.delay_claims(timestamptz) is
-  'Nothing is claimed until one lease after the recovery: a heartbeat found that this database is of the past.';
+  'Lets no task be claimed until one lease after the recovery: a heartbeat showed that this '
+  'database has lost a future.';

@@ -1,32 +1,44 @@
--- register_executor: one row per process incarnation, so that a restarted process never inherits
--- the leases of its predecessor, whatever its host and pid. p_former: the number that this very process had
--- before, under which nothing runs any more: it ends here, so that its tasks wait for no lease to pass.
--- The host and the pid must be the same, because a restored copy may have given the number to another.
+-- Registers a worker process: one row per incarnation.
+--
+-- A restarted process never inherits the leases of its predecessor, also with the same host and
+-- pid.
+--
+-- p_former: the number that this very process had before, under which it no longer runs anything.
+-- That executor ends here, so its tasks do not wait for its lease to expire. Its host and pid must
+-- be equal: a restored copy may have given the number to another process.
 create or replace function tuskline.register_executor(
   p_host text, p_pid integer, p_lambdas text[], p_sdk_version text, p_lease interval,
   p_installation text default 'default', p_connections integer default null,
   p_former bigint default null)
-returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now     timestamptz := tuskline.clock();
-  v_unknown text := (select l from unnest(p_lambdas) as l where l not in (select name from tuskline.lambda) limit 1);
+  v_unknown text := (
+    select l from unnest(p_lambdas) as l
+     where l not in (select name from tuskline.lambda) limit 1);
   v_id      bigint;
 begin
-  -- Held until the commit: tuskline.adopt ends this worker, or this call reads the new name.
+  -- Locks the row until the commit. Race: tuskline.adopt either waits for it and then ends this
+  -- worker, or has committed, and check_installation reads the new name.
   perform from tuskline.installation for share;
   perform tuskline.check_installation(p_installation);
   if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
-    perform tuskline_core.refuse('TK001', format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
+    perform tuskline_core.refuse('TK001',
+      format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
       'define it: select tuskline.define_lambda(''...'')');
   end if;
   if p_lease is null or p_lease not between '100 milliseconds' and '1 hour' then
-    perform tuskline_core.refuse('TK010', format('invalid_lease: must be 100 ms to 1 hour, got %s', coalesce(p_lease::text, 'null')));
+    perform tuskline_core.refuse('TK010',
+      format('invalid_lease: must be 100 ms to 1 hour, got %s', coalesce(p_lease::text, 'null')));
   end if;
   if p_connections is not null and p_connections not between 1 and 10000 then
     perform tuskline_core.refuse('TK009',
       format('invalid_setting: connections must be 1 to 10000, got %s', p_connections));
   end if;
-  if not exists (select from tuskline_core.verified_incarnation) then perform tuskline_core.refuse_unverified(); end if;
+  if not exists (select from tuskline_core.verified_incarnation) then
+    perform tuskline_core.refuse_unverified();
+  end if;
   update tuskline.executor e
      set ended_at = v_now, end_reason = 'replaced', expires_at = v_now, draining = true
    where e.executor_id = p_former and e.ended_at is null
@@ -35,7 +47,8 @@ begin
     delete from tuskline_core.live_executor a where a.executor_id = p_former;
   end if;
   insert into tuskline.executor
-    (executor_id, host, pid, lambdas, sdk_version, lease, connections, started_at, beat_at, expires_at)
+    (executor_id, host, pid, lambdas, sdk_version, lease, connections, started_at, beat_at,
+     expires_at)
   values
     (nextval('tuskline.executor_seq'), left(coalesce(p_host, '?'), 255), coalesce(p_pid, 0),
      p_lambdas, left(coalesce(p_sdk_version, '?'), 80), p_lease, p_connections, v_now, v_now,
@@ -46,28 +59,29 @@ begin
 end $$;
 comment on function tuskline.register_executor(
   text, integer, text[], text, interval, text, integer, bigint) is
-  'Registers a worker process and returns its number. It must be silent for p_lease before its '
-  'tasks run elsewhere. p_connections: how many it keeps at most. p_former: its number until now, '
-  'which ends.';
+  'Registers a worker process and returns its number. Its tasks run elsewhere after it is silent '
+  'for p_lease. p_connections: its most connections. p_former: its number until now, which ends.';
 
--- end_executor: an orderly end. What it still holds is rescued at once.
 create or replace function tuskline.end_executor(p_executor bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
-  update tuskline.executor set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
+  update tuskline.executor
+     set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
    where executor_id = p_executor and ended_at is null;
   delete from tuskline_core.live_executor where executor_id = p_executor;
 end $$;
-comment on function tuskline.end_executor(bigint) is 'Ends a worker process in order; whatever it still holds is rescued at once.';
+comment on function tuskline.end_executor(bigint) is
+  'Ends a worker process in order. The tasks that it still holds may be rescued at once.';
 
--- executor_lambdas: what a worker needs to know of its lambdas and their queues.
 create or replace function tuskline.executor_lambdas(p_lambdas text[])
 returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  select q.lambda, q.priority::text, q.queue_id, (1000 * extract(epoch from l.attempt_timeout))::bigint
+  select q.lambda, q.priority::text, q.queue_id,
+         (1000 * extract(epoch from l.attempt_timeout))::bigint
     from tuskline.queue q join tuskline.lambda l on l.name = q.lambda
    where q.lambda = any (p_lambdas) order by q.lambda, q.priority
 $$;
-comment on function tuskline.executor_lambdas(text[]) is 'Queues and deadlines of these lambdas, for their workers.';
+comment on function tuskline.executor_lambdas(text[]) is
+  'Queues and attempt timeouts of these lambdas, for their workers.';

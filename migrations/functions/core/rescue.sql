@@ -1,102 +1,146 @@
--- rescue: the store consumer's second verb. Ends the executors that are dead and gives back the tasks of
--- every ended one: enqueued again, guarded by the fence, one crash counted; after max_crashes in a row
--- (3 by default) it is dead. Everything is picked SKIP LOCKED: a hostile transaction delays its own row only.
--- A task known to be a suspect (crashes > 0) is charged only if its body had started.
+-- Ends dead executors and returns the tasks of every ended executor.
 --
--- Who is dead? Not whom the database's clock says: when that steps forward every live worker looks
--- expired, and its tasks would run twice at a time; when it steps back nobody does. The caller says whom
--- it has seen silent (the same number of beats) for a whole lease on its own monotonic clock, in which
--- life of the server (after a failover beats may be lost). We end those whose last beat is still that
--- one. A heartbeat updates the same row: it is either counted here, or told that it came too late.
--- In return it learns who has not ended. Without p_silent the clock judges after all, for people.
+-- A returned task is enqueued again under the fence, and one crash is counted. After max_crashes in
+-- a row (3 by default) the task is dead. A suspect (crashes > 0) is charged only if its body had
+-- started.
 --
--- An ended executor's leases end with it, also one that a claim under way commits later: its process
--- ended itself before, at T < L after it sent its last acknowledged beat.
--- The settings pin the plan: a hash join would read every segment of the task store.
+-- The database clock does not decide which executor is dead. After a forward step of that clock
+-- every live worker looks expired, and its tasks would run twice at a time. After a backward step
+-- no worker does. Therefore the store consumer passes what it saw on its own monotonic clock:
+--
+--   p_silent     executors without a new heartbeat for a whole lease
+--   p_beats      the heartbeat count of each
+--   p_booted_at  the life of the server in which it saw them (a failover may lose heartbeats)
+--
+-- An executor ends here if its count and the life of the server are still these. Without p_silent
+-- the database clock decides: for manual calls.
+--
+-- Returns the counts of leases, rescued and dead tasks. With p_silent it also returns the live
+-- executors, for the store consumer's next observation.
+--
+-- Guarantees: all leases of an ended executor end, also one that a running claim commits later.
+-- That worker has stopped itself, at T < L after it sent its last acknowledged heartbeat.
+--
+-- Locks: executors, leases and tasks, all with SKIP LOCKED. A transaction that holds one row delays
+-- that row only.
+--
+-- Race: a heartbeat updates the executor's row. If it comes first, its count differs here, or its
+-- locked row is skipped. If it comes later, it finds that the executor has ended.
+--
+-- Planner: the settings pin nested loops. A hash join would read every segment of the task store.
 create or replace function tuskline.rescue(
   p_limit integer default 100,
-  p_silent bigint[] default null, p_beats bigint[] default null, p_booted_at timestamptz default null,
+  p_silent bigint[] default null, p_beats bigint[] default null,
+  p_booted_at timestamptz default null,
   p_installation text default 'default',
   out leases integer, out rescued integer, out buried integer,
-  out booted_at timestamptz, out executors bigint[], out beats bigint[], out lease_ms bigint[], out silent_ms bigint[])
+  out booted_at timestamptz, out executors bigint[], out beats bigint[], out lease_ms bigint[],
+  out silent_ms bigint[])
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms'
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_dead   bigint[];
-  v_held   bigint[];
-  v_owner  bigint[];
+  v_held   bigint[]; -- tasks of v_tasks that this transaction has locked
+  v_owner  bigint[]; -- executors of v_lease
   v_lease  bigint[];
   v_tasks  bigint[];
-  v_fences bigint[];
+  v_fences bigint[]; -- fences of v_tasks
 begin
   perform tuskline.check_installation(p_installation);
   if p_silent is null then
-    v_dead := array(select e.executor_id from tuskline.executor e
-      where e.ended_at is null and e.expires_at <= v_now order by e.executor_id for update skip locked);
+    v_dead := array(
+      select e.executor_id from tuskline.executor e
+       where e.ended_at is null and e.expires_at <= v_now
+       order by e.executor_id for update skip locked);
   else
     booted_at := (select c.verified_at from tuskline_core.verified_incarnation c);
-    v_dead := array(select e.executor_id
-      from unnest(p_silent, p_beats) as s (executor_id, beats) join tuskline.executor e on e.executor_id = s.executor_id
-      where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats
-      order by e.executor_id for update of e skip locked);
+    v_dead := array(
+      select e.executor_id
+        from unnest(p_silent, p_beats) as s (executor_id, beats)
+             join tuskline.executor e on e.executor_id = s.executor_id
+       where booted_at = p_booted_at and e.ended_at is null and e.beats = s.beats
+       order by e.executor_id for update of e skip locked);
   end if;
-  update tuskline.executor e set ended_at = v_now, end_reason = 'expired' where e.executor_id = any (v_dead);
+  update tuskline.executor e set ended_at = v_now, end_reason = 'expired'
+   where e.executor_id = any (v_dead);
   delete from tuskline_core.live_executor a where a.executor_id = any (v_dead);
   if p_silent is not null then
-    select array_agg(e.executor_id), array_agg(e.beats), array_agg(ceil(1000 * extract(epoch from e.lease))::bigint),
+    select array_agg(e.executor_id), array_agg(e.beats),
+           array_agg(ceil(1000 * extract(epoch from e.lease))::bigint),
            array_agg(e.silent_ms::bigint)
-      into executors, beats, lease_ms, silent_ms from tuskline.executor e where e.ended_at is null;
+      into executors, beats, lease_ms, silent_ms
+      from tuskline.executor e where e.ended_at is null;
   end if;
   leases := 0; rescued := 0; buried := 0;
-  -- From batch to batch, to the first of which anything is freed: others may have locked what comes before.
+  -- Ends with the first batch that frees something: other transactions may hold all rows before it.
   for v_batch in 1 .. 100 loop
-    select array_agg(d.executor_id), array_agg(d.lease_id) into v_owner, v_lease from (
-      select l.executor_id, l.lease_id from tuskline.executor e join tuskline.lease l using (executor_id)
-       where e.ended_at is not null and (l.executor_id, l.lease_id) > (coalesce(v_owner[cardinality(v_owner)], 0), coalesce(v_lease[cardinality(v_lease)], 0))
-       order by l.executor_id, l.lease_id limit p_limit for update of l skip locked) d;
+    select array_agg(d.executor_id), array_agg(d.lease_id) into v_owner, v_lease
+      from (select l.executor_id, l.lease_id
+              from tuskline.executor e join tuskline.lease l using (executor_id)
+             where e.ended_at is not null
+               and (l.executor_id, l.lease_id) > (coalesce(v_owner[cardinality(v_owner)], 0),
+                                                  coalesce(v_lease[cardinality(v_lease)], 0))
+             order by l.executor_id, l.lease_id limit p_limit for update of l skip locked) d;
     exit when v_lease is null;
     leases := leases + cardinality(v_lease);
-    -- Whose attempt it still is, and of these the rows that nobody else has locked.
+    -- Tasks whose attempt still belongs to these leases.
     select array_agg(t.id order by t.id), array_agg(t.fence order by t.id) into v_tasks, v_fences
       from (select l.lease_id, unnest(l.task_ids) as id
-              from unnest(v_owner, v_lease) as o (executor_id, lease_id) join tuskline.lease l on l.executor_id = o.executor_id and l.lease_id = o.lease_id) s
-           join tuskline.task t on t.id = s.id and t.fence = s.lease_id and t.status in ('claimed', 'processing');
-    -- Of that attempt still: a late result may have ended it since, and another worker have claimed the task.
-    v_held := array(select t.id from tuskline.task t where t.id = any (v_tasks) and t.fence = any (v_lease) order by t.id for update skip locked);
+              from unnest(v_owner, v_lease) as o (executor_id, lease_id)
+                   join tuskline.lease l on l.executor_id = o.executor_id
+                                        and l.lease_id = o.lease_id) s
+           join tuskline.task t on t.id = s.id and t.fence = s.lease_id
+                               and t.status in ('claimed', 'processing');
+    -- The fence is checked again under the lock. Since the first read a late result may have ended
+    -- the attempt, and another worker may have claimed the task.
+    v_held := array(
+      select t.id from tuskline.task t where t.id = any (v_tasks) and t.fence = any (v_lease)
+       order by t.id for update skip locked);
     select count(*) filter (where r.status = 'enqueued'), count(*) filter (where r.status = 'dead')
       into rescued, buried from tuskline_core.return_crashed(v_held, v_owner, v_lease, v_now) r;
+    -- A lease stays while one of its tasks is locked by another transaction.
     delete from tuskline.lease l using unnest(v_owner, v_lease) as o (executor_id, lease_id)
-     where l.executor_id = o.executor_id and l.lease_id = o.lease_id and not exists (
-       select from unnest(v_tasks, v_fences) as s (id, fence) where s.fence = l.lease_id and s.id <> all (v_held));
+     where l.executor_id = o.executor_id and l.lease_id = o.lease_id
+       and not exists (select from unnest(v_tasks, v_fences) as s (id, fence)
+                        where s.fence = l.lease_id and s.id <> all (v_held));
     exit when found or cardinality(v_held) > 0 or cardinality(v_lease) < p_limit;
   end loop;
 end $$;
 comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz, text) is
-  'Ends dead workers and puts back the tasks of ended ones; says how many leases, rescued and dead tasks. Dead: who is in p_silent and has beaten no more. Without p_silent the database''s clock judges: wrong, and two executions at a time, when that has stepped forward.';
+  'Ends dead workers (p_silent) and returns the tasks of ended workers. Without p_silent the '
+  'database clock decides: after a forward step of that clock tasks may run twice at a time.';
 
--- note_silence: what a store consumer has seen so far, for those who come after it: else the dead
--- would have to be watched for a whole lease anew by each of a row of short-lived store consumers. The
--- spans of two watchers add up, because the second begins where the first has written. Guarded like
--- rescue: the beats are still those that were seen, in the same life of the server.
+-- Saves how long executors have been silent, for the next store consumer.
+--
+-- Otherwise each of a series of short-lived store consumers would watch a dead executor for a whole
+-- lease from the start. The times of two store consumers add up: the second continues from the
+-- saved time. A row is written only if the heartbeat count and the life of the server are
+-- unchanged, as in rescue.
 create or replace function tuskline.note_silence(
   p_silent bigint[], p_beats bigint[], p_silent_ms bigint[], p_booted_at timestamptz)
 returns void language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  update tuskline.executor e set silent_ms = greatest(e.silent_ms, least(s.silent_ms, 2147483647))
+  update tuskline.executor e
+     set silent_ms = greatest(e.silent_ms, least(s.silent_ms, 2147483647))
     from (select x.executor_id, u.silent_ms
             from unnest(p_silent, p_beats, p_silent_ms) as u (executor_id, beats, silent_ms)
                  join tuskline.executor x on x.executor_id = u.executor_id
-           where x.ended_at is null and x.beats = u.beats and exists (select from tuskline_core.verified_incarnation c where c.verified_at = p_booted_at)
+           where x.ended_at is null and x.beats = u.beats
+             and exists (select from tuskline_core.verified_incarnation c
+                          where c.verified_at = p_booted_at)
            order by x.executor_id for update of x skip locked) s
    where e.executor_id = s.executor_id
 $$;
 comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestamptz) is
-  'Notes for how long executors have been silent at least, unless they have beaten since.';
+  'Saves how long executors have been silent at least, unless a heartbeat has come since.';
 
 -- Returns tasks whose worker has ended: claimed or processing -> enqueued, dead or cancelled.
--- p_owners and p_leases, side by side, say whose leases these are: found by its number alone, a
--- lease would cost a walk through all of their index.
+--
+-- p_owners and p_leases are parallel: the executor of each lease. The index of leases begins with
+-- the executor, so a search by lease number alone would scan all of it. The caller has locked the
+-- tasks.
 create or replace function tuskline_core.return_crashed(
   p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz)
 returns table (id bigint, status tuskline.status) language plpgsql as $$
@@ -107,7 +151,6 @@ declare
   v_outcome tuskline.status[];
   v_done    tuskline_core.ended;
 begin
-  -- The caller has locked the tasks.
   select array_agg(s.id order by s.id), array_agg(s.fence order by s.id),
          array_agg(s.charge order by s.id),
          array_agg(case when s.crashes + s.charge >= l.max_crashes then 'dead' else 'enqueued' end
@@ -123,7 +166,8 @@ begin
   insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
                                      fingerprint, failed_at, started_at)
   select u.id, v_fences[u.at], u.attempt + 1, e.executor_id, 'crash',
-         format('worker %s on %s (pid %s) ended while it held the task', e.executor_id, e.host, e.pid),
+         format('worker %s on %s (pid %s) ended while it held the task',
+                e.executor_id, e.host, e.pid),
          tuskline_core.fingerprint('crash', t.lambda), p_now, u.started_at
     from (select d.*, width_bucket(d.id, p_ids) as at
             from unnest(v_done.task_id, v_done.attempt, v_done.started_at)

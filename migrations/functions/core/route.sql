@@ -1,11 +1,13 @@
--- Puts the tasks that a statement has inserted where they belong, in the same transaction:
+-- Routes the tasks that a statement has inserted, in the same transaction:
 --
 --   valid, due and plain, of a direct lambda   into their queue
 --   valid                                      a timer, or the wait list of a limit (accept_rest)
 --   else                                       the statement is refused
 --
--- The trigger of tuskline.task, once per statement, for INSERT, COPY and schedule alike. One row alone
--- takes the short way, by look-ups in place of a join: 43 µs of CPU with its insert, against 68.
+-- It is the trigger of tuskline.task, once per statement, for INSERT, COPY and schedule alike. A
+-- single row takes a shorter path with lookups and without a join: 43 µs of CPU with its insert,
+-- against 68.
+
 create or replace function tuskline_core.is_plain(t tuskline.task, p_last bigint, p_now timestamptz)
 returns boolean language sql stable as $$
   select t.status = 'enqueued' and (t.scheduled_at is null or t.scheduled_at <= p_now)
@@ -14,7 +16,8 @@ returns boolean language sql stable as $$
      and t.next_trigger_at between p_now - interval '1 day' and p_now + interval '10 minutes'
 $$;
 comment on function tuskline_core.is_plain(tuskline.task, bigint, timestamptz) is
-  'True for a valid row that may go straight into its queue: due, with no key of a policy, and with an id of the segment in use (p_last: the last of its sequence).';
+  'Whether a valid row may go straight into its queue. It is due, has no key of a policy, and has '
+  'an id of the segment in use (p_last: the last id of its sequence).';
 
 create or replace function tuskline_core.route() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -26,11 +29,9 @@ declare
   v_queue   integer;
   v_direct  boolean;
   v_largest integer;
-  v_ids     bigint[];
-  v_queued  bigint[] := '{}';
+  v_ids     bigint[]; v_queued bigint[] := '{}';
   v_queues  integer[];
-  v_rest    bigint[];
-  v_numbers bigint[];
+  v_rest    bigint[]; v_numbers bigint[];
   v_plans   text[];
   v_wrong   record;
 begin
@@ -68,12 +69,14 @@ begin
       v_queues := v_queues || v_queue;
       v_queued := v_queued || v_ids;
     end loop;
-    -- The rest is what was not queued. The conditions must not be asked again: a gate that opens in
-    -- between would leave a row without a place in a queue and without a timer.
+    -- The rest: rows that were not queued. The conditions must not be evaluated again. A gate that
+    -- opens in between would leave a task with neither a queue row nor a timer.
     if cardinality(v_queued) < v_rows then
       select array_agg(r.id order by r.id), array_agg(r.number order by r.id) into v_rest, v_numbers
         from (select u.id, max(u.number) as number
-                from (select t.id, row_number() over () as number from new_rows t union all select unnest(v_queued), null) u
+                from (select t.id, row_number() over () as number from new_rows t
+                      union all
+                      select unnest(v_queued), null) u
                group by u.id having count(*) = 1) r;
     end if;
     perform tuskline_core.pin_plans(v_plans);
@@ -88,12 +91,16 @@ begin
   end if;
   return null;
 end $$;
-comment on function tuskline_core.route() is 'Trigger of tuskline.task: due rows into their queue, later ones into timer, mistakes refused.';
+comment on function tuskline_core.route() is
+  'Trigger of tuskline.task: puts due tasks into their queues and the rest into timer or a wait '
+  'list. Refuses mistakes.';
 
--- pin_plans: joins by nested loop over queue's unique (lambda, priority): a plan made when the table was
--- empty must not survive into a day with 400 queues. And no JIT. A trigger alone sees its new rows, so
--- these cannot be settings of a function it calls; as its own they would cost each single row 5 µs.
--- Returns what was set before, to be set again.
+-- Pins nested-loop joins over the unique (lambda, priority) of queue, without JIT.
+--
+-- A plan from the time of an empty table must not be used later with 400 queues. Only the trigger
+-- sees its new rows, so these cannot be settings of a function that it calls. As settings of the
+-- trigger they would cost each single row 5 µs.
+-- Returns the old values; the caller restores them.
 create or replace function tuskline_core.pin_plans(p_values text[]) returns text[]
 language plpgsql as $$
 declare
@@ -106,4 +113,5 @@ begin
   end loop;
   return v_before;
 end $$;
-comment on function tuskline_core.pin_plans(text[]) is 'Sets what decides a plan, until set back or the transaction ends; returns what was set.';
+comment on function tuskline_core.pin_plans(text[]) is
+  'Sets planner settings until the transaction ends or they are restored. Returns the old values.';

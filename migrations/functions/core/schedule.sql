@@ -1,8 +1,15 @@
--- schedule: the Frontend's verb. A task that is due goes into its queue in this very transaction;
--- one that is due later gets a timer. Both happen in the trigger `route`, so that a plain INSERT or
--- COPY does the same; a plain task for now, the most frequent of all, passes it by (task_store), at
--- three quarters of the cost. Says when by an instant (p_scheduled_at) or by a duration (p_delay), which
--- the database adds to its own clock; with both, to the instant. One that has passed means now.
+-- Schedules one task, now or later, and returns its id.
+--
+-- The task is due at p_scheduled_at, or p_delay after the database's clock, or now. With both, it
+-- is due p_delay after p_scheduled_at. A time in the past means now. If another task holds
+-- p_unique_key, nothing is inserted, and that task's id is returned.
+--
+-- Guarantees: the task exists when the caller's transaction commits, and not before. It is then in
+-- its queue if it is due now, and has a timer if it is due later.
+--
+-- The last statement is the plain way: an insert into tuskline.task. The trigger route does the
+-- rest, as for any INSERT or COPY. The most frequent call, a plain task that is due now, inserts
+-- into task_store and so past the trigger, at three quarters of the cost.
 create or replace function tuskline.schedule(
   p_lambda       text,
   p_payload      text        default null,
@@ -24,6 +31,8 @@ declare
   v_keys    record;
 begin
   if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0 then
+    -- Not found: the lambda is unknown, not direct, gated, limited or full, or an argument is
+    -- wrong.
     select q.queue_id into v_queue from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
        and tuskline_core.is_name(p_collection) is not false
@@ -46,7 +55,8 @@ begin
   if v_queue is not null then
     insert into tuskline_core.task_store (id, lambda, priority, collection, payload, unique_key)
     values (coalesce(v_id, nextval('tuskline.task_seq')), p_lambda, p_priority::tuskline.priority,
-            p_collection, v_payload, p_unique_key) returning id into v_id;
+            p_collection, v_payload, p_unique_key)
+    returning id into v_id;
     insert into tuskline.queued (queue_id, bytes, task_id)
     values (v_queue, coalesce(octet_length(v_payload::text), 0), v_id);
     if tuskline_core.is_watched(v_queue) then
@@ -54,47 +64,63 @@ begin
     end if;
     return v_id;
   end if;
-  insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at, status, next_trigger_at,
+  insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
+                             status, next_trigger_at,
                              ordering_key, limit_key, fairness_key, unique_key)
-  values (v_id, coalesce(p_lambda, ''), tuskline_core.priority_of(p_priority), p_collection, v_payload, v_due,
+  values (v_id, coalesce(p_lambda, ''), tuskline_core.priority_of(p_priority), p_collection,
+          v_payload, v_due,
           case when v_due > v_now then 'new' else 'enqueued' end::tuskline.status,
           case when v_due > v_now then v_due else v_now + interval '10 minutes' end,
           p_ordering_key, p_limit_key, p_fairness_key, p_unique_key);
   return v_id;
 end $$;
-comment on function tuskline.schedule(text, text, text, text, timestamptz, interval, text, text, text, text) is
-  'Schedules one task, now or later, and returns its id; of a unique key that is held, the holder''s. It is accepted when your transaction commits.';
+comment on function tuskline.schedule(
+  text, text, text, text, timestamptz, interval, text, text, text, text) is
+  'Schedules one task, now or later. Returns its id, or the id of the task that holds '
+  'p_unique_key. The task exists once your transaction has committed.';
 select tuskline_core.make_overloads();
 
 create or replace function tuskline_core.due_time(
-  p_now timestamptz, p_scheduled_at timestamptz, p_delay interval, p_row bigint default null, p_rows integer default null)
+  p_now timestamptz, p_scheduled_at timestamptz, p_delay interval,
+  p_row bigint default null, p_rows integer default null)
 returns timestamptz language plpgsql immutable as $$
 begin
   if p_scheduled_at is null and p_delay is null then return null; end if;
   if p_delay < '0' then
-    perform tuskline_core.refuse('TK005', format('invalid_due: delay must not be negative, got %s%s', p_delay, tuskline_core.row_of(p_row, p_rows)));
+    perform tuskline_core.refuse('TK005',
+      format('invalid_due: delay must not be negative, got %s%s',
+             p_delay, tuskline_core.row_of(p_row, p_rows)));
   end if;
-  if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + interval '10 years' or p_delay > '10 years' then
-    perform tuskline_core.refuse('TK005', format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
-      coalesce(p_scheduled_at::text, p_delay::text), tuskline_core.row_of(p_row, p_rows)));
+  if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + interval '10 years'
+     or p_delay > '10 years' then
+    perform tuskline_core.refuse('TK005',
+      format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
+             coalesce(p_scheduled_at::text, p_delay::text), tuskline_core.row_of(p_row, p_rows)));
   end if;
   return coalesce(p_scheduled_at, p_now) + coalesce(p_delay, '0');
 end $$;
 comment on function tuskline_core.due_time(timestamptz, timestamptz, interval, bigint, integer) is
-  'Due time from an instant and a duration; refuses (TK005) what is not finite or over 10 years ahead.';
+  'Due time from an instant, a delay or both. Refuses (TK005) a negative delay, and an instant or '
+  'a delay that is not finite or over 10 years ahead.';
 
-create or replace function tuskline_core.priority_of(p_label text, p_row bigint default null, p_rows integer default null)
-returns tuskline.priority
-language plpgsql immutable as $$
+create or replace function tuskline_core.priority_of(
+  p_label text, p_row bigint default null, p_rows integer default null)
+returns tuskline.priority language plpgsql immutable as $$
 begin
-  if p_label in ('critical', 'high', 'normal', 'low') then return p_label::tuskline.priority; end if;
+  if p_label in ('critical', 'high', 'normal', 'low') then
+    return p_label::tuskline.priority;
+  end if;
   if p_label is null then return 'normal'; end if;
-  perform tuskline_core.refuse('TK006', format('invalid_priority: must be critical, high, normal or low, got %L%s',
-    left(p_label, 80), tuskline_core.row_of(p_row, p_rows)));
+  perform tuskline_core.refuse('TK006',
+    format('invalid_priority: must be critical, high, normal or low, got %L%s',
+           left(p_label, 80), tuskline_core.row_of(p_row, p_rows)));
 end $$;
-comment on function tuskline_core.priority_of(text, bigint, integer) is 'Priority by its label; refuses (TK006) others.';
+comment on function tuskline_core.priority_of(text, bigint, integer) is
+  'Priority by its label, normal for null. Refuses (TK006) any other label.';
 
-create or replace function tuskline_core.row_of(p_row bigint, p_rows bigint) returns text language sql immutable as $$
+create or replace function tuskline_core.row_of(p_row bigint, p_rows bigint) returns text
+language sql immutable as $$
   select case when p_rows > 1 then format(' (row %s of %s)', p_row, p_rows) else '' end
 $$;
-comment on function tuskline_core.row_of(bigint, bigint) is 'Which row of a batch a refusal is about; nothing for a single row.';
+comment on function tuskline_core.row_of(bigint, bigint) is
+  'Names the row of a batch in a refusal. Empty for a single row.';

@@ -1,10 +1,16 @@
--- start: claimed -> processing. Sent for tasks still running at the first heartbeat, and before the
--- body of a task that was part of a worker's death, so that the next death is charged to the right one.
--- Rows that somebody else has locked are left out, be it the body itself, in its own transaction.
+-- Marks attempts as started: claimed -> processing.
+--
+-- A worker sends it for tasks that still run at the first heartbeat. It also sends it before the
+-- body of a suspect: a task that a worker held when it died. Then the next death is charged to the
+-- right task.
+-- Returns the tasks that it moved.
+--
+-- Locks: skips rows that other transactions hold, also the task's own body in its transaction.
 create or replace function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
 returns bigint[] language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_expires timestamptz;
   v_sorted  bigint[];
@@ -15,16 +21,23 @@ begin
    where e.executor_id = p_executor and e.ended_at is null;
   if not found then return '{}'; end if;
   select array_agg(r.id), array_agg(r.fence) into v_sorted, v_fences
-    from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence) order by u.id, u.fence) r;
+    from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence)
+           order by u.id, u.fence) r;
   with u as (
     update tuskline.task t set status = 'processing', next_trigger_at = v_expires
-     where t.id = any (array(select f.id from tuskline.task f where f.id = any (v_sorted)
-         and f.id between v_sorted[1] and v_sorted[cardinality(v_sorted)] order by f.id for no key update skip locked))
+     where t.id = any (array(
+             select f.id from tuskline.task f
+              where f.id = any (v_sorted)
+                and f.id between v_sorted[1] and v_sorted[cardinality(v_sorted)]
+              order by f.id for no key update skip locked))
        and t.fence = v_fences[width_bucket(t.id, v_sorted)] and t.status = 'claimed'
        and t.id between v_sorted[1] and v_sorted[cardinality(v_sorted)]
     returning t.id)
   select coalesce(array_agg(id), '{}') into v_ids from u;
-  if cardinality(v_ids) < cardinality(p_tasks) then perform tuskline_core.wait_for_standby(); end if;
+  if cardinality(v_ids) < cardinality(p_tasks) then
+    perform tuskline_core.wait_for_standby();
+  end if;
   return v_ids;
 end $$;
-comment on function tuskline.start(bigint, bigint[], bigint[]) is 'claimed -> processing; returns the tasks it moved.';
+comment on function tuskline.start(bigint, bigint[], bigint[]) is
+  'claimed -> processing. Returns the tasks that it moved.';

@@ -1,40 +1,51 @@
--- take: the guarded transition of claim. A popped task that is not enqueued any more (cancelled, or a
--- second queue row of a rebuild) matches nothing. Goes segment by segment, mostly one, in id order:
--- an UPDATE of all of tuskline.task makes ready every segment there is, 17,000 instructions for each,
--- before it leaves out all but one. So each segment has a function with a plan of its own, take_<n>.
--- That rides the segment's primary key by id = any (sorted ids): in id order, and with no join that a plan
--- could turn round. width_bucket finds a task's place in the sorted array.
+-- Creates take_<n>: the transition enqueued -> claimed for tasks of segment n.
+--
+-- A popped task that is no longer enqueued matches nothing. It was cancelled, or a rebuild gave it
+-- a second queue row.
+--
+-- Planner: an UPDATE of tuskline.task prepares every segment, at 17,000 instructions each, before
+-- it prunes all but one. Therefore each segment has a function with a plan of its own. It uses the
+-- segment's primary key by id = any (sorted ids), in id order. It has no join that a plan could
+-- reverse. The function width_bucket finds a task's position in the sorted array.
 create or replace function tuskline_core.make_take(p_segment bigint) returns void
 language plpgsql as $make$
 declare
-  v_name text := format('tuskline_core.take_%s(bigint, bigint[], smallint[], timestamptz, timestamptz)', p_segment);
+  v_name text := format(
+    'tuskline_core.take_%s(bigint, bigint[], smallint[], timestamptz, timestamptz)', p_segment);
 begin
   execute format($text$
 create or replace function tuskline_core.take_%1$s(
-  p_fence bigint, p_ids bigint[], p_index smallint[], p_now timestamptz, p_expires timestamptz) returns tuskline_core.exchanged
-language plpgsql as $$
+  p_fence bigint, p_ids bigint[], p_index smallint[], p_now timestamptz, p_expires timestamptz)
+returns tuskline_core.exchanged language plpgsql as $$
 declare
   v tuskline_core.exchanged;
 begin
   with u as (
     update tuskline_core.task_%1$s t
-       set status = 'claimed', fence = p_fence, attempt = t.attempt + 1, started_at = p_now, next_trigger_at = p_expires
+       set status = 'claimed', fence = p_fence, attempt = t.attempt + 1, started_at = p_now,
+           next_trigger_at = p_expires
      where t.id = any (p_ids) and t.status = 'enqueued'
-    returning t.id, p_index[width_bucket(t.id, p_ids)] as index, t.attempt, t.crashes, t.collection, t.payload,
-              least(greatest(1000 * extract(epoch from p_now - coalesce(t.scheduled_at, t.created_at)), 0), 2147483647)::integer as waited_ms)
+    returning t.id, p_index[width_bucket(t.id, p_ids)] as index, t.attempt, t.crashes,
+              t.collection, t.payload,
+              least(greatest(1000 * extract(epoch from p_now
+                                              - coalesce(t.scheduled_at, t.created_at)), 0),
+                    2147483647)::integer as waited_ms)
   select array_agg(u.id), array_agg(u.index), array_agg(u.attempt), array_agg(u.crashes),
          array_agg(u.waited_ms), array_agg(u.collection), array_agg(u.payload)
-    into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload from u;
+    into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload
+    from u;
   return v;
 end $$ $text$, p_segment);
   perform tuskline_core.finish_leaf_verb(v_name,
     format('enqueued -> claimed under a new fence, for tasks of segment %s.', p_segment));
 end $make$;
-comment on function tuskline_core.make_take(bigint) is 'Makes take_<segment_no>, or makes it anew.';
+comment on function tuskline_core.make_take(bigint) is
+  'Creates or replaces take_<segment_no>.';
 
--- The tasks of all segments. When a lock is not granted in time, the tasks that are locked go back
--- to
--- their queue, and the others, which are locked by that, are taken in a second round.
+-- Moves popped tasks enqueued -> claimed, segment by segment in id order, mostly only one.
+--
+-- Locks: the task rows. If a lock is not granted in time, the locked tasks go back to their queue.
+-- The rest is locked by requeue_locked, and a second round takes it.
 create or replace function tuskline_core.take(
   p_fence bigint, p_ids bigint[], p_index smallint[], p_now timestamptz, p_expires timestamptz)
 returns tuskline_core.exchanged language plpgsql as $$
@@ -54,8 +65,8 @@ begin
         v_segment := tuskline_core.segment_of(p_ids[v_from]);
         v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
         if to_regclass('tuskline_core.task_' || v_segment) is not null then
-          execute 'select tuskline_core.take_' || v_segment || '($1, $2, $3, $4, $5) as taken' into r
-            using p_fence, p_ids[v_from:v_to], p_index[v_from:v_to], p_now, p_expires;
+          execute 'select tuskline_core.take_' || v_segment || '($1, $2, $3, $4, $5) as taken'
+            into r using p_fence, p_ids[v_from:v_to], p_index[v_from:v_to], p_now, p_expires;
           s := r.taken;
           if v.task_id is null then
             v := s;
@@ -77,10 +88,12 @@ begin
   end loop;
 end $$;
 comment on function tuskline_core.take(bigint, bigint[], smallint[], timestamptz, timestamptz) is
-  'enqueued -> claimed under a new fence; the ids are sorted.';
+  'enqueued -> claimed under a new fence. The ids are sorted.';
 
--- requeue_locked: tasks that somebody's open transaction has locked go back to the end of their
--- queue, so that one cancelled row in an idle session does not hold up a lambda. Returns the others.
+-- Puts tasks that another open transaction has locked back at the end of their queue.
+--
+-- So one cancelled row in an idle session does not hold up a lambda.
+-- Returns the other tasks that are still enqueued, locked.
 create or replace function tuskline_core.requeue_locked(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
@@ -88,11 +101,16 @@ declare
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
   v_free  bigint[];
 begin
-  v_free := array(select t.id from tuskline.task t where t.id = any (p_ids) and t.id between v_first and v_last
-      and t.status = 'enqueued' order by t.id for update skip locked);
+  v_free := array(
+    select t.id from tuskline.task t
+     where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
+       and t.status = 'enqueued'
+     order by t.id for update skip locked);
   if cardinality(v_free) < cardinality(p_ids) then
-    perform tuskline_core.queue_tasks(array(select id from unnest(p_ids) as id where id <> all (v_free)));
+    perform tuskline_core.queue_tasks(
+      array(select id from unnest(p_ids) as id where id <> all (v_free)));
   end if;
   return v_free;
 end $$;
-comment on function tuskline_core.requeue_locked(bigint[]) is 'Requeues the tasks that are locked by others and returns the rest.';
+comment on function tuskline_core.requeue_locked(bigint[]) is
+  'Requeues the tasks that other transactions have locked. Returns the rest, which it locks.';

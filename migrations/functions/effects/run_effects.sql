@@ -1,17 +1,19 @@
--- Runs the effects of ended attempts and tasks: permits go to the next waiters, dependents
--- are enqueued or end as well, listeners are told. One flat loop over two work lists, so nothing
--- recurses however long a chain is:
+-- Runs the effects of ended attempts and tasks.
 --
---   ended   their attempt or life has ended: the doors attempt_ended and task_ended say what follows
---   due     to be enqueued now: new waiters with a permit, dependents whose parents have ended
+-- Permits go to the next waiters, dependents are enqueued or end as well, and listeners are
+-- notified. One flat loop works on two lists, so that nothing recurses, however long a chain is:
 --
--- At most p_max tasks are enqueued or ended: an exchange holds the results of other tasks as well,
--- and its statement has a deadline. The rest become timers, and a store consumer goes on there.
+--   ended   attempts or tasks that have ended: attempt_ended and task_ended compute what follows
+--   due     tasks to enqueue now: waiters that got a permit, dependents whose parents have ended
 --
--- Locks: tasks are locked with SKIP LOCKED. If a lock of a policy is not granted in time, nothing of
--- the run stays, and all of it becomes timers.
--- For verbs in a transaction of the SDK or the server. A verb in a caller's transaction leaves timers
--- (leave_effects): that transaction may stay open, or may read an old snapshot.
+-- At most p_max tasks are enqueued or ended. An exchange also records the results of other tasks,
+-- and its statement has a deadline. The rest become timers, and a store consumer continues there.
+--
+-- Called by verbs in a transaction of the SDK or the server. A verb in a caller's transaction
+-- leaves timers (leave_effects): that transaction may stay open, or may read an old snapshot.
+--
+-- Locks: tasks, with SKIP LOCKED. If a lock of a policy is not granted in time, the whole run rolls
+-- back. All of it becomes timers, due in 200 ms.
 create or replace function tuskline_core.run_effects(
   p_ended bigint[], p_due bigint[], p_now timestamptz, p_max integer default 100)
 returns void language plpgsql as $$
@@ -45,21 +47,23 @@ begin
       v_due := v_due || v.due;
     end loop;
   exception when lock_not_available then
-    perform tuskline_core.add_timers(p_ended, array[p_now + interval '200 milliseconds'], 'effects', p_now);
-    perform tuskline_core.add_timers(p_due, array[p_now + interval '200 milliseconds'], 'due', p_now);
+    perform tuskline_core.add_timers(
+      p_ended, array[p_now + interval '200 milliseconds'], 'effects', p_now);
+    perform tuskline_core.add_timers(
+      p_due, array[p_now + interval '200 milliseconds'], 'due', p_now);
     return;
   end;
   perform tuskline_core.add_timers(v_ended || v_again, array[p_now], 'effects', p_now);
   perform tuskline_core.add_timers(v_due, array[p_now], 'due', p_now);
 end $$;
 comment on function tuskline_core.run_effects(bigint[], bigint[], timestamptz, integer) is
-  'Runs the effects of tasks that have ended, and enqueues tasks; leaves timers for the unfinished part.';
+  'Runs the effects of ended tasks, and enqueues due tasks. Leaves timers for the unfinished part.';
 
--- Leaves the effects of ended tasks to a store consumer: for a verb in a caller's transaction.
-create or replace function tuskline_core.leave_effects(p_ids bigint[], p_now timestamptz) returns void
-language plpgsql as $$
+-- Leaves the effects of ended tasks to a store consumer, for a verb in a caller's transaction.
+create or replace function tuskline_core.leave_effects(p_ids bigint[], p_now timestamptz)
+returns void language plpgsql as $$
 begin
   perform tuskline_core.add_timers(p_ids, array[p_now], 'effects', p_now);
 end $$;
 comment on function tuskline_core.leave_effects(bigint[], timestamptz) is
-  'Leaves a timer for each of these tasks, so that a store consumer runs the effects of its end.';
+  'Adds a timer for each of these tasks: a store consumer then runs the effects of its end.';

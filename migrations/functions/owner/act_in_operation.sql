@@ -1,4 +1,6 @@
--- What an operation does to tasks that it has locked. Returns its row with what it has counted.
+-- Applies the action of an operation to tasks that it has locked.
+--
+-- Returns the row of the operation with new counters. The caller saves it (save_operation).
 create or replace function tuskline_core.act_in_operation(
   o tuskline.operation, p_ids bigint[], p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
@@ -8,8 +10,8 @@ begin
   if p_ids = '{}' then return o; end if;
   if o.action = 'purge' then return tuskline_core.purge_tasks(o, p_ids, p_now); end if;
   if o.action = 'cancel' then
-    perform tuskline_core.cancel_tasks(p_ids, concat_ws(': ', 'operation ' || o.operation_id, o.reason),
-                                  p_now);
+    perform tuskline_core.cancel_tasks(
+      p_ids, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);
   elsif o.action = 'retry' then
     v_changed := tuskline_core.restart_tasks(p_ids, p_now);
   elsif o.action = 'redrive' then
@@ -23,11 +25,17 @@ begin
   return o;
 end $$;
 comment on function tuskline_core.act_in_operation(tuskline.operation, bigint[], timestamptz) is
-  'Does what an operation does to tasks that it has locked; returns its new row.';
+  'Applies the action of an operation to tasks that it has locked. Returns its new row.';
 
--- The tasks leave their queue and their wait lists, and come due again at once, with their new
--- priority or collection. The whole queue is read, so the statement is planned with the ids at hand:
--- only then are they hashed.
+-- Gives waiting tasks their new priority or collection.
+--
+-- The tasks leave their queue, their gate and their wait lists. They release their permits and are
+-- due at once, so the store consumer applies the policies of the new priority or collection.
+-- A task in task_kept gets no timer here; it gets one when it returns to its segment
+-- (time_returned).
+--
+-- Planner: the delete from the queue reads the whole queue. force_custom_plan plans it with the ids
+-- known; only then does PostgreSQL hash them.
 create or replace function tuskline_core.move_waiting(
   o tuskline.operation, p_ids bigint[], p_now timestamptz)
 returns void language plpgsql
@@ -64,11 +72,14 @@ begin
     where t.id = any (p_ids) and t.id between v_first and v_last and t.next_trigger_at <= p_now;
 end $$;
 comment on function tuskline_core.move_waiting(tuskline.operation, bigint[], timestamptz) is
-  'Gives waiting tasks a new priority or collection.';
+  'Gives waiting tasks a new priority or collection, and makes them due again.';
 
--- A purge leaves alone what another task, a session or a redrive needs (needed_ids), and, unless
--- its caller writes files, what is archived to files. A purge of dead letters alone unblocks their
--- ordering keys.
+-- Deletes the tasks of a purge that nothing needs.
+--
+-- It spares tasks that another task, a session or a redrive needs (needed_ids). Tasks that are
+-- archived to files are left to a caller that writes files (behind), and are spared otherwise.
+-- A purge of dead letters alone also unblocks their ordering keys.
+-- Returns the row of the operation with new counters.
 create or replace function tuskline_core.purge_tasks(
   o tuskline.operation, p_ids bigint[], p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
@@ -97,8 +108,9 @@ begin
   return o;
 end $$;
 comment on function tuskline_core.purge_tasks(tuskline.operation, bigint[], timestamptz) is
-  'Deletes the tasks that nothing needs; returns the new row of the operation.';
+  'Deletes the tasks of a purge that nothing needs. Returns the new row of the operation.';
 
+-- Selects the tasks that are archived to files. Returns them in id order.
 create or replace function tuskline_core.bound_for_files(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 begin
@@ -107,8 +119,15 @@ begin
                 where l.archive = 'file' and t.id = any (p_ids) order by t.id);
 end $$;
 comment on function tuskline_core.bound_for_files(bigint[]) is
-  'Which of the tasks are archived to files before they are deleted.';
+  'Returns those of the tasks that are archived to files before they are deleted.';
 
+-- Selects the ended tasks that a purge must not delete. p_ids is sorted.
+--
+--   needed by                  why
+--   a task of a chain          it still waits for the task
+--   an ordering key            the failed task blocks it (not with p_unblocks)
+--   a session                  it waits for the end of the task
+--   a redrive that is running  it released the task, or will release this dead letter
 create or replace function tuskline_core.needed_ids(p_ids bigint[], p_unblocks boolean)
 returns bigint[] language plpgsql as $$
 declare
@@ -129,8 +148,8 @@ begin
            join tuskline.operation o on o.operation_id = v.redrive_id
      where v.task_id = any (p_ids) and o.ended_at is null
     union all
-    select d.task_id from tuskline.dead_letter d join tuskline.operation o
-                            on o.action = 'redrive' and o.ended_at is null
+    select d.task_id from tuskline.dead_letter d
+           join tuskline.operation o on o.action = 'redrive' and o.ended_at is null
      where d.task_id = any (p_ids) and d.status = any (o.statuses) and d.died_at <= o.ended_to
        and (o.lambda is null or d.lambda = o.lambda)
        and (o.fingerprint is null or d.fingerprint = o.fingerprint)
@@ -140,5 +159,5 @@ begin
             select t.collection from tuskline.tasks t where t.id = d.task_id)));
 end $$;
 comment on function tuskline_core.needed_ids(bigint[], boolean) is
-  'Which tasks that have ended a chain, an ordering key (unless p_unblocks), a session that waits '
-  'or a redrive still needs. The ids are sorted.';
+  'Returns the ended tasks that a chain, an ordering key (unless p_unblocks), a waiting session '
+  'or a redrive still needs. The ids given are sorted.';

@@ -1,10 +1,14 @@
--- Carries an operation a batch further. Store consumers do so (advance_operations). Any session
--- may, and one that writes the files of a purge must (p_files).
+-- Advances an operation by one batch of tasks.
 --
--- It walks over the ids in their order. A task that another transaction has locked is left behind,
--- and the operation comes back to it: nothing waits for the operation, and it waits for nothing.
--- file_ids: tasks that the caller writes to files with archive_lines() and then deletes with
--- delete_written(), in the same transaction. Call until state is not running.
+-- Store consumers do the same (advance_operations). Any session may call this. The session that
+-- writes the files of a purge must call it (p_files). Call it until state is not running.
+--
+-- Returns the progress of the operation. file_ids are tasks to archive: in the same transaction the
+-- caller writes them to files with archive_lines() and deletes them with delete_written().
+--
+-- Locks: the row of the operation; then its tasks, skip locked. A task that another transaction has
+-- locked is left behind, and the operation returns to it later. So no transaction waits long for an
+-- operation, and an operation does not wait for tasks.
 create or replace function tuskline.advance_operation(
   p_operation bigint, p_limit integer default 1000, p_files boolean default false,
   out state text, out looked bigint, out changed bigint, out spared bigint, out note text,
@@ -32,12 +36,16 @@ begin
   state := o.state; looked := o.looked; changed := o.changed; spared := o.spared; note := o.note;
 end $$;
 comment on function tuskline.advance_operation(bigint, integer, boolean) is
-  'Carries an operation out on the next tasks; says how far it has come, and which tasks await '
-  'delete_written(). Call until its state is not running.';
+  'Advances an operation by one batch. Returns its progress and the tasks that wait for '
+  'delete_written(). Call it until state is not running.';
 
--- The part of a store consumer, called by promote. The row of an operation is locked, so one store
--- consumer at a time carries it. next_at: when to look again, if that can be foreseen: the ends of
--- the tasks of a canary cannot.
+-- Advances each running operation by one batch. The store consumer calls it (run_policies).
+--
+-- Operations whose client writes files (writes_files) are skipped.
+-- Returns the number of tasks looked at, and when to call again (next_at). next_at is null if no
+-- time can be predicted: a canary waits for the ends of its tasks.
+--
+-- Locks: the row of each operation (skip locked). One store consumer at a time advances it.
 create or replace function tuskline_core.advance_operations(
   p_now timestamptz, p_limit integer, out looked bigint, out next_at timestamptz)
 language plpgsql as $$
@@ -55,8 +63,8 @@ begin
         next_at := least(next_at, greatest(n.next_at, p_now));
       end if;
     exception when others then
-      -- Mostly a lock of what belongs to one of the tasks. Any other error is told, too, and must
-      -- not hold up gates and the other operations.
+      -- Usually lock_not_available, from a row that belongs to one of the tasks. Every error is
+      -- saved as the note of the operation. It must not stop gates and further operations.
       n.next_at := p_now + case sqlstate when '55P03' then interval '200 milliseconds'
                                          else interval '10 seconds' end;
       update tuskline.operation u set next_at = n.next_at, note = left(sqlerrm, 500)
@@ -66,11 +74,16 @@ begin
   end loop;
 end $$;
 comment on function tuskline_core.advance_operations(timestamptz, integer) is
-  'Carries each running operation a batch further; says how many tasks they looked at and when to '
-  'look again.';
+  'Advances each running operation by one batch. Returns how many tasks they looked at, and when '
+  'to call again.';
 
--- A store consumer forbids hash joins for its own short statements. A batch of an operation needs
--- them: a thousand tasks would be compared with a thousand ids, one by one.
+-- Advances an operation by one batch, unless it is paused, and saves its progress.
+--
+-- A canary is checked first. An operation is paused until next_at, and while tasks of a canary's
+-- step have not ended (watched).
+--
+-- Planner: run_policies disables hash joins for its short statements. A batch needs them: without,
+-- PostgreSQL compares a thousand tasks with a thousand ids, one by one.
 create or replace function tuskline_core.carry_operation(
   o tuskline.operation, p_now timestamptz, p_limit integer)
 returns tuskline.operation language plpgsql set enable_hashjoin = on as $$
@@ -84,13 +97,16 @@ begin
   return tuskline_core.save_operation(o, p_now);
 end $$;
 comment on function tuskline_core.carry_operation(tuskline.operation, timestamptz, integer) is
-  'Carries an operation a batch further, and writes down how far it has come.';
+  'Advances an operation by one batch and saves its progress.';
 
+-- Saves the progress of an operation, or its end. An end is audited.
 create or replace function tuskline_core.save_operation(o tuskline.operation, p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
 begin
   if o.state <> 'running' then
-    o.ended_at := p_now; o.watched := '{}'; o.behind := '{}';
+    o.ended_at := p_now;
+    o.watched := '{}';
+    o.behind := '{}';
     insert into tuskline.audit (at, verb, subject, detail)
     values (p_now, 'end_operation', 'operation ' || o.operation_id,
             concat_ws(' ', o.state, o.changed, 'changed', o.note));
@@ -103,13 +119,22 @@ begin
   return o;
 end $$;
 comment on function tuskline_core.save_operation(tuskline.operation, timestamptz) is
-  'Writes down how far an operation has come, or that it has ended.';
+  'Saves the progress of an operation, or its end.';
 
+-- Applies an operation to its next tasks, or sets its state to done.
+--
+-- A batch has two parts: matching tasks above the mark, then tasks that earlier batches left
+-- behind. Its size is bounded by p_limit, the step of a canary, max_tasks and the rate
+-- (per_second). If no task of a batch could be locked, the next batch runs in 200 ms.
+--
+-- A redrive that met a task walks over the ids once more (met), because a task may have ended in a
+-- transaction that committed late.
+-- Returns the new row of the operation.
 create or replace function tuskline_core.step_operation(
   o tuskline.operation, p_now timestamptz, p_limit integer)
 returns tuskline.operation language plpgsql as $$
 declare
-  -- A rest is worth a second's tasks at most.
+  -- A pause earns at most one second of tasks.
   v_from  timestamptz := greatest(o.next_at, p_now - interval '1 second');
   v_mark  bigint;
   v_pass  integer;
@@ -122,7 +147,8 @@ begin
                   1 + floor(o.per_second * extract(epoch from p_now - v_from)));
   if v_pass > 0 then v_next := tuskline_core.next_ids(o, p_limit); end if;
   if v_next = '{}' and o.behind = '{}' and o.met then
-    o.mark := 0; o.met := false;
+    o.mark := 0;
+    o.met := false;
     v_next := tuskline_core.next_ids(o, p_limit);
   end if;
   if v_pass <= 0 or v_next = '{}' and o.behind = '{}' then
@@ -149,21 +175,24 @@ begin
   return tuskline_core.act_in_operation(o, tuskline_core.meant_ids(o, v_mine, p_now), p_now);
 end $$;
 comment on function tuskline_core.step_operation(tuskline.operation, timestamptz, integer) is
-  'Does what an operation does to the next tasks, or ends it; returns its new row.';
+  'Applies an operation to its next tasks, or ends it. Returns its new row.';
 
--- Dead letters have a list of their own, which is short. Both tables of tasks are read, as a
--- segment that goes moves what is left of it to task_kept.
-create or replace function tuskline_core.next_ids(o tuskline.operation, p_limit integer) returns bigint[]
-language plpgsql as $$
+-- Reads the next ids above the mark of an operation, in id order.
+--
+-- The ids are candidates; meant_ids checks them. Dead letters are read from their own short table.
+-- An operation on tasks of any status reads both tables of tasks, because a segment that is dropped
+-- moves its remaining tasks to task_kept.
+create or replace function tuskline_core.next_ids(o tuskline.operation, p_limit integer)
+returns bigint[] language plpgsql as $$
 begin
   if o.ids is not null then
     return array(select distinct id from unnest(o.ids) as id
       where id > o.mark order by id limit p_limit);
-  elsif o.fingerprint is not null and o.lambda is not null then -- rides dead_letter_group
+  elsif o.fingerprint is not null and o.lambda is not null then -- uses dead_letter_group
     return array(select d.task_id from tuskline.dead_letter d
       where d.lambda = o.lambda and d.fingerprint = o.fingerprint and d.task_id > o.mark
       order by d.task_id limit p_limit);
-  elsif o.statuses <@ '{dead,fatal_failure}' then -- rides dead_letter_pkey
+  elsif o.statuses <@ '{dead,fatal_failure}' then -- uses dead_letter_pkey
     return array(select d.task_id from tuskline.dead_letter d
       where d.task_id > o.mark order by d.task_id limit p_limit);
   end if;
@@ -174,10 +203,13 @@ begin
     order by u.id limit p_limit);
 end $$;
 comment on function tuskline_core.next_ids(tuskline.operation, integer) is
-  'The next ids above the mark of an operation, of tasks that it may be about.';
+  'Returns the next ids above the mark of an operation, of tasks that may match it.';
 
--- A redrive takes no task a second time that it has released itself: else it would go round in
--- circles, also when the clock steps back. A task that is past its retention counts as gone.
+-- Selects those of the tasks that match the filters of an operation. Returns them in id order.
+--
+-- A redrive skips a dead letter that it has released itself. Otherwise it would release the same
+-- task again and again. The check uses no times, so it also holds if the clock steps back.
+-- retry and redrive skip tasks that are past their retention: they count as deleted.
 create or replace function tuskline_core.meant_ids(
   o tuskline.operation, p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
@@ -205,8 +237,11 @@ begin
      order by t.id);
 end $$;
 comment on function tuskline_core.meant_ids(tuskline.operation, bigint[], timestamptz) is
-  'Which of the tasks an operation is about, in id order.';
+  'Returns those of the tasks that match an operation, in id order.';
 
+-- Locks tasks without waiting. Tasks that another transaction has locked are skipped.
+--
+-- Returns the locked tasks, in id order per table: task, then task_kept.
 create or replace function tuskline_core.lock_tasks(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 begin
@@ -218,4 +253,4 @@ begin
               order by k.id for update skip locked);
 end $$;
 comment on function tuskline_core.lock_tasks(bigint[]) is
-  'Locks those of the tasks that no other transaction has locked; returns them.';
+  'Locks the tasks that no other transaction has locked. Returns them.';

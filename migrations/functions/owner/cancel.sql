@@ -1,7 +1,11 @@
--- cancel: a task that waits ends here and now; one that a worker holds is asked to stop, and ends as
--- the worker reports (its result may win the race). Returns cancelled, requested, too_late or unknown.
+-- Cancels one task.
+--
+-- A task that waits ends at once. If a worker holds the task, it is notified to stop. The task then
+-- ends with the report of the worker, which may still be a success.
+-- Returns cancelled, requested (a worker holds it), too_late (it has ended) or unknown.
 create or replace function tuskline.cancel(p_task bigint, p_reason text default null)
-returns text language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+returns text language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_status tuskline.status;
 begin
@@ -11,7 +15,7 @@ begin
     select status into v_status from tuskline.task_kept where id = p_task for update;
     exit when found;
     if not exists (select from tuskline.task where id = p_task) then return 'unknown'; end if;
-    -- It came back to its segment between the looks.
+    -- The task returned from task_kept to its segment between the two reads.
   end loop;
   if v_status not in ('new', 'enqueued', 'retriable_failure', 'claimed', 'processing') then
     return 'too_late';
@@ -20,9 +24,13 @@ begin
   return case when v_status in ('claimed', 'processing') then 'requested' else 'cancelled' end;
 end $$;
 comment on function tuskline.cancel(bigint, text) is
-  'Cancels a task: cancelled (it was waiting), requested (a worker holds it and is told), too_late or unknown.';
+  'Cancels a task. Returns cancelled (it was waiting), requested (its worker is notified to stop), '
+  'too_late or unknown. Audited.';
 
--- The same for tasks that the caller has locked and that have not ended. Audited, a row for each.
+-- Cancels tasks that the caller has locked and that have not ended. One audit row per task.
+--
+-- Tasks that wait end as cancelled. A task that a worker holds gets a row of cancellation and the
+-- flag 2, and its worker is notified.
 create or replace function tuskline_core.cancel_tasks(
   p_ids bigint[], p_reason text, p_now timestamptz)
 returns void language plpgsql as $$
@@ -36,20 +44,24 @@ declare
   v_ids     bigint[];
   v_fences  bigint[];
 begin
-  v_ids := tuskline_core.end_waiting(v_waiting,
-    array_fill('cancelled'::tuskline.status, array[cardinality(v_waiting)]), null, null, p_now);
+  v_ids := tuskline_core.end_waiting(
+    v_waiting, array_fill('cancelled'::tuskline.status, array[cardinality(v_waiting)]),
+    null, null, p_now);
+  -- Under a fixed snapshot end_waiting may miss an effect, so every task is checked for effects.
   if current_setting('transaction_isolation') <> 'read committed' then v_ids := v_waiting; end if;
   perform tuskline_core.leave_effects(v_ids, p_now);
   if cardinality(v_waiting) < cardinality(p_ids) then
     with u as (
       update tuskline.task t set flags = t.flags | 2::smallint
        where t.id = any (p_ids) and t.id between v_first and v_last
-         and t.status in ('claimed', 'processing') returning t.id, t.fence
+         and t.status in ('claimed', 'processing')
+      returning t.id, t.fence
     ), c as (
       insert into tuskline.cancellation (task_id, fence, requested_at, reason)
       select u.id, u.fence, p_now, p_reason from u
-      on conflict (task_id) do update set fence = excluded.fence,
-        requested_at = excluded.requested_at, reason = excluded.reason)
+      on conflict (task_id) do update
+         set fence = excluded.fence, requested_at = excluded.requested_at,
+             reason = excluded.reason)
     select array_agg(u.fence) into v_fences from u;
     perform tuskline_core.notify('tuskline_executor_' || e.executor_id)
        from (select distinct l.executor_id from tuskline.lease l
@@ -59,4 +71,4 @@ begin
   select p_now, 'cancel', 'task ' || id, p_reason from unnest(p_ids) as id;
 end $$;
 comment on function tuskline_core.cancel_tasks(bigint[], text, timestamptz) is
-  'Ends those of the tasks that wait, and asks the workers that hold the others to stop.';
+  'Ends the tasks that wait, and notifies the workers that hold the remaining ones to stop.';

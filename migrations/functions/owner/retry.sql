@@ -1,5 +1,7 @@
--- retry: a task that ended otherwise than by success begins anew, with all its attempts. Those that wait for
--- it wait again. Returns retried, too_early (it has not ended), succeeded or unknown (or past its retention).
+-- Restarts one task that ended without success, with all its attempts.
+--
+-- Tasks that depend on it wait for it again.
+-- Returns retried, too_early (it has not ended), succeeded, or unknown (also past its retention).
 create or replace function tuskline.retry(p_task bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -8,59 +10,93 @@ declare
   v_ended  boolean;
 begin
   if tuskline_core.restart_tasks(array[p_task], v_now) = 0 then
-    select t.status, t.finished_at is not null into v_status, v_ended from tuskline.tasks t where t.id = p_task;
-    return case when v_status = 'success' then 'succeeded' when not v_ended then 'too_early' else 'unknown' end;
+    select t.status, t.finished_at is not null into v_status, v_ended
+      from tuskline.tasks t where t.id = p_task;
+    return case
+      when v_status = 'success' then 'succeeded'
+      when not v_ended then 'too_early'
+      else 'unknown' end;
   end if;
   insert into tuskline.audit (at, verb, subject) values (v_now, 'retry', 'task ' || p_task);
   return 'retried';
 end $$;
-comment on function tuskline.retry(bigint) is 'Lets a task begin anew that ended otherwise than by success: retried, too_early, succeeded or unknown. Audited.';
+comment on function tuskline.retry(bigint) is
+  'Restarts a task that ended without success, with all its attempts. '
+  'Returns retried, too_early, succeeded or unknown. Audited.';
 
--- retry_chain: all of a chain that ended otherwise than by success. A branch that was not needed is cancelled
--- again when it comes to it.
-create or replace function tuskline.retry_chain(p_task bigint, out chain_id bigint, out retried integer)
+-- Restarts all tasks of a chain that ended without success. Returns the chain and how many.
+--
+-- A branch that was not needed restarts, too. It is cancelled again when the chain reaches it.
+create or replace function tuskline.retry_chain(
+  p_task bigint, out chain_id bigint, out retried integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   chain_id := tuskline.chain_of(p_task);
-  retried := tuskline_core.restart_tasks(array(select c.task_id from tuskline.chain_task c where c.chain_id = retry_chain.chain_id), tuskline.clock());
+  retried := tuskline_core.restart_tasks(
+    array(select c.task_id from tuskline.chain_task c where c.chain_id = retry_chain.chain_id),
+    tuskline.clock());
   insert into tuskline.audit (at, verb, subject, detail)
-  values (tuskline.clock(), 'retry_chain', 'chain ' || chain_id, format('%s tasks, by task %s', retried, p_task));
+  values (tuskline.clock(), 'retry_chain', 'chain ' || chain_id,
+          format('%s tasks, by task %s', retried, p_task));
 end $$;
-comment on function tuskline.retry_chain(bigint) is 'Lets all tasks of a chain begin anew that ended otherwise than by success; says how many. Audited.';
+comment on function tuskline.retry_chain(bigint) is
+  'Restarts all tasks of a chain that ended without success. Returns the chain and how many. '
+  'Audited.';
 
--- revive: dead, fatal_failure, cancelled, dropped -> new, due now. Who waits for one of them is locked, too:
--- its lock guards whom it watches. One that outlived its segment comes back with a fresh one (the janitor), and
--- gets its timer then (time_returned), or at once, if there is a fresh one already. What is past its retention counts as gone: its segment may be on
--- its way out already, and whatever begins anew in there would go with it.
-create or replace function tuskline_core.restart_tasks(p_ids bigint[], p_now timestamptz) returns integer
-language plpgsql as $$
+-- Restarts tasks: dead, fatal_failure, cancelled or dropped -> new, due now.
+--
+-- A task that is past its retention counts as deleted. Its segment may be retiring now, and a
+-- restarted task would be dropped with it.
+-- A task in task_kept moves into its segment and gets a timer if the segment is attached already.
+-- Otherwise it waits in task_kept until the janitor creates that segment again. It then returns
+-- (return_kept) and gets its timer (time_returned).
+-- Returns how many tasks it has restarted.
+--
+-- Locks: the segments (pin_segments); then the tasks and their dependents, in id order; then the
+-- tasks in task_kept. The lock on a dependent guards the state of the tasks that it depends on.
+create or replace function tuskline_core.restart_tasks(p_ids bigint[], p_now timestamptz)
+returns integer language plpgsql as $$
 declare
-  v_all   bigint[] := p_ids || array(select d.task_id from tuskline.dependency d where d.parent_id = any (p_ids));
+  v_all   bigint[] := p_ids || array( -- and the tasks that depend on them
+    select d.task_id from tuskline.dependency d where d.parent_id = any (p_ids));
   v_first bigint := (select min(id) from unnest(v_all) as id);
   v_last  bigint := (select max(id) from unnest(v_all) as id);
-  v_ids   bigint[];
-  v_kept  bigint[];
+  v_ids   bigint[]; -- restarted, in a segment
+  v_kept  bigint[]; -- restarted, in task_kept
 begin
   perform tuskline_core.pin_segments(p_ids);
-  perform from tuskline.task t where t.id = any (v_all) and t.id between v_first and v_last order by t.id for update;
+  perform from tuskline.task t
+    where t.id = any (v_all) and t.id between v_first and v_last
+    order by t.id for update;
   with u as (
     update tuskline.task t
-       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2, started_at = null, finished_at = null, next_trigger_at = p_now
-     where t.id = any (p_ids) and t.id between v_first and v_last and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now) returning t.id)
+       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2,
+           started_at = null, finished_at = null, next_trigger_at = p_now
+     where t.id = any (p_ids) and t.id between v_first and v_last
+       and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now)
+    returning t.id)
   select array_agg(u.id order by u.id) into v_ids from u;
   with u as (
     update tuskline.task_kept t
-       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2, started_at = null, finished_at = null, next_trigger_at = p_now
-     where t.id = any (array(select k.id from tuskline.task_kept k where k.id = any (p_ids) order by k.id for update))
-       and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now) returning t.id)
+       set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2,
+           started_at = null, finished_at = null, next_trigger_at = p_now
+     where t.id = any (array(select k.id from tuskline.task_kept k
+                              where k.id = any (p_ids) order by k.id for update))
+       and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now)
+    returning t.id)
   select array_agg(u.id order by u.id) into v_kept from u;
   with n as materialized (
-    select s.no from (select distinct tuskline_core.segment_of(id) as no from unnest(v_kept) as id) s where tuskline_core.is_attached(s.no)
+    select s.no
+      from (select distinct tuskline_core.segment_of(id) as no from unnest(v_kept) as id) s
+     where tuskline_core.is_attached(s.no)
   ), m as (
-    delete from tuskline.task_kept k where k.id = any (v_kept) and tuskline_core.segment_of(k.id) in (select n.no from n) returning k.*
+    delete from tuskline.task_kept k
+     where k.id = any (v_kept) and tuskline_core.segment_of(k.id) in (select n.no from n)
+    returning k.*
   ), i as (insert into tuskline_core.task_store select * from m returning id)
   select v_ids || array_agg(i.id) from i into v_ids;
-  select array_agg(id) into v_kept from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
+  select array_agg(id) into v_kept
+    from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
   perform tuskline_core.add_timers(v_ids, array[p_now], 'due', p_now);
   v_ids := v_ids || v_kept;
   if v_ids is null then return 0; end if;
@@ -70,21 +106,29 @@ begin
   perform tuskline_core.on_restart(v_ids, p_now);
   return cardinality(v_ids);
 end $$;
-comment on function tuskline_core.restart_tasks(bigint[], timestamptz) is 'Terminal, but not success -> new, for tasks that are to begin anew; returns how many.';
+comment on function tuskline_core.restart_tasks(bigint[], timestamptz) is
+  'Restarts tasks that ended without success: status new, due now. Returns how many.';
 
 create or replace function tuskline_core.may_restart(
-  p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz) returns boolean
-language sql stable as $$
-  select p_status in ('dead', 'fatal_failure', 'cancelled', 'dropped') and p_finished_at > p_now - (
-    select tuskline_core.kept_for(l, p_status) from tuskline.lambda l where l.name = p_lambda)
+  p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz)
+returns boolean language sql stable as $$
+  select p_status in ('dead', 'fatal_failure', 'cancelled', 'dropped')
+     and p_finished_at > p_now - (
+       select tuskline_core.kept_for(l, p_status) from tuskline.lambda l where l.name = p_lambda)
 $$;
 comment on function tuskline_core.may_restart(text, tuskline.status, timestamptz, timestamptz) is
-  'Whether a task may begin anew: it ended otherwise than by success, and its retention is not over.';
+  'True if a task may restart: it ended without success, and its retention is not over.';
 
--- pin_segments: until we commit, no janitor finds that all tasks of these segments have ended
--- (segments_to_retire), nor decides which of them outlive their segment (keep_remaining,
--- return_kept). Callers share the lock; one janitor has it alone. A segment that is being
--- dropped, or made again, while we wait has another row then, or none: we look again.
+-- Pins the segments of these tasks until the transaction ends.
+--
+-- Guarantees: no janitor finds that all tasks of a pinned segment have ended (segments_to_retire).
+-- None decides which tasks outlive the segment (keep_remaining, return_kept).
+--
+-- Locks: the rows of the segments, in order of number. Callers share the lock (key share). A
+-- janitor takes it alone (for update).
+--
+-- Race: a segment may be dropped or created again while we wait for its row. The row is then a new
+-- one, or missing. So the loop repeats until it has locked every row that exists.
 create or replace function tuskline_core.pin_segments(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
@@ -99,9 +143,13 @@ begin
       and v_rows = (select count(*) from tuskline.segment s where s.segment_no = any (v_nos));
   end loop;
 end $$;
-comment on function tuskline_core.pin_segments(bigint[]) is 'Keeps the segments of these tasks from being sealed or retired, until the transaction ends.';
+comment on function tuskline_core.pin_segments(bigint[]) is
+  'Keeps the segments of these tasks from being sealed or retired until the transaction ends.';
 
--- recall_segments: a kept task that begins again needs a row of its segment: a janitor finds it by that.
+-- Inserts the row of a dropped segment again, for tasks in task_kept that may restart.
+--
+-- The janitor finds by this row that the segment is needed again.
+-- Returns how many rows it has inserted.
 create or replace function tuskline_core.recall_segments(p_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
@@ -116,15 +164,19 @@ begin
   return v_rows;
 end $$;
 comment on function tuskline_core.recall_segments(bigint[]) is
-  'Gives dropped segments a row again, if one of these tasks outlived them; returns how many.';
+  'Inserts the rows of dropped segments again, if one of these tasks outlived them. '
+  'Returns how many.';
 
+-- Clears sealed_at of the segments of restarted tasks, so a rebuild of the queues reads them.
 create or replace function tuskline_core.unseal_segments(p_ids bigint[]) returns void
 language plpgsql as $$
 begin
   update tuskline.segment s set sealed_at = null
    where s.segment_no = any (array(
      select g.segment_no from tuskline.segment g
-      where g.segment_no in (select tuskline_core.segment_of(id) from unnest(p_ids) as id) and g.sealed_at is not null
+      where g.segment_no in (select tuskline_core.segment_of(id) from unnest(p_ids) as id)
+        and g.sealed_at is not null
       order by g.segment_no for no key update));
 end $$;
-comment on function tuskline_core.unseal_segments(bigint[]) is 'Segments of tasks that begin anew are read again when the queues are rebuilt.';
+comment on function tuskline_core.unseal_segments(bigint[]) is
+  'Clears sealed_at of the segments of restarted tasks, so a rebuild of the queues reads them.';

@@ -1,35 +1,48 @@
+-- Creates or changes a limit: what set_limit, set_order and throttle have in common.
+--
+-- A limit is identified by lambda, collection, priority, kind, by_key, and whether it is a throttle
+-- (has a reason). Saving it again changes it. A change takes effect at once: the head of each wait
+-- list rechecks. A raised rate does not wait for a token of the old rate.
+--
+-- Locks: the row of the lambda, then the row of the limit.
+-- Returns the number of the limit.
 create or replace function tuskline_core.save_limit(
   p_lambda text, p_collection text, p_priority tuskline.priority, p_kind text, p_by_key boolean,
-  p_fair boolean, p_max_concurrency integer, p_per_second double precision, p_burst integer, p_on_failure text,
-  p_reason text default null, p_until timestamptz default null)
+  p_fair boolean, p_max_concurrency integer, p_per_second double precision, p_burst integer,
+  p_on_failure text, p_reason text default null, p_until timestamptz default null)
 returns bigint language plpgsql as $$
 declare
-  v_now  timestamptz := tuskline.clock();
+  v_now      timestamptz := tuskline.clock();
   v_limit_id bigint;
-  v_new  boolean;
+  v_new      boolean;
 begin
   perform tuskline_core.lock_lambda(p_lambda);
-  insert into tuskline.task_limit (lambda, collection, priority, kind, by_key, fair, max_concurrency, per_second,
-                             burst, on_failure, reason, until, set_at)
-  values (p_lambda, p_collection, p_priority, p_kind, p_by_key, p_fair, p_max_concurrency, p_per_second,
-          p_burst, p_on_failure, p_reason, p_until, v_now)
+  insert into tuskline.task_limit (lambda, collection, priority, kind, by_key, fair,
+                                   max_concurrency, per_second, burst, on_failure, reason, until,
+                                   set_at)
+  values (p_lambda, p_collection, p_priority, p_kind, p_by_key, p_fair,
+          p_max_concurrency, p_per_second, p_burst, p_on_failure, p_reason, p_until,
+          v_now)
   on conflict (lambda, coalesce(collection, ''), (num_nonnulls(priority)),
                coalesce(priority, 'low'), kind, by_key, (reason is null))
-     where dropped_at is null do update
-     set fair = excluded.fair, max_concurrency = excluded.max_concurrency, per_second = excluded.per_second, burst = excluded.burst, on_failure = excluded.on_failure,
-         reason = excluded.reason, until = excluded.until, author = excluded.author,
-         set_at = excluded.set_at
+     where dropped_at is null
+  do update
+     set fair = excluded.fair, max_concurrency = excluded.max_concurrency,
+         per_second = excluded.per_second, burst = excluded.burst,
+         on_failure = excluded.on_failure, reason = excluded.reason, until = excluded.until,
+         author = excluded.author, set_at = excluded.set_at
   returning limit_id, xmax = '0' into v_limit_id, v_new;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'save_limit', tuskline_core.scope_of(p_lambda, p_collection, p_priority),
           concat_ws(' ', 'limit', v_limit_id, p_kind, case when p_by_key then 'by key' end,
-                    case when p_fair then 'fair' end, p_max_concurrency, p_per_second || '/s', p_on_failure,
-                    'until ' || p_until, p_reason));
+                    case when p_fair then 'fair' end, p_max_concurrency, p_per_second || '/s',
+                    p_on_failure, 'until ' || p_until, p_reason));
   perform tuskline_core.update_policy_flags(p_lambda, case
     when v_new and p_priority is null then enum_range(null::tuskline.priority)
-    when v_new then array[p_priority] else '{}' end);
-  -- The update above has waited for a transaction that granted permits by the former settings (enter
-  -- locks the rule's row). The tasks that it left in the wait lists are seen from here on.
+    when v_new then array[p_priority]
+    else '{}' end);
+  -- The upsert above waited for each transaction that granted permits by the old settings: it holds
+  -- the row lock of the limit (acquire_permits). From here on we see the waiters that it left.
   update tuskline_core.rate_state p set next_at = v_now + interval '1 second' / p_per_second
    where p.limit_id = v_limit_id and p.next_at > v_now + interval '1 second' / p_per_second;
   perform tuskline_core.recheck_wait_lists(v_limit_id, v_now);
@@ -38,25 +51,37 @@ end $$;
 comment on function tuskline_core.save_limit(
   text, text, tuskline.priority, text, boolean, boolean, integer, double precision, integer, text,
   text, timestamptz) is
-  'What set_limit, set_order and throttle share.';
+  'Creates or changes a limit, for set_limit, set_order and throttle. Audited.';
 
+-- Removes a limit, an ordering policy or a throttle. Returns false if there is none of that number.
+--
+-- The store consumer releases the tasks in its wait lists in batches.
 create or replace function tuskline.drop_limit(p_limit_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return tuskline_core.end_rule(p_limit_id, tuskline.clock(), null);
 end $$;
 comment on function tuskline.drop_limit(bigint) is
-  'Takes a limit, an order or a throttle away; the tasks that waited for it go on. Audited.';
+  'Removes a limit, an ordering policy or a throttle, and releases the tasks in its wait lists. '
+  'False: there is none of that number. Audited.';
 
--- The row stays until its wait lists are empty; promote releases the tasks in them. The update
--- waits for
--- a transaction that grants permits (acquire_permits locks the row): then no task joins by that.
-create or replace function tuskline_core.end_rule(p_limit_id bigint, p_now timestamptz, p_why text)
+-- Ends a limit, for drop_limit and for the end time of a throttle (run_policies).
+--
+-- The row stays until its wait lists are empty; run_policies releases the tasks in them
+-- (release_wait_list).
+--
+-- Locks: the row of the lambda, then the row of the limit. The update waits for a transaction that
+-- grants permits (acquire_permits locks the row). A later one reads the limit as dropped, so no
+-- task joins through it. join_wait_lists takes no lock; release_wait_list waits for late joiners.
+create or replace function tuskline_core.end_rule(
+  p_limit_id bigint, p_now timestamptz, p_why text)
 returns boolean language plpgsql as $$
 declare
   r tuskline.task_limit;
 begin
-  perform from tuskline.lambda l where l.name = (select s.lambda from tuskline.task_limit s where s.limit_id = p_limit_id) for update;
+  perform from tuskline.lambda l
+    where l.name = (select s.lambda from tuskline.task_limit s where s.limit_id = p_limit_id)
+      for update;
   update tuskline.task_limit set dropped_at = p_now
    where limit_id = p_limit_id and dropped_at is null returning * into r;
   if not found then return false; end if;
@@ -71,20 +96,26 @@ begin
   return true;
 end $$;
 comment on function tuskline_core.end_rule(bigint, timestamptz, text) is
-  'Ends a limit, an order or a throttle, by hand or because its time is over.';
+  'Ends a limit, an ordering policy or a throttle, by hand or because its time is over.';
 
--- kick: whoever is first in a line looks again, now.
-create or replace function tuskline_core.recheck_wait_lists(p_limit_id bigint, p_now timestamptz) returns void
-language plpgsql as $$
+-- Lets the first waiter (head) of each wait list of a limit recheck now.
+--
+-- Planner: the loop reads one index entry per key. A select distinct would read every waiter.
+create or replace function tuskline_core.recheck_wait_lists(
+  p_limit_id bigint, p_now timestamptz)
+returns void language plpgsql as $$
 declare
   v_ids bigint[];
   v_key text := (select min(key) from tuskline.wait_list where limit_id = p_limit_id);
 begin
   while v_key is not null loop
     v_ids := v_ids || (select l.task_id from tuskline.wait_list l
-                        where l.limit_id = p_limit_id and l.key = v_key order by l.position, l.task_id limit 1);
-    v_key := (select min(key) from tuskline.wait_list where limit_id = p_limit_id and key > v_key);
+                        where l.limit_id = p_limit_id and l.key = v_key
+                        order by l.position, l.task_id limit 1);
+    v_key := (select min(key) from tuskline.wait_list
+               where limit_id = p_limit_id and key > v_key);
   end loop;
   perform tuskline_core.add_timers(v_ids, array[p_now], 'recheck', p_now);
 end $$;
-comment on function tuskline_core.recheck_wait_lists(bigint, timestamptz) is 'The first of each line of a rule looks again.';
+comment on function tuskline_core.recheck_wait_lists(bigint, timestamptz) is
+  'Lets the first waiter of each wait list of a limit recheck now.';

@@ -1,39 +1,82 @@
--- set_unique: what unique_key means to a lambda from now on. Keys that are held stay held as they were.
+-- Sets what unique_key means for a lambda.
+--
+--   p_scope   a task holds its key
+--   queued    while it waits: until a worker claims it, and before a retry
+--   running   until it ends
+--   period    for p_period from its scheduling
+--   forever   always, also beyond its retention
+--
+--   p_outcome  effect of a second task with the key
+--   keep       the holder stays as it is
+--   replace    the holder gets the new payload, if it waits
+--   postpone   the holder gets the new due time, if it waits
+--   reject     the call is refused; otherwise the call returns the id of the holder
+--
+-- Keys that are held now keep the scope with which they were taken.
 create or replace function tuskline.set_unique(
-  p_lambda text, p_scope text default 'running', p_outcome text default 'keep', p_period interval default null)
-returns void language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  p_lambda  text,
+  p_scope   text     default 'running',
+  p_outcome text     default 'keep',
+  p_period  interval default null)
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
   if not exists (select from tuskline.lambda l where l.name = p_lambda) then
-    perform tuskline_core.refuse('TK001', format('unknown_lambda: %L is not defined', left(p_lambda, 80)), 'define it: select tuskline.define_lambda(''...'')');
+    perform tuskline_core.refuse('TK001',
+      format('unknown_lambda: %L is not defined', left(p_lambda, 80)),
+      'define it: select tuskline.define_lambda(''...'')');
   elsif coalesce(p_scope, '') not in ('queued', 'running', 'period', 'forever') then
-    perform tuskline_core.refuse('TK018', format('invalid_limit: scope must be queued, running, period or forever, got %L', left(p_scope, 80)));
+    perform tuskline_core.refuse('TK018', format(
+      'invalid_limit: scope must be queued, running, period or forever, got %L',
+      left(p_scope, 80)));
   elsif coalesce(p_outcome, '') not in ('keep', 'replace', 'postpone', 'reject') then
-    perform tuskline_core.refuse('TK018', format('invalid_limit: outcome must be keep, replace, postpone or reject, got %L', left(p_outcome, 80)));
-  elsif (p_scope = 'period') <> coalesce(p_period > '0' and p_period <= '10 years', false) or (p_scope <> 'period' and p_period is not null) then
-    perform tuskline_core.refuse('TK018', format('invalid_limit: scope period, and no other, needs a period above 0 and up to 10 years, got %s with %s', p_scope, coalesce(p_period::text, 'none')));
+    perform tuskline_core.refuse('TK018', format(
+      'invalid_limit: outcome must be keep, replace, postpone or reject, got %L',
+      left(p_outcome, 80)));
+  elsif (p_scope = 'period') <> coalesce(p_period > '0' and p_period <= '10 years', false)
+        or (p_scope <> 'period' and p_period is not null) then
+    perform tuskline_core.refuse('TK018', format(
+      'invalid_limit: scope period, and no other, needs a period above 0 '
+      'and up to 10 years, got %s with %s',
+      p_scope, coalesce(p_period::text, 'none')));
   end if;
-  insert into tuskline.unique_rule as u (lambda, scope, period, outcome, set_at) values (p_lambda, p_scope, p_period, p_outcome, v_now)
-  on conflict (lambda) do update set scope = excluded.scope, period = excluded.period, outcome = excluded.outcome, author = session_user, set_at = v_now;
-  insert into tuskline.audit (at, verb, subject, detail) values (v_now, 'set_unique', p_lambda, concat_ws(' ', p_scope, p_period, p_outcome));
+  insert into tuskline.unique_rule as u (lambda, scope, period, outcome, set_at)
+  values (p_lambda, p_scope, p_period, p_outcome, v_now)
+  on conflict (lambda) do update
+     set scope = excluded.scope, period = excluded.period, outcome = excluded.outcome,
+         author = session_user, set_at = v_now;
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, 'set_unique', p_lambda, concat_ws(' ', p_scope, p_period, p_outcome));
 end $$;
 comment on function tuskline.set_unique(text, text, text, interval) is
-  'Gives unique_key a meaning for a lambda: how long a task holds its key (queued, running, period, forever), and what becomes of another (keep, replace, postpone, reject). Audited.';
+  'Sets how long a task of a lambda holds its unique_key (queued, running, period, forever). '
+  'p_outcome: effect of a second task with the key (keep, replace, postpone, reject). Audited.';
 
+-- Removes the unique keys of a lambda: tasks with a unique_key are refused from now on.
+--
+-- Returns false if the lambda has none.
 create or replace function tuskline.drop_unique(p_lambda text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   delete from tuskline.unique_rule where lambda = p_lambda;
   if not found then return false; end if;
-  insert into tuskline.audit (at, verb, subject) values (tuskline.clock(), 'drop_unique', p_lambda);
+  insert into tuskline.audit (at, verb, subject)
+  values (tuskline.clock(), 'drop_unique', p_lambda);
   return true;
 end $$;
-comment on function tuskline.drop_unique(text) is 'A lambda has no unique keys any more; tasks with one are refused. False: it had none. Audited.';
+comment on function tuskline.drop_unique(text) is
+  'Removes the unique keys of a lambda; tasks with one are refused. False: it has none. Audited.';
 
--- purge_keys: the janitor walks over all keys, so many a call, and deletes those that nobody holds. Returns
--- where to go on; null: that was the last. A key that another task takes over meanwhile is left alone: its row is
--- locked as it is now, but whether its task has ended is asked of the past.
+-- Deletes unique keys that no task holds, among the next p_limit keys after (p_lambda, p_key).
+--
+-- The janitor walks over all keys this way. Returns the number of deleted keys, and the key after
+-- which the next call starts; null if this was the last batch.
+--
+-- Race: hold_key may give the key to another task while this statement runs. The row lock reads the
+-- newest row, but whether the task has ended is read from the older snapshot. Therefore the task of
+-- the row must be the one that was read before (k.task_id = u.task_id).
 create or replace function tuskline.purge_keys(
   inout p_lambda text, inout p_key text, p_limit integer default 5000, out gone bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -43,17 +86,27 @@ declare
   v_keys    text[];
   v_tasks   bigint[];
 begin
-  select array_agg(u.lambda), array_agg(u.key), array_agg(u.task_id) into v_lambdas, v_keys, v_tasks
-    from (select k.lambda, k.key, k.task_id from tuskline.unique_key k where (k.lambda, k.key) > (p_lambda, p_key) order by k.lambda, k.key limit p_limit) u;
+  select array_agg(u.lambda), array_agg(u.key), array_agg(u.task_id)
+    into v_lambdas, v_keys, v_tasks
+    from (select k.lambda, k.key, k.task_id from tuskline.unique_key k
+           where (k.lambda, k.key) > (p_lambda, p_key)
+           order by k.lambda, k.key limit p_limit) u;
   with d as (
-    select k.lambda, k.key from unnest(v_lambdas, v_keys, v_tasks) as u (lambda, key, task_id)
-           join tuskline.unique_key k on k.lambda = u.lambda and k.key = u.key and k.task_id = u.task_id
-     where case k.scope when 'forever' then false when 'period' then k.until <= v_now
-           else not exists (select from tuskline.tasks t where t.id = k.task_id and t.finished_at is null) end
+    select k.lambda, k.key
+      from unnest(v_lambdas, v_keys, v_tasks) as u (lambda, key, task_id)
+           join tuskline.unique_key k
+             on k.lambda = u.lambda and k.key = u.key and k.task_id = u.task_id
+     where case k.scope
+             when 'forever' then false
+             when 'period' then k.until <= v_now
+             else not exists (select from tuskline.tasks t
+                               where t.id = k.task_id and t.finished_at is null) end
      order by 1, 2 for update of k skip locked)
   delete from tuskline.unique_key k using d where k.lambda = d.lambda and k.key = d.key;
   get diagnostics gone = row_count;
   p_lambda := v_lambdas[p_limit];
   p_key := v_keys[p_limit];
 end $$;
-comment on function tuskline.purge_keys(text, text, integer) is 'Deletes unique keys that nobody holds, from a key on; says how many and where to go on.';
+comment on function tuskline.purge_keys(text, text, integer) is
+  'Deletes unique keys that no task holds, after a given key. Returns how many, and the key after '
+  'which the next call starts (null: this was the last batch).';

@@ -1,15 +1,17 @@
--- Begins an operation: one action on all tasks that the other arguments name.
+-- Begins an operation: one action on all tasks that match the arguments. Returns its number.
 --
---   cancel               tasks that have not ended; those that a worker holds are asked to stop
---   retry                tasks that ended otherwise than by success start again
---   priority, collection tasks that wait get a new one (p_value)
---   purge                tasks that have ended are deleted before their retention is over
---   redrive              dead letters start again. p_canary releases 1, then 10, then the rest, and
---                        stops when one dies again. p_payload replaces the payload of one task
+--   p_action              effect
+--   cancel                ends tasks that wait; requests that workers stop the tasks they hold
+--   retry                 restarts ended tasks that did not succeed
+--   priority, collection  gives waiting tasks a new one (p_value)
+--   purge                 deletes ended tasks before their retention is over
+--   redrive               restarts dead letters. p_canary releases 1, then 10, then the rest, and
+--                         stops when one dies again. p_payload replaces the payload of one task
 --
--- Store consumers carry it out, a batch at a time (advance_operation), so a million tasks hold
--- nothing up. It changes only tasks that were scheduled before it began. p_limit bounds how many,
--- p_per_second how fast. p_files: the caller carries out a purge and writes the archive's files.
+-- Store consumers advance the operation one batch at a time (advance_operations), so a million
+-- tasks delay nothing. It changes only tasks that were scheduled before it began. p_limit bounds
+-- the number of tasks, p_per_second the rate. With p_files the caller advances a purge itself
+-- (advance_operation) and writes the files of the archive.
 create or replace function tuskline.start_operation(
   p_action       text,
   p_lambda       text             default null,
@@ -35,8 +37,11 @@ declare
     p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids,
     p_created_from, p_created_to, p_ended_to, p_limit);
 begin
-  o.per_second := p_per_second; o.canary := p_canary; o.reason := p_reason;
-  o.writes_files := p_files; o.payload := tuskline_core.json_of('payload', p_payload);
+  o.per_second := p_per_second;
+  o.canary := p_canary;
+  o.reason := p_reason;
+  o.writes_files := p_files;
+  o.payload := tuskline_core.json_of('payload', p_payload);
   o.step := case when p_canary then 1 end;
   perform tuskline_core.check_manner(o);
   o.operation_id := nextval('tuskline.operation_operation_id_seq');
@@ -57,11 +62,13 @@ end $$;
 comment on function tuskline.start_operation(
   text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
   bigint, double precision, boolean, text, text, boolean) is
-  'Begins to cancel, retry, purge or redrive tasks, or to give them a new priority or collection; '
-  'returns the number of the operation. Audited.';
+  'Begins to cancel, retry, purge or redrive tasks, or to give them a new priority or collection. '
+  'Returns the number of the operation. Audited.';
 
--- A payload goes with one id, so the overloads for json and jsonb take both. They run as their
--- caller: plans contain the call of the verb instead.
+-- Begins a redrive with a new payload as json; the next overload takes jsonb.
+--
+-- A payload belongs to one task, so both overloads take ids and payload only. They run with the
+-- rights of the caller: PostgreSQL inlines them, and a plan contains the main function instead.
 create or replace function tuskline.start_operation(
   p_action text, p_ids bigint[], p_payload json, p_reason text default null)
 returns bigint language sql as $$
@@ -80,7 +87,11 @@ $$;
 comment on function tuskline.start_operation(text, bigint[], jsonb, text) is
   'Begins a redrive of one dead letter with a new payload. Audited.';
 
--- The row of an operation that has not begun.
+-- Builds the row of an operation that has not begun, and checks its filters.
+--
+-- created_to is at most now. Without p_ended_to a purge covers tasks that ended at least one minute
+-- ago. Without p_statuses the default is every status that the action allows. A retry, or a filter
+-- by fingerprint, defaults to dead and fatal_failure.
 create or replace function tuskline_core.new_operation(
   p_action text, p_lambda text, p_value text, p_collection text, p_priority text,
   p_statuses text[], p_fingerprint text, p_ids bigint[], p_created_from timestamptz,
@@ -106,15 +117,31 @@ begin
   o.statuses := coalesce(p_statuses, case
     when p_action = 'retry' or p_fingerprint is not null then '{dead,fatal_failure}'
     else v_all end);
-  o.action := p_action; o.lambda := p_lambda; o.value := p_value; o.collection := p_collection;
-  o.fingerprint := p_fingerprint; o.ids := p_ids; o.max_tasks := p_limit;
-  o.created_from := p_created_from; o.created_to := least(p_created_to, v_now);
+  o.action := p_action;
+  o.lambda := p_lambda;
+  o.value := p_value;
+  o.collection := p_collection;
+  o.fingerprint := p_fingerprint;
+  o.ids := p_ids;
+  o.max_tasks := p_limit;
+  o.created_from := p_created_from;
+  o.created_to := least(p_created_to, v_now);
   o.ended_to := case
     when p_action = 'purge' then least(v_now, coalesce(p_ended_to, v_now - interval '1 minute'))
-    when p_action in ('retry', 'redrive') then least(v_now, p_ended_to) else p_ended_to end;
-  o.author := session_user; o.begun_at := v_now; o.next_at := v_now; o.state := 'running';
-  o.mark := 0; o.behind := '{}'; o.watched := '{}'; o.met := false;
-  o.looked := 0; o.changed := 0; o.spared := 0; o.operation_id := 0;
+    when p_action in ('retry', 'redrive') then least(v_now, p_ended_to)
+    else p_ended_to end;
+  o.author := session_user;
+  o.begun_at := v_now;
+  o.next_at := v_now;
+  o.state := 'running';
+  o.mark := 0;
+  o.behind := '{}';
+  o.watched := '{}';
+  o.met := false;
+  o.looked := 0;
+  o.changed := 0;
+  o.spared := 0;
+  o.operation_id := 0;
   perform tuskline_core.check_choice(o, num_nonnulls(p_statuses, p_ended_to) > 0);
   if p_priority is not null then o.priority := tuskline_core.priority_of(p_priority); end if;
   return o;
@@ -122,9 +149,13 @@ end $$;
 comment on function tuskline_core.new_operation(
   text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
   bigint) is
-  'The row of an operation on the tasks that the arguments name; refuses (TK029) arguments that '
-  'make no sense.';
+  'Builds the row of an operation on the tasks that match the arguments. '
+  'Refuses (TK001, TK029) invalid arguments.';
 
+-- Refuses an operation whose filters or new value are missing or invalid.
+--
+-- Every operation needs a lambda or ids; a purge may name statuses, a collection, a fingerprint or
+-- an end time instead. A new priority or collection always needs a lambda.
 create or replace function tuskline_core.check_choice(o tuskline.operation, p_is_narrow boolean)
 returns void language plpgsql stable as $$
 declare
@@ -159,8 +190,9 @@ begin
   if o.action = 'collection' then perform tuskline_core.check_name('collection', o.value); end if;
 end $$;
 comment on function tuskline_core.check_choice(tuskline.operation, boolean) is
-  'Refuses (TK001, TK029) an operation that does not say which tasks, or what becomes of them.';
+  'Refuses (TK001, TK029) an operation whose filters or new value are missing or invalid.';
 
+-- Refuses an operation whose rate, canary, payload, files or reason is invalid.
 create or replace function tuskline_core.check_manner(o tuskline.operation) returns void
 language plpgsql stable as $$
 declare
@@ -189,8 +221,8 @@ begin
   select l.max_payload_bytes into v_most
     from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = o.ids[1];
   if octet_length(o.payload::text) > v_most then
-    perform tuskline_core.refuse('TK004', format('payload_too_large: at most %s bytes, got %s', v_most,
-      octet_length(o.payload::text)));
+    perform tuskline_core.refuse('TK004', format(
+      'payload_too_large: at most %s bytes, got %s', v_most, octet_length(o.payload::text)));
   elsif strpos(o.payload::text, chr(92) || 'u0000') > 0
     and not tuskline_core.is_storable(o.payload) then
     perform tuskline_core.refuse('TK003',
@@ -198,9 +230,12 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.check_manner(tuskline.operation) is
-  'Refuses (TK003, TK004, TK029) a pace, a canary, a payload or a reason that makes no sense.';
+  'Refuses (TK003, TK004, TK029) an invalid rate, canary, payload or reason of an operation.';
 
--- Reads what the operation would read. A purge leaves alone what it counts and another task needs.
+-- Counts the tasks that an operation with these arguments would change now.
+--
+-- It reads what the operation would read. A purge may change fewer tasks: the count includes those
+-- that it spares because another task, a session or a redrive needs them.
 create or replace function tuskline.preview_operation(
   p_action       text,
   p_lambda       text        default null,
@@ -229,9 +264,10 @@ end $$;
 comment on function tuskline.preview_operation(
   text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
   bigint) is
-  'How many tasks an operation with these arguments would change now, by lambda and status, and '
-  'the first ten.';
+  'Counts the tasks that an operation with these arguments would change now, by lambda and status, '
+  'and lists the first ten.';
 
+-- Returns the tasks that match an operation, in id order, reading 10,000 ids at a time.
 create or replace function tuskline_core.meant_tasks(o tuskline.operation)
 returns table (id bigint, lambda text, status tuskline.status) language plpgsql as $$
 declare
@@ -245,13 +281,17 @@ begin
     v_ids := tuskline_core.meant_ids(o, v_next, o.begun_at);
     v_left := v_left - cardinality(v_ids);
     o.mark := v_next[cardinality(v_next)];
-    return query select t.id, t.lambda, t.status from tuskline.tasks t
-      where t.id = any (v_ids) and t.id between v_next[1] and o.mark order by t.id;
+    return query
+    select t.id, t.lambda, t.status from tuskline.tasks t
+     where t.id = any (v_ids) and t.id between v_next[1] and o.mark order by t.id;
   end loop;
 end $$;
 comment on function tuskline_core.meant_tasks(tuskline.operation) is
-  'The tasks that an operation is about, in id order.';
+  'Returns the tasks that match an operation, in id order.';
 
+-- Stops a running operation. The tasks that it has changed keep their change.
+--
+-- Returns false if the operation is not running. It waits for a batch that is running now.
 create or replace function tuskline.stop_operation(p_operation bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -260,9 +300,11 @@ begin
   select u.* into o from tuskline.operation u
    where u.operation_id = p_operation and u.state = 'running' for update;
   if not found then return false; end if;
-  o.state := 'stopped'; o.note := 'by ' || session_user;
+  o.state := 'stopped';
+  o.note := 'by ' || session_user;
   perform tuskline_core.save_operation(o, tuskline.clock());
   return true;
 end $$;
 comment on function tuskline.stop_operation(bigint) is
-  'Ends an operation where it stands; what it has changed stays. False: it does not run. Audited.';
+  'Stops a running operation; tasks that it has changed stay changed. False: it is not running. '
+  'Audited.';

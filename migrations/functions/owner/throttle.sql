@@ -1,8 +1,9 @@
--- A rate limit for some time and a reason: the relay is ill, a customer complains. It holds beside
--- the
--- limits of the lambda, which stay as they are. The first task may start at once, and a rest is
--- worth
--- one second's tasks. drop_limit ends it before its time.
+-- Throttles a lambda: sets a temporary rate limit with a reason, for example a failing mail relay.
+--
+-- A throttle applies in addition to the limits of the lambda, which stay as they are. It covers the
+-- lambda, or one collection or priority. It ends at p_until, or after p_for, or with drop_limit.
+-- The first task may start at once. A pause earns at most one second of tasks.
+-- Returns the number of the limit.
 create or replace function tuskline.throttle(
   p_lambda text, p_per_second double precision, p_collection text default null,
   p_priority text default null, p_until timestamptz default null, p_for interval default null,
@@ -10,18 +11,22 @@ create or replace function tuskline.throttle(
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now   timestamptz := tuskline.clock();
-  v_limit_id  bigint;
-  v_wrong text := case
+  v_now      timestamptz := tuskline.clock();
+  v_limit_id bigint;
+  v_wrong    text := case
     when p_per_second is null or not (p_per_second between 0.001 and 1000000)
       then format('per_second must be 0.001 to 1000000, got %s',
                   coalesce(p_per_second::text, 'null'))
-    else tuskline_core.mistake_in_reason(v_now, p_until, p_for, p_reason) end;
+    else tuskline_core.mistake_in_reason(v_now, p_until, p_for, p_reason)
+  end;
 begin
-  if v_wrong is not null then perform tuskline_core.refuse('TK018', 'invalid_limit: ' || v_wrong); end if;
+  if v_wrong is not null then
+    perform tuskline_core.refuse('TK018', 'invalid_limit: ' || v_wrong);
+  end if;
   perform tuskline_core.lock_lambda(p_lambda);
   perform tuskline_core.check_collection(p_lambda, p_collection, p_unseen);
-  v_limit_id := tuskline_core.save_limit(p_lambda, p_collection,
+  v_limit_id := tuskline_core.save_limit(
+    p_lambda, p_collection,
     case when p_priority is not null then tuskline_core.priority_of(p_priority) end,
     'rate', false, false, null, p_per_second, greatest(1, ceil(p_per_second)::integer), null,
     p_reason, coalesce(p_until, v_now + p_for));
@@ -31,5 +36,5 @@ begin
 end $$;
 comment on function tuskline.throttle(
   text, double precision, text, text, timestamptz, interval, text, boolean) is
-  'Lets so many tasks of a lambda, or of one collection or priority of it, start in a second, '
-  'with a reason, until some time or for good. Returns the number of the limit. Audited.';
+  'Sets a rate limit with a reason on a lambda, collection or priority, until p_until, for p_for '
+  'or until drop_limit. Returns the number of the limit. Audited.';

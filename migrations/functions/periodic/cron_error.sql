@@ -1,9 +1,11 @@
--- What is wrong with a cron. Servers calculate its ticks (croner, src/periodic/rhythm.rs); a cron that
--- they cannot read would never fire. So the dialect here is theirs to the letter, and a test judges 500
--- expressions by both. A name stands for its number wherever it is found.
+-- Checks a cron expression in SQL, exactly as the servers read it.
+--
+-- Servers calculate the ticks (croner, src/periodic/cron.rs). A cron that they cannot read would
+-- never fire. So the dialect here is exactly theirs, and a test checks 500 expressions with both.
 
--- is_cron_part: what stands between two commas. croner reads nothing that follows a W, or that stands
--- between a # and a last L.
+-- Checks the part of a cron field between two commas.
+--
+-- croner ignores the text after a W, and the text between a # and a final L.
 create or replace function tuskline_core.is_cron_part(
   p_part text, p_least integer, p_max integer, p_marks text)
 returns boolean language plpgsql immutable as $$
@@ -36,7 +38,7 @@ begin
     and v_range[2]::integer <= p_max and v_step between 1 and 65535 - v_range[1]::integer, false);
 end $$;
 comment on function tuskline_core.is_cron_part(text, integer, integer, text) is
-  'True for a value, a range or a step of a cron.';
+  'Whether a part of a cron field is a value, a range or a step in these bounds.';
 
 create or replace function tuskline_core.is_cron_field(
   p_text text, p_least integer, p_max integer, p_marks text)
@@ -47,15 +49,19 @@ returns boolean language sql immutable as $$
       from unnest(string_to_array(p_text, ',')) as u (part) where u.part <> ''), false)
 $$;
 comment on function tuskline_core.is_cron_field(text, integer, integer, text) is
-  'True for a field of a cron that names a value in these bounds; p_marks: its characters besides digits.';
+  'Whether a field of a cron is valid in these bounds. '
+  'p_marks: further characters of the field (#, L, W).';
 
 create or replace function tuskline_core.spaced_cron(p_cron text) returns text
 language sql immutable as $$
   select btrim(regexp_replace(p_cron, '[[:space:]]+', ' ', 'g'))
 $$;
 comment on function tuskline_core.spaced_cron(text) is
-  'A cron with one space between two fields, and none around them.';
+  'Returns a cron with one space between two fields, and none around them.';
 
+-- Finds the first mistake in a cron.
+--
+-- croner replaces a name such as SUN by its number wherever it occurs, and so does this function.
 create or replace function tuskline_core.cron_error(p_cron text) returns text
 language plpgsql immutable as $$
 declare
@@ -97,4 +103,5 @@ begin
            order by f.no limit 1);
 end $$;
 comment on function tuskline_core.cron_error(text) is
-  'What a cron must have that it has not, as "a minute of 0 to 59, got ''99''"; null: servers can read it.';
+  'Returns what a cron must have, for example "a minute of 0 to 59, got ''99''". '
+  'Null: servers can read the cron.';

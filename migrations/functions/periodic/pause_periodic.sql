@@ -1,43 +1,58 @@
--- pause_periodic: no tick is fired from the moment this commits: who has calculated some finds another
--- version. Ticks of the pause are not owed, nor is one that was due and not fired when it began.
-create or replace function tuskline.pause_periodic(p_name text, p_reason text default null) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+-- Pauses a schedule. No tick is fired once the transaction has committed.
+--
+-- The schedule gets a new version, so fire_periodic refuses ticks that a server has calculated
+-- before. Ticks of the pause are not owed, nor is a tick that was due but not fired when it began.
+create or replace function tuskline.pause_periodic(p_name text, p_reason text default null)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return tuskline_core.set_enabled(p_name, false, 'pause_periodic', p_reason);
 end $$;
-comment on function tuskline.pause_periodic(text, text) is 'Pauses a schedule, at once. False: there is none of that name. Audited.';
+comment on function tuskline.pause_periodic(text, text) is
+  'Pauses a schedule immediately. False: no schedule has that name. Audited.';
 
-create or replace function tuskline.resume_periodic(p_name text, p_reason text default null) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+create or replace function tuskline.resume_periodic(p_name text, p_reason text default null)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return tuskline_core.set_enabled(p_name, true, 'resume_periodic', p_reason);
 end $$;
-comment on function tuskline.resume_periodic(text, text) is 'Lets a paused schedule go on with its next tick. False: there is none of that name. Audited.';
+comment on function tuskline.resume_periodic(text, text) is
+  'Resumes a paused schedule with its next tick. False: no schedule has that name. Audited.';
 
-create or replace function tuskline_core.set_enabled(p_name text, p_enabled boolean, p_verb text, p_reason text) returns boolean
-language plpgsql as $$
+create or replace function tuskline_core.set_enabled(
+  p_name text, p_enabled boolean, p_verb text, p_reason text)
+returns boolean language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
   update tuskline.periodic
-     set enabled = p_enabled, version = nextval('tuskline.periodic_version_seq'), done_until = v_now, next_tick = null, trouble = null
+     set enabled = p_enabled, version = nextval('tuskline.periodic_version_seq'),
+         done_until = v_now, next_tick = null, trouble = null
    where name = p_name and enabled <> p_enabled;
   if not found then return exists (select from tuskline.periodic where name = p_name); end if;
-  insert into tuskline.audit (at, verb, subject, detail) values (v_now, p_verb, 'periodic ' || p_name, p_reason);
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, p_verb, 'periodic ' || p_name, p_reason);
   perform tuskline_core.notify('tuskline_periodic');
   return true;
 end $$;
-comment on function tuskline_core.set_enabled(text, boolean, text, text) is 'What pause_periodic and resume_periodic share; one that is so already is left as it is.';
+comment on function tuskline_core.set_enabled(text, boolean, text, text) is
+  'Enables or disables a schedule. Changes nothing if it is in that state already.';
 
-create or replace function tuskline.drop_periodic(p_name text, p_reason text default null) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+create or replace function tuskline.drop_periodic(p_name text, p_reason text default null)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_detail text;
 begin
-  delete from tuskline.periodic where name = p_name returning concat_ws(' ', lambda, cron, zone, p_reason) into v_detail;
+  delete from tuskline.periodic where name = p_name
+  returning concat_ws(' ', lambda, cron, zone, p_reason) into v_detail;
   if not found then return false; end if;
-  insert into tuskline.audit (at, verb, subject, detail) values (tuskline.clock(), 'drop_periodic', 'periodic ' || p_name, v_detail);
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (tuskline.clock(), 'drop_periodic', 'periodic ' || p_name, v_detail);
   perform tuskline_core.notify('tuskline_periodic');
   return true;
 end $$;
-comment on function tuskline.drop_periodic(text, text) is 'Takes a schedule away; tasks that it scheduled stay. False: there is none of that name. Audited.';
+comment on function tuskline.drop_periodic(text, text) is
+  'Deletes a schedule. Tasks that it has scheduled remain. False: no schedule has that name. '
+  'Audited.';

@@ -1,11 +1,14 @@
--- damage: compares what the rows say with the catalogue. After a restore of the data alone, or one
--- that stopped half-way, rows name tables, functions and numbers that do not exist. Each line says
--- what is wrong, and what repair() does about it.
+-- Compares the rows with the catalogue, and lists the damage that repair() can mend.
 --
--- Locks: none but those of readers. One snapshot: a task and its queue row come and go together.
+-- After a restore of the data only, or one that stopped half-way, rows name tables, functions and
+-- numbers that do not exist. Each row of damage() says what is wrong and what repair() will do.
+-- Locks: only those of a reader.
+-- Guarantees: damage() reads one snapshot, in which a task and its queue row appear together.
 
--- sequences_behind: a number that is issued twice makes an insert fail, or one worker pass for
--- another. Rides the primary keys; of fences it asks the leases, which are few.
+-- Lists the sequences that stand below a number in the rows.
+--
+-- A number issued twice makes an insert fail, or makes one worker pass for another.
+-- Planner: each maximum uses a primary key. For fences it reads the leases, which are few.
 create or replace function tuskline_core.sequences_behind()
 returns table (name text, issued bigint, used bigint)
 language sql stable as $$
@@ -20,19 +23,24 @@ language sql stable as $$
       union all select 'queue_queue_id_seq', greatest(
              (select max(q.queue_id) from tuskline.queue q),
              (select max(substr(c.relname, 7)::bigint) from pg_class c
-               where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r'
-                 and c.relname ~ '^queue_[0-9]{1,9}$'))
+               where c.relnamespace in ('tuskline'::regnamespace,
+                                        'tuskline_core'::regnamespace)
+                 and c.relkind = 'r' and c.relname ~ '^queue_[0-9]{1,9}$'))
       union all select 'gate_gate_id_seq', (select max(g.gate_id) from tuskline.gate g)
-      union all select 'task_limit_limit_id_seq', (select max(r.limit_id) from tuskline.task_limit r)
+      union all select 'task_limit_limit_id_seq',
+             (select max(r.limit_id) from tuskline.task_limit r)
       union all select 'operation_operation_id_seq',
              (select max(o.operation_id) from tuskline.operation o)
       union all select 'periodic_version_seq', (select max(p.version) from tuskline.periodic p)) u
    where u.used > coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0)
 $$;
 comment on function tuskline_core.sequences_behind() is
-  'Sequences that stand below the numbers in the rows, and these numbers.';
+  'Sequences that stand below a number in the rows, and this number.';
 
--- damaged_queues: each row of tuskline.queue has a leaf with a primary key, and a function.
+-- Lists the queues that lack a part.
+--
+-- A row of tuskline.queue needs an attached leaf table with a primary key, and two functions
+-- (pop_<n>, pop_free_<n>).
 create or replace function tuskline_core.damaged_queues()
 returns table (name text, number bigint, trouble text, remedy text)
 language sql stable as $$
@@ -47,7 +55,8 @@ language sql stable as $$
                     then 'no primary key' end as leaf,
              case when (select count(*) from pg_proc p
                           where p.proname in ('pop_' || q.queue_id, 'pop_free_' || q.queue_id)
-                            and p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)) < 2
+                            and p.pronamespace in ('tuskline'::regnamespace,
+                                                   'tuskline_core'::regnamespace)) < 2
                     then 'no function pop_' || q.queue_id end as verb
         from tuskline.queue q
              left join pg_class c on c.relname = 'queue_' || q.queue_id and c.relkind = 'r'
@@ -58,13 +67,16 @@ language sql stable as $$
    order by d.queue_id
 $$;
 comment on function tuskline_core.damaged_queues() is
-  'Queues whose leaf table, primary key, function or sequence is missing.';
+  'Queues whose leaf table, primary key or functions are missing.';
 
--- damaged_segments: each row of tuskline.segment has an attached table, a primary key and three
--- functions; each attached table has a row; and the segment of the next id exists.
+-- Lists the segments that lack a part, and the id ranges whose current segment is missing.
 --
--- A janitor that retires a segment leaves the same picture for a while. Segments behind the current
--- ones count only while no session holds the retention guard, and not while set aside (gone_<n>).
+-- A row of tuskline.segment needs an attached table with a primary key, and two functions
+-- (take_<n>, end_<n>). An attached table needs a row.
+--
+-- Race: a janitor that retires a segment leaves parts of it missing for a while. A segment before
+-- the current one counts only while no session holds the retention guard, unless it still has its
+-- table. A segment that was set aside (gone_<n>) never counts.
 create or replace function tuskline_core.damaged_segments()
 returns table (name text, number bigint, trouble text, remedy text)
 language sql stable as $$
@@ -78,11 +90,12 @@ language sql stable as $$
       from pg_class c
            left join pg_inherits i on i.inhrelid = c.oid
             and i.inhparent = 'tuskline_core.task_store'::regclass
-     where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r'
-       and c.relname ~ '^task_[0-9]{1,12}$'
+     where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+       and c.relkind = 'r' and c.relname ~ '^task_[0-9]{1,12}$'
   ), d as (
     select coalesce(g.segment_no, t.no) as no,
-           case when t.oid is null then 'no table' when not t.attached then 'table not attached'
+           case when t.oid is null then 'no table'
+                when not t.attached then 'table not attached'
                 when not exists (select from pg_index x
                                   where x.indrelid = t.oid and x.indisprimary)
                   then 'no primary key' end as leaf,
@@ -90,8 +103,10 @@ language sql stable as $$
            (select 'no function ' || string_agg(v.verb, ', ')
               from unnest('{take_,end_}'::text[]) as w (stem)
                    cross join lateral (select w.stem || coalesce(g.segment_no, t.no) as verb) v
-             where not exists (select from pg_proc p where p.proname = v.verb
-                                  and p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace))) as verbs
+             where not exists (select from pg_proc p
+                                where p.proname = v.verb
+                                  and p.pronamespace in ('tuskline'::regnamespace,
+                                                         'tuskline_core'::regnamespace))) as verbs
       from tuskline.segment g full join t on t.no = g.segment_no
      where not coalesce(t.pending, false)
        and (g.segment_no is not null or t.attached)
@@ -103,7 +118,8 @@ language sql stable as $$
    where coalesce(d.leaf, d.listed, d.verbs) is not null
      and (d.leaf is null or d.leaf = 'no primary key'
           or d.no >= (select max(a.current) from a where a.current >> 26 = d.no >> 26)
-          or tuskline_core.lock_holders('tuskline_core.retention_guard', '{ShareRowExclusiveLock}') is null)
+          or tuskline_core.lock_holders(
+               'tuskline_core.retention_guard', '{ShareRowExclusiveLock}') is null)
   union all
   select 'next', a.current, format('ids begin at segment %s, which is missing', a.current),
          'make the segments up to there, and 8 ahead'
@@ -112,14 +128,18 @@ language sql stable as $$
    order by 2
 $$;
 comment on function tuskline_core.damaged_segments() is
-  'Segments whose table, primary key, row or functions are missing; none that is being retired.';
+  'Segments whose table, primary key, row or functions are missing, '
+  'without those that are being retired.';
 
--- wrong_rights: nothing is granted to PUBLIC but the clock, which column defaults call.
+-- Tells which functions PUBLIC may execute and should not, or should and may not.
+--
+-- PUBLIC needs the clock only, because column defaults call it.
 create or replace function tuskline_core.wrong_rights() returns table (trouble text)
 language sql stable as $$
   select format('may execute %s functions', count(*))
     from pg_proc p
-   where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and p.proname <> 'clock'
+   where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+     and p.proname <> 'clock'
      and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
                   where x.grantee = 0)
   having count(*) > 0
@@ -130,11 +150,15 @@ language sql stable as $$
       where p.oid = 'tuskline.clock()'::regprocedure and x.grantee = 0)
 $$;
 comment on function tuskline_core.wrong_rights() is
-  'What PUBLIC may execute and should not, or the other way round.';
+  'Functions that PUBLIC may execute and should not, or should and may not.';
 
--- wrong_queue_rows: two samples, so that doctor stays cheap. A row in a queue of another lambda: a
--- worker would execute a task that is not its own. An enqueued task whose queue has no row at all:
--- it waits for find_stalled, up to half an hour.
+-- Lists the queues that have rows of another lambda, or no row although a task is enqueued.
+--
+-- With a row of another lambda, a worker would execute a task that it does not serve. An enqueued
+-- task without a queue row waits for find_stalled, up to half an hour.
+-- Both are samples, so that `tuskline doctor` stays cheap: 20 rows of each of 200 queues, and the
+-- last 1000 tasks of each segment that is not sealed. An enqueued task counts only if its queue is
+-- empty.
 create or replace function tuskline_core.wrong_queue_rows() returns table (name text, trouble text)
 language sql stable as $$
   (select 'queue_' || q.queue_id, format('names tasks of lambda %s, is of %s', w.lambda, q.lambda)
@@ -159,11 +183,14 @@ language sql stable as $$
     group by q.queue_id limit 5)
 $$;
 comment on function tuskline_core.wrong_queue_rows() is
-  'Queues with rows of another lambda, or without a row of tasks that are enqueued; samples.';
+  'Queues with rows of another lambda, or empty although tasks are enqueued. A sample.';
 
--- missing_casts: a cast is in no schema, so a dump of one schema leaves it out. Without them
+-- Lists the casts from text and varchar to the enum types that do not exist.
+--
+-- A cast belongs to no schema, so a dump of one schema leaves it out. Without these casts
 -- SQLAlchemy cannot insert.
-create or replace function tuskline_core.missing_casts() returns table (source regtype, target regtype)
+create or replace function tuskline_core.missing_casts()
+returns table (source regtype, target regtype)
 language sql stable as $$
   select s.source, t.target
     from unnest('{text,varchar}'::regtype[]) as s (source)
@@ -173,7 +200,7 @@ language sql stable as $$
    order by t.target::text, s.source::text
 $$;
 comment on function tuskline_core.missing_casts() is
-  'Casts from text and varchar to the enum types that do not exist.';
+  'Casts from text and varchar to the enum types that are missing.';
 
 create or replace function tuskline.damage()
 returns table (part text, name text, number bigint, trouble text, remedy text)
@@ -219,4 +246,4 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
    where not exists (select from tuskline_core.verified_incarnation)
 $$;
 comment on function tuskline.damage() is
-  'What the rows say that the catalogue does not have, and what repair() does about each.';
+  'Parts that the rows need and the catalogue does not have, and what repair() does about each.';

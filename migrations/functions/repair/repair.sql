@@ -1,10 +1,11 @@
--- repair: makes what damage() finds missing, one line for each, under the guards of new queues and
--- segments. A second call makes nothing. With p_dry_run it only lists. It never deletes a task.
+-- Makes the parts that damage() finds missing.
 --
--- Rows that were loaded are of an earlier state, whose future is lost: so fences and executor
--- numbers are raised as well, as in a copy.
---
--- A repair may show more: ids that were raised want a segment. So it looks until nothing is new.
+-- One repair may show another: raised ids need a segment. So it repeats until it finds nothing new.
+-- Loaded rows are of an earlier state. Numbers that were issued after it are unknown, so fences and
+-- executor numbers are raised as well, as in a copy of the database.
+-- Returns a row for each part. With p_dry_run it only lists them.
+-- Guarantees: a second call makes nothing. No task is ever deleted.
+-- Locks: those of recovery, of new segments and of new queues.
 create or replace function tuskline.repair(p_dry_run boolean default false)
 returns table (part text, name text, trouble text, remedy text)
 language plpgsql security definer
@@ -41,12 +42,12 @@ begin
   end if;
 end $$;
 comment on function tuskline.repair(boolean) is
-  'Makes what the rows say and the catalogue does not have; a row for each. p_dry_run: only lists. '
-  'Audited.';
+  'Makes the parts that the rows need and the catalogue does not have, and returns a row for each. '
+  'p_dry_run: only lists. Audited.';
 
--- mend: one line of damage().
-create or replace function tuskline_core.repair_step(p_part text, p_name text, p_number bigint) returns void
-language plpgsql as $$
+-- Mends one row of damage().
+create or replace function tuskline_core.repair_step(p_part text, p_name text, p_number bigint)
+returns void language plpgsql as $$
 begin
   case p_part
     when 'sequence' then
@@ -70,10 +71,12 @@ begin
     when 'queues' then perform tuskline.rebuild_queues();
   end case;
 end $$;
-comment on function tuskline_core.repair_step(text, text, bigint) is 'Does what one line of damage() proposes.';
+comment on function tuskline_core.repair_step(text, text, bigint) is
+  'Does what one row of damage() proposes.';
 
--- repair_segment: a segment whose retirement had begun has left its waiting tasks in task_kept. They
--- return with it.
+-- Makes the missing parts of one segment.
+--
+-- If its retirement had begun, its waiting tasks are in task_kept. They return to it.
 create or replace function tuskline_core.repair_segment(p_no bigint) returns void
 language plpgsql as $$
 declare
@@ -92,10 +95,12 @@ begin
   perform tuskline.return_kept(p_no);
 end $$;
 comment on function tuskline_core.repair_segment(bigint) is
-  'Makes a segment''s table, primary key, row and functions, or what is missing of them.';
+  'Makes the missing parts of a segment: table, primary key, row and functions.';
 
--- repair_segments: all from the last one there is, because tasks of those between may still be loaded
--- from the dump. The janitor drops those that stay empty.
+-- Makes the segments from the last one that exists up to p_current, and 8 ahead.
+--
+-- Tasks of the segments between may still be loaded from the dump. The janitor drops the segments
+-- that stay empty. At most 2000 segments before p_current are made.
 create or replace function tuskline_core.repair_segments(p_current bigint) returns void
 language plpgsql as $$
 declare
@@ -107,10 +112,12 @@ begin
   perform tuskline.add_segments();
 end $$;
 comment on function tuskline_core.repair_segments(bigint) is
-  'Makes the segments from the last one that exists to this one, and 8 ahead.';
+  'Makes the segments from the last one that exists to this one (at most 2000), and 8 ahead.';
 
--- refill_queues: inserts and claims change a task and its queue row in one transaction. So a task
--- that is enqueued without a row in this snapshot has none. Both statements read all queues.
+-- Deletes queue rows that name a task of another lambda, and adds the queue rows that are missing.
+--
+-- Inserts and claims change a task and its queue row in one transaction. So an enqueued task
+-- without a queue row in this snapshot has none. Both statements read all queues.
 create or replace function tuskline_core.refill_queues() returns void
 language plpgsql as $$
 begin
@@ -123,9 +130,12 @@ begin
   perform tuskline_core.notify('tuskline_queue');
 end $$;
 comment on function tuskline_core.refill_queues() is
-  'Deletes queue rows that name tasks of another lambda; adds one for each enqueued task without.';
+  'Deletes queue rows that name a task of another lambda, '
+  'and adds one for each enqueued task that has none.';
 
--- make_route_trigger: only where it is missing. Making it takes a lock that every insert waits for.
+-- Makes the trigger of tuskline.task if it is missing, or enables it.
+--
+-- Locks: making the trigger takes a lock that every insert waits for. So an intact one is left.
 create or replace function tuskline_core.make_route_trigger() returns void
 language plpgsql as $$
 begin
@@ -141,7 +151,7 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.make_route_trigger() is
-  'Makes the trigger of tuskline.task, or enables it.';
+  'Makes the trigger of tuskline.task if it is missing, or enables it.';
 
 create or replace function tuskline_core.make_casts() returns void
 language plpgsql as $$
@@ -154,12 +164,14 @@ begin
 end $$;
 comment on function tuskline_core.make_casts() is 'Makes the casts that are missing.';
 
--- close_functions: the clock stands in column defaults, which run with the rights of the role that
--- inserts; it tells nothing but the time.
+-- Revokes every function but the clock from PUBLIC.
+--
+-- Column defaults call the clock with the rights of the inserting role. It returns only the time.
 create or replace function tuskline_core.close_functions() returns void
 language plpgsql as $$
 begin
   revoke all on all functions in schema tuskline, tuskline_core from public;
   grant execute on function tuskline.clock() to public;
 end $$;
-comment on function tuskline_core.close_functions() is 'Takes every function but the clock from PUBLIC.';
+comment on function tuskline_core.close_functions() is
+  'Revokes every function but the clock from PUBLIC.';

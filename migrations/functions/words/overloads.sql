@@ -1,22 +1,28 @@
--- A verb that takes one payload as text has an overload for json and one for jsonb, which triggers,
--- psycopg and SQLAlchemy send. The text one is what SQL chooses for a literal and for a parameter without
--- a type, and the only one that may be called without a payload: else such a call would be ambiguous.
-
--- json_of: marks a parameter that is JSON as text. The type json would refuse bad text with an error of
--- its own.
+-- Reads JSON from its text. Marks the parameter that gets overloads (make_overloads).
+--
+-- A verb that takes one payload as text has an overload for json and one for jsonb. Triggers,
+-- psycopg and SQLAlchemy send these types. SQL chooses the text verb for a literal and for a
+-- parameter without a type. Only the text verb may be called without a payload: otherwise such a
+-- call would be ambiguous.
+--
+-- The type json would refuse bad text with an error of its own; this refuses it with TK003.
 create or replace function tuskline_core.json_of(p_field text, p_text text) returns json
 language plpgsql immutable strict as $$
 begin
   return p_text::json;
 exception when invalid_text_representation or statement_too_complex then
-  perform tuskline_core.refuse('TK003', format('invalid_payload: %s must be JSON, got %L', p_field,
-    left(p_text, 80)), 'a JSON string stands in double quotes: ''"text"''');
+  perform tuskline_core.refuse('TK003',
+    format('invalid_payload: %s must be JSON, got %L', p_field, left(p_text, 80)),
+    'a JSON string stands in double quotes: ''"text"''');
 end $$;
-comment on function tuskline_core.json_of(text, text) is 'JSON from its text; refuses (TK003) other text.';
+comment on function tuskline_core.json_of(text, text) is
+  'JSON from its text. Refuses (TK003) text that is not JSON.';
 
--- make_overloads: an overload is the text of its verb with another type. Copies by hand would drift
--- apart, and a wrapper would cost each insert a call. A parameter that stands behind a default cannot
--- lose its own, so that its verb gets none. The types are constants of this function.
+-- Creates the overloads for json and jsonb from the definitions of their verbs.
+--
+-- An overload is the text of its verb with another type. Copies by hand would drift apart, and a
+-- wrapper would cost each insert a call. A parameter behind one with a default must keep its own
+-- default, so such a verb gets no overload. The types are constants of this function.
 create or replace function tuskline_core.make_overloads() returns void
 language plpgsql as $$
 declare
@@ -29,7 +35,8 @@ begin
       from (select 'p_' || u.field as parameter,
                    format('tuskline_core.json_of(%L, p_%s)', u.field, u.field) as mark
               from unnest('{payload,tasks}'::text[]) as u (field)) f
-           join pg_proc p on p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+           join pg_proc p
+             on p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
             and strpos(p.prosrc, f.mark) > 0 and f.parameter = any (p.proargnames)
            cross join unnest('{json,jsonb}'::text[]) as t (type)
      where strpos(split_part(pg_get_function_arguments(p.oid), f.parameter, 1), 'DEFAULT') = 0
@@ -44,4 +51,4 @@ begin
   end loop;
 end $$;
 comment on function tuskline_core.make_overloads() is
-  'Renews the overloads for json and jsonb of the verbs that take a payload as text.';
+  'Creates or replaces the json and jsonb overloads of the verbs that take a payload as text.';

@@ -1,4 +1,4 @@
--- Reads a setting that is on or off. Another text is refused: a misspelt one would show at night.
+-- Reads a setting that is on or off. Refuses any other text: a typing error must show at once.
 create or replace function tuskline_core.boolean_setting(p_name text) returns boolean
 language plpgsql stable as $$
 begin
@@ -8,15 +8,15 @@ exception when invalid_text_representation then
     p_name, left(current_setting(p_name), 80)), format('set %s = on', p_name));
 end $$;
 comment on function tuskline_core.boolean_setting(text) is
-  'Value of a setting that is on or off; refuses (TK009) another text.';
+  'Value of a setting that is on or off. Refuses (TK009) any other text.';
 
 -- Tells whether the caller may prepare its transaction (PREPARE TRANSACTION, XA): the setting
 -- tuskline.two_phase.
 --
--- PostgreSQL refuses to prepare a transaction that has sent a notification, and a prepared
--- transaction keeps its advisory locks. With the setting on, no verb sends a notification or takes a
--- watch lock. The workers then find the task at their safety poll, within a second.
--- An empty text counts as off: a session reads that after the end of a SET LOCAL.
+-- PostgreSQL refuses to prepare a transaction that has sent a notification. A prepared transaction
+-- keeps its advisory locks. Therefore, with the setting on, no verb sends a notification or takes a
+-- watch lock. The workers find the task at their safety poll, within a second.
+-- An empty text counts as off: a session reads it after the end of a SET LOCAL.
 create or replace function tuskline_core.is_two_phase() returns boolean language sql stable as $$
   select case coalesce(current_setting('tuskline.two_phase', true), '')
          when '' then false when 'off' then false when 'on' then true

@@ -1,6 +1,8 @@
--- bury: whoever ends tasks as dead or fatal_failure lists them here, in the same transaction: no index of task
--- says who is dead, and to look for them would mean to read it all. Of the ids, those that have not died are
--- none of its business. One that a redrive let go says so.
+-- Lists tasks that have just ended as dead or fatal_failure as dead letters.
+--
+-- The transaction that ends the tasks calls it. No index of task finds dead tasks, and a search
+-- would read the whole table. Ids of p_ids with another status are skipped. A task that a redrive
+-- restarted gets that redrive's id.
 create or replace function tuskline_core.add_dead_letters(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
@@ -11,14 +13,17 @@ begin
   select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
     from tuskline.task t
          left join lateral (select h.fingerprint from tuskline.task_failure h
-                             where h.task_id = t.id order by h.failed_at desc, h.fence desc limit 1) f on true
+                             where h.task_id = t.id
+                             order by h.failed_at desc, h.fence desc limit 1) f on true
          left join tuskline.redriven v on v.task_id = t.id
-   where t.id = any (p_ids) and t.id between v_first and v_last and t.status in ('dead', 'fatal_failure')
+   where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
+     and t.status in ('dead', 'fatal_failure')
   on conflict do nothing;
 end $$;
-comment on function tuskline_core.add_dead_letters(bigint[]) is 'Lists those of the tasks that have just died among the dead letters.';
+comment on function tuskline_core.add_dead_letters(bigint[]) is
+  'Lists the tasks that have just died as dead letters.';
 
--- forget: all that is known of tasks which have gone themselves.
+-- Deletes the history of tasks whose rows are deleted.
 create or replace function tuskline_core.delete_history(p_ids bigint[]) returns void
 language plpgsql as $$
 begin
@@ -33,4 +38,5 @@ begin
     delete from tuskline.unmet_dependency b where b.task_id = any (p_ids);
   end if;
 end $$;
-comment on function tuskline_core.delete_history(bigint[]) is 'Deletes the history of tasks that are gone.';
+comment on function tuskline_core.delete_history(bigint[]) is
+  'Deletes the history of tasks whose rows are deleted.';

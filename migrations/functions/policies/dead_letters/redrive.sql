@@ -1,11 +1,14 @@
--- Redrives: dead letters that start again, by an operation that may watch how they end.
+-- Redrives: an operation restarts dead letters, and may watch how they end.
 
--- Has the present step of a canary ended well? Then the next begins: 1, 10, the rest. A task of a
--- small step that dies again stops the redrive, whatever it died of. A task of the rest stops it
--- only when it died of the same cause as before: that cause is still there. A step of which no task
--- succeeded and none died says nothing, and is repeated.
-create or replace function tuskline_core.check_canary(o tuskline.operation) returns tuskline.operation
-language plpgsql as $$
+-- Moves a canary to its next step, or stops it. The steps are 1 task, 10 tasks, and the rest.
+--
+--   a task of a small step died again             the redrive stops, whatever the cause
+--   a task of the rest died of the same cause     the redrive stops: that cause persists
+--   a watched task has not ended                  the step goes on
+--   a task of the step succeeded                  the next step begins
+--   no task of the step succeeded, and none died  the step repeats: it proves nothing
+create or replace function tuskline_core.check_canary(o tuskline.operation)
+returns tuskline.operation language plpgsql as $$
 declare
   v_dead bigint;
   v_good boolean;
@@ -33,10 +36,12 @@ begin
   return o;
 end $$;
 comment on function tuskline_core.check_canary(tuskline.operation) is
-  'Takes a canary to its next step when the tasks of the present one have ended well; stops it '
-  'when one died again.';
+  'Moves a canary to its next step when a task of the present step has succeeded. '
+  'Stops it when one has died again.';
 
--- Dead letters start again, with what they died of on record.
+-- Restarts dead letters, and records their old fingerprints. Returns how many restarted.
+--
+-- An operation with a payload of its own redrives one task, p_ids[1]; its old payload is recorded.
 create or replace function tuskline_core.redrive_tasks(
   o tuskline.operation, p_ids bigint[], p_now timestamptz) returns bigint
 language plpgsql as $$
@@ -62,10 +67,13 @@ begin
   return v_changed;
 end $$;
 comment on function tuskline_core.redrive_tasks(tuskline.operation, bigint[], timestamptz) is
-  'Lets dead letters start again, with a new payload if the operation has one; returns how many.';
+  'Restarts dead letters, with a new payload if the operation has one. Returns how many.';
 
--- lock_to_restart: locks what revive will lock, in its order and without waiting: segments, then
--- tasks with the tasks that wait for them. A task of which it does not get all is left out.
+-- Locks tasks before a restart, with all that restart_tasks locks, in the same order.
+--
+-- Locks: the segments, then the tasks together with their dependents. It skips a row that another
+-- transaction has locked, and leaves out each task that needs that row.
+-- Returns the tasks that it has locked, in id order.
 create or replace function tuskline_core.lock_to_restart(p_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
@@ -94,5 +102,5 @@ begin
      where d.parent_id = u.id and d.task_id <> all (v_locked)) order by u.id);
 end $$;
 comment on function tuskline_core.lock_to_restart(bigint[]) is
-  'Locks tasks that are to start again, unless another transaction has locked them or a task that '
-  'waits for them; returns them.';
+  'Locks tasks before a restart, with their dependents. Returns the tasks that no other '
+  'transaction has locked.';

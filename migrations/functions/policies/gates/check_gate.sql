@@ -15,7 +15,7 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.check_gate(text, timestamptz, timestamptz, interval, text) is
-  'Refuses (TK017) a gate that makes no sense.';
+  'Refuses (TK017) a gate with an invalid action, reason or time.';
 
 create or replace function tuskline_core.mistake_in_reason(
   p_now timestamptz, p_until timestamptz, p_for interval, p_reason text)
@@ -29,7 +29,7 @@ returns text language sql immutable as $$
   end
 $$;
 comment on function tuskline_core.mistake_in_reason(timestamptz, timestamptz, interval, text) is
-  'What is wrong with the reason or the time of a gate or throttle; null: nothing.';
+  'Error in the reason or the time of a gate or throttle. Null: both are valid.';
 
 create or replace function tuskline_core.check_collection(
   p_lambda text, p_collection text, p_unseen boolean)
@@ -46,22 +46,33 @@ end $$;
 comment on function tuskline_core.check_collection(text, text, boolean) is
   'Refuses (TK016) a collection that no recent task of the lambda has.';
 
--- is_seen: a misspelt collection would gate nothing. Looks at the latest 100,000 numbers of both ranges.
+-- Tells whether a recent task of a lambda has a collection. A misspelt collection would gate
+-- nothing.
+--
+-- Reads the latest 100,000 ids of both ranges: immediate tasks (task_seq) and future tasks
+-- (future_seq).
 create or replace function tuskline_core.is_seen(p_lambda text, p_collection text) returns boolean
 language sql volatile as $$
-  select exists (select from (select last_value as n from tuskline.task_seq union all select last_value from tuskline.future_seq) s
-                        join tuskline.task t on t.id between s.n - 100000 and s.n
-                  where t.lambda = p_lambda and t.collection = p_collection)
+  select exists (
+    select from (select last_value as n from tuskline.task_seq
+                 union all
+                 select last_value from tuskline.future_seq) s
+           join tuskline.task t on t.id between s.n - 100000 and s.n
+     where t.lambda = p_lambda and t.collection = p_collection)
 $$;
-comment on function tuskline_core.is_seen(text, text) is 'Whether one of the latest tasks of a lambda has this collection.';
+comment on function tuskline_core.is_seen(text, text) is
+  'Tells whether one of the latest tasks of a lambda has this collection.';
 
--- lock_lambda: an owner's changes to one lambda come one after the other.
+-- Locks a lambda's row until the transaction ends: changes of its settings and policies are serial.
 create or replace function tuskline_core.lock_lambda(p_lambda text) returns void
 language plpgsql as $$
 begin
   perform from tuskline.lambda l where l.name = p_lambda for update;
   if not found then
-    perform tuskline_core.refuse('TK001', format('unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
+    perform tuskline_core.refuse('TK001',
+      format('unknown_lambda: %s is not defined',
+             coalesce(quote_literal(left(p_lambda, 80)), 'null')));
   end if;
 end $$;
-comment on function tuskline_core.lock_lambda(text) is 'Locks a lambda''s row, or refuses (TK001) one that is not defined.';
+comment on function tuskline_core.lock_lambda(text) is
+  'Locks a lambda''s row. Refuses (TK001) a lambda that is not defined.';

@@ -1,13 +1,21 @@
--- Flags of queues. Three facts follow from the gates and rules of a lambda:
+-- Computes and records the flags of queues, which follow from the gates and limits of a lambda:
 --
---   queue.guarded, queue.direct   whether tasks that come due are shown to gates and rules, and
---                                 whether tasks that are scheduled go straight into the queue
---   flagged_queue.paused          a pause of the whole queue: claims skip it, nothing is parked
---   flagged_queue.unsorted        rows stand in the queue that no policy was asked about: claims
---                                 ask until a store consumer has sorted the queue (sort_queue)
+--   queue.has_policies      tasks that come due in this queue pass its gates and limits
+--   queue.direct            scheduled tasks go straight into the queue
+--   flagged_queue.paused    the whole queue is paused: claims skip it, nothing is parked
+--   flagged_queue.unsorted  the queue holds rows that passed no policy: claims apply gates and
+--                           limits until a store consumer has sorted the queue (sort_queue)
 
--- What the flags of a lambda's queues should be. Of two gates the narrower one counts: a pause of a
--- lambda begins for a priority when the priority's own gate ends, if that is another action.
+-- Computes the flags that a lambda's queues must have, by its gates and limits.
+--
+-- paused is the time for which the whole queue is paused:
+--
+--   gate on the priority     gate on the lambda    paused
+--   pause                    pause                 until the later of both ends
+--   pause                    another or none       until the priority's gate ends
+--   none                     pause                 until the lambda's gate ends
+--   another, ends earlier    pause                 from then until the lambda's gate ends
+--   other cases                                    never
 create or replace function tuskline_core.wanted_flags(p_lambda text)
 returns table (queue_id integer, priority tuskline.priority, gated boolean, has_policies boolean,
                counted boolean, paused tstzrange)
@@ -39,20 +47,23 @@ language sql stable as $$
    where q.lambda = p_lambda
 $$;
 comment on function tuskline_core.wanted_flags(text) is
-  'What the flags of a lambda''s queues should be, by its gates and rules.';
+  'Flags that a lambda''s queues must have, by its gates and limits.';
 
--- Tasks of a gated or limited lambda go through the store consumer, which asks gates and rules.
--- Rules by key need that of tasks with a key only, and these never go straight into a queue.
--- p_sorts: the queues for which a gate or rule is new.
--- Locks: the lambda, then its queues in the order of their numbers.
+-- Updates the flags of a lambda's queues to its settings, gates and limits.
+--
+-- Tasks of a lambda with gates or limits go through the store consumer, which applies these. Limits
+-- by key require that only of tasks with a key, which never go straight into a queue.
+-- p_sorts: the priorities for which a gate or limit is new.
+-- Locks: the lambda, then its queues in the order of their ids.
 create or replace function tuskline_core.update_policy_flags(
   p_lambda text, p_sorts tuskline.priority[] default '{}')
 returns void language plpgsql as $$
 begin
-  -- The statements after this one see what other transactions have set.
+  -- Lock first: later statements see the gates and limits that other transactions have set.
   perform from tuskline.lambda l where l.name = p_lambda for update;
   with c as (
-    select w.queue_id, w.has_policies, l.direct and not (w.gated or w.counted or q.is_full) as direct
+    select w.queue_id, w.has_policies,
+           l.direct and not (w.gated or w.counted or q.is_full) as direct
       from tuskline_core.wanted_flags(p_lambda) w
            join tuskline.queue q on q.queue_id = w.queue_id
            join tuskline.lambda l on l.name = q.lambda
@@ -68,10 +79,13 @@ begin
   perform tuskline_core.flag_queues(p_lambda, p_sorts);
 end $$;
 comment on function tuskline_core.update_policy_flags(text, tuskline.priority[]) is
-  'Brings the flags of a lambda''s queues up to its settings, gates and rules.';
+  'Updates the flags of a lambda''s queues to its settings, gates and limits.';
 
--- The caller has locked the lambda. A queue is to be sorted when a gate or rule is new, and after
--- a pause, because tasks come into a paused queue without their permits.
+-- Records which queues of a lambda are paused or must be sorted. Wakes the workers of queues whose
+-- pause has ended.
+--
+-- A queue must be sorted when a gate or limit is new, and when its pause begins, changes or ends:
+-- tasks enter a paused queue without permits. The caller has locked the lambda.
 create or replace function tuskline_core.flag_queues(p_lambda text, p_sorts tuskline.priority[])
 returns void language plpgsql as $$
 declare
@@ -82,7 +96,8 @@ declare
 begin
   for c in select * from tuskline_core.wanted_flags(p_lambda) w order by w.queue_id loop
     select * into f from tuskline_core.flagged_queue s where s.queue_id = c.queue_id for update;
-    v_sorts := c.has_policies and (c.priority = any (p_sorts) or c.paused is distinct from f.paused);
+    v_sorts := c.has_policies
+      and (c.priority = any (p_sorts) or c.paused is distinct from f.paused);
     continue when c.paused is not distinct from f.paused and not v_sorts;
     delete from tuskline_core.flagged_queue s where s.queue_id = c.queue_id;
     v_sorts := v_sorts or f.unsorted is true;
@@ -95,8 +110,7 @@ begin
   perform tuskline_core.wake(v_opened);
 end $$;
 comment on function tuskline_core.flag_queues(text, tuskline.priority[]) is
-  'Notes which queues of a lambda are paused or are to be sorted, and wakes the workers of those '
-  'that are paused no more.';
+  'Records which queues of a lambda are paused or must be sorted. Wakes workers when a pause ends.';
 
 create or replace function tuskline_core.paused_queues(p_now timestamptz)
 returns table (queue_id integer, lambda text, priority tuskline.priority)
@@ -105,7 +119,8 @@ language sql stable as $$
     from tuskline_core.flagged_queue f join tuskline.queue q on q.queue_id = f.queue_id
    where f.paused @> p_now
 $$;
-comment on function tuskline_core.paused_queues(timestamptz) is 'The queues that are paused.';
+comment on function tuskline_core.paused_queues(timestamptz) is
+  'Returns the queues that are paused.';
 
 create or replace function tuskline_core.in_paused_queues(p_ids bigint[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -117,8 +132,9 @@ begin
   select min(id), max(id) into v_first, v_last from unnest(p_ids) as id;
   return array(
     select t.id from tuskline.task t
-           join tuskline_core.paused_queues(p_now) q on q.lambda = t.lambda and q.priority = t.priority
+           join tuskline_core.paused_queues(p_now) q
+             on q.lambda = t.lambda and q.priority = t.priority
      where t.id = any (p_ids) and t.id between v_first and v_last order by t.id);
 end $$;
 comment on function tuskline_core.in_paused_queues(bigint[], timestamptz) is
-  'Those of the tasks whose queue is paused, in id order.';
+  'Returns the tasks whose queue is paused, in id order.';

@@ -1,25 +1,28 @@
--- Sorts a flagged queue: the store consumer asks gates and limits about the rows that stand in it,
--- a batch a call. Those that may go stay where they are and hold their permits; the others leave
--- the
--- queue. Then the flag goes, and claims ask no policy: each task that comes after the flag passes
--- enqueue(), which has asked.
+-- Sorts a flagged queue: applies gates and limits to a batch of the tasks that are in the queue.
 --
--- A transaction that began before the flag was committed may still queue a task unasked: its
--- snapshot shows the queue as it was. So the flag stays until a whole pass was made after the last
--- of those has ended. The first pass does not wait for them.
--- Locks: the caller has locked the row of flagged_queue. A task that is locked is left to the next
--- pass; the rows of the queue are not locked, as a row that was locked once costs each claim more.
+-- Tasks that may be claimed stay in the queue and hold their permits. All other tasks leave it.
+-- After a whole pass the flag is removed, and claims apply no policy: each later task passes
+-- enqueue(), which applies them.
+-- Returns how many rows of the queue it has read.
+--
+-- Race: a transaction that began before the flag was committed may still queue a task without the
+-- policies: its snapshot shows the queue without the flag. Therefore the flag stays until a
+-- whole pass has run after the last of these transactions. The first pass does not wait for them.
+--
+-- Locks: the caller has locked the row of flagged_queue. A locked task is left to the next pass
+-- (behind). The rows of the queue are not locked: a row that was locked once makes each claim more
+-- expensive.
 create or replace function tuskline_core.sort_queue(
   f tuskline_core.flagged_queue, p_now timestamptz, p_limit integer)
 returns integer language plpgsql as $$
 declare
-  v_late text[];
-  v_seqs bigint[];
+  v_late text[];   -- transactions that may still queue a task without the policies
+  v_seqs bigint[]; -- rows of the batch, and their tasks
   v_ids  bigint[];
-  v_free bigint[];
-  v_go   bigint[];
+  v_free bigint[]; -- enqueued tasks of the batch that no other transaction has locked
+  v_go   bigint[]; -- tasks of v_free that stay in the queue
 begin
-  if f.last is null then
+  if f.last is null then -- a pass begins
     v_late := tuskline_core.late_transactions(f.late);
     if f.late <> '{}' and v_late <> '{}' then
       update tuskline_core.flagged_queue set late = v_late
@@ -32,12 +35,16 @@ begin
     f.last := (select s.last_value from tuskline.queued_seq s);
   end if;
   execute format('select array_agg(r.seq), array_agg(r.task_id) from (select seq, task_id'
-    ' from tuskline_core.queue_%s where seq > $1 and seq <= $2 order by seq limit $3) r', f.queue_id)
+    ' from tuskline_core.queue_%s where seq > $1 and seq <= $2 order by seq limit $3) r',
+    f.queue_id)
     into v_seqs, v_ids using f.mark, f.last, p_limit;
-  v_free := array(select t.id from tuskline.task t
-    where t.id = any (v_ids) and t.id between (select min(id) from unnest(v_ids) as id)
-                                          and (select max(id) from unnest(v_ids) as id)
-      and t.status = 'enqueued' order by t.id for update skip locked);
+  v_free := array(
+    select t.id from tuskline.task t
+     where t.id = any (v_ids)
+       and t.id between (select min(id) from unnest(v_ids) as id) -- prunes the partitions
+                    and (select max(id) from unnest(v_ids) as id)
+       and t.status = 'enqueued'
+     order by t.id for update skip locked);
   f.behind := least(f.behind, tuskline_core.first_locked(v_seqs, v_ids, v_free));
   v_go := tuskline_core.ask_before_claim(v_free, p_now);
   if cardinality(v_go) < cardinality(v_free) then
@@ -50,10 +57,11 @@ begin
   return coalesce(cardinality(v_seqs), 0);
 end $$;
 comment on function tuskline_core.sort_queue(tuskline_core.flagged_queue, timestamptz, integer) is
-  'Asks gates and limits about a batch of the tasks in a flagged queue; returns how many rows it '
-  'read.';
+  'Applies gates and limits to a batch of the tasks in a flagged queue. Returns how many rows it '
+  'has read.';
 
-create or replace function tuskline_core.first_locked(p_seqs bigint[], p_ids bigint[], p_free bigint[])
+create or replace function tuskline_core.first_locked(
+  p_seqs bigint[], p_ids bigint[], p_free bigint[])
 returns bigint language plpgsql as $$
 begin
   if cardinality(p_free) = coalesce(cardinality(p_ids), 0) then return null; end if;
@@ -62,7 +70,7 @@ begin
              and exists (select from tuskline.task t where t.id = s.id and t.status = 'enqueued'));
 end $$;
 comment on function tuskline_core.first_locked(bigint[], bigint[], bigint[]) is
-  'The first of these rows of a queue whose task is enqueued and not among the free ones.';
+  'Returns the first of these queue rows whose task is enqueued but not free (p_free). Null: none.';
 
 create or replace function tuskline_core.note_sorted(
   f tuskline_core.flagged_queue, p_seqs bigint[], p_is_over boolean)
@@ -79,10 +87,14 @@ begin
   end if;
 end $$;
 comment on function tuskline_core.note_sorted(tuskline_core.flagged_queue, bigint[], boolean) is
-  'Notes how far a pass over a flagged queue has come, or that the queue is sorted.';
+  'Records how far a pass over a flagged queue has come, or that the queue is sorted.';
 
--- Of a paused queue: its tasks release their permits, so that these serve another priority of the
--- same limit. Tasks that come later hold none (before_enqueue, release_permits).
+-- Releases the permits of a batch of enqueued tasks of a paused queue, but not those of ordering
+-- policies. The permits then serve another priority of the same limit.
+--
+-- Tasks that enter the queue later hold none (before_enqueue, release_permits). The queue is done
+-- (last = 0) when no such task is left and the transactions of the first call (late) have ended.
+-- Returns how many tasks have released permits.
 create or replace function tuskline_core.empty_of_permits(
   f tuskline_core.flagged_queue, p_now timestamptz, p_limit integer)
 returns integer language plpgsql as $$
@@ -94,7 +106,8 @@ begin
   v_late := tuskline_core.late_transactions(f.late);
   v_ids := array(
     select distinct s.task_id
-      from tuskline.queue q join tuskline.task_limit r on r.lambda = q.lambda and r.dropped_at is null
+      from tuskline.queue q
+           join tuskline.task_limit r on r.lambda = q.lambda and r.dropped_at is null
            join tuskline.permit s on s.limit_id = r.limit_id and r.kind <> 'order'
            join tuskline.task t on t.id = s.task_id
      where q.queue_id = f.queue_id and t.priority = q.priority and t.status = 'enqueued'
@@ -105,11 +118,14 @@ begin
    where queue_id = f.queue_id;
   return cardinality(v_ids);
 end $$;
-comment on function tuskline_core.empty_of_permits(tuskline_core.flagged_queue, timestamptz, integer) is
-  'Lets tasks of a paused queue release their permits; returns how many.';
+comment on function tuskline_core.empty_of_permits(
+  tuskline_core.flagged_queue, timestamptz, integer) is
+  'Releases the permits of tasks of a paused queue, a batch per call. Returns how many tasks.';
 
--- The open transactions of this database; of those known before, the ones that are left. A prepared
--- transaction may have been any of them, so that each of these counts.
+-- Returns the open transactions of other sessions of this database.
+--
+-- p_known restricts them to transactions that are known from an earlier call; null: all. A prepared
+-- transaction may have been any of the known ones, so each of these counts.
 create or replace function tuskline_core.late_transactions(p_known text[]) returns text[]
 language sql volatile as $$
   select array(
@@ -125,11 +141,13 @@ language sql volatile as $$
      order by 1)
 $$;
 comment on function tuskline_core.late_transactions(text[]) is
-  'Open transactions of this database; of those known before, which are left.';
+  'Open transactions of this database, restricted to those of p_known (null: all).';
 
--- The core writes what the policies say about enqueued tasks that are popped or sorted. The tasks
--- are
--- locked. Returns those that may be claimed; the remaining ones wait, as new, or end.
+-- Applies the policies to enqueued tasks that are popped or sorted, and writes the results.
+--
+-- Tasks that must wait become new; doomed tasks end. The effects of both run. The caller has locked
+-- the tasks.
+-- Returns the tasks that may be claimed.
 create or replace function tuskline_core.ask_before_claim(p_ids bigint[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
 declare
@@ -139,13 +157,14 @@ declare
 begin
   if p_ids = '{}' then return p_ids; end if;
   v := tuskline_core.before_claim(p_ids, p_now);
-  update tuskline.task t set flags = t.flags | 1::smallint
+  update tuskline.task t set flags = t.flags | 1::smallint -- 1: it may hold permits
    where t.id = any (v.permits) and t.id between v_first and v_last and t.flags & 1 = 0;
   update tuskline.task t set status = 'new', next_trigger_at = p_now
    where t.id = any (p_ids) and t.id <> all (v.go || v.doomed) and t.id between v_first and v_last;
   perform tuskline_core.run_effects(v.stopped
-    || tuskline_core.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now), v.due, p_now);
+    || tuskline_core.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now),
+    v.due, p_now);
   return v.go;
 end $$;
 comment on function tuskline_core.ask_before_claim(bigint[], timestamptz) is
-  'Returns the enqueued tasks that no gate or limit holds; the remaining ones wait or end.';
+  'Returns the enqueued tasks that no gate or limit holds. The remaining ones wait or end.';

@@ -1,14 +1,27 @@
--- Releases the permits of tasks whose attempt or life has ended, or that a policy stops; each permit
--- goes to the first waiter of its wait list. The task's own state says what it keeps:
+-- Releases the permits that tasks no longer need, and grants each one to the next waiter.
 --
---   ended                      releases all, but a failed one blocks its ordering key (block)
---   new, retriable_failure     releases permits of limits and keeps its ordering key
---   enqueued in a paused queue as these: it asks again when it is claimed
---   enqueued, claimed, ...     keeps all
+-- Called after the tasks' rows have changed. Their status decides what is released:
 --
--- Returns (verdicts) due: waiters that now hold a permit. doomed: waiters behind a failed task of
--- their ordering key (dead). Beyond p_max of these a task keeps its permit for now and comes back in
--- again.
+--   task                            concurrency, rate   order
+--   ended, not failed               released            released
+--   ended, failed                   released            kept under block, until unblock()
+--   waits (retry, snooze)           released            kept: its successors wait for it
+--   enqueued in a paused queue      released            kept
+--   enqueued elsewhere, or running  kept                kept
+--
+-- A task of a paused queue acquires the released permits again when it is claimed.
+--
+-- Returns (verdicts):
+--   due     waiters that got a permit
+--   doomed  waiters behind a failed task of their ordering key, if on_failure is dead
+--   again   tasks that keep a permit for now, because due and doomed have reached p_max
+--
+-- Guarantees: a permit passes from one task to the next in one transaction. It is free only if no
+-- task waits, or if the waiters are locked.
+--
+-- Race: this function takes no lock of the limit. A transaction that grants permits locks the
+-- permits that it counts as held. Either the release waits for it and sees its waiters, or it
+-- notices the release. See grant_concurrency.
 create or replace function tuskline_core.release_permits(
   p_ids bigint[], p_max integer, p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
@@ -17,12 +30,11 @@ declare
   s        record;
   v_low    bigint := (select min(id) from unnest(p_ids) as id);
   v_high   bigint := (select max(id) from unnest(p_ids) as id);
-  v_ids    bigint[];
+  v_ids    bigint[]; -- tasks that hold permits, with their status and whether they have ended
   v_is     tuskline.status[];
   v_ended  boolean[];
   v_paused bigint[];
-  v_next   bigint;
-  v_doomed bigint[];
+  v_next   bigint; v_doomed bigint[];
 begin
   if not exists (select from tuskline_core.policy_flag) then return v; end if;
   v_ids := tuskline_core.permit_holders(p_ids);
@@ -32,21 +44,28 @@ begin
                         else t.status end order by t.id),
          array_agg(t.finished_at is not null order by t.id)
     into v_is, v_ended
-    from tuskline.task t where t.id = any (v_ids) and t.id between v_low and v_high;
-  if cardinality(v_is) is distinct from cardinality(v_ids) then -- some are of segments that have gone
+    from tuskline.task t
+   where t.id = any (v_ids) and t.id between v_low and v_high; -- prunes the partitions
+  if cardinality(v_is) is distinct from cardinality(v_ids) then
+    -- Some segments are gone. The view has their kept tasks. Pauses of queues do not count here.
     select array_agg(t.id order by t.id), array_agg(t.status order by t.id),
            array_agg(t.finished_at is not null order by t.id)
       into v_ids, v_is, v_ended from tuskline.tasks t where t.id = any (v_ids);
   end if;
-  for s in delete from tuskline.permit d
-            using tuskline.task_limit r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
-            where d.task_id = t.id and r.limit_id = d.limit_id and case
-              when t.ended then not (r.kind = 'order' and r.on_failure = 'block'
-                                     and t.status in ('fatal_failure', 'dead'))
-              else t.status in ('new', 'retriable_failure') and r.kind <> 'order' end
-          returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
-                    r.kind, r.max_concurrency, r.on_failure loop
-    continue when s.kind = 'rate';
+
+  for s in
+    delete from tuskline.permit d
+     using tuskline.task_limit r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
+     where d.task_id = t.id and r.limit_id = d.limit_id
+       and case
+             when t.ended then not (r.kind = 'order' and r.on_failure = 'block'
+                                    and t.status in ('fatal_failure', 'dead'))
+             else t.status in ('new', 'retriable_failure') and r.kind <> 'order'
+           end
+    returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
+              r.kind, r.max_concurrency, r.on_failure
+  loop
+    continue when s.kind = 'rate'; -- a rate permit is used up, not passed on
     if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
       v_doomed := tuskline_core.leave_wait_list(s.limit_id, s.key, p_max);
       v.doomed := v.doomed || v_doomed;
@@ -54,8 +73,8 @@ begin
         format('task %s before it, of the same ordering key, has failed', s.task_id),
         array[cardinality(v_doomed)]);
     end if;
-    -- A limit that was lowered: this permit goes, and the first waiter looks whether there is another.
     if s.kind = 'concurrency' and s.permit_no > s.max_concurrency then
+      -- The limit was lowered: this permit is gone. The head looks for another one.
       perform tuskline_core.recheck_head(s.limit_id, s.key, p_now);
       continue;
     end if;
@@ -77,26 +96,34 @@ begin
   return v;
 end $$;
 comment on function tuskline_core.release_permits(bigint[], integer, timestamptz) is
-  'Tasks release the permits that they need no more, each to the first waiter; returns the new holders.';
+  'Releases the permits that tasks no longer need and grants each to the next waiter. Returns the '
+  'new holders.';
 
--- Grants a permit that was just released to the first waiter of its wait list, and returns that. A
--- waiter that is locked is overtaken under a limit; under an order all wait for it. Null: it is tried
--- again in 20 ms.
+-- Grants one permit that was just released to the next waiter of its wait list.
+--
+-- Under a concurrency limit a free waiter is served before a locked one. Under an ordering policy
+-- only the head may be served.
+-- Returns the waiter. Null: no task waits, or the next waiter is locked and rechecks in 20 ms.
 create or replace function tuskline_core.grant_to_next_waiter(
   p_limit_id bigint, p_key text, p_permit_no bigint, p_kind text, p_now timestamptz)
 returns bigint language plpgsql as $$
 declare
-  v_first bigint := (select l.task_id from tuskline.wait_list l where l.limit_id = p_limit_id and l.key = p_key
-                      order by l.position, l.task_id limit 1);
+  v_first bigint := (
+    select l.task_id from tuskline.wait_list l
+     where l.limit_id = p_limit_id and l.key = p_key
+     order by l.position, l.task_id limit 1);
 begin
-  if p_kind = 'concurrency' then
+  if p_kind = 'concurrency' then -- the first waiter that is not locked; if there is none, the head
     v_first := coalesce((select l.task_id from tuskline.wait_list l
                           where l.limit_id = p_limit_id and l.key = p_key
                           order by l.position, l.task_id limit 1 for update skip locked), v_first);
   end if;
-  delete from tuskline.wait_list l where l.task_id = (
-    select m.task_id from tuskline.wait_list m
-     where m.task_id = v_first and m.limit_id + 0 = p_limit_id for update skip locked)
+  delete from tuskline.wait_list l
+   where l.task_id = (
+           select m.task_id from tuskline.wait_list m
+            where m.task_id = v_first
+              and m.limit_id + 0 = p_limit_id -- + 0: use wait_list_task
+              for update skip locked)
      and l.limit_id + 0 = p_limit_id;
   if found then
     insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
@@ -107,29 +134,37 @@ begin
   return null;
 end $$;
 comment on function tuskline_core.grant_to_next_waiter(bigint, text, bigint, text, timestamptz) is
-  'Grants a released permit to the first waiter of its wait list, and returns that.';
+  'Grants a permit that was just released to the next waiter. Null: none waits, or it is locked.';
 
 create or replace function tuskline_core.permit_holders(p_ids bigint[]) returns bigint[]
 language sql as $$
-  select array(select distinct s.task_id from tuskline.permit s where s.task_id = any (p_ids) order by 1)
+  select array(select distinct s.task_id from tuskline.permit s
+                where s.task_id = any (p_ids) order by 1)
 $$;
-comment on function tuskline_core.permit_holders(bigint[]) is 'Those of the tasks that hold permits, in id order.';
+comment on function tuskline_core.permit_holders(bigint[]) is
+  'Returns the tasks that hold permits, in id order.';
 
--- The first p_max waiters of a wait list leave it.
-create or replace function tuskline_core.leave_wait_list(p_limit_id bigint, p_key text, p_max integer)
+-- Removes the first p_max waiters from a wait list.
+--
+-- Returns them in id order.
+-- Locks: it waits for waiters that another transaction has locked.
+create or replace function tuskline_core.leave_wait_list(
+  p_limit_id bigint, p_key text, p_max integer)
 returns bigint[] language plpgsql as $$
 declare
   v_ids bigint[];
 begin
-  with f as materialized ( -- or a plan may read it once for each row, and each time take others
-    select o.position, o.task_id from tuskline.wait_list o where o.limit_id = p_limit_id and o.key = p_key
+  with f as materialized ( -- else a plan may read it again for each row, with other waiters
+    select o.position, o.task_id from tuskline.wait_list o
+     where o.limit_id = p_limit_id and o.key = p_key
      order by o.position, o.task_id limit p_max for update
   ), l as (
     delete from tuskline.wait_list l using f
-     where l.limit_id = p_limit_id and l.key = p_key and l.position = f.position and l.task_id = f.task_id
+     where l.limit_id = p_limit_id and l.key = p_key and l.position = f.position
+       and l.task_id = f.task_id
     returning l.task_id)
   select coalesce(array_agg(l.task_id order by l.task_id), '{}') into v_ids from l;
   return v_ids;
 end $$;
 comment on function tuskline_core.leave_wait_list(bigint, text, integer) is
-  'The first waiters of a wait list leave it; returns them.';
+  'Removes the first waiters from a wait list. Returns them.';

@@ -1,19 +1,24 @@
--- Door: a task with a unique key is to be accepted. Gives it the key, or says which task holds
--- it and what the lambda's outcome asks for. The core (accept_keys) does that; this writes no task.
+-- Gives a unique key to a task that is to be accepted, or finds the task that holds the key.
 --
---   verdict         holder        the core
---   go              the new task  accepts it
---   keep            another       leaves the holder as it is
---   replace         another       gives the holder, which waits, the new payload
---   postpone        another       gives the holder, which waits, the new due time
---   duplicate, ...  another       refuses: the name of a mistake, see refuse_task
+-- A door of the core (accept_keys), which acts on the verdict. This function writes no task.
 --
--- rejects: whether the lambda refuses another task of the key.
--- Nothing gives a key back: the state of its holder is asked here, so that a claim or a result pays
--- nothing for keys, and no later change of a task can collide with another.
--- Two calls with one key wait for each other in the key's row, also for a call that has not
--- committed. A holder that waits is locked (FOR SHARE) until the caller's transaction ends, so that no worker
--- begins it before it can see what that transaction commits; claims step around it meanwhile.
+--   verdict       holder           what the core does
+--   go            the new task     accepts it
+--   keep          another task     leaves the holder as it is
+--   replace       another task     gives the waiting holder the new payload
+--   postpone      another task     gives the waiting holder the new due time
+--   duplicate     another task     refuses the new task
+--   (a mistake)   the new task     refuses it, see refuse_task
+--
+-- Returns the status of the holder as well, and in rejects whether the lambda refuses a second task
+-- of the key.
+--
+-- No function releases a key. The status of its holder is read here instead. So a claim or a result
+-- pays nothing for keys, and no later change of a task can collide with another.
+--
+-- Locks: the row of the key. A call waits there for an open transaction that has used the same key.
+-- A waiting holder is locked (FOR SHARE) until the caller's transaction ends; claims skip it. So no
+-- worker begins it before it can see what that transaction commits.
 create or replace function tuskline_core.hold_key(
   p_lambda text, p_key text, p_task bigint, p_now timestamptz,
   out verdict text, out holder bigint, out status tuskline.status, out rejects boolean)
@@ -50,7 +55,7 @@ begin
     end if;
     if not found then
       select t.status into status from tuskline.task t where t.id = k.task_id;
-      -- It came back between the looks.
+      -- It began to wait between the statements: lock it.
       continue when status in ('new', 'enqueued', 'retriable_failure');
     end if;
     v_waits := coalesce(status in ('new', 'enqueued', 'retriable_failure'), false);
@@ -68,4 +73,4 @@ begin
                   when v_waits then r.outcome else 'keep' end;
 end $$;
 comment on function tuskline_core.hold_key(text, text, bigint, timestamptz) is
-  'Door: gives a unique key to a task, or says which task holds it and what is to be done to that.';
+  'Door: gives a unique key to a task, or returns the task that holds it and the verdict on both.';
