@@ -1,5 +1,6 @@
 -- Tables of workers: their processes, the leases under which they hold tasks, requests to stop an
--- attempt, and the results of attempts.
+-- attempt, and the results of attempts. Tables of the installation: its recovery after a restart or
+-- a restore, its name, the audit, and the functions that are installed.
 
 create table tuskline.executor (
   executor_id bigint primary key,
@@ -126,3 +127,100 @@ comment on table tuskline.task_output is 'Values that lambdas returned, if they 
 comment on column tuskline.task_output.task_id is 'The task.';
 comment on column tuskline.task_output.output is 'The value.';
 comment on column tuskline.task_output.finished_at is 'When the task finished.';
+
+create unlogged table tuskline_core.queues_complete (
+  is_only boolean primary key default true check (is_only),
+  since   timestamptz not null);
+comment on table tuskline_core.queues_complete is
+  'Has one row while every enqueued task has its row in a queue. Empty after a crash and on a '
+  'promoted standby: then rebuild_queues() fills the queues before anything is claimed.';
+comment on column tuskline_core.queues_complete.is_only is 'True: there is at most one row.';
+comment on column tuskline_core.queues_complete.since is 'When the queues were last filled.';
+
+create table tuskline_core.incarnation (
+  is_only           boolean primary key default true check (is_only),
+  started_at        timestamptz not null,
+  database_oid      oid not null,
+  system_identifier bigint,
+  written_by        xid not null default '0',
+  verified_at       timestamptz not null,
+  claims_from       timestamptz not null);
+comment on table tuskline_core.incarnation is
+  'One row: the life of the database that issued the last fences and executor numbers. In another '
+  'life rebuild_queues() raises the numbers first. See the view verified_incarnation.';
+comment on column tuskline_core.incarnation.is_only is 'True: there is at most one row.';
+comment on column tuskline_core.incarnation.started_at is
+  'When the server was started, by pg_postmaster_start_time().';
+comment on column tuskline_core.incarnation.database_oid is
+  'Oid of the database. A copy from a template has a different one.';
+comment on column tuskline_core.incarnation.system_identifier is
+  'The cluster, by pg_control_system(). Null: the owner may not read it.';
+comment on column tuskline_core.incarnation.written_by is
+  'Transaction that wrote this row: its xmin, unless the row was restored from a dump or '
+  'replicated.';
+comment on column tuskline_core.incarnation.verified_at is
+  'When this life began for the task store. Observations of executors from another life are void.';
+comment on column tuskline_core.incarnation.claims_from is
+  'Nothing is claimed before. In a copy, workers of the original may still run its tasks for one '
+  'lease.';
+
+create table tuskline_core.late_commit (
+  gid         text not null,
+  prepared_at timestamptz not null,
+  segments    bigint[] not null,
+  primary key (gid, prepared_at));
+comment on table tuskline_core.late_commit is
+  'Transactions that were prepared when the queues were rebuilt. After one has ended, '
+  'rebuild_queues() reads its segments again.';
+comment on column tuskline_core.late_commit.gid is 'Its name: pg_prepared_xacts.gid.';
+comment on column tuskline_core.late_commit.prepared_at is
+  'When it was prepared: pg_prepared_xacts.prepared.';
+comment on column tuskline_core.late_commit.segments is 'Segments that it has written to.';
+
+create table tuskline_core.recovery_guard ();
+comment on table tuskline_core.recovery_guard is
+  'Locked by the transaction that rebuilds the queues. Holds no rows.';
+
+create table tuskline.installation (
+  is_only  boolean primary key default true check (is_only),
+  name     text not null default 'default' check (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+  named_by name not null default session_user,
+  named_at timestamptz not null default tuskline.clock());
+insert into tuskline.installation default values;
+comment on table tuskline.installation is
+  'One row: the name of this installation. Workers and servers with another name get no work, so a '
+  'restored copy of production runs nothing. Change it with tuskline.adopt().';
+comment on column tuskline.installation.is_only is 'True: there is one row.';
+comment on column tuskline.installation.name is
+  'Name that every worker and server must give (TUSKLINE_INSTALLATION). default: never named.';
+comment on column tuskline.installation.named_by is 'Role that gave the name.';
+comment on column tuskline.installation.named_at is 'When the name was given.';
+
+create table tuskline.audit (
+  at      timestamptz not null,
+  actor   name not null default session_user,
+  verb    text not null,
+  subject text not null,
+  detail  text);
+alter table tuskline.audit replica identity full; -- see stamp
+comment on table tuskline.audit is 'Acts of operators and owners, append-only.';
+comment on column tuskline.audit.at is 'When.';
+comment on column tuskline.audit.actor is 'Role that acted.';
+comment on column tuskline.audit.verb is 'define_lambda, alter_lambda, cancel, ...';
+comment on column tuskline.audit.subject is 'Lambda, task or other object.';
+comment on column tuskline.audit.detail is 'Arguments of the act.';
+
+create table tuskline_core.stamp (
+  schema_version integer not null,
+  digest         text not null,
+  applied_by     text not null,
+  applied_at     timestamptz not null);
+-- Without a key and without this, a publication FOR ALL TABLES refuses every delete.
+alter table tuskline_core.stamp replica identity full;
+comment on table tuskline_core.stamp is
+  'Installed set of functions. A binary never replaces a newer set.';
+comment on column tuskline_core.stamp.schema_version is
+  'Number of the set. It grows with every change of meaning.';
+comment on column tuskline_core.stamp.digest is 'Hash of the function texts.';
+comment on column tuskline_core.stamp.applied_by is 'Version of the binary that installed it.';
+comment on column tuskline_core.stamp.applied_at is 'When it was installed.';

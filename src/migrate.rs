@@ -68,7 +68,7 @@ const FUNCTIONS: &[(&str, &str)] = &functions![
     "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",
     "periodic/due_periodic", "periodic/fire_periodic", "people/views", "people/chains",
     "people/periodics", "people/dead_letters", "owner/operations", "retention/segments_to_retire",
-    "retention/retention", "retention/archive", "owner/act_in_operation", "owner/advance_operation",
+    "retention/retention", "retention/purge", "retention/archive", "owner/act_in_operation", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/explain_waiting",
     "people/explain_enqueued", "people/explain", "core/leaf_verbs", "repair/damage",
     "repair/repair",

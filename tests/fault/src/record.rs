@@ -222,7 +222,7 @@ select d.task_id, v.id is not null
   from tuskline.dead_letter d left join tuskline.dead_letters v on v.id = d.task_id";
 
 const REDRIVES: &str = "
-select o.operation_id, o.lambda, o.fingerprint, o.ids, o.most, o.per_second, o.canary,
+select o.operation_id, o.lambda, o.fingerprint, o.ids, o.max_tasks, o.per_second, o.canary,
        (extract(epoch from o.begun_at) * 1000000)::bigint, (extract(epoch from o.ended_at) * 1000000)::bigint,
        nullif(o.state, 'running'), v.changed, v.died_again
   from tuskline.operation o join tuskline.operations v using (operation_id) where o.action = 'redrive'";

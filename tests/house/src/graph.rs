@@ -27,7 +27,7 @@ pub const DOORS: [&str; 14] = [
 ];
 
 /// Words: every function may say them.
-const WORDS: [&str; 3] = ["clock", "refuse", "message_of"];
+const WORDS: [&str; 4] = ["clock", "refuse", "message_of", "payload_bytes"];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.
 pub const POLICIES: [&str; 16] = [
