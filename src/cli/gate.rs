@@ -32,7 +32,7 @@ pub enum GateCommand {
     List,
 }
 
-/// What a gate or a throttle is on, until when and why.
+/// The scope of a gate or a throttle, its end and its reason.
 #[derive(Debug, Args)]
 pub struct Scope {
     /// Name of the lambda.

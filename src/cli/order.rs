@@ -18,7 +18,7 @@ pub enum OrderCommand {
     Set {
         /// Name of the lambda.
         lambda: String,
-        /// What becomes of a key whose task fails for good: block, skip or dead.
+        /// Policy for a key whose task fails for good: block, skip or dead.
         #[arg(long, value_name = "POLICY", default_value = "block")]
         on_failure: String,
     },

@@ -29,11 +29,11 @@ Examples:
 
 const ACTIONS: [&str; 6] = ["cancel", "retry", "priority", "collection", "purge", "redrive"];
 
-/// What is done, to which tasks, how, and why.
+/// The action of an operation, its tasks, its pace and its reason.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StartArgs {
-    /// What is done to the tasks.
+    /// The action on the tasks.
     #[arg(value_parser = ACTIONS)]
     action: String,
     /// Only tasks of this lambda.

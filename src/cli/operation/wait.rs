@@ -77,7 +77,7 @@ async fn advance(client: &Client, operation: i64, files: bool) -> Result<Batch> 
     })
 }
 
-/// What goes to a file is on the disk before the transaction that deletes it commits.
+/// A file with archived tasks is on the disk before the transaction that deletes them commits.
 async fn advance_with_files(
     client: &Client,
     operation: i64,
