@@ -1,7 +1,7 @@
 //! Migrations: what turns a database into a task store, and keeps it in step with this binary.
 //!
 //! Tables are history (`migrations/V*.sql`, applied once each, in order). Functions
-//! are source (`migrations/functions/*.sql`): all of them are applied again, in one transaction,
+//! are source (`migrations/functions/`, a folder for each floor): all of them are applied again, in one transaction,
 //! whenever their digest differs from the stamp in the database.
 //!
 //! Promises: any number of processes may migrate at once, one does the work; a failure leaves the

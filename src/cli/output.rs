@@ -28,7 +28,7 @@ pub fn put(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Writes a value as JSON, indented on a terminal. Ids are strings in it (see [`ids`]).
+/// Writes a value as JSON, indented on a terminal. Ids are strings in it.
 pub fn put_json(value: &Value) -> std::io::Result<()> {
     let value = ids::as_strings(value.clone());
     if std::io::stdout().is_terminal() {

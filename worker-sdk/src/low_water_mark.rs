@@ -44,7 +44,7 @@ struct Pending<T> {
     begun_before: Option<i64>,
 }
 
-/// What a look that is sent has to know later.
+/// The state that a look keeps until its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked<T> {
     /// Nothing at or below is looked for.
@@ -55,10 +55,10 @@ pub struct Asked<T> {
     pub sweep: bool,
 }
 
-/// What a look says of the transactions around it.
+/// The transactions around a look.
 #[derive(Debug, Clone, Copy)]
 pub struct Around {
-    /// Those below this number had ended when it looked, or have not written there.
+    /// Transactions below this number had ended at the look, or have not written there.
     pub oldest_writer_xid: i64,
     /// Its own number; none: it wrote nothing.
     pub xid: Option<i64>,

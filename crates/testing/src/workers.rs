@@ -21,7 +21,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const START_REST: Duration = Duration::from_millis(2);
 /// Longest wait for an orderly end, above a worker's own bounds.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// The store consumer's safety poll, which finds what nobody is notified of: gates that a test opens, operations.
+/// The store consumer's safety poll, which finds changes without a notification: gates that a test opens, operations.
 const LONGEST_NAP: Duration = Duration::from_millis(50);
 
 /// Dropped, it is gone at once; see [`Workers::stop`] for an orderly end.

@@ -1,7 +1,7 @@
 //! Ids in JSON are strings: a program that reads numbers as doubles loses the digits of large ones.
 //!
-//! Promises: every id, also in a list, is a string of digits. What users wrote (payload, output,
-//! checkpoint) is not changed.
+//! Promises: every id, also in a list, is a string of digits. Fields that users fill (payload, output,
+//! checkpoint) are not changed.
 
 use serde_json::Value;
 

@@ -1,11 +1,11 @@
-//! What a migration makes: read in a private PostgreSQL, which goes at once.
+//! Reads the functions of a migrated database, in a private PostgreSQL that is deleted at once.
 
 use tokio_postgres::NoTls;
 use tuskline_postgres::Cluster;
 
 use crate::graph::Graph;
 
-/// What the figures need of a migrated database.
+/// The parts of a migrated database that the figures need.
 #[derive(Debug)]
 pub struct Catalogue {
     /// The functions.

@@ -32,13 +32,13 @@ pub struct Figure {
     pub name: String,
     /// For people.
     pub what: String,
-    /// What it is.
+    /// Its description.
     pub value: usize,
-    /// What it was at commit 26334c6, before the second building.
+    /// Its value at commit 26334c6, before the second building.
     pub before: Option<usize>,
     /// The most that it should be; none: it is shown only.
     pub at_most: Option<usize>,
-    /// What it counts, where that says more than a number.
+    /// The things that it counts, where they say more than a number.
     pub found: Vec<String>,
 }
 

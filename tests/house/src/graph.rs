@@ -75,7 +75,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Of functions by name and source.
+    /// Builds the graph from functions by name and source.
     pub fn of<'a>(functions: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut texts = BTreeMap::<String, String>::new();
         for (name, source) in functions {

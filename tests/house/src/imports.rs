@@ -19,7 +19,7 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// Of the sources of a crate.
+    /// Reads the imports of a crate from its sources.
     pub fn of(tree: &Tree) -> Self {
         let files: Vec<_> = tree.files.iter().filter(|(path, _)| !is_test(path)).collect();
         let modules: Vec<Vec<String>> = files.iter().map(|(path, _)| module(path)).collect();

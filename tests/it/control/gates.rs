@@ -1,4 +1,4 @@
-//! What a gate holds does not start, whatever state it was in; what it does not hold does not feel it;
+//! A task that a gate holds does not start, whatever its state was. Other tasks do not notice the gate;
 //! nothing is lost when it opens.
 
 use std::time::Duration;
@@ -124,7 +124,7 @@ async fn a_narrower_gate_drops_and_parks_in_a_paused_lambda() {
     assert_eq!((claimed(&hand).await, parked(&db).await), (vec![other], vec![news]));
 }
 
-/// Of the queues of `work`, whether the safety poll finds something in each.
+/// For each queue of `work`: whether the safety poll finds a task in it.
 async fn peeked(db: &Db, hand: &ScriptedWorker) -> Vec<bool> {
     db.ask("select tuskline.peek($1, array_fill(0::bigint, array[4]))", &[&hand.queues]).await
 }

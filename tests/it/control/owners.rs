@@ -152,7 +152,7 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     assert_eq!(code(&refused), "TK029");
 }
 
-/// What the store consumer makes of an operation: its state at the end, and how many tasks it changed.
+/// The state of an operation after the store consumer carried it out, and the number of changed tasks.
 async fn ended(db: &Db, client: &Client, number: i64) -> (String, i64) {
     loop {
         db.run("select tuskline.run_policies()").await;

@@ -57,7 +57,7 @@ impl Block {
     }
 }
 
-/// What a document shows, in order.
+/// The blocks of a document, in order.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut open: Option<(Block, &str)> = None;

@@ -123,7 +123,7 @@ async fn a_gate_says_whose_it_is_and_how_to_open_it() {
             format!("select tuskline.ungate({gate})"),
         );
         if !on.is_empty() {
-            assert_eq!(names(&db, due).await, ["due"], "nobody has asked the gate yet");
+            assert_eq!(names(&db, due).await, ["due"], "no verb has read the gate yet");
         }
         db.run("select tuskline.enqueue_due()").await;
         assert_eq!(reasons(&db, due).await[0], expected);

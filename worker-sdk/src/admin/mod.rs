@@ -1,4 +1,4 @@
-//! What owners of lambdas do besides scheduling: periodic tasks, and operations on many tasks.
+//! Calls of lambda owners: periodic tasks, and operations on many tasks.
 //! Each call is one transaction of its own; in yours, call the functions of the same names.
 
 mod operation;

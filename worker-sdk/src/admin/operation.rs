@@ -10,7 +10,7 @@ use super::Parameters;
 use crate::json::payload_of;
 use crate::{Client, Error, Priority, Status, TaskId};
 
-/// What an operation does to tasks.
+/// The action of an operation on its tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
