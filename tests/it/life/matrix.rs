@@ -10,13 +10,14 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 38] = [
+const VERBS: [&str; 39] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
     "enqueue_due, diverted",
     "claim",
     "claim, paused",
+    "claim, over a limit",
     "claim, dropped",
     "claim, diverted",
     "start",
@@ -119,17 +120,17 @@ async fn row(db: &Db, verb: &str) -> Vec<String> {
 }
 
 /// What became of one task: a status, `-` for no change, `lost` for a refusal, blank for not asked.
-async fn cell(db: &Db, staged: &Staged, lost: ErrorChain) -> String {
+async fn cell(db: &Db, staged: &Staged, lost: Reply) -> String {
     let status = "select coalesce((select status::text from tuskline.tasks where id = $1), 'gone')";
     let status: String = db.ask(status, &[&staged.task.id]).await;
     let changed = status != staged.status;
     match lost {
-        ErrorChain::Lost if changed => {
+        Reply::Lost if changed => {
             panic!("told lost, and it went {} -> {status}", staged.status)
         }
-        ErrorChain::Lost => "lost".to_owned(),
-        ErrorChain::Asked if !changed => "asked".to_owned(),
-        ErrorChain::NotDone => String::new(),
+        Reply::Lost => "lost".to_owned(),
+        Reply::Asked if !changed => "asked".to_owned(),
+        Reply::NotDone => String::new(),
         _ if !changed => "-".to_owned(),
         _ => status.trim_end_matches("_failure").to_owned(),
     }
@@ -137,7 +138,7 @@ async fn cell(db: &Db, staged: &Staged, lost: ErrorChain) -> String {
 
 /// What a verb answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ErrorChain {
+enum Reply {
     Nothing,
     Lost,
     Asked,
@@ -210,6 +211,7 @@ async fn prepare(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) 
         db.run(&format!("select tuskline.gate('work', '{action}', p_reason => 'x')")).await;
     }
     match verb {
+        "claim, over a limit" => db.run("select tuskline.set_limit('work', 0)").await,
         "retriable, last attempt" => last_attempt(db).await,
         "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
         "rebuild_queues" => {
@@ -223,7 +225,7 @@ async fn prepare(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) 
 }
 
 /// Does what the row says to every task, and notes what it was told.
-async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> Vec<ErrorChain> {
+async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> Vec<Reply> {
     match verb.split(',').next().unwrap() {
         "enqueue_due" => _ = db.enqueue_due().await,
         "claim" => _ = hand.claim(100).await,
@@ -250,11 +252,11 @@ async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> V
             return told;
         }
     }
-    vec![ErrorChain::Nothing; staged.len()]
+    vec![Reply::Nothing; staged.len()]
 }
 
 /// All are asked for by their ids; only who has failed for good is meant.
-async fn redrive(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
+async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let ids: Vec<String> = staged.iter().map(|one| one.task.id.to_string()).collect();
     let ids = ids.join(",");
     to_the_end(db, &format!("'redrive', p_ids => array[{ids}], p_reason => 'x'")).await;
@@ -269,33 +271,33 @@ async fn to_the_end(db: &Db, arguments: &str) {
 }
 
 /// Whom a worker holds is asked to stop.
-async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
+async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     to_the_end(db, "'cancel', 'work'").await;
     let mut told = Vec::new();
     for one in staged {
         let asked = "select exists (select from tuskline.cancellation where task_id = $1)";
         let asked: bool = db.ask(asked, &[&one.task.id]).await;
-        told.push(if asked { ErrorChain::Asked } else { ErrorChain::Nothing });
+        told.push(if asked { Reply::Asked } else { Reply::Nothing });
     }
     told
 }
 
 /// Of what has ended only failures were meant; the rest is as it was.
-async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<ErrorChain> {
+async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let mut told = Vec::new();
     for one in staged {
         told.push(match one.status {
             "success" | "cancelled" | "dropped" => {
                 assert_eq!(db.status(one.task.id).await, one.status);
-                ErrorChain::NotDone
+                Reply::NotDone
             }
-            _ => ErrorChain::Nothing,
+            _ => Reply::Nothing,
         });
     }
     told
 }
 
-async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> ErrorChain {
+async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> Reply {
     let task = &staged.task;
     let old = Task { fence: task.fence - 1, ..task.clone() };
     let same = matches!(
@@ -315,7 +317,7 @@ async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> 
         "release" => hand.release(task).await,
         "release, old fence" => hand.release(&old).await,
         "cancel" => match db.cancel(task.id).await.as_str() {
-            "requested" => return ErrorChain::Asked,
+            "requested" => return Reply::Asked,
             said => said == "cancelled",
         },
         "retry" => {
@@ -323,13 +325,13 @@ async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> 
             match staged.status {
                 "success" => {
                     assert_eq!(said, "succeeded");
-                    return ErrorChain::NotDone;
+                    return Reply::NotDone;
                 }
                 _ => said == "retried",
             }
         }
         // Its own row, "the same result again".
-        _ if same => return ErrorChain::NotDone,
+        _ if same => return Reply::NotDone,
         "success" | "success, asked to stop" => accepted(hand.succeed(task).await),
         "retriable" | "retriable, asked" | "retriable, last attempt" => {
             accepted(hand.fail(task).await)
@@ -349,11 +351,11 @@ async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> 
             "retriable_failure" | "dead" => accepted(hand.fail(task).await),
             "fatal_failure" => accepted(hand.fail_for_good(task).await),
             "cancelled" => accepted(hand.stopped(task).await),
-            _ => return ErrorChain::NotDone,
+            _ => return Reply::NotDone,
         },
         other => panic!("no such row: {other}"),
     };
-    if sent { ErrorChain::Nothing } else { ErrorChain::Lost }
+    if sent { Reply::Nothing } else { Reply::Lost }
 }
 
 fn accepted(answer: Answer) -> bool {

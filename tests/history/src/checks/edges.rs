@@ -74,7 +74,7 @@ const RULES: &[Rule] = &[
     rule(Some(New), Cancelled, "cancel", Change::Nothing),
     rule(Some(Enqueued), Cancelled, "cancel", Change::Nothing),
     rule(Some(RetriableFailure), Cancelled, "cancel", Change::Nothing),
-    rule(Some(Enqueued), New, "claim or promote, gated", Change::Nothing),
+    rule(Some(Enqueued), New, "claim or sort_queue, over a limit", Change::Nothing),
     rule(Some(New), Dropped, "enqueue_due or promote, gated", Change::Nothing),
     rule(Some(Enqueued), Dropped, "claim or promote, gated", Change::Nothing),
     rule(Some(RetriableFailure), Dropped, "enqueue_due or promote, gated", Change::Nothing),
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn from_where_a_task_has_ended_it_can_only_begin_anew_and_from_success_not_even_that() {
+    fn an_ended_task_can_only_become_new_and_a_success_can_not() {
         for rule in RULES.iter().filter(|rule| rule.from.is_some_and(Status::is_terminal)) {
             assert_eq!((rule.to, rule.change), (New, Change::Revive), "{rule:?}");
         }
