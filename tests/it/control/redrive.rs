@@ -215,6 +215,25 @@ async fn a_canary_that_dies_again_stops_the_redrive() {
     }
 }
 
+/// The effects of an end may run later, or commit between two queries of one step.
+#[tokio::test]
+async fn a_canary_waits_for_the_dead_letter_of_a_task_that_died_again() {
+    let (db, hand) = with_hand().await;
+    die(&db, &hand, 3, "no").await;
+    redrive(&db, "'work', p_canary => true").await;
+    let tasks = next(&db, &hand).await;
+    fail(&hand, &tasks[0], "no").await;
+    let id = tasks[0].id;
+    db.run("create table late as select * from tuskline.dead_letter").await;
+    db.run(&format!("delete from tuskline.dead_letter where task_id = {id}")).await;
+    assert!(next(&db, &hand).await.is_empty(), "no second task before the first is judged");
+    assert_eq!(state(&db).await, ["canary | 1 | 0 | -"]);
+    db.run(&format!("insert into tuskline.dead_letter select * from late where task_id = {id}"))
+        .await;
+    assert!(next(&db, &hand).await.is_empty());
+    assert!(state(&db).await[0].starts_with("died_again | 1 | 1 | "));
+}
+
 #[tokio::test]
 async fn the_rest_of_a_canary_stops_for_the_same_cause_only() {
     let (db, hand) = with_hand().await;
@@ -407,7 +426,7 @@ async fn a_death_after_a_retry_by_hand_is_not_laid_at_the_redrives_door() {
     let all = die(&db, &hand, 1, "no").await;
     redrive(&db, "'work'").await;
     fail(&hand, &next(&db, &hand).await[0], "no").await;
-    assert_eq!(state(&db).await, ["running | 1 | 1 | -"]);
+    assert_eq!(state(&db).await, ["canary | 1 | 0 | -"]);
     db.run(&format!("select tuskline.retry({})", all[0])).await;
     db.enqueue_due().await;
     fail(&hand, &hand.take().await, "no").await;

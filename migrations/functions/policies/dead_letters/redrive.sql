@@ -7,6 +7,9 @@
 --   a watched task has not ended                  the step goes on
 --   a task of the step succeeded                  the next step begins
 --   no task of the step succeeded, and none died  the step repeats: it proves nothing
+--
+-- A watched task may die between the two queries, or its dead letter may follow later (effects that
+-- are left over). So a task that failed for good counts as not ended until the first query finds it.
 create or replace function tuskline_core.check_canary(o tuskline.operation)
 returns tuskline.operation language plpgsql as $$
 declare
@@ -27,9 +30,12 @@ begin
     return o;
   end if;
   if o.watched = '{}' then return o; end if;
-  select coalesce(bool_or(t.finished_at is null), false),
+  select coalesce(bool_or(t.finished_at is null or t.status in ('dead', 'fatal_failure')
+                          and (d.task_id is null or d.redrive_id = o.operation_id)), false),
          coalesce(bool_or(t.status = 'success'), false)
-    into v_open, v_good from tuskline.tasks t where t.id = any (o.watched);
+    into v_open, v_good
+    from tuskline.tasks t left join tuskline.dead_letter d on d.task_id = t.id
+   where t.id = any (o.watched);
   if v_open then return o; end if;
   o.watched := '{}';
   o.step := case when not v_good then o.step when o.step = 1 then 10 end;
