@@ -189,3 +189,22 @@ async fn nobody_ends_the_lease_of_another_worker() {
     db.ask::<Vec<i64>>(end, &[&hand.executor, &task.fence]).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
 }
+
+/// The lease of a dead worker names each task that it claimed, also one that it gave back.
+#[tokio::test]
+async fn a_rescue_leaves_a_task_to_the_worker_that_has_claimed_it_since() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule_many("work", 2).await;
+    let (dead, live) = (db.hand("work").await, db.hand("work").await);
+    let [released, held] = dead.claim(2).await.try_into().unwrap();
+    assert!(dead.release(&released).await);
+    db.advance(LEASE / 2).await;
+    assert!(live.heartbeat().await);
+    let task = live.take().await;
+    assert_eq!(task.id, released.id);
+    db.advance(LEASE / 2).await;
+    assert_eq!(db.rescue().await, (1, 1, 0), "leases, rescued and dead tasks");
+    assert_eq!(db.status(held.id).await, "enqueued");
+    assert_eq!(live.succeed(&task).await, Answer::Accepted);
+}
