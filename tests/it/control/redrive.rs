@@ -426,7 +426,7 @@ async fn a_death_after_a_retry_by_hand_is_not_laid_at_the_redrives_door() {
     let all = die(&db, &hand, 1, "no").await;
     redrive(&db, "'work'").await;
     fail(&hand, &next(&db, &hand).await[0], "no").await;
-    assert_eq!(state(&db).await, ["canary | 1 | 0 | -"]);
+    assert_eq!(state(&db).await, ["running | 1 | 1 | -"]);
     db.run(&format!("select tuskline.retry({})", all[0])).await;
     db.enqueue_due().await;
     fail(&hand, &hand.take().await, "no").await;
