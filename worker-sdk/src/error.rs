@@ -5,7 +5,7 @@
 
 use tokio_postgres::error::SqlState;
 
-/// What a call may fail with, by what the caller can do about it.
+/// The errors of a call, by the reaction that is open to the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,11 +23,11 @@ pub enum Error {
         code: String,
         /// One line: code, stable name, field, limit, what was got.
         text: String,
-        /// What to do about it, when there is something to say.
+        /// A hint: the next step of the caller, if there is one.
         hint: Option<String>,
     },
     /// This attempt is over: roll back and return the error. The task was given to another attempt,
-    /// or has ended; whatever this one says is refused.
+    /// or has ended; each result of this one is refused.
     #[error("fenced: {0}")]
     Fenced(String),
     /// The role may not do this, or the password is wrong.

@@ -55,68 +55,31 @@
 //! ends, and ends itself where one does not stop. Results of an attempt that was taken over are refused. Any `Err` is retried with
 //! exponential backoff; a panic too; a payload that does not decode fails that task only.
 
-mod backoff;
-mod bodies;
-mod chain;
 mod client;
-mod config;
-mod connect;
-mod connection;
-mod connections;
-mod context;
-mod controller;
-mod database;
-mod doubt;
-mod enlist;
+mod db;
 mod error;
-mod executor;
-mod heartbeat;
-mod hosts;
-mod hsc;
-
-mod admin;
-mod json;
-mod lambda;
-mod lane;
-mod low_water_mark;
-mod outcome;
-mod perform;
-mod progress;
-mod pulse;
-mod queue_watch;
-mod registered;
-mod shutdown;
-mod side;
-mod status;
 mod task;
-mod threads;
-#[cfg(mutants)]
-mod twin;
-mod version;
-mod wait;
-mod watchdog;
-mod work;
 mod worker;
 
-pub use admin::{
-    Action, Defined, Missed, Operation, OperationPreview, OperationProgress, Overlap, Periodic,
-};
-#[doc(hidden)]
-pub use backoff::Backoff;
-pub use chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
+pub use client::chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
+pub use client::connection::Connection;
+pub use client::new_task::NewTask;
+pub use client::operation::{Action, Operation, OperationPreview, OperationProgress};
+pub use client::periodic::{Defined, Missed, Overlap, Periodic};
+pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use client::{BATCH_MAX, Client, TransactionClient};
-pub use config::WorkerConfig;
 #[doc(hidden)]
-pub use connect::drive;
-pub use connection::Connection;
-pub use context::Context;
+pub use db::backoff::Backoff;
+#[doc(hidden)]
+pub use db::connect::drive;
+#[doc(hidden)]
+pub use db::low_water_mark::{Around, LowWaterMark};
+pub use db::multi_host::connect_in_turn;
+pub use db::version::{SCHEMA_VERSION, SchemaCompatibility};
 pub use error::Error;
-pub use hosts::connect_in_turn;
-pub use lambda::Lambda;
-#[doc(hidden)]
-pub use low_water_mark::{Around, LowWaterMark};
-pub use outcome::{IntoOutcome, Outcome};
-pub use status::{Cancelled, Reason, Retried, TaskStatus};
-pub use task::{Fence, NewTask, Priority, Status, TaskId};
-pub use version::{SCHEMA_VERSION, SchemaCompatibility};
+pub use task::{Fence, Priority, Status, TaskId};
 pub use worker::Worker;
+pub use worker::config::WorkerConfig;
+pub use worker::context::Context;
+pub use worker::lambda::Lambda;
+pub use worker::outcome::{IntoOutcome, Outcome};

@@ -48,7 +48,7 @@ fn judge(budget: &Budget) -> Finding {
         "connections",
         format!(
             "workers may take {workers}, servers have {servers}, others {others}: {all} of {limit}. Raise \
-             max_connections, lower WorkerConfig::lanes, or run fewer workers (docs/connections.md)"
+             max_connections, lower WorkerConfig::exchange_connections, or run fewer workers (docs/connections.md)"
         ),
     )
 }

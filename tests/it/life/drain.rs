@@ -94,7 +94,7 @@ async fn a_drain_does_not_wait_for_anything_but_the_bodies() {
     let db = Db::with_lambda("work").await;
     let mut config = calm();
     config.drain_grace = Duration::from_millis(50);
-    // Longer than a test may take: were a lane left behind, the drain would wait for it so long.
+    // Longer than a test may take: were an exchange connection left behind, the drain would wait for it so long.
     config.request_timeout = Duration::from_secs(300);
     let gate = Gate::new();
     let worker = Running::start(&db, config, vec![gate.lambda("work")]);
@@ -159,7 +159,7 @@ async fn durations_of_ages_are_waited_for_as_long_as_anybody_can_tell() {
     assert_eq!(db.status(id).await, "success");
 }
 
-/// The answer to the second claim that brings tasks is not what any lane can read.
+/// The answer to the second claim that brings tasks is one that no exchange connection can read.
 const SPOIL_A_CLAIM: &str = "
     alter function tuskline.exchange rename to exchange_unharmed;
     create sequence tuskline_test.claims;
@@ -184,7 +184,7 @@ async fn a_worker_whose_lane_is_lost_drains_and_says_so() {
     db.run(SPOIL_A_CLAIM).await;
     let gate = Gate::new();
     let mut config = quick();
-    // Nobody waits for what the lane was at.
+    // The drain does not wait for what that connection had under way.
     config.drain_grace = Duration::MAX;
     let token = CancellationToken::new();
     let worker = Worker::with_database(db.config.clone())
@@ -200,7 +200,7 @@ async fn a_worker_whose_lane_is_lost_drains_and_says_so() {
     assert!(!token.is_cancelled(), "that is the caller's");
     gate.let_pass(1);
     let said = within(run).await.unwrap().unwrap_err().to_string();
-    assert!(said.contains("a lane of the worker ended before"), "{said}");
+    assert!(said.contains("an exchange connection of the worker ended before"), "{said}");
     assert_eq!(db.status(first).await, "success");
     let reason: String = db.one("select end_reason from tuskline.executor").await;
     assert_eq!(reason, "stopped");

@@ -70,7 +70,7 @@ async fn without_any_notification_the_polls_find_everything() {
     db.assert_nothing_left().await;
 }
 
-/// A sleeping worker polls by peeks of its queue watch; what these do not answer, its lanes' claims do.
+/// A sleeping worker polls by peeks of its watch connection. Without an answer to these, its claims poll.
 #[tokio::test]
 async fn a_sleeping_worker_peeks_and_does_not_claim() {
     let db = Db::with_lambda("work").await;

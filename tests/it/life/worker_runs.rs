@@ -587,7 +587,7 @@ async fn a_lambda_that_stands_still_holds_up_no_rare_call() {
     let worker = Running::start(&db, patient(), vec![stuck, gate.lambda("other")]);
     db.until_asleep("stuck").await;
     db.until_asleep("other").await;
-    // The start of suspects is reported on the side connection; that of the first opens it anew.
+    // The start of suspects is reported on the control connection; that of the first opens it again.
     db.cut_workers().await;
     db.run("begin").await;
     db.schedule("stuck").await;

@@ -1,5 +1,5 @@
 //! An outage of the database costs a worker its registration, not its process: its bodies stop at T, and
-//! it registers anew when the database is back. Only where a body does not stop the process ends.
+//! it registers again when the database is back. Only where a body does not stop the process ends.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -294,10 +294,10 @@ async fn a_connection_that_was_opened_again_begins_with_a_heartbeat() {
     worker.stop().await;
     relay.abort();
     let heard = heard.lock().unwrap();
-    let lanes: Vec<_> =
+    let exchanges: Vec<_> =
         heard[before..].iter().filter(|said| place(said, ".exchange(").is_some()).collect();
-    assert!(!lanes.is_empty(), "no lane came back");
-    for said in lanes {
+    assert!(!exchanges.is_empty(), "no exchange connection came back");
+    for said in exchanges {
         let beat = place(said, ".heartbeat(").expect("a heartbeat");
         assert!(
             place(said, ".exchange(").is_some_and(|exchange| beat < exchange),

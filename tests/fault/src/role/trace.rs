@@ -73,8 +73,8 @@ impl Said {
             "result refused: the attempt is no longer ours" => {
                 Event::ResultRefused { tasks: vec![self.task] }
             }
-            "queue watch lost; polling until it is back" => Event::LineLost,
-            "worker has stopped its bodies and registers anew" => {
+            "watch connection lost; polling until it is back" => Event::LineLost,
+            "worker has stopped its bodies and registers again" => {
                 Event::Lost { why: std::mem::take(&mut self.why) }
             }
             "worker ends itself" => Event::Ends { why: std::mem::take(&mut self.why) },

@@ -406,7 +406,7 @@ fn a_silent_line_that_nobody_notices_is_seen() {
 
 #[test]
 fn a_registration_that_is_over_at_t_costs_no_process() {
-    // No heartbeat between 2 s and 6 s: the bodies stop at 2.9 s, and it registers anew at 6 s.
+    // No heartbeat between 2 s and 6 s: the bodies stop at 2.9 s, and it registers again at 6 s.
     let outage = |lost: u64| {
         let mut story = Story::one_task();
         story.without(|event| match event {

@@ -1,0 +1,341 @@
+//! One action on all tasks that a filter names, carried out by store consumers.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::client::transaction::{Parameters, TransactionClient};
+use crate::db::json::payload_of;
+use crate::error::Error;
+use crate::task::{Priority, Status, TaskId};
+
+/// The action of an operation on its tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Cancels tasks that have not ended; a worker that holds one is asked to stop.
+    Cancel,
+    /// Lets tasks start again that failed for good, or that ended in the statuses given.
+    Retry,
+    /// Gives waiting tasks another priority.
+    Priority(Priority),
+    /// Moves waiting tasks to another collection.
+    Collection(String),
+    /// Deletes tasks that have ended, with their history, outputs and progress, before their
+    /// retention is over.
+    Purge,
+    /// Lets dead letters start again, with care if wanted ([`Operation::canary`]).
+    Redrive,
+}
+
+impl Action {
+    /// Its name, and the new priority or collection.
+    fn parts(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Cancel => ("cancel", None),
+            Self::Retry => ("retry", None),
+            Self::Priority(priority) => ("priority", Some(priority.as_str())),
+            Self::Collection(name) => ("collection", Some(name)),
+            Self::Purge => ("purge", None),
+            Self::Redrive => ("redrive", None),
+        }
+    }
+}
+
+/// One action on all tasks that the rest names. Say which tasks: a lambda or ids; for a purge also
+/// statuses, a collection, a fingerprint or a time.
+///
+/// # Example
+/// ```no_run
+/// # use tuskline_sdk::{Action, Client, Error, Operation};
+/// # async fn mended(client: &Client) -> Result<(), Error> {
+/// let redrive = Operation::new(Action::Redrive).lambda("send_email").fingerprint("bb2b0fb8fe12");
+/// let redrive = redrive.canary().per_second(100.0);
+/// println!("it would release {:?}", client.preview_operation(&redrive).await?);
+/// let number = client.start_operation(&redrive, Some("the address book is back")).await?;
+/// println!("{:?}", client.operation_progress(number).await?);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Operation {
+    action: Action,
+    lambda: Option<String>,
+    ids: Option<Vec<i64>>,
+    collection: Option<String>,
+    priority: Option<Priority>,
+    statuses: Option<Vec<&'static str>>,
+    fingerprint: Option<String>,
+    created_from: Option<DateTime<Utc>>,
+    created_to: Option<DateTime<Utc>>,
+    ended_to: Option<DateTime<Utc>>,
+    age_s: Option<f64>,
+    limit: Option<i64>,
+    per_second: Option<f64>,
+    canary: bool,
+    payload: Option<String>,
+}
+
+/// How far an operation has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OperationProgress {
+    /// `running`, `canary` (it waits for the ends of some tasks), `done`, `died_again` (its canary
+    /// stopped it) or `stopped`.
+    pub state: String,
+    /// Tasks looked at.
+    pub looked: i64,
+    /// Tasks changed, deleted or released.
+    pub changed: i64,
+    /// Tasks that a purge left alone: a task, a session or a redrive needs them, or they are archived
+    /// to files, which only `tuskline operation start purge --archive-dir` writes.
+    pub spared: i64,
+    /// Released tasks that are dead again.
+    pub died_again: i64,
+    /// Why it ended so, or which error it met last.
+    pub note: Option<String>,
+}
+
+/// Tasks that an operation would change now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OperationPreview {
+    /// Their lambda.
+    pub lambda: String,
+    /// Their status.
+    pub status: String,
+    /// How many.
+    pub tasks: i64,
+    /// The first ten.
+    pub first_ids: Vec<TaskId>,
+}
+
+impl Operation {
+    /// `action` on no tasks yet: say on which.
+    pub fn new(action: Action) -> Self {
+        Self {
+            action,
+            lambda: None,
+            ids: None,
+            collection: None,
+            priority: None,
+            statuses: None,
+            fingerprint: None,
+            created_from: None,
+            created_to: None,
+            ended_to: None,
+            age_s: None,
+            limit: None,
+            per_second: None,
+            canary: false,
+            payload: None,
+        }
+    }
+
+    /// Only tasks of a lambda.
+    #[must_use]
+    pub fn lambda(mut self, lambda: &str) -> Self {
+        self.lambda = Some(lambda.into());
+        self
+    }
+
+    /// Only these tasks: 1 to 10,000.
+    #[must_use]
+    pub fn tasks(mut self, ids: &[TaskId]) -> Self {
+        self.ids = Some(ids.iter().map(|id| id.0).collect());
+        self
+    }
+
+    /// Only tasks of a collection.
+    #[must_use]
+    pub fn collection(mut self, collection: &str) -> Self {
+        self.collection = Some(collection.into());
+        self
+    }
+
+    /// Only tasks of a priority.
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Only tasks in one of these statuses.
+    #[must_use]
+    pub fn statuses(mut self, statuses: &[Status]) -> Self {
+        self.statuses = Some(statuses.iter().map(|status| status.as_str()).collect());
+        self
+    }
+
+    /// Only dead letters whose last failure has this fingerprint: those of one cause.
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: &str) -> Self {
+        self.fingerprint = Some(fingerprint.into());
+        self
+    }
+
+    /// Only tasks scheduled from then on.
+    #[must_use]
+    pub fn created_from(mut self, at: DateTime<Utc>) -> Self {
+        self.created_from = Some(at);
+        self
+    }
+
+    /// Only tasks scheduled by then; otherwise by now.
+    #[must_use]
+    pub fn created_to(mut self, at: DateTime<Utc>) -> Self {
+        self.created_to = Some(at);
+        self
+    }
+
+    /// Only tasks that had ended by then; otherwise by now, for a purge a minute ago.
+    #[must_use]
+    pub fn ended_to(mut self, at: DateTime<Utc>) -> Self {
+        self.ended_to = Some(at);
+        self
+    }
+
+    /// Only tasks that ended at least so long ago, by the clock of the database.
+    #[must_use]
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.age_s = Some(age.as_secs_f64());
+        self
+    }
+
+    /// At most so many tasks.
+    #[must_use]
+    pub fn limit(mut self, tasks: i64) -> Self {
+        self.limit = Some(tasks);
+        self
+    }
+
+    /// So many tasks a second; otherwise as fast as possible.
+    #[must_use]
+    pub fn per_second(mut self, per_second: f64) -> Self {
+        self.per_second = Some(per_second);
+        self
+    }
+
+    /// A redrive releases 1 task, then 10, then the rest, and stops when one dies again.
+    #[must_use]
+    pub fn canary(mut self) -> Self {
+        self.canary = true;
+        self
+    }
+
+    /// Another payload, for a redrive of one task; the old one is kept in `tuskline.redriven`.
+    ///
+    /// # Errors
+    /// As [`NewTask::new`](crate::NewTask::new).
+    pub fn payload(mut self, payload: &impl Serialize) -> Result<Self, Error> {
+        self.payload = Some(payload_of(payload)?);
+        Ok(self)
+    }
+}
+
+/// The first parameters of `start_operation` and `preview_operation`.
+const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
+                      coalesce($11, tuskline.clock() - make_interval(secs => $12)), $13";
+const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
+                        from tuskline.operations where operation_id = $1";
+
+impl<C: GenericClient> TransactionClient<'_, C> {
+    /// Starts an operation when your transaction commits.
+    ///
+    /// # Errors
+    /// As [`Client::start_operation`](crate::Client::start_operation).
+    pub async fn start_operation(
+        &self,
+        operation: &Operation,
+        reason: Option<&str>,
+    ) -> Result<i64, Error> {
+        let sql = format!("select tuskline.start_operation({CHOICE}, $14, $15, $16, $17)");
+        let (action, value) = operation.action.parts();
+        let priority = operation.priority.map(Priority::as_str);
+        let manner: &Parameters<'_> = &[
+            (&operation.per_second, Type::FLOAT8),
+            (&operation.canary, Type::BOOL),
+            (&operation.payload, Type::TEXT),
+            (&reason, Type::TEXT),
+        ];
+        let parameters = [&choice(operation, &action, &value, &priority)[..], manner].concat();
+        Ok(self.one(&sql, &parameters).await?.get(0))
+    }
+
+    /// How many tasks an operation would change now, as this connection sees them.
+    ///
+    /// # Errors
+    /// As [`Client::preview_operation`](crate::Client::preview_operation).
+    pub async fn preview_operation(
+        &self,
+        operation: &Operation,
+    ) -> Result<Vec<OperationPreview>, Error> {
+        let sql = format!(
+            "select lambda, status, tasks, first_ids from tuskline.preview_operation({CHOICE})"
+        );
+        let (action, value) = operation.action.parts();
+        let priority = operation.priority.map(Priority::as_str);
+        let rows = self.rows(&sql, &choice(operation, &action, &value, &priority)).await?;
+        let preview = |row: &tokio_postgres::Row| OperationPreview {
+            lambda: row.get(0),
+            status: row.get(1),
+            tasks: row.get(2),
+            first_ids: row.get::<_, Vec<i64>>(3).into_iter().map(TaskId).collect(),
+        };
+        Ok(rows.iter().map(preview).collect())
+    }
+
+    /// How far an operation has come, as this connection sees it.
+    ///
+    /// # Errors
+    /// As [`Client::operation_progress`](crate::Client::operation_progress).
+    pub async fn operation_progress(
+        &self,
+        number: i64,
+    ) -> Result<Option<OperationProgress>, Error> {
+        let rows = self.rows(PROGRESS, &[(&number, Type::INT8)]).await?;
+        Ok(rows.first().map(|row| OperationProgress {
+            state: row.get(0),
+            looked: row.get(1),
+            changed: row.get(2),
+            spared: row.get(3),
+            died_again: row.get(4),
+            note: row.get(5),
+        }))
+    }
+
+    /// Stops an operation when your transaction commits.
+    ///
+    /// # Errors
+    /// As [`Client::stop_operation`](crate::Client::stop_operation).
+    pub async fn stop_operation(&self, number: i64) -> Result<bool, Error> {
+        let sql = "select tuskline.stop_operation($1)";
+        Ok(self.one(sql, &[(&number, Type::INT8)]).await?.get(0))
+    }
+}
+
+/// Parameters of [`CHOICE`].
+fn choice<'a>(
+    operation: &'a Operation,
+    action: &'a &'static str,
+    value: &'a Option<&'a str>,
+    priority: &'a Option<&'static str>,
+) -> [(&'a (dyn ToSql + Sync), Type); 13] {
+    [
+        (action, Type::TEXT),
+        (&operation.lambda, Type::TEXT),
+        (value, Type::TEXT),
+        (&operation.collection, Type::TEXT),
+        (priority, Type::TEXT),
+        (&operation.statuses, Type::TEXT_ARRAY),
+        (&operation.fingerprint, Type::TEXT),
+        (&operation.ids, Type::INT8_ARRAY),
+        (&operation.created_from, Type::TIMESTAMPTZ),
+        (&operation.created_to, Type::TIMESTAMPTZ),
+        (&operation.ended_to, Type::TIMESTAMPTZ),
+        (&operation.age_s, Type::FLOAT8),
+        (&operation.limit, Type::INT8),
+    ]
+}

@@ -1,0 +1,138 @@
+//! The answers to a client about a task.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use tokio_postgres::Row;
+
+use crate::db::json::JsonOwned;
+use crate::error::Error;
+use crate::task::{Status, TaskId};
+
+/// The answer of [`Client::cancel`](crate::Client::cancel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cancelled {
+    /// It was waiting and is cancelled now.
+    Cancelled,
+    /// A worker holds it and is told to stop; its result may still win the race.
+    Requested,
+    /// It had already ended.
+    TooLate,
+    /// No such task.
+    Unknown,
+}
+
+/// The answer of [`Client::retry`](crate::Client::retry).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retried {
+    /// It runs again.
+    Retried,
+    /// It has not ended.
+    TooEarly,
+    /// It has succeeded.
+    Succeeded,
+    /// No such task.
+    Unknown,
+}
+
+/// Everything known of one task.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "named and described as in the database's view tuskline.tasks")]
+pub struct TaskStatus {
+    pub id: TaskId,
+    pub lambda: String,
+    pub collection: Option<String>,
+    pub priority: String,
+    pub status: Status,
+    pub attempt: i32,
+    pub max_attempts: Option<i32>,
+    pub crashes: i32,
+    pub due_at: DateTime<Utc>,
+    pub created_at: DateTime<Utc>,
+    pub started_at: Option<DateTime<Utc>>,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub next_trigger_at: Option<DateTime<Utc>>,
+    pub executor_id: Option<i64>,
+    pub host: Option<String>,
+    pub pid: Option<i32>,
+    pub lease_until: Option<DateTime<Utc>>,
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+    pub failures: i64,
+    pub error_class: Option<String>,
+    pub error: Option<String>,
+    pub output: Option<serde_json::Value>,
+    pub payload: Option<serde_json::Value>,
+    pub percent: Option<f32>,
+    pub message: Option<String>,
+    pub checkpoint: Option<serde_json::Value>,
+    pub said_at: Option<DateTime<Utc>>,
+    pub ordering_key: Option<String>,
+    pub limit_key: Option<String>,
+    pub fairness_key: Option<String>,
+    pub unique_key: Option<String>,
+}
+
+/// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Reason {
+    /// A stable word: `gated`, `limit`, `ordered`, `not_due`, `no_worker`, `ahead`, ...
+    pub reason: String,
+    /// The same in a sentence, with its figures.
+    pub detail: String,
+    /// The row that causes it.
+    pub cause: Option<String>,
+    /// The command that changes it.
+    pub remedy: Option<String>,
+}
+
+impl Reason {
+    pub(crate) fn read(row: &Row) -> Self {
+        Self { reason: row.get(0), detail: row.get(1), cause: row.get(2), remedy: row.get(3) }
+    }
+}
+
+impl TaskStatus {
+    pub(crate) fn read(row: &Row) -> Result<Self, Error> {
+        let json = |column: &str| -> Option<serde_json::Value> {
+            let text: Option<JsonOwned> = row.get(column);
+            // Accepted JSON always parses; a number beyond f64 is the one thing that may not.
+            text.map(|t| serde_json::from_str(&t.0).unwrap_or(serde_json::Value::String(t.0)))
+        };
+        Ok(Self {
+            id: TaskId(row.get("id")),
+            lambda: row.get("lambda"),
+            collection: row.get("collection"),
+            priority: row.get("priority"),
+            status: row.get::<_, &str>("status").parse()?,
+            attempt: row.get("attempt"),
+            max_attempts: row.get("max_attempts"),
+            crashes: row.get("crashes"),
+            due_at: row.get("due_at"),
+            created_at: row.get("created_at"),
+            started_at: row.get("started_at"),
+            finished_at: row.get("finished_at"),
+            next_trigger_at: row.get("next_trigger_at"),
+            executor_id: row.get("executor_id"),
+            host: row.get("host"),
+            pid: row.get("pid"),
+            lease_until: row.get("lease_until"),
+            cancel_requested_at: row.get("cancel_requested_at"),
+            failures: row.get("failures"),
+            error_class: row.get("error_class"),
+            error: row.get("error"),
+            output: json("output"),
+            payload: json("payload"),
+            percent: row.get("percent"),
+            message: row.get("message"),
+            checkpoint: json("checkpoint"),
+            said_at: row.get("said_at"),
+            ordering_key: row.get("ordering_key"),
+            limit_key: row.get("limit_key"),
+            fairness_key: row.get("fairness_key"),
+            unique_key: row.get("unique_key"),
+        })
+    }
+}

@@ -1,0 +1,317 @@
+//! The verbs that a worker calls, typed: HSC (ClaimTask, Heartbeat, SetResults) and those around it.
+//! No decision is made here.
+
+mod exchange;
+
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Transaction};
+
+use crate::db::json::JsonText;
+
+#[cfg(test)]
+pub(crate) use exchange::ClaimedTask;
+pub(crate) use exchange::{
+    AttemptResult, Claim, Claimed, ExchangeSession, LambdaClaim, QueueClaim, QueueFound, Reply,
+    Request,
+};
+
+/// Number of a lease. Its tasks carry it as their fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct LeaseId(pub i64);
+
+/// One attempt of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Attempt {
+    pub task: i64,
+    /// The lease under which it runs.
+    pub fence: i64,
+}
+
+/// The answer of the database about one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The outcome is recorded, or the task is given back.
+    Done,
+    /// This database says that the attempt is not ours any more.
+    Refused,
+    /// Another session has the row locked. The task stays ours.
+    Locked,
+}
+
+/// The answer to a heartbeat.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    pub alive: bool,
+    /// Not alive, because this database is a copy of an earlier state.
+    pub past: bool,
+    /// The leases of this worker, if the heartbeat asked for them.
+    pub leases: Option<Vec<LeaseId>>,
+    /// Attempts that shall stop.
+    pub cancelled: Vec<Attempt>,
+    /// Attempts that a new gate holds. They go back unless their bodies have begun.
+    pub gated: Vec<Attempt>,
+}
+
+/// A queue of a lambda this worker serves.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    pub lambda: String,
+    pub priority: crate::task::Priority,
+    pub queue_id: i32,
+    pub attempt_timeout: Duration,
+}
+
+type Result<T> = std::result::Result<T, tokio_postgres::Error>;
+
+pub(crate) async fn version(client: &Client) -> Result<Option<i32>> {
+    Ok(client.query_typed("select tuskline.version()", &[]).await?[0].get(0))
+}
+
+pub(crate) async fn define_lambda(client: &Client, name: &str) -> Result<()> {
+    client.query_typed("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?;
+    Ok(())
+}
+
+pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Result<Vec<Served>> {
+    let rows = client
+        .query_typed(
+            "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)",
+            &[(&lambdas, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| Served {
+            lambda: row.get(0),
+            priority: row.get::<_, &str>(1).parse().unwrap_or(crate::task::Priority::Normal),
+            queue_id: row.get(2),
+            attempt_timeout: Duration::from_millis(row.get::<_, i64>(3).unsigned_abs()),
+        })
+        .collect())
+}
+
+/// A process as it registers.
+#[derive(Debug)]
+pub(crate) struct Registration<'a> {
+    pub lambdas: &'a [String],
+    pub lease: Duration,
+    /// Its name for the installation.
+    pub installation: &'a str,
+    /// Connections that it keeps at most.
+    pub connections: i32,
+    /// Its former number, under which nothing runs any more.
+    pub former: Option<i64>,
+}
+
+pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -> Result<i64> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    let rows = client
+        .query_typed(
+            "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5), \
+             $6, $7, $8)",
+            &[
+                (&host, Type::TEXT),
+                (&pid, Type::INT4),
+                (&new.lambdas, Type::TEXT_ARRAY),
+                (&env!("CARGO_PKG_VERSION"), Type::TEXT),
+                (&new.lease.as_secs_f64(), Type::FLOAT8),
+                (&new.installation, Type::TEXT),
+                (&new.connections, Type::INT4),
+                (&new.former, Type::INT8),
+            ],
+        )
+        .await?;
+    Ok(rows[0].get(0))
+}
+
+pub(crate) async fn end_executor(client: &Client, executor: i64) -> Result<()> {
+    client.query_typed("select tuskline.end_executor($1)", &[(&executor, Type::INT8)]).await?;
+    Ok(())
+}
+
+/// True: this database is a copy, and nothing is claimed for one lease.
+pub(crate) async fn rebuild_queues(client: &Client) -> Result<bool> {
+    let rows = client.query_typed("select copied from tuskline.rebuild_queues()", &[]).await?;
+    Ok(rows[0].get(0))
+}
+
+pub(crate) async fn heartbeat(
+    client: &Client,
+    executor: i64,
+    draining: bool,
+    leases: bool,
+    acknowledged: i64,
+) -> Result<Beat> {
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&executor, Type::INT8),
+        (&draining, Type::BOOL),
+        (&leases, Type::BOOL),
+        (&acknowledged, Type::INT8),
+    ];
+    let rows = client
+        .query_typed(
+            "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences, \
+             past from tuskline.heartbeat($1, $2, $3, $4)",
+            &params,
+        )
+        .await?;
+    let list = |column| rows[0].get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
+    let attempts = |tasks, fences| -> Vec<Attempt> {
+        let pairs = list(tasks).into_iter().zip(list(fences));
+        pairs.map(|(task, fence)| Attempt { task, fence }).collect()
+    };
+    Ok(Beat {
+        alive: rows[0].get(0),
+        past: rows[0].get(6),
+        leases: rows[0].get::<_, Option<_>>(1).map(lease_ids),
+        cancelled: attempts(2, 3),
+        gated: attempts(4, 5),
+    })
+}
+
+fn lease_ids(numbers: Vec<i64>) -> Vec<LeaseId> {
+    numbers.into_iter().map(LeaseId).collect()
+}
+
+fn numbers(leases: &[LeaseId]) -> Vec<i64> {
+    leases.iter().map(|lease| lease.0).collect()
+}
+
+/// Two parallel arrays, as the verbs take attempts.
+fn columns(attempts: impl Iterator<Item = Attempt>) -> (Vec<i64>, Vec<i64>) {
+    attempts.map(|one| (one.task, one.fence)).unzip()
+}
+
+/// claimed -> processing. Returns the tasks that were moved.
+pub(crate) async fn start(
+    client: &Client,
+    executor: i64,
+    attempts: &[Attempt],
+) -> Result<Vec<i64>> {
+    let (tasks, fences) = columns(attempts.iter().copied());
+    let rows = client
+        .query_typed(
+            "select tuskline.start($1, $2, $3)",
+            &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)],
+        )
+        .await?;
+    Ok(rows[0].get(0))
+}
+
+/// Work that was given back. An attempt in neither list is not ours any more.
+#[derive(Debug, Default)]
+pub(crate) struct Released {
+    pub tasks: Vec<i64>,
+    /// Another session has their rows locked: they stay ours for now.
+    pub locked: Vec<i64>,
+}
+
+impl Released {
+    pub(crate) fn verdict(&self, task: i64) -> Verdict {
+        match () {
+            () if self.locked.contains(&task) => Verdict::Locked,
+            () if self.tasks.contains(&task) => Verdict::Done,
+            () => Verdict::Refused,
+        }
+    }
+}
+
+/// Gives attempts back, and drops leases that are over.
+pub(crate) async fn release(
+    client: &Client,
+    executor: i64,
+    attempts: &[Attempt],
+    ended_leases: &[LeaseId],
+) -> Result<Released> {
+    let (tasks, fences) = columns(attempts.iter().copied());
+    let rows = client
+        .query_typed(
+            "select released, deferred from tuskline.release($1, $2, $3, $4)",
+            &[
+                (&executor, Type::INT8),
+                (&tasks, Type::INT8_ARRAY),
+                (&fences, Type::INT8_ARRAY),
+                (&numbers(ended_leases), Type::INT8_ARRAY),
+            ],
+        )
+        .await?;
+    Ok(Released { tasks: rows[0].get(0), locked: rows[0].get(1) })
+}
+
+pub(crate) async fn release_lease(client: &Client, executor: i64, lease: LeaseId) -> Result<()> {
+    client
+        .query_typed(
+            "select tuskline.release_lease($1, $2)",
+            &[(&executor, Type::INT8), (&lease.0, Type::INT8)],
+        )
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn assert_current(tx: &Transaction<'_>, task: i64, fence: i64) -> Result<()> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&task, Type::INT8), (&fence, Type::INT8)];
+    tx.query_typed("select tuskline.assert_current($1, $2)", &params).await?;
+    Ok(())
+}
+
+pub(crate) async fn complete(
+    tx: &Transaction<'_>,
+    task: i64,
+    fence: i64,
+    output: Option<&str>,
+) -> Result<()> {
+    let output = output.map(JsonText);
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&task, Type::INT8), (&fence, Type::INT8), (&output, Type::JSON)];
+    tx.query_typed("select tuskline.complete($1, $2, $3)", &params).await?;
+    Ok(())
+}
+
+/// How many bells the queues share: a bound of what a worker LISTENs to and locks.
+const BELLS: i32 = 256;
+
+/// The bell of a queue, as `tuskline_core.bell_of` computes it.
+pub(crate) const fn bell_of(queue_id: i32) -> i32 {
+    1 + (queue_id - 1) % BELLS
+}
+
+/// The answer for a bell under which queues want to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// Its lock is ours: each insert notifies us.
+    Held,
+    /// Another worker holds the lock for the same queue. Its notifications reach us, too.
+    Taken,
+    /// The same, but perhaps for a queue that we do not serve.
+    Shared,
+    /// A producer has a transaction open: poll.
+    Busy,
+}
+
+pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>> {
+    let rows =
+        client.query_typed("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
+    let watched = |said: &&str| match *said {
+        "held" => Watched::Held,
+        "taken" => Watched::Taken,
+        "shared" => Watched::Shared,
+        _ => Watched::Busy,
+    };
+    Ok(rows[0].get::<_, Vec<&str>>(0).iter().map(watched).collect())
+}
+
+/// Whether each queue holds anything above its mark.
+pub(crate) async fn peek(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
+    let rows = client.query_typed("select tuskline.peek($1, $2)", &params).await?;
+    Ok(rows[0].get(0))
+}
+
+pub(crate) async fn unwatch(client: &Client, bells: &[i32]) -> Result<()> {
+    client.query_typed("select tuskline.unwatch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Which sets of SQL functions a binary can speak to. SDK and server judge by the same rule.
+//!
+//! TransactionClient a major version a verb's signature gains only trailing parameters with defaults, and its
+//! answer only columns, which callers name; a new meaning is a new verb. So a later set understands
+//! every call of an earlier one, and servers, workers and services may be renewed in any order after
+//! the schema. An earlier set lacks verbs, and one of another major version may mean other things.
+
+use crate::error::Error;
+
+/// Number of the set of SQL functions this crate speaks to. The thousands are the major version.
+pub const SCHEMA_VERSION: i32 = 1;
+
+const SETS_OF_A_MAJOR: i32 = 1000;
+
+/// How a database's set of functions fits this binary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaCompatibility {
+    /// It is this binary's.
+    Same,
+    /// A later one of the same major version: it will do.
+    Later,
+    /// It lacks what this binary needs: migrate.
+    TooOld,
+    /// Another major version: renew the binary.
+    TooNew,
+}
+
+impl SchemaCompatibility {
+    /// How the set with this number fits.
+    pub fn of(found: i32) -> Self {
+        match found {
+            SCHEMA_VERSION => Self::Same,
+            _ if found < SCHEMA_VERSION => Self::TooOld,
+            _ if found / SETS_OF_A_MAJOR == SCHEMA_VERSION / SETS_OF_A_MAJOR => Self::Later,
+            _ => Self::TooNew,
+        }
+    }
+}
+
+/// Refuses a database this crate cannot speak to; no number: nothing was ever installed there.
+pub(crate) fn check(found: Option<i32>) -> Result<(), Error> {
+    let found = found.unwrap_or(0);
+    match SchemaCompatibility::of(found) {
+        SchemaCompatibility::Same => Ok(()),
+        SchemaCompatibility::Later => {
+            tracing::debug!(found, ours = SCHEMA_VERSION, "the schema is newer than this binary");
+            Ok(())
+        }
+        SchemaCompatibility::TooOld => Err(Error::Incompatible(format!(
+            "the schema's function set {found} is older than this binary's {SCHEMA_VERSION}: run `tuskline migrate`"
+        ))),
+        SchemaCompatibility::TooNew => Err(Error::Incompatible(format!(
+            "the schema's function set {found} is of a later major version than this binary's {SCHEMA_VERSION}: update the binary"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_set_of_the_same_major_version_will_do_and_no_other() {
+        assert_eq!(SchemaCompatibility::of(SCHEMA_VERSION), SchemaCompatibility::Same);
+        assert_eq!(SchemaCompatibility::of(SCHEMA_VERSION + 1), SchemaCompatibility::Later);
+        let last = (SCHEMA_VERSION / SETS_OF_A_MAJOR + 1) * SETS_OF_A_MAJOR - 1;
+        assert_eq!(SchemaCompatibility::of(last), SchemaCompatibility::Later);
+        assert_eq!(SchemaCompatibility::of(last + 1), SchemaCompatibility::TooNew);
+        assert_eq!(SchemaCompatibility::of(i32::MAX), SchemaCompatibility::TooNew);
+        for older in [SCHEMA_VERSION - 1, 0, -1, i32::MIN] {
+            assert_eq!(SchemaCompatibility::of(older), SchemaCompatibility::TooOld);
+        }
+        assert!(check(None).unwrap_err().to_string().ends_with("run `tuskline migrate`"));
+    }
+}

@@ -1,0 +1,170 @@
+//! The attempt as its lambda sees it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio_postgres::Transaction;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::client::chain::ParentTask;
+use crate::client::new_task::NewTask;
+use crate::db::hsc;
+use crate::error::Error;
+use crate::task::{Fence, TaskId};
+use crate::worker::bodies::BodyGuard;
+use crate::worker::outcome::Outcome;
+use crate::worker::work::checked_output;
+
+/// The attempt at hand. Cheap to clone. The attempt counts as running for as long as a clone is kept: when
+/// the worker has lost the database for `self_termination`, that ends the process.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub task: TaskId,
+    pub fence: Fence,
+    pub attempt: i16,
+    pub collection: Option<String>,
+    pub waited: Duration,
+    pub deadline: Instant,
+    pub cancelled: CancellationToken,
+    pub client: Client,
+    /// Code that keeps the context counts as a part of the body.
+    pub running: BodyGuard,
+}
+
+impl Context {
+    /// The task.
+    pub fn task(&self) -> TaskId {
+        self.inner.task
+    }
+
+    /// Number of this attempt, from 1. An attempt cut short by the death of its worker is repeated
+    /// under the same number.
+    pub fn attempt(&self) -> i16 {
+        self.inner.attempt
+    }
+
+    /// Fence of this attempt: differs between any two executions of the task, and only grows.
+    pub fn fence(&self) -> Fence {
+        self.inner.fence
+    }
+
+    /// Collection of the task.
+    pub fn collection(&self) -> Option<&str> {
+        self.inner.collection.as_deref()
+    }
+
+    /// How long the task had been due when it was claimed, on the database's clock.
+    pub fn waited(&self) -> Duration {
+        self.inner.waited
+    }
+
+    /// When this attempt will be told to stop (the lambda's `attempt_timeout` after it began).
+    pub fn deadline(&self) -> Instant {
+        self.inner.deadline
+    }
+
+    /// Completes when the attempt shall stop: deadline, cancel, shutdown past its grace, lost lease.
+    pub async fn cancelled(&self) {
+        self.inner.cancelled.cancelled().await;
+    }
+
+    /// True when the attempt shall stop; for blocking lambdas to ask now and then.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.is_cancelled()
+    }
+
+    /// Schedules a follow-up task at once. It stays scheduled if this attempt fails.
+    ///
+    /// # Errors
+    /// As [`Client::schedule`].
+    pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
+        self.inner.client.schedule(task).await
+    }
+
+    /// Whom this task waited for, and what they returned: the tasks before it in its chain. To extend the
+    /// chain, let tasks wait for [`Context::task`] and schedule them through [`Context::client`].
+    ///
+    /// # Errors
+    /// As [`Client::parents`].
+    pub async fn parents(&self) -> Result<Vec<ParentTask>, Error> {
+        self.inner.client.parents(self.inner.task).await
+    }
+
+    /// Goes on only while this attempt holds the task. Until `transaction` ends the task can not go to
+    /// another attempt, so only the attempt that counts writes in it, even if this process was frozen
+    /// for an hour. Call it in every transaction with writes of your own.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]: the attempt is over, and the transaction cannot commit any more. Return the
+    /// error; what this attempt says is refused. Else as [`Client::schedule`].
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use tuskline_sdk::{Context, Error, Outcome};
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// async fn book(order: i64, context: Context) -> Result<Outcome, Failure> {
+    ///     let mut connection = context.client().connection().await?;
+    ///     let transaction = connection.transaction().await?;
+    ///     context.assert_current(&transaction).await?; // or another attempt may be at work
+    ///     transaction.execute("insert into booking values ($1)", &[&order]).await?;
+    ///     let done = context.complete_in(&transaction).await?;
+    ///     transaction.commit().await?; // the booking and the task's success, or neither
+    ///     Ok(done)
+    /// }
+    /// ```
+    pub async fn assert_current(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        hsc::assert_current(transaction, task.0, fence.0).await.map_err(Error::from_write)
+    }
+
+    /// Records the success of this attempt in `transaction`: it commits with your writes or not at
+    /// all. Includes [`Context::assert_current`]. Commit, then return the outcome it answers with,
+    /// which says the same once more. When the transaction did not commit, or you do not know,
+    /// return the error: the attempt counts as failed, unless its success is recorded.
+    ///
+    /// # Errors
+    /// As [`Context::assert_current`]. Above `READ COMMITTED` also SQLSTATE 40001, if the task was asked
+    /// to stop, or counted as processing, after the transaction took its snapshot.
+    pub async fn complete_in(&self, transaction: &Transaction<'_>) -> Result<Outcome, Error> {
+        self.complete(transaction, None).await
+    }
+
+    /// As [`Context::complete_in`], with an output to keep.
+    ///
+    /// # Errors
+    /// As [`Context::assert_current`], and [`Error::Invalid`]: the output is larger than 1 MiB or
+    /// nests deeper than 64.
+    pub async fn complete_in_with(
+        &self,
+        transaction: &Transaction<'_>,
+        output: Value,
+    ) -> Result<Outcome, Error> {
+        let output = checked_output(output)
+            .map_err(|reason| Error::invalid("TK012", format!("invalid_result: {reason}")))?;
+        self.complete(transaction, Some(output)).await
+    }
+
+    async fn complete(
+        &self,
+        transaction: &Transaction<'_>,
+        output: Option<Value>,
+    ) -> Result<Outcome, Error> {
+        let Inner { task, fence, .. } = *self.inner;
+        let text = output.as_ref().map(Value::to_string);
+        let completed = hsc::complete(transaction, task.0, fence.0, text.as_deref()).await;
+        completed.map_err(Error::from_write)?;
+        Ok(Outcome::Success(output))
+    }
+
+    /// The worker's client, for anything else.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+}

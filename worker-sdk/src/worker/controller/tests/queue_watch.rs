@@ -1,0 +1,354 @@
+//! One worker keeps watch of a queue; the other workers stand by.
+
+use super::*;
+use crate::worker::controller::queue_watch::WatchState;
+
+/// Everything found empty, every lock asked for and answered alike.
+async fn fall_asleep(
+    controller: &Controller,
+    requests: &mut UnboundedReceiver<WatchRequest>,
+    said: Watched,
+) {
+    claim(controller, 0, 0, &[]).await;
+    while let Ok(WatchRequest::Watch(bell)) = requests.try_recv() {
+        controller.watch_answered(bell, said);
+    }
+}
+
+fn is_askable(controller: &Controller) -> bool {
+    controller.lock().watch.queues.iter().any(|queue| queue.is_askable(Instant::now()))
+}
+
+/// The nap before the next look at the first queue, without its jitter.
+fn doublings(controller: &Controller) -> u32 {
+    controller.lock().watch.queues[0].doublings
+}
+
+/// Its nap is over.
+fn wake_up(controller: &Controller) {
+    let mut state = controller.lock();
+    let queue = &mut state.watch.queues[0];
+    assert!(matches!(queue.watch, WatchState::Poll(_)), "{:?}", queue.watch);
+    queue.watch = WatchState::Poll(Instant::now());
+}
+
+fn pause(controller: &Controller) {
+    controller.lock().watch.forget_calls(Instant::now());
+}
+
+#[tokio::test]
+async fn a_watch_looks_once_for_a_call_and_stays_one() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Held).await;
+    claim(&controller, 0, 0, &[]).await;
+    assert!(!is_askable(&controller), "the last look is done");
+    for lease in 7..10 {
+        pause(&controller);
+        assert!(controller.called(3, 3), "it keeps the lock");
+        let mut look = plan(&controller).await;
+        assert_eq!(queues(&look), [2]);
+        let found = brought(&look, lease, 0, &[lease]);
+        controller.claimed(&mut look, found);
+        assert!(!is_askable(&controller) && requests.try_recv().is_err(), "asleep, its lock kept");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_gives_up_the_lock_when_it_is_busy_or_called_too_often() {
+    let (controller, mut requests) = controller(WorkerConfig { slots: 1, ..config() });
+    fall_asleep(&controller, &mut requests, Watched::Held).await;
+    claim(&controller, 0, 0, &[]).await;
+    pause(&controller);
+    assert!(controller.called(1, 1) && controller.called(2, 2));
+    assert!(controller.called(2, 2), "two calls at once");
+    let calls = (0..10_000).take_while(|_| controller.called(2, 2)).count();
+    assert!((2..10_000).contains(&calls), "{calls} more at once: a stream");
+    claim(&controller, 7, 0, &[1]).await;
+    assert!(matches!(requests.try_recv(), Ok(WatchRequest::Unwatch(1))), "as much as it asked for");
+    let _running = work(&controller).await;
+    pause(&controller);
+    assert!(!controller.called(4, 4), "its only slot is taken");
+}
+
+#[tokio::test]
+async fn a_watch_that_gets_busy_before_it_looks_gives_up_the_lock() {
+    let (controller, mut requests) = controller(WorkerConfig { slots: 1, ..config() });
+    fall_asleep(&controller, &mut requests, Watched::Held).await;
+    claim(&controller, 0, 0, &[]).await;
+    pause(&controller);
+    assert!(controller.called(3, 3));
+    controller.lock().slots.usage(0).running = 1;
+    let look = controller.next_exchange();
+    tokio::pin!(look);
+    assert!(futures_util::poll!(&mut look).is_pending());
+    assert!(matches!(requests.try_recv(), Ok(WatchRequest::Unwatch(3))));
+    controller.lock().watch.queues[3].watch = WatchState::FallingAsleep;
+    assert!(!controller.watch_answered(4, Watched::Held), "and takes no other");
+}
+
+#[tokio::test]
+async fn who_stands_by_sleeps_without_a_look_until_the_lock_is_free() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Taken).await;
+    assert!(!is_askable(&controller));
+    controller.watch_answered(2, Watched::Taken);
+    assert!(!is_askable(&controller));
+    controller.watch_answered(2, Watched::Held);
+    let look = plan(&controller).await;
+    assert_eq!(queues(&look), [1]);
+}
+
+#[tokio::test]
+async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Taken).await;
+    assert!(!controller.distrusts(0));
+    controller.lock().watch.queues[0].safety_at = Instant::now();
+    claim(&controller, 6, 0, &[1]).await;
+    assert!(!controller.distrusts(0), "the watch was about to come");
+    assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))), "or has given up the lock");
+    controller.watch_answered(1, Watched::Taken);
+    assert!(!is_askable(&controller), "it sleeps on");
+    controller.lock().watch.queues[0].safety_at = Instant::now();
+    let mut look = plan(&controller).await;
+    let mut found = brought(&look, 7, 0, &[2]).expect("a task");
+    found.tasks[0].waited = Duration::from_millis(100);
+    assert_eq!(controller.claimed(&mut look, Some(found)), None);
+    assert!(controller.distrusts(0) && !controller.distrusts(1));
+    claim(&controller, 0, 0, &[]).await;
+    assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))));
+    controller.watch_answered(1, Watched::Taken);
+    let look = plan(&controller).await;
+    assert_eq!(queues(&look), [0]);
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_a_peek_for_a_safety_poll() {
+    let (controller, mut requests) = controller(config());
+    assert_eq!(controller.to_peek_at(Instant::now()), [], "nothing sleeps");
+    fall_asleep(&controller, &mut requests, Watched::Taken).await;
+    let sent = Instant::now() + Duration::from_millis(950);
+    let peeks = controller.to_peek_at(sent);
+    assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    let askable = |at: Instant| {
+        let queues = &controller.lock().watch.queues;
+        (0..4).filter(|index| queues[*index].is_askable(at)).collect::<Vec<_>>()
+    };
+    controller.peeking(&peeks, sent);
+    assert!(askable(sent + Duration::from_millis(999)).is_empty(), "no answer yet");
+    controller.peeked(&peeks, &[false, false, true, false], sent);
+    assert_eq!(askable(sent), [2], "at once");
+    assert_eq!(askable(sent + Duration::from_millis(999)), [2]);
+    assert_eq!(askable(sent + Duration::from_secs(1)), [0, 1, 2, 3], "the line is silent");
+}
+
+#[tokio::test]
+async fn a_peek_is_no_sweep_and_not_for_who_has_no_room() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Taken).await;
+    let soon = Instant::now() + Duration::from_millis(1);
+    assert_eq!(controller.to_peek_at(soon + Duration::from_secs(61)), [], "a sweep is due");
+    controller.lock().slots.usage(0).running = 8;
+    assert_eq!(controller.to_peek_at(soon), [], "no slot is free");
+}
+
+#[tokio::test]
+async fn a_peek_says_nothing_of_a_queue_that_woke_since() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Taken).await;
+    let peeks = controller.to_peek_at(Instant::now());
+    controller.woken(Some(1));
+    controller.peeked(&peeks, &[true; 4], Instant::now());
+    let look = plan(&controller).await;
+    assert_eq!(queues(&look), [0, 1, 2, 3]);
+    controller.peeked(&peeks, &[false; 4], Instant::now());
+    assert_eq!(controller.to_peek_at(Instant::now()), [], "a claim is in flight");
+}
+
+#[tokio::test]
+async fn a_look_that_finds_nothing_doubles_the_nap_and_one_that_finds_several_halves_it() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Busy).await;
+    assert_eq!(doublings(&controller), 0, "a commit's time");
+    for expected in [1, 2, 3, 4, 5, 6, 6] {
+        wake_up(&controller);
+        fall_asleep(&controller, &mut requests, Watched::Busy).await;
+        assert_eq!(doublings(&controller), expected, "no longer than busy_poll");
+    }
+    wake_up(&controller);
+    claim(&controller, 7, 0, &[1]).await;
+    assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))), "one may be the last");
+    controller.watch_answered(1, Watched::Busy);
+    assert_eq!(doublings(&controller), 6, "one at a time is in time");
+    wake_up(&controller);
+    claim(&controller, 8, 0, &[2, 3]).await;
+    assert_eq!(doublings(&controller), 5);
+    wake_up(&controller);
+    claim(&controller, 9, 0, &[4, 5]).await;
+    assert_eq!(doublings(&controller), 4);
+    controller.lock().watch.queues[0].watch = WatchState::FallingAsleep;
+    controller.watch_answered(1, Watched::Held);
+    assert_eq!(doublings(&controller), 0, "nobody was in the way");
+}
+
+#[tokio::test]
+async fn of_a_stream_nobody_asks_for_the_lock() {
+    let (controller, mut requests) = controller(config());
+    claim(&controller, 7, 0, &[1, 2]).await;
+    let asked: Vec<_> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
+    assert!(
+        matches!(
+            asked[..],
+            [WatchRequest::Watch(2), WatchRequest::Watch(3), WatchRequest::Watch(4)]
+        ),
+        "{asked:?}"
+    );
+    wake_up(&controller);
+    let look = plan(&controller).await;
+    assert_eq!(queues(&look), [0], "without a call");
+}
+
+/// What decides is the sum over all queues: each by itself is called less often than a stream is.
+#[tokio::test]
+async fn a_worker_that_is_called_often_in_all_watches_no_queue_that_has_tasks() {
+    let (controller, mut requests) = serving(config(), &["one", "two", "three"]);
+    fall_asleep(&controller, &mut requests, Watched::Held).await;
+    claim(&controller, 0, 0, &[]).await;
+    let calls = (0..10_000)
+        .take_while(|call| controller.called(call % 3 * 4 + 1, call % 3 * 4 + 1))
+        .count();
+    assert!((3..300).contains(&calls), "{calls} calls at once, a third for each lambda");
+    assert!(!controller.called(1, 1) && !controller.called(5, 5) && !controller.called(9, 9));
+    let mut look = plan(&controller).await;
+    assert_eq!(queues(&look), [0, 4, 8], "the others sleep on");
+    let found = brought(&look, 7, 1, &[1]);
+    controller.claimed(&mut look, found);
+    let state = controller.lock();
+    let polls: Vec<_> = [0, 4, 8].map(|queue| state.watch.queues[queue].watch).into();
+    assert!(matches!(polls[0], WatchState::Poll(_)), "{polls:?}");
+    assert!(polls.iter().all(|watch| *watch == polls[0]), "one claim for all: {polls:?}");
+    assert!(requests.try_recv().is_err(), "nobody asks for a lock");
+}
+
+#[tokio::test]
+async fn a_nap_is_not_stretched_to_the_linger_of_results() {
+    let (controller, mut requests) =
+        controller(WorkerConfig { linger: Duration::from_secs(3600), ..config() });
+    fall_asleep(&controller, &mut requests, Watched::Busy).await;
+    let look = tokio::time::timeout(Duration::from_secs(60), controller.next_exchange()).await;
+    assert!(look.is_ok(), "some ms");
+}
+
+/// So many lambdas that the first queue shares its bell with the first of the last lambda.
+fn sharing() -> (Controller, UnboundedReceiver<WatchRequest>) {
+    let names: Vec<_> = (0..65).map(|n| format!("work_{n}")).collect();
+    serving(config(), &names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+const MATES: [usize; 2] = [0, 256];
+
+/// Both sleep under the lock of their bell.
+async fn fall_asleep_together() -> (Controller, UnboundedReceiver<WatchRequest>) {
+    let (controller, mut requests) = sharing();
+    for _ in 0..2 {
+        while !MATES.iter().all(|mate| controller.lock().watch.queues[*mate].watching) {
+            fall_asleep(&controller, &mut requests, Watched::Held).await;
+        }
+    }
+    while controller.lock().watch.queues.iter().any(|queue| queue.watch != WatchState::Asleep) {
+        claim(&controller, 0, 0, &[]).await;
+        while let Ok(WatchRequest::Watch(bell)) = requests.try_recv() {
+            controller.watch_answered(bell, Watched::Held);
+        }
+    }
+    (controller, requests)
+}
+
+#[tokio::test]
+async fn a_call_wakes_the_queue_that_it_names_and_no_other_of_its_bell() {
+    let (controller, _requests) = fall_asleep_together().await;
+    assert!(controller.called(1, 257));
+    let state = controller.lock();
+    assert_eq!(
+        MATES.map(|mate| state.watch.queues[mate].watch),
+        [WatchState::Asleep, WatchState::Last]
+    );
+}
+
+#[tokio::test]
+async fn a_queue_that_falls_asleep_under_a_bell_of_ours_looks_once_more() {
+    let (controller, _requests) = fall_asleep_together().await;
+    controller.woken(Some(256));
+    controller.lock().watch.queues[256].watch = WatchState::FallingAsleep;
+    assert!(controller.watch_answered(1, Watched::Held));
+    let state = controller.lock();
+    assert_eq!(
+        MATES.map(|mate| state.watch.queues[mate].watch),
+        [WatchState::Asleep, WatchState::Last]
+    );
+    assert!(state.watch.queues[256].watching);
+}
+
+#[tokio::test]
+async fn a_bell_is_given_up_for_a_busy_queue_and_the_others_wake_first_and_let_it_rest() {
+    let (controller, mut requests) = fall_asleep_together().await;
+    controller.lock().slots.usage(64).running = 8;
+    assert!(!controller.called(1, 257), "no slot is free for it");
+    controller.give_up(1);
+    assert_eq!(controller.lock().watch.queues[0].watch, WatchState::Hot);
+    let mut look = plan(&controller).await;
+    assert_eq!(queues(&look), [0]);
+    let found = brought(&look, 0, 0, &[]);
+    controller.claimed(&mut look, found);
+    assert!(matches!(controller.lock().watch.queues[0].watch, WatchState::Poll(_)));
+    assert!(requests.try_recv().is_err(), "somebody else may have the bell");
+}
+
+#[tokio::test]
+async fn a_queue_that_was_called_while_awake_and_gets_busy_gives_up_the_bell() {
+    let (controller, mut requests) = fall_asleep_together().await;
+    controller.woken(Some(256));
+    assert!(controller.called(1, 257), "awake, and with free slots");
+    controller.lock().slots.usage(64).running = 8;
+    let look = controller.next_exchange();
+    tokio::pin!(look);
+    assert!(futures_util::poll!(&mut look).is_pending());
+    assert_eq!(requests.try_recv(), Ok(WatchRequest::Unwatch(1)));
+}
+
+#[tokio::test]
+async fn a_stream_of_calls_for_a_strangers_queue_gives_up_the_bell() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Held).await;
+    claim(&controller, 0, 0, &[]).await;
+    let calls = (0..10_000).take_while(|_| controller.called(1, 513)).count();
+    assert!((3..1_000).contains(&calls), "{calls} calls at once");
+    assert_eq!(controller.lock().watch.queues[0].watch, WatchState::Asleep, "not for these calls");
+    controller.give_up(1);
+    claim(&controller, 0, 0, &[]).await;
+    assert!(matches!(controller.lock().watch.queues[0].watch, WatchState::Poll(_)));
+    pause(&controller);
+    wake_up(&controller);
+    claim(&controller, 0, 0, &[]).await;
+    assert!(
+        matches!(controller.lock().watch.queues[0].watch, WatchState::Poll(_)),
+        "its bell rests"
+    );
+    assert!(requests.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn under_a_bell_of_a_stranger_a_queue_is_peeked_at_or_wakes() {
+    let (controller, mut requests) = controller(config());
+    fall_asleep(&controller, &mut requests, Watched::Shared).await;
+    assert!(!is_askable(&controller), "asleep");
+    let now = Instant::now();
+    let peeks = controller.to_peek_under(&[2, 3], now);
+    assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [2, 3]);
+    controller.peeked(&peeks, &[true, false], now);
+    let look = plan(&controller).await;
+    assert_eq!(queues(&look), [1]);
+    controller.lock().slots.usage(0).running = 8;
+    assert_eq!(controller.to_peek_under(&[4], now), [], "no slot is free");
+    assert_eq!(controller.lock().watch.queues[3].watch, WatchState::Hot, "a claim waits for one");
+}

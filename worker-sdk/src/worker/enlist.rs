@@ -1,0 +1,202 @@
+//! Registering: a worker's first connections, the schema, its queues, and a number of its own.
+//!
+//! Promises: the heartbeat's connection is opened first. With that one, one for rare calls and
+//! one for exchanges the worker registers. If the server has fewer for it, it keeps none and waits.
+
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::error::SqlState;
+
+use crate::db::backoff::Backoff;
+use crate::db::connect::Session;
+use crate::db::hsc;
+use crate::db::hsc::{Registration, Served};
+use crate::db::version;
+use crate::error::Error;
+use crate::error::queues_not_rebuilt;
+use crate::worker::Worker;
+use crate::worker::opener::{open, recover};
+use crate::worker::pooler::{ECHO_GRACE, is_pooled};
+use crate::worker::watchdog::clock_ns;
+
+/// Connections of a worker that make no exchanges: heartbeat, control and watch.
+const FURTHER_CONNECTIONS: usize = 3;
+/// Most tries to register for the first time whose connection broke.
+const BROKEN_TRIES: u32 = 5;
+/// While nothing changes, the log says no more often what the worker waits for.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// A worker that has registered.
+#[derive(Debug)]
+pub(crate) struct Enlisted {
+    pub executor: i64,
+    /// When the registration was sent: T counts from there.
+    pub sent_ns: u64,
+    pub served: Vec<Served>,
+    pub pooled: bool,
+    pub heartbeat: Session,
+    pub control: Session,
+    pub exchange: Session,
+}
+
+/// Why a registration failed.
+enum Refusal {
+    /// The server is there, and has no connection for us, or starts up: it will.
+    Later(Error),
+    /// It was restarted, promoted or restored: a caller has to run the recovery.
+    Unrecovered(Error),
+    /// The connection broke: a server that is full may close it before it has said so.
+    Broken(Error),
+    Said(Error),
+}
+
+impl Refusal {
+    fn of(error: tokio_postgres::Error, meaning: fn(tokio_postgres::Error) -> Error) -> Self {
+        let later = [
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::CONFIGURATION_LIMIT_EXCEEDED,
+            SqlState::CANNOT_CONNECT_NOW,
+        ];
+        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+        let broken = cause.is_some_and(|cause: &io::Error| {
+            !matches!(cause.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+        });
+        match error.code() {
+            Some(code) if later.contains(code) => Self::Later(meaning(error)),
+            _ if queues_not_rebuilt(&error) => Self::Unrecovered(meaning(error)),
+            None if broken || error.is_closed() => Self::Broken(meaning(error)),
+            _ => Self::Said(meaning(error)),
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+/// Registers the worker. The first time it waits for a server that is full or starts up; anything else is
+/// an error. With a `former` number it waits without limit. `None`: it was told to end meanwhile.
+///
+/// # Errors
+/// As [`Worker::run`], where there is no former number.
+pub(crate) async fn enlist(
+    worker: &Worker,
+    former: Option<i64>,
+) -> Result<Option<Enlisted>, Error> {
+    let mut backoff = Backoff::default();
+    let mut log = Log::default();
+    let mut tries = 0;
+    loop {
+        let refused = tokio::select! {
+            () = worker.shutdown.cancelled() => return Ok(None),
+            answer = attempt(worker, former) => match answer {
+                Ok(enlisted) => return Ok(Some(enlisted)),
+                Err(Refusal::Unrecovered(error)) => {
+                    recover(&worker.database, worker.config.request_timeout).await;
+                    Refusal::Later(error)
+                }
+                Err(refused) => refused,
+            },
+        };
+        let error = match refused {
+            Refusal::Later(error) | Refusal::Unrecovered(error) => error,
+            Refusal::Broken(error) | Refusal::Said(error) if former.is_some() => error,
+            Refusal::Broken(error) if tries < BROKEN_TRIES => error,
+            Refusal::Broken(error) | Refusal::Said(error) => return Err(error),
+        };
+        tries += 1;
+        let nap = backoff.rest();
+        log.waiting(&error, nap);
+        tokio::select! {
+            () = worker.shutdown.cancelled() => return Ok(None),
+            () = tokio::time::sleep(nap) => {}
+        }
+    }
+}
+
+async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {
+    let (config, limit) = (&worker.database, worker.config.request_timeout);
+    // A pooler is recognised by a notification that does not arrive, and that takes ECHO_GRACE.
+    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, is_pooled(config)).await?;
+    if pooled {
+        tracing::warn!("a transaction pooler stands between: polling instead of listening");
+    }
+    version::check(in_time(limit, hsc::version(&heartbeat)).await?)?;
+    let control = in_time(limit, open(config, limit, pooled)).await?;
+    let exchange = in_time(limit, open(config, limit, pooled)).await?;
+    let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
+    if worker.define {
+        for name in &names {
+            changed(limit, hsc::define_lambda(&control, name)).await?;
+        }
+    }
+    let installation = worker.config.installation();
+    let registration = Registration {
+        lambdas: &names,
+        lease: worker.config.lease,
+        installation: &installation,
+        connections: i32::try_from(worker.config.exchange_connections + FURTHER_CONNECTIONS)
+            .unwrap_or(i32::MAX),
+        former,
+    };
+    let sent_ns = clock_ns();
+    let executor = changed(limit, hsc::register_executor(&control, &registration)).await?;
+    let served = in_time(limit, hsc::executor_lambdas(&control, &names)).await?;
+    let limit = worker.config.self_termination;
+    if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
+        // T counts from its sending: it is over already, and holds nothing.
+        let text = format!("the registration was answered after more than {limit:?}");
+        return Err(Refusal::Later(Error::Unavailable(text)));
+    }
+    // A test that keeps a history of the worker reads this from the trace.
+    tracing::trace!(executor, beat = sent_ns, "registration answered");
+    match former {
+        None => tracing::info!(executor, lambdas = ?names, "worker registered"),
+        Some(former) => tracing::info!(executor, former, "worker registered again"),
+    }
+    Ok(Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange })
+}
+
+/// The answer of a server that may accept a connection and send nothing; an error after `limit`.
+async fn in_time<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Refusal> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_read)),
+        Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}")).into()),
+    }
+}
+
+/// The same for a change, whose outcome may be unknown.
+async fn changed<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Refusal> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_write)),
+        Err(_) => Err(Error::Unknown(format!("no answer within {limit:?}")).into()),
+    }
+}
+
+/// Logs the reason of the wait: once per longer nap, then now and then.
+#[derive(Debug, Default)]
+struct Log {
+    said: Option<(Instant, Duration, String)>,
+}
+
+impl Log {
+    fn waiting(&mut self, error: &Error, nap: Duration) {
+        let text = error.to_string();
+        let news = self.said.as_ref().is_none_or(|(at, longest, last)| {
+            nap >= *longest * 2 || *last != text || at.elapsed() >= REPEAT
+        });
+        if news {
+            tracing::warn!(error = text, ?nap, "the worker cannot register yet; it tries again");
+            self.said = Some((Instant::now(), nap, text));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! An exchange connection: it exchanges results for new tasks, as the controller plans.
+//!
+//! A result is never dropped. When a call breaks, its outcome is unknown, and the same results are sent
+//! again; their fences make that harmless. The claim of a broken call is forgotten. If it was made, the
+//! heartbeat finds its lease and gives it back.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::db::backoff::Backoff;
+use crate::db::connect::{Session, Trouble};
+use crate::db::hsc::{ExchangeSession, Reply, Verdict};
+use crate::error::queues_not_rebuilt;
+use crate::worker::connections;
+use crate::worker::controller::{Controller, ExchangePlan};
+use crate::worker::database::Database;
+use crate::worker::opener::{Opener, recover};
+use crate::worker::watchdog::Loss;
+
+/// See the module.
+pub(crate) struct ExchangeConnection {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    pub draining: CancellationToken,
+}
+
+impl ExchangeConnection {
+    /// Exchanges until the controller has drained; on `session`, if it is given one.
+    pub(crate) async fn run(self, session: Option<Session>) {
+        let opener = &self.db.opener;
+        let mut open = match session {
+            Some(session) => ExchangeSession::on(session, opener.pooled).await.ok(),
+            None => None,
+        };
+        // It outlives a plan: the rest grows while claims are refused again and again.
+        let mut backoff = Backoff::default();
+        loop {
+            let plan = tokio::select! {
+                plan = self.controller.next_exchange() => plan,
+                () = opener.connections.wanted(), if open.is_some() => {
+                    open = None;
+                    self.rest(&mut ExchangePlan::default()).await;
+                    continue;
+                }
+            };
+            let Some(mut plan) = plan else { return };
+            self.carry_out(&mut open, &mut plan, &mut backoff).await;
+        }
+    }
+
+    /// Exchanges until the results of the plan are recorded, or another connection sends them.
+    async fn carry_out(
+        &self,
+        open: &mut Option<ExchangeSession>,
+        plan: &mut ExchangePlan,
+        backoff: &mut Backoff,
+    ) {
+        loop {
+            match self.exchange(open, plan).await {
+                Ok(reply) => {
+                    if self.settle(plan, reply).await {
+                        backoff.reset();
+                        return;
+                    }
+                }
+                Err(trouble) => {
+                    tracing::warn!(%trouble, "exchange failed; its results will be sent again");
+                    if trouble.late {
+                        self.controller.was_late(plan);
+                    }
+                    self.controller.unclaim(plan);
+                    if trouble.shortage && self.rest(plan).await {
+                        return;
+                    }
+                    if plan.request().is_empty() {
+                        self.controller.acknowledged(plan, |_| Verdict::Done);
+                        tokio::time::sleep(backoff.rest()).await;
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(backoff.rest()).await;
+        }
+    }
+
+    /// Rests without a connection. False: no second exchange connection is left, or the worker drains.
+    async fn rest(&self, plan: &mut ExchangePlan) -> bool {
+        if self.draining.is_cancelled() || !self.controller.rest_connection(plan) {
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(connections::rest()) => {}
+            () = self.draining.cancelled() => {}
+        }
+        self.controller.connection_returns();
+        true
+    }
+
+    /// False: the commit is uncertain, so the results are sent again. Their fences make that harmless,
+    /// and a standby that was promoted without them needs them. Claimed tasks stay, as after any
+    /// failover, until their fences are refused.
+    async fn settle(&self, plan: &mut ExchangePlan, reply: Reply) -> bool {
+        let Reply { alive, verdicts, claimed, uncertain } = reply;
+        if !alive {
+            self.db.opener.pulse.watchdog.condemn(Loss::Ended);
+        }
+        for task in &verdicts.refused {
+            tracing::debug!(task, "result refused: the attempt is no longer ours");
+        }
+        if let Some((lease, tasks)) = claimed.as_ref().and_then(|c| Some((c.lease?, &c.tasks))) {
+            let tasks = || tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+            // A test that keeps a history of the worker reads this from the trace.
+            tracing::trace!(lease = lease.0, tasks = ?tasks(), "claimed");
+        }
+        let settled = !(uncertain && plan.has_results());
+        if settled {
+            self.controller.acknowledged(plan, |one| verdicts.on(one.attempt.task));
+        }
+        if let Some(lease) = self.controller.claimed(plan, claimed) {
+            // Claimed while the worker began to drain: no executor will start these tasks.
+            self.db.control.release_lease(lease).await;
+        }
+        settled
+    }
+
+    async fn exchange(
+        &self,
+        open: &mut Option<ExchangeSession>,
+        plan: &ExchangePlan,
+    ) -> Result<Reply, Trouble> {
+        let opener = &self.db.opener;
+        let session = match open.take() {
+            Some(session) if !session.is_closed() => session,
+            _ => open_session(opener).await?,
+        };
+        let request = plan.request();
+        match timeout(opener.limit, session.exchange(self.db.executor, &request)).await {
+            Ok(Ok(reply)) => {
+                *open = Some(session);
+                Ok(reply)
+            }
+            Ok(Err(error)) => {
+                if queues_not_rebuilt(&error) {
+                    recover(&opener.config, opener.limit).await;
+                }
+                // The session is dropped, and its errors with it.
+                Err(error.into())
+            }
+            // The session is dropped: the next call must not read a late answer.
+            Err(_) => Err(Trouble::no_answer()),
+        }
+    }
+}
+
+async fn open_session(opener: &Opener) -> Result<ExchangeSession, Trouble> {
+    let session = opener.open().await?;
+    let prepare = ExchangeSession::on(session, opener.pooled);
+    match timeout(opener.limit, prepare).await {
+        Ok(session) => Ok(session?),
+        Err(_) => Err("no answer in time".into()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Heartbeats, on a connection of their own outside any pool, so that no handler that holds every
+//! connection and no slow statement can make a live worker look dead. It is the first connection of a worker.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::db::backoff::Backoff;
+use crate::db::connect::{Session, Trouble, connect};
+use crate::db::hsc::Beat;
+use crate::worker::controller::Controller;
+use crate::worker::database::Database;
+use crate::worker::watchdog::end_process;
+
+pub(crate) struct Heartbeat {
+    pub controller: Arc<Controller>,
+    pub db: Arc<Database>,
+    /// Beat now: a cancellation of one of our tasks was requested.
+    pub hurry: Arc<Notify>,
+    pub draining: CancellationToken,
+}
+
+impl Heartbeat {
+    /// Beats until dropped, and with it all that it has begun.
+    pub(crate) async fn run(self, session: Session) {
+        let mut session = Some(session);
+        let mut backoff = Backoff::default();
+        let mut overdue = None;
+        let mut errands = JoinSet::new();
+        loop {
+            match self.beat(&mut session).await {
+                Ok(beat) => {
+                    backoff.reset();
+                    self.db.opener.connections.hear(true);
+                    self.heed(beat, &mut errands);
+                    let period = self.controller.config.heartbeat_period;
+                    tokio::select! {
+                        () = tokio::time::sleep(period) => {}
+                        () = self.hurry.notified() => {}
+                    }
+                }
+                Err(trouble) => {
+                    self.db.opener.connections.hear(false);
+                    if trouble.shortage {
+                        self.db.opener.connections.want();
+                    }
+                    tracing::warn!(%trouble, "heartbeat not acknowledged");
+                    let nap = backoff.rest().min(self.controller.config.heartbeat_period / 4);
+                    tokio::time::sleep(nap).await;
+                }
+            }
+            while errands.try_join_next().is_some() {}
+            // Twice in a row: this process may have stood still, and the body with it.
+            let before = std::mem::replace(&mut overdue, self.controller.overdue(Instant::now()));
+            if let Some(task) = overdue.filter(|_| before == overdue) {
+                let why = format!("task {task} ignored its deadline and grace");
+                end_process(&why);
+            }
+        }
+    }
+
+    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, Trouble> {
+        let limit = self.controller.config.heartbeat_timeout;
+        let session = match held.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => match timeout(limit, connect(&self.db.opener.config, limit)).await {
+                Ok(opened) => opened?,
+                Err(_) => return Err("connecting took too long".into()),
+            },
+        };
+        let leases = self.controller.wants_leases(Instant::now());
+        let beat =
+            self.db.opener.pulse.beat(&session, self.draining.is_cancelled(), leases).await?;
+        *held = Some(session);
+        Ok(beat)
+    }
+
+    fn heed(&self, beat: Beat, errands: &mut JoinSet<()>) {
+        for attempt in beat.cancelled {
+            self.controller.stop(attempt);
+        }
+        let now = Instant::now();
+        let lost = beat.leases.map(|held| self.controller.lost_claims(&held, now));
+        let lost = lost.unwrap_or_default();
+        let unreported = self.controller.unreported();
+        // A drain gives work back by itself, in its own order.
+        let back = match self.draining.is_cancelled() {
+            true => Vec::new(),
+            false => self.controller.take_unwanted(&beat.gated, now),
+        };
+        if lost.is_empty() && unreported.is_empty() && back.is_empty() {
+            return;
+        }
+        let (db, controller) = (Arc::clone(&self.db), Arc::clone(&self.controller));
+        errands.spawn(async move {
+            if !unreported.is_empty() {
+                db.control.start(&unreported).await;
+            }
+            for lease in lost {
+                let lease_id = lease.0;
+                tracing::warn!(lease = lease_id, "a claim whose answer never came: given back");
+                db.control.release_lease(lease).await;
+            }
+            db.give_back(&controller, back).await;
+        });
+    }
+}

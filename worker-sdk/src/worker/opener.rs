@@ -1,0 +1,67 @@
+//! How a registered worker opens its connections, and how it asks for a recovery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::Config;
+
+use crate::db::connect::{Session, Trouble, connect, settle_session};
+use crate::db::hsc;
+use crate::worker::connections::Connections;
+use crate::worker::pulse::Pulse;
+
+/// Opens the connections of a registered worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Opener {
+    pub config: Config,
+    /// Longest wait for an answer, and for a connection.
+    pub limit: Duration,
+    /// A transaction pooler stands between.
+    pub pooled: bool,
+    pub pulse: Arc<Pulse>,
+    pub connections: Arc<Connections>,
+}
+
+impl Opener {
+    /// Opens a connection, once the heartbeat has its own. A heartbeat is the first statement on it. So a
+    /// copy of an earlier state under the same address is noticed before anything is claimed from it.
+    pub(crate) async fn open(&self) -> Result<Session, Trouble> {
+        let open = async {
+            self.connections.until_heard().await;
+            let session = open(&self.config, self.limit, self.pooled).await?;
+            self.pulse.prove(&session).await?;
+            Ok(session)
+        };
+        timeout(self.limit, open).await.unwrap_or_else(|_| Err("connecting took too long".into()))
+    }
+}
+
+/// Makes a database ready that was restarted, promoted or restored. On a session of its own without a
+/// deadline for statements: where the queues were lost, every open segment is read.
+pub(crate) async fn recover(config: &Config, limit: Duration) {
+    tracing::info!("the server was restarted or promoted, or the database restored: recovering");
+    let rebuild = async {
+        let client = connect(config, limit).await?;
+        hsc::rebuild_queues(&client).await
+    };
+    match timeout(limit * 4, rebuild).await {
+        Ok(Ok(true)) => tracing::warn!("this database is a copy: nothing is claimed for one lease"),
+        Ok(Ok(false)) => tracing::info!("recovered"),
+        Ok(Err(error)) => tracing::warn!(%error, "the recovery failed"),
+        Err(_) => tracing::warn!("the recovery takes long; it is tried again"),
+    }
+}
+
+/// A connection with the session settings of a worker.
+pub(crate) async fn open(
+    config: &Config,
+    limit: Duration,
+    pooled: bool,
+) -> Result<Session, tokio_postgres::Error> {
+    let session = connect(config, limit).await?;
+    if !pooled {
+        settle_session(&session, limit).await?;
+    }
+    Ok(session)
+}

@@ -1,0 +1,235 @@
+//! A worker under one registration: its controller, connections, executors and watchdog.
+//!
+//! Promises: it ends in order, or it is lost and nothing of it runs on: the watchdog says so only once no
+//! body runs, and what else there is ends with it, its connections included.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::db::connect::Session;
+use crate::error::Error;
+use crate::worker::Worker;
+use crate::worker::connections::Connections;
+use crate::worker::control_connection::ControlConnection;
+use crate::worker::controller::{Controller, WatchRequest};
+use crate::worker::database::Database;
+use crate::worker::enlist::Enlisted;
+use crate::worker::exchange_connection::ExchangeConnection;
+use crate::worker::executor::{Executor, within_grace};
+use crate::worker::heartbeat::Heartbeat;
+use crate::worker::opener::Opener;
+use crate::worker::pulse::Pulse;
+use crate::worker::threads::Threads;
+use crate::worker::watch_connection::WatchConnection;
+use crate::worker::watchdog::{Limits, Stop, Watchdog, end_process};
+use crate::worker::work::{StopReason, Work};
+
+/// How it ended.
+pub(crate) enum Ended {
+    /// After a drain.
+    InOrder(Result<(), Error>),
+    /// Nothing of it runs any more.
+    Lost,
+}
+
+/// See the module.
+pub(crate) struct RegisteredWorker {
+    controller: Arc<Controller>,
+    db: Arc<Database>,
+    watchdog: Arc<Watchdog>,
+    /// The handles of the threads of each lambda.
+    handles: Vec<Handle>,
+    executors: Executors,
+}
+
+/// The tasks that the stopper aborts.
+type Executors = Arc<Mutex<Vec<AbortHandle>>>;
+
+/// The parts of a registration; each is given to a task of its own.
+struct Parts {
+    heartbeat: Session,
+    exchange: Session,
+    requests: mpsc::UnboundedReceiver<WatchRequest>,
+}
+
+/// Works under a registration until the worker drains, or the registration is over.
+///
+/// # Errors
+/// [`Error::Unavailable`]: there were no threads to be had.
+pub(crate) async fn work(
+    worker: &Worker,
+    enlisted: Enlisted,
+    client: &Client,
+) -> Result<Ended, Error> {
+    let (registered, parts) = RegisteredWorker::new(worker, enlisted)
+        .map_err(|error| Error::Unavailable(error.to_string()))?;
+    let watchdog = Arc::clone(&registered.watchdog);
+    // The loser of the two is dropped, and with it all that it has begun.
+    Ok(tokio::select! {
+        biased;
+        () = watchdog.lost() => Ended::Lost,
+        ended = registered.run(worker, parts, client) => Ended::InOrder(ended),
+    })
+}
+
+impl RegisteredWorker {
+    fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
+        let config = &worker.config;
+        let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
+        let handles = threads.handles();
+        let Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange } = enlisted;
+        let (wake, requests) = mpsc::unbounded_channel();
+        let lambdas = worker.lambdas.clone();
+        let controller = Arc::new(Controller::new(config.clone(), lambdas, &served, wake, pooled));
+        let executors = Executors::default();
+        let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
+        let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
+        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, stop, worker.on_lost.clone())?);
+        let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
+        let opener = Opener {
+            config: worker.database.clone(),
+            limit: config.request_timeout,
+            pooled,
+            pulse: Arc::new(pulse),
+            connections: Arc::new(Connections::default()),
+        };
+        let control = ControlConnection {
+            opener: opener.clone(),
+            executor,
+            runtime: Handle::current(),
+            session: tokio::sync::Mutex::new(Some(control)),
+        };
+        let db = Arc::new(Database { opener, executor, control });
+        let parts = Parts { heartbeat, exchange, requests };
+        Ok((Self { controller, db, watchdog, handles, executors }, parts))
+    }
+
+    async fn run(self, worker: &Worker, parts: Parts, client: &Client) -> Result<(), Error> {
+        let Parts { heartbeat, exchange, requests } = parts;
+        let (hurry, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
+        let mut background = JoinSet::new();
+        let beats = Heartbeat {
+            controller: Arc::clone(&self.controller),
+            db: Arc::clone(&self.db),
+            hurry: Arc::clone(&hurry),
+            draining: draining.clone(),
+        };
+        background.spawn(beats.run(heartbeat));
+        let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
+        background.spawn(WatchConnection { controller, db, requests, hurry }.run());
+        let mut exchanges = self.start_exchanges(worker, exchange, &draining);
+        let mut executors = self.start_executors(worker, client);
+        // No part of it ends before the drain, unless it panics.
+        let lost = tokio::select! {
+            () = draining.cancelled() => None,
+            Some(ended) = exchanges.join_next() => {
+                self.controller.lose_connection();
+                Some(told("an exchange connection", ended))
+            }
+            Some(ended) = background.join_next() => Some(told("the heartbeat or the watch connection", ended)),
+            Some(ended) = executors.join_next() => Some(told("an executor", ended)),
+        };
+        if let Some(what) = &lost {
+            tracing::error!(what, "the worker drains");
+        }
+        draining.cancel();
+        self.drain(worker, executors, exchanges).await;
+        background.abort_all();
+        lost.map_or(Ok(()), |what| Err(Error::Unavailable(what)))
+    }
+
+    fn start_exchanges(
+        &self,
+        worker: &Worker,
+        first: Session,
+        draining: &CancellationToken,
+    ) -> JoinSet<()> {
+        let mut exchanges = JoinSet::new();
+        let mut session = Some(first);
+        for _ in 0..worker.config.exchange_connections {
+            let connection = ExchangeConnection {
+                controller: Arc::clone(&self.controller),
+                db: Arc::clone(&self.db),
+                draining: draining.clone(),
+            };
+            exchanges.spawn(connection.run(session.take()));
+        }
+        exchanges
+    }
+
+    fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
+        let mut executors = JoinSet::new();
+        let mut handles = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        for lambda in 0..worker.lambdas.len() {
+            for _ in 0..self.controller.slots(lambda) {
+                let executor = Executor {
+                    controller: Arc::clone(&self.controller),
+                    db: Arc::clone(&self.db),
+                    watchdog: Arc::clone(&self.watchdog),
+                    client: client.clone(),
+                    lambda,
+                };
+                handles.push(executors.spawn_on(executor.run(), &self.handles[lambda]));
+            }
+        }
+        executors
+    }
+
+    /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
+    async fn drain(&self, worker: &Worker, executors: JoinSet<()>, mut exchanges: JoinSet<()>) {
+        let back = self.controller.drain();
+        self.give_back(back).await;
+        let grace = worker.config.drain_grace;
+        if tokio::time::timeout(grace, self.controller.until_quiet()).await.is_err() {
+            tracing::warn!(?grace, "running tasks did not finish; telling them to stop");
+            self.controller.give_up_deferred();
+            self.controller.stop_all(StopReason::ShuttingDown);
+            let more = worker.config.cancel_grace + Duration::from_secs(1);
+            let _ = within_grace(more, &mut pin!(self.controller.until_quiet())).await;
+        }
+        self.give_back(self.controller.take_abandoned()).await;
+        // A body that does not yield cannot be dropped, and must not run beside its successor.
+        if let Some(task) = self.controller.running() {
+            end_process(&format!("task {task} ignored the end of its worker and its grace"));
+        }
+        let flush = async { while exchanges.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(worker.config.request_timeout, flush).await;
+        let leases = self.controller.take_leases_to_drop();
+        if !leases.is_empty() {
+            self.db.control.release(&[], &leases).await;
+        }
+        self.watchdog.disarm();
+        self.db.control.end().await;
+        drop(executors);
+        tracing::info!("worker ended in order");
+    }
+
+    /// A task that cannot be given back is rescued when the executor has ended.
+    async fn give_back(&self, back: Vec<Work>) {
+        self.db.give_back(&self.controller, back).await;
+    }
+}
+
+/// The stopper's steps at the end of the registration: bodies are told, then dropped, then the threads
+/// end on which they, or what they began there, might run on.
+fn stop(controller: Arc<Controller>, executors: Executors, threads: Threads) -> Stop {
+    Box::new(move |within| {
+        controller.stop_all(StopReason::LeaseLost);
+        for executor in executors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            executor.abort();
+        }
+        threads.end(within)
+    })
+}
+
+fn told(part: &str, ended: Result<(), JoinError>) -> String {
+    let why = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    format!("{part} of the worker ended before the rest: {why}")
+}

@@ -1,0 +1,206 @@
+//! One claimed task on its way through the worker, and its result.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::db::hsc::{Attempt, AttemptResult};
+use crate::db::json::clean;
+use crate::worker::outcome::Outcome;
+
+/// Longest error text kept, in bytes.
+const MESSAGE_MAX_BYTES: usize = 8192;
+/// Largest output kept, in bytes of JSON text.
+const OUTPUT_MAX_BYTES: usize = 1 << 20;
+/// Deepest nesting of an output: the database's JSON parser gives up somewhere in the thousands, and
+/// a result it cannot read would be sent again for ever.
+const OUTPUT_MAX_DEPTH: usize = 64;
+/// Longest delay that the database's integers can hold; it cuts it to ten years.
+const AFTER_MAX_MS: u64 = i64::MAX.unsigned_abs();
+
+/// A claimed task. Not Clone: its holder may report a result for the attempt, once.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub task: i64,
+    pub fence: i64,
+    pub attempt: i16,
+    pub crashes: i16,
+    pub waited: Duration,
+    /// When it came into this process.
+    pub claimed_at: Instant,
+    pub collection: Option<String>,
+    pub payload: String,
+    pub stop: Arc<Stop>,
+}
+
+impl Work {
+    /// A first attempt without a payload.
+    #[cfg(test)]
+    pub(crate) fn of(attempt: Attempt, claimed_at: Instant) -> Self {
+        Self {
+            task: attempt.task,
+            fence: attempt.fence,
+            attempt: 1,
+            crashes: 0,
+            waited: Duration::ZERO,
+            claimed_at,
+            collection: None,
+            payload: "null".into(),
+            stop: Arc::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> Attempt {
+        Attempt { task: self.task, fence: self.fence }
+    }
+}
+
+/// The reason why an attempt shall stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    Cancelled = 1,
+    TimedOut = 2,
+    ShuttingDown = 3,
+    LeaseLost = 4,
+}
+
+/// Stop signal of one attempt; the first reason stays.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    pub token: CancellationToken,
+    reason: AtomicU8,
+}
+
+impl Stop {
+    pub(crate) fn stop(&self, reason: StopReason) {
+        let _ = self.reason.compare_exchange(0, reason as u8, Ordering::Relaxed, Ordering::Relaxed);
+        self.token.cancel();
+    }
+
+    pub(crate) fn reason(&self) -> Option<StopReason> {
+        match self.reason.load(Ordering::Relaxed) {
+            1 => Some(StopReason::Cancelled),
+            2 => Some(StopReason::TimedOut),
+            3 => Some(StopReason::ShuttingDown),
+            4 => Some(StopReason::LeaseLost),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Note<'a> {
+    task: i64,
+    fence: i64,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_class: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Value>,
+}
+
+impl AttemptResult {
+    /// The result for the outcome that the lambda returned; `class` names the kind of a failure.
+    pub(crate) fn of(work: &Work, outcome: Outcome, class: Option<&str>) -> Self {
+        let note = Self::note(work);
+        match outcome {
+            Outcome::Success(None) => Self::new(work, None),
+            Outcome::Success(Some(output)) => match checked_output(output) {
+                Ok(output) => {
+                    Self::new(work, Some(Note { status: "success", output: Some(output), ..note }))
+                }
+                Err(reason) => Self::of(work, Outcome::fatal(reason), Some("output")),
+            },
+            Outcome::Retriable { after, reason } => Self::new(
+                work,
+                Some(Note {
+                    status: "retriable_failure",
+                    error_class: Some(class.unwrap_or("error")),
+                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                    after_ms: after.map(in_ms),
+                    ..note
+                }),
+            ),
+            Outcome::Snooze(delay) => Self::new(
+                work,
+                Some(Note { status: "snoozed", after_ms: Some(in_ms(delay)), ..note }),
+            ),
+            Outcome::Fatal { reason } => Self::new(
+                work,
+                Some(Note {
+                    status: "fatal_failure",
+                    error_class: Some(class.unwrap_or("fatal")),
+                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                    ..note
+                }),
+            ),
+        }
+    }
+
+    /// The result of an attempt that stopped because of a cancellation.
+    pub(crate) fn cancelled(work: &Work) -> Self {
+        Self::new(work, Some(Note { status: "cancelled", ..Self::note(work) }))
+    }
+
+    fn note(work: &Work) -> Note<'static> {
+        Note {
+            task: work.task,
+            fence: work.fence,
+            status: "",
+            error_class: None,
+            message: None,
+            after_ms: None,
+            output: None,
+        }
+    }
+
+    fn new(work: &Work, note: Option<Note<'_>>) -> Self {
+        // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
+        let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
+        Self { attempt: work.id(), note }
+    }
+}
+
+fn in_ms(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).min(AFTER_MAX_MS)
+}
+
+/// The output as it is stored: no NUL characters, not over the limits.
+pub(crate) fn checked_output(mut output: Value) -> Result<Value, String> {
+    if !scrub(&mut output, OUTPUT_MAX_DEPTH) {
+        return Err(format!("output too deep: nesting at most {OUTPUT_MAX_DEPTH}"));
+    }
+    let bytes = output.to_string().len();
+    match bytes > OUTPUT_MAX_BYTES {
+        true => Err(format!("output too large: at most {OUTPUT_MAX_BYTES} bytes, got {bytes}")),
+        false => Ok(output),
+    }
+}
+
+/// False when it nests deeper than `depth`.
+fn scrub(value: &mut Value, depth: usize) -> bool {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        Value::Array(_) | Value::Object(_) if depth == 0 => return false,
+        Value::Array(values) => return values.iter_mut().all(|value| scrub(value, depth - 1)),
+        Value::Object(map) => {
+            if map.keys().any(|key| key.contains('\0')) {
+                *map = std::mem::take(map)
+                    .into_iter()
+                    .map(|(key, value)| (key.replace('\0', "\u{fffd}"), value))
+                    .collect();
+            }
+            return map.values_mut().all(|value| scrub(value, depth - 1));
+        }
+        _ => {}
+    }
+    true
+}
