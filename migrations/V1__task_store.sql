@@ -161,6 +161,7 @@ create table tuskline.task (
   id              bigint      not null default nextval('tuskline.task_seq'),
   fence           bigint      not null default 0,
   created_at      timestamptz not null default tuskline.clock(),
+  -- The same interval as stalled_after().
   next_trigger_at timestamptz          default tuskline.clock() + interval '10 minutes',
   scheduled_at    timestamptz,
   started_at      timestamptz,

@@ -11,7 +11,7 @@
 --
 -- One verb or one concept a file; the folder says the floor:
 --
---   words/      clock, refusals, locks, settings
+--   words/      clock, refusals, settings; locks: the registry of locks, intervals and limits
 --   core/       a task, its queue, its lease, its status. Asks policies by core/doors
 --               tables: lambda queue queued task timer executor lease cancellation task_failure
 --               task_output progress installation audit; internal: task_store live_executor

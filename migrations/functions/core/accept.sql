@@ -51,8 +51,8 @@ returns text language sql stable as $$
                                or t.next_trigger_at is distinct from t.scheduled_at)
       then 'invalid_status'
     when not tuskline_core.is_name(t.collection) then 'invalid_name'
-    when not isfinite(t.scheduled_at) or t.scheduled_at > p_now + interval '10 years'
-      or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + interval '10 years'
+    when not isfinite(t.scheduled_at) or t.scheduled_at > p_now + tuskline_core.max_delay()
+      or not isfinite(t.next_trigger_at) or t.next_trigger_at > p_now + tuskline_core.max_delay()
       then 'invalid_due'
     when t.created_at not between p_now - interval '1 day' and p_now + interval '1 minute'
       then 'invalid_time'

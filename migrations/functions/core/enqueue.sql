@@ -38,7 +38,7 @@ begin
              order by t.id for update skip locked) l;
     perform tuskline_core.add_timers(array(select id from unnest(v_asked) as id
         where id <> all (coalesce(v_free, '{}'))),
-      array[p_now + interval '200 milliseconds'], 'due', p_now);
+      array[p_now + tuskline_core.relock_after()], 'due', p_now);
     if v_ready is not null then v := tuskline_core.before_enqueue(v_ready, p_now); end if;
     v.again := v_ended || v.stopped
       || tuskline_core.end_waiting(v.doomed, v.outcome, v.error_class, v.message, p_now);
@@ -46,7 +46,7 @@ begin
   end if;
   with u as (
     update tuskline.task t
-       set status = 'enqueued', next_trigger_at = p_now + interval '10 minutes',
+       set status = 'enqueued', next_trigger_at = p_now + tuskline_core.stalled_after(),
            flags = t.flags | (t.id = any (coalesce(v.permits, '{}')))::integer::smallint
       from (select distinct id from unnest(p_ids) as id order by id) d
      where t.id = d.id and t.status in ('new', 'retriable_failure')

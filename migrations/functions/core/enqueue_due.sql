@@ -53,7 +53,7 @@ begin
     exception when lock_not_available then
       v_held := tuskline_core.locked_tasks(v_tasks);
       perform tuskline_core.add_timers(
-        v_held, array[v_now + interval '200 milliseconds'], 'due', v_now);
+        v_held, array[v_now + tuskline_core.relock_after()], 'due', v_now);
       v := tuskline_core.enqueue(
         array(select id from unnest(v_tasks) as id where id <> all (v_held)), v_now);
     end;

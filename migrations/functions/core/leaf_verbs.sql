@@ -17,8 +17,8 @@ comment on function tuskline_core.make_segment_verbs(bigint) is
 create or replace function tuskline_core.make_leaf_verbs() returns void
 language plpgsql as $$
 begin
-  perform tuskline_core.lock_segments();
-  perform tuskline_core.lock_queues();
+  perform tuskline_core.lock_guard('segment');
+  perform tuskline_core.lock_guard('queue');
   perform tuskline_core.make_pop(q.queue_id) from tuskline.queue q
     where to_regclass('tuskline_core.queue_' || q.queue_id) is not null; -- else: repair()
   perform tuskline_core.make_segment_verbs(s.segment_no) from tuskline.segment s

@@ -27,7 +27,8 @@ comment on function tuskline.bell_of(integer) is
 create or replace function tuskline_core.is_watched(p_queue integer) returns boolean
 language sql as $$
   select case when tuskline_core.is_two_phase() then false
-              else not pg_try_advisory_xact_lock_shared(1953854315, tuskline.bell_of(p_queue)) end
+              else not pg_try_advisory_xact_lock_shared(
+                tuskline_core.watch_class(), tuskline.bell_of(p_queue)) end
 $$;
 comment on function tuskline_core.is_watched(integer) is
   'Whether a session sleeps on the bell of this queue (0: timers). If false, none can begin to '
@@ -104,10 +105,10 @@ declare
   v_said text[] := '{}';
 begin
   foreach v_bell in array p_bells loop
-    if pg_try_advisory_lock(1953854315, v_bell) then
+    if pg_try_advisory_lock(tuskline_core.watch_class(), v_bell) then
       v_said := v_said || 'held'::text;
-    elsif pg_try_advisory_lock_shared(1953854315, v_bell) then
-      perform pg_advisory_unlock_shared(1953854315, v_bell);
+    elsif pg_try_advisory_lock_shared(tuskline_core.watch_class(), v_bell) then
+      perform pg_advisory_unlock_shared(tuskline_core.watch_class(), v_bell);
       v_said := v_said || 'busy'::text;
     elsif v_bell > 0 and exists (select from tuskline.queue q where q.queue_id > 256) then
       v_said := v_said || 'shared'::text;
@@ -123,7 +124,7 @@ comment on function tuskline.watch(integer[]) is
 
 create or replace function tuskline.unwatch(p_bells integer[]) returns void
 language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-  select pg_advisory_unlock(1953854315, bell) from unnest(p_bells) as bell
+  select pg_advisory_unlock(tuskline_core.watch_class(), bell) from unnest(p_bells) as bell
 $$;
 comment on function tuskline.unwatch(integer[]) is
   'Releases the watch locks of the bells for which watch returned held.';

@@ -25,7 +25,7 @@ begin
     tasks := tuskline_core.queue_late_commits();
     return;
   end if;
-  perform tuskline_core.lock_recovery();
+  perform tuskline_core.lock_guard('recovery');
   if exists (select from tuskline_core.verified_incarnation) then return; end if;
   rebuilt := not exists (select from tuskline_core.queues_complete);
   v_fresh := not exists (select from unnest('{task,future,fence,executor}'::text[]) as s (name)
@@ -118,7 +118,7 @@ begin
         where t.id >= v_half.first and t.id < v_half.first + (1::bigint << 50))));
     for v_no in v_next .. v_next + 1 loop
       continue when to_regclass('tuskline_core.task_' || v_no) is not null;
-      perform tuskline_core.lock_segments();
+      perform tuskline_core.lock_guard('segment');
       perform tuskline_core.add_segment(v_no);
     end loop;
     perform setval(v_half.seq, v_next << 24, false);

@@ -28,7 +28,7 @@ begin
     begin
       v_done := tuskline_core.end_attempts(v_ids, v_fences,
         array_fill('enqueued'::tuskline.status, array[v_count]),
-        array_fill(interval '10 minutes', array[v_count]),
+        array_fill(tuskline_core.stalled_after(), array[v_count]),
         array_fill(0::smallint, array[v_count]), v_now);
       exit;
     exception when lock_not_available then

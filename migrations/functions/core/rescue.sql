@@ -161,7 +161,7 @@ begin
             from tuskline.task a where a.id = any (p_ids)) s
          join tuskline.lambda l on l.name = s.lambda;
   v_done := tuskline_core.end_attempts(p_ids, v_fences, v_outcome,
-    array(select case o when 'enqueued' then interval '10 minutes' end
+    array(select case o when 'enqueued' then tuskline_core.stalled_after() end
             from unnest(v_outcome) with ordinality as u (o, nth) order by nth), v_charge, p_now);
   insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
                                      fingerprint, failed_at, started_at)

@@ -13,7 +13,8 @@ returns boolean language sql stable as $$
   select t.status = 'enqueued' and (t.scheduled_at is null or t.scheduled_at <= p_now)
      and t.ordering_key is null and t.limit_key is null and t.unique_key is null
      and t.id > 0 and tuskline_core.is_current_id(t.id, p_last)
-     and t.next_trigger_at between p_now - interval '1 day' and p_now + interval '10 minutes'
+     and t.next_trigger_at between p_now - interval '1 day'
+                               and p_now + tuskline_core.stalled_after()
 $$;
 comment on function tuskline_core.is_plain(tuskline.task, bigint, timestamptz) is
   'Whether a valid row may go straight into its queue. It is due, has no key of a policy, and has '

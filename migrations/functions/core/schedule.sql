@@ -70,7 +70,7 @@ begin
   values (v_id, coalesce(p_lambda, ''), tuskline_core.priority_of(p_priority), p_collection,
           v_payload, v_due,
           case when v_due > v_now then 'new' else 'enqueued' end::tuskline.status,
-          case when v_due > v_now then v_due else v_now + interval '10 minutes' end,
+          case when v_due > v_now then v_due else v_now + tuskline_core.stalled_after() end,
           p_ordering_key, p_limit_key, p_fairness_key, p_unique_key);
   return v_id;
 end $$;
@@ -91,8 +91,8 @@ begin
       format('invalid_due: delay must not be negative, got %s%s',
              p_delay, tuskline_core.row_of(p_row, p_rows)));
   end if;
-  if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + interval '10 years'
-     or p_delay > '10 years' then
+  if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + tuskline_core.max_delay()
+     or p_delay > tuskline_core.max_delay() then
     perform tuskline_core.refuse('TK005',
       format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
              coalesce(p_scheduled_at::text, p_delay::text), tuskline_core.row_of(p_row, p_rows)));

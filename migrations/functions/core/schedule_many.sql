@@ -76,7 +76,7 @@ begin
   select r.id, coalesce(r.lambda, ''), tuskline_core.priority_of(r.priority, r.row, v_rows),
          r.collection, r.payload, r.due,
          case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,
-         case when r.due > v_now then r.due else v_now + interval '10 minutes' end,
+         case when r.due > v_now then r.due else v_now + tuskline_core.stalled_after() end,
          r.ordering_key, r.limit_key, r.fairness_key, r.unique_key
     from unnest(v_ids, v_given, p_lambdas, p_payloads, p_priorities, p_collections, v_due,
                 p_ordering_keys, p_limit_keys, p_fairness_keys, p_unique_keys)

@@ -48,9 +48,9 @@ begin
     end loop;
   exception when lock_not_available then
     perform tuskline_core.add_timers(
-      p_ended, array[p_now + interval '200 milliseconds'], 'effects', p_now);
+      p_ended, array[p_now + tuskline_core.relock_after()], 'effects', p_now);
     perform tuskline_core.add_timers(
-      p_due, array[p_now + interval '200 milliseconds'], 'due', p_now);
+      p_due, array[p_now + tuskline_core.relock_after()], 'due', p_now);
     return;
   end;
   perform tuskline_core.add_timers(v_ended || v_again, array[p_now], 'effects', p_now);

@@ -65,7 +65,7 @@ begin
     exception when others then
       -- Usually lock_not_available, from a row that belongs to one of the tasks. Every error is
       -- saved as the note of the operation. It must not stop gates and further operations.
-      n.next_at := p_now + case sqlstate when '55P03' then interval '200 milliseconds'
+      n.next_at := p_now + case sqlstate when '55P03' then tuskline_core.relock_after()
                                          else interval '10 seconds' end;
       update tuskline.operation u set next_at = n.next_at, note = left(sqlerrm, 500)
        where u.operation_id = o.operation_id;
@@ -168,7 +168,7 @@ begin
              except select id from unnest(v_mine) as id order by 1);
   o.looked := o.looked + (select count(*) from unnest(v_next) as id where id <= v_mark);
   o.mark := v_mark;
-  o.next_at := case when v_mine = '{}' and v_ids <> '{}' then p_now + interval '200 milliseconds'
+  o.next_at := case when v_mine = '{}' and v_ids <> '{}' then p_now + tuskline_core.relock_after()
                     when o.per_second is null then o.next_at
                     else v_from + cardinality(v_mine) / o.per_second * interval '1 second' end;
   -- The tasks may have changed before they were locked.

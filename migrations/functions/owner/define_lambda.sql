@@ -35,7 +35,7 @@ begin
     p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive);
   -- Read before the lock: a worker that starts does not wait while another lambda is defined.
   if exists (select from tuskline.lambda where name = p_name) then return false; end if;
-  perform tuskline_core.lock_queues();
+  perform tuskline_core.lock_guard('queue');
   insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes,
                                retry_base, retry_cap, retention, dead_retention,
                                cancelled_retention, dropped_retention, fatal_retention, archive,

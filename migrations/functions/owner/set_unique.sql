@@ -35,7 +35,8 @@ begin
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: outcome must be keep, replace, postpone or reject, got %L',
       left(p_outcome, 80)));
-  elsif (p_scope = 'period') <> coalesce(p_period > '0' and p_period <= '10 years', false)
+  elsif (p_scope = 'period')
+           <> coalesce(p_period > '0' and p_period <= tuskline_core.max_delay(), false)
         or (p_scope <> 'period' and p_period is not null) then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: scope period, and no other, needs a period above 0 '

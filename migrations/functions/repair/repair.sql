@@ -20,9 +20,9 @@ begin
     return query select w.part, w.name, w.trouble, w.remedy from tuskline.damage() w;
     return;
   end if;
-  perform tuskline_core.lock_recovery();
-  perform tuskline_core.lock_segments();
-  perform tuskline_core.lock_queues();
+  perform tuskline_core.lock_guard('recovery');
+  perform tuskline_core.lock_guard('segment');
+  perform tuskline_core.lock_guard('queue');
   while v_more loop
     v_more := false;
     for d in select * from tuskline.damage() loop

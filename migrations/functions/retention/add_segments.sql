@@ -43,7 +43,7 @@ declare
   v_last  bigint;
   v_added integer := 0;
 begin
-  perform tuskline_core.lock_segments();
+  perform tuskline_core.lock_guard('segment');
   for v_last in
     select last_value from tuskline.task_seq
     union all select last_value from tuskline.future_seq

@@ -16,7 +16,7 @@ declare
   v_seq    regclass;
   v_last   bigint;
 begin
-  perform tuskline_core.lock_segments();
+  perform tuskline_core.lock_guard('segment');
   foreach v_seq in array array['tuskline.task_seq', 'tuskline.future_seq']::regclass[] loop
     execute format('select last_value from %s', v_seq) into v_last;
     if exists (select from tuskline.segment

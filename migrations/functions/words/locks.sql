@@ -1,8 +1,58 @@
--- Defines the guard locks, each held by one transaction at a time.
+-- Registers the locks, intervals and limits that functions share.
+--
+-- Advisory lock: one, the watch lock. A worker or store consumer that sleeps holds it (session), a
+-- transaction that enqueues tries it (shared). pg_locks shows the class as classid, the bell as
+-- objid: 1 to 256 for queues (bell_of), 0 for timers.
+--
+--   lock_timeout   functions                           after it
+--   100ms          enqueue_due rescue run_policies     skip the row, return to it
+--   200ms          claim exchange release              skip the row
+--   10s            lock_guard repair                   refuse, name the holder
+--
+--   p_limit        functions
+--   100            due_periodic rescue
+--   1000           advance_operation enqueue_due run_policies
+--   5000           archive_segment kept_to_file purge purge_history purge_keys purge_kept
+--
+-- Effects of ends that one call runs: 100 in a verb (run_effects), 1000 in a batch of an operation
+-- and in find_stalled. A call takes 10000 tasks at most (TK004): schedule_many, schedule_chain, ids
+-- of an operation. tests/it/surface/registry.rs compares both tables with the functions.
+--
+-- Planner: each function of a number or interval is one constant, so a plan contains the constant.
+
+create or replace function tuskline_core.watch_class() returns integer
+language sql immutable parallel safe as 'select 1953854315';
+comment on function tuskline_core.watch_class() is
+  'Class of the watch locks: pg_locks.classid of the only advisory locks.';
+
+create or replace function tuskline_core.recheck_after() returns interval
+language sql immutable parallel safe as $$ select interval '20 milliseconds' $$;
+comment on function tuskline_core.recheck_after() is
+  '20 ms: time until a task checks its permit or its parents again, because another transaction '
+  'had locked them.';
+
+create or replace function tuskline_core.relock_after() returns interval
+language sql immutable parallel safe as $$ select interval '200 milliseconds' $$;
+comment on function tuskline_core.relock_after() is
+  '200 ms: time until a store consumer tries to lock a task again, or continues effects that were '
+  'left.';
+
+create or replace function tuskline_core.stalled_after() returns interval
+language sql immutable parallel safe as $$ select interval '10 minutes' $$;
+comment on function tuskline_core.stalled_after() is
+  '10 minutes: time without a change after which a due task is checked (next_trigger_at). The '
+  'column default of task has the same.';
+
+create or replace function tuskline_core.max_delay() returns interval
+language sql immutable parallel safe as $$ select interval '10 years' $$;
+comment on function tuskline_core.max_delay() is
+  '10 years: longest delay of a task, and longest period of a unique key.';
+
+-- Guard locks: each is held by one transaction at a time.
 --
 -- A guard is a table without rows that only the owner of the schema may lock. Every login may take
--- every advisory lock, without any privilege. Therefore no verb may wait for an advisory lock. (The
--- watch lock is one: it is only a hint.)
+-- every advisory lock, without any privilege. Therefore no verb may wait for an advisory lock. The
+-- watch lock is only a hint.
 --
 --   guard                          waits    held by
 --   tuskline_core.segment_guard    10 s     the transaction that makes segments and their functions
@@ -13,49 +63,27 @@
 -- SHARE ROW EXCLUSIVE conflicts with itself and lets readers pass. It needs no transaction number
 -- and keeps no snapshot. So a guard that is held for an hour does not hold up vacuum.
 
-create or replace function tuskline_core.lock_segments() returns void
+create or replace function tuskline_core.lock_guard(p_guard text) returns void
 language plpgsql set lock_timeout = '10s' as $$
 begin
-  lock table tuskline_core.segment_guard in share row exclusive mode;
-exception when lock_not_available then
-  perform tuskline_core.refuse_guard('segments are made', 'tuskline_core.segment_guard');
-end $$;
-comment on function tuskline_core.lock_segments() is
-  'Lets one transaction at a time make segments. Waits 10 s, then refuses and names the holder.';
-
-create or replace function tuskline_core.lock_queues() returns void
-language plpgsql set lock_timeout = '10s' as $$
-begin
-  lock table tuskline_core.queue_guard in share row exclusive mode;
-exception when lock_not_available then
-  perform tuskline_core.refuse_guard('a lambda is defined', 'tuskline_core.queue_guard');
-end $$;
-comment on function tuskline_core.lock_queues() is
-  'Lets one transaction at a time make queues. Waits 10 s, then refuses and names the holder.';
-
-create or replace function tuskline_core.lock_recovery() returns void
-language plpgsql set lock_timeout = '10s' as $$
-begin
-  lock table tuskline_core.recovery_guard in share row exclusive mode;
-exception when lock_not_available then
-  perform tuskline_core.refuse_guard('the queues are rebuilt', 'tuskline_core.recovery_guard');
-end $$;
-comment on function tuskline_core.lock_recovery() is
-  'Lets one transaction at a time rebuild the queues. Waits 10 s, then refuses and names the '
-  'holder.';
-
--- Refuses with 55P03, like every lock that was not granted in time: callers try again.
-create or replace function tuskline_core.refuse_guard(p_what text, p_guard regclass) returns void
-language plpgsql as $$
-begin
+  case p_guard
+    when 'segment' then lock table tuskline_core.segment_guard in share row exclusive mode;
+    when 'queue' then lock table tuskline_core.queue_guard in share row exclusive mode;
+    when 'recovery' then lock table tuskline_core.recovery_guard in share row exclusive mode;
+  end case;
+exception when lock_not_available then -- the code is kept: callers try again
   raise exception using errcode = 'lock_not_available',
-    message = format('guard_held: %s by one transaction at a time; waited 10 s for %s', p_what,
-      coalesce(tuskline_core.lock_holders(p_guard, '{ShareRowExclusiveLock}'),
+    message = format('guard_held: %s by one transaction at a time; waited 10 s for %s',
+      case p_guard when 'segment' then 'segments are made' when 'queue' then 'a lambda is defined'
+                   else 'the queues are rebuilt' end,
+      coalesce(tuskline_core.lock_holders(
+                 to_regclass('tuskline_core.' || p_guard || '_guard'), '{ShareRowExclusiveLock}'),
                'one that has ended')),
     hint = 'Commit or end that transaction, then try again.';
 end $$;
-comment on function tuskline_core.refuse_guard(text, regclass) is
-  'Raises 55P03 for a guard that is held, and names the sessions that hold it.';
+comment on function tuskline_core.lock_guard(text) is
+  'Takes the guard lock segment, queue or recovery until the end of the transaction. Waits 10 s, '
+  'then raises 55P03 and names the holder.';
 
 create or replace function tuskline_core.lock_policies() returns boolean
 language plpgsql as $$

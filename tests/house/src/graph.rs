@@ -27,7 +27,18 @@ pub const DOORS: [&str; 14] = [
 ];
 
 /// Words: every function may say them.
-const WORDS: [&str; 4] = ["clock", "refuse", "message_of", "payload_bytes"];
+const WORDS: [&str; 9] = [
+    "clock",
+    "refuse",
+    "message_of",
+    "payload_bytes",
+    // The registry of locks, intervals and limits: each is a constant.
+    "watch_class",
+    "recheck_after",
+    "relock_after",
+    "stalled_after",
+    "max_delay",
+];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.
 pub const POLICIES: [&str; 16] = [

@@ -16,6 +16,7 @@ mod names;
 mod payload_types;
 mod plans;
 mod publications;
+mod registry;
 mod settings;
 mod two_phase;
 mod views;

@@ -49,7 +49,7 @@ begin
   end loop;
   perform tuskline_core.add_timers(v_later, v_due, 'due', p_now);
   perform tuskline_core.add_timers(
-    v_again, array[p_now + interval '20 milliseconds'], 'parents', p_now);
+    v_again, array[p_now + tuskline_core.recheck_after()], 'parents', p_now);
   v.go := array(
     select id from unnest(p_ids) as id
      where id <> all (v.stopped) and id <> all (v.doomed) order by id);

@@ -127,7 +127,7 @@ begin
                              status, next_trigger_at, ordering_key, limit_key, fairness_key)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due,
          case when n.is_due then 'enqueued' else 'new' end::tuskline.status,
-         case when n.is_due then p_now + interval '10 minutes' else c.due end,
+         case when n.is_due then p_now + tuskline_core.stalled_after() else c.due end,
          c.ordering_key, c.limit_key, c.fairness_key
     from unnest(p_tasks) as c
          cross join lateral (select coalesce(c.due <= p_now, true) as is_due) n
@@ -136,7 +136,7 @@ begin
                                         status, next_trigger_at, flags,
                                         ordering_key, limit_key, fairness_key)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due,
-         'new', p_now + interval '10 minutes', 4, -- 4: it waits for parents
+         'new', p_now + tuskline_core.stalled_after(), 4, -- 4: it waits for parents
          c.ordering_key, c.limit_key, c.fairness_key
     from unnest(p_tasks) as c
    where c.conditions <> '{}' order by c.id;

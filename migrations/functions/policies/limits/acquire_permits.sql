@@ -62,7 +62,7 @@ begin
      where u.limit_id = r.limit_id for no key update skip locked;
     if not found then
       perform tuskline_core.add_timers(
-        v_ids, array[p_now + interval '20 milliseconds'], 'due', p_now);
+        v_ids, array[p_now + tuskline_core.recheck_after()], 'due', p_now);
       v_out := v_out || v_ids;
       continue;
     end if;
@@ -159,7 +159,7 @@ begin
       select distinct o.task_id from tuskline.permit o
        where o.task_id = any (p_ids)
          and (p_limits is null or o.limit_id + 0 = any (p_limits))),
-    array[p_now + interval '20 milliseconds'], 'recheck', p_now);
+    array[p_now + tuskline_core.recheck_after()], 'recheck', p_now);
   perform tuskline_core.recheck_head(u.limit_id, u.key, p_now, 100)
      from unnest(v_limits, v_keys) as u (limit_id, key);
 end $$;

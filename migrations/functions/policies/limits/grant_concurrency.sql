@@ -85,7 +85,7 @@ begin
       select l.task_id from tuskline.wait_list l
        where l.limit_id = p_limit_id and l.key = p_key
        order by l.position, l.task_id limit p_first),
-    array[p_now + interval '20 milliseconds'], 'recheck', p_now);
+    array[p_now + tuskline_core.recheck_after()], 'recheck', p_now);
 end $$;
 comment on function tuskline_core.recheck_head(bigint, text, timestamptz, integer) is
   'Lets the first waiters of a wait list recheck in 20 ms.';
