@@ -189,8 +189,9 @@ comment on column tuskline.task.created_at is 'When it was scheduled.';
 comment on column tuskline.task.next_trigger_at is
   'When it is checked again if nothing happens before. Null once terminal.';
 comment on column tuskline.task.scheduled_at is 'When it is due. Null: at once.';
-comment on column tuskline.task.started_at is 'When its latest attempt was handed to a worker.';
-comment on column tuskline.task.finished_at is 'When it became terminal.';
+comment on column tuskline.task.started_at is
+  'When its latest attempt was handed to a worker. Null: none was.';
+comment on column tuskline.task.finished_at is 'When it became terminal. Null: it has not ended.';
 comment on column tuskline.task.status is 'Its state, see the type tuskline.status.';
 comment on column tuskline.task.priority is 'critical, high, normal or low.';
 comment on column tuskline.task.attempt is
@@ -201,13 +202,15 @@ comment on column tuskline.task.flags is
   'Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for '
   'parents. Saves verbs a read of other tables.';
 comment on column tuskline.task.lambda is 'Lambda that executes it.';
-comment on column tuskline.task.collection is 'Optional label of a subset of the lambda''s tasks.';
-comment on column tuskline.task.payload is 'Argument for the lambda.';
+comment on column tuskline.task.collection is
+  'Label of a subset of the lambda''s tasks. Null: none.';
+comment on column tuskline.task.payload is 'Argument for the lambda. Null: none.';
 comment on column tuskline.task.ordering_key is
-  'Tasks of a lambda with one ordering key run one at a time, in order.';
+  'Tasks of a lambda with one ordering key run one at a time, in order. Null: no order.';
 comment on column tuskline.task.limit_key is
-  'Key that limits by key count by: a customer, an account, a host.';
-comment on column tuskline.task.fairness_key is 'Tenant under a fair limit.';
+  'Key that limits by key count by: a customer, an account, a host. Null: they do not apply.';
+comment on column tuskline.task.fairness_key is
+  'Tenant under a fair limit. Null: the same as an empty text.';
 comment on column tuskline.task.unique_key is
   'Unique key within the lambda. The first task holds it; set_unique() says what becomes of the '
   'next one.';

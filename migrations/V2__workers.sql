@@ -44,7 +44,8 @@ comment on column tuskline.executor.expires_at is
   'and for rescue() without p_silent.';
 comment on column tuskline.executor.draining is 'True once it stops claiming.';
 comment on column tuskline.executor.ended_at is
-  'When it stopped, or was ended. Its tasks are taken away only after that.';
+  'When it stopped, or was ended. Its tasks are taken away only after that. Null: it has not '
+  'ended.';
 comment on column tuskline.executor.end_reason is
   'stopped. expired: silent for its lease. adopted: the installation got another name. '
   'copied: this database is a copy of the one it worked for. '

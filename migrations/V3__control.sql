@@ -75,7 +75,8 @@ comment on column tuskline.gate.author is 'Role that set it.';
 comment on column tuskline.gate.set_at is 'When it was set.';
 comment on column tuskline.gate.until is 'When it opens by itself. Null: never.';
 comment on column tuskline.gate.opened_at is
-  'When it was opened. Its row is deleted when no task is parked behind it any more.';
+  'When it was opened. Its row is deleted when no task is parked behind it any more. Null: it is '
+  'set.';
 comment on column tuskline.gate.mark is
   'Last task that was released since it was opened. The next search starts after it; tasks '
   'parked later with a lower id are found by the last search.';
@@ -137,14 +138,15 @@ comment on column tuskline.task_limit.kind is
 comment on column tuskline.task_limit.by_key is
   'True: each limit_key (order: each ordering_key) is counted separately.';
 comment on column tuskline.task_limit.max_concurrency is
-  'Concurrency only: most tasks that may be enqueued, claimed or processing at the same time.';
+  'Concurrency only, else null: most tasks that may be enqueued, claimed or processing at the same '
+  'time.';
 comment on column tuskline.task_limit.per_second is
-  'Rate only: tasks that may be enqueued per second.';
+  'Rate only, else null: tasks that may be enqueued per second.';
 comment on column tuskline.task_limit.burst is
-  'Rate only: tasks that may be enqueued at once after a pause (token bucket size).';
+  'Rate only, else null: tasks that may be enqueued at once after a pause (token bucket size).';
 comment on column tuskline.task_limit.on_failure is
-  'Order only, when a task fails for good. block: its key waits for unblock(). skip: the next task '
-  'runs. dead: all tasks that wait for the key become dead.';
+  'Order only, else null: effect of a task that fails for good. block: its key waits for '
+  'unblock(). skip: the next task runs. dead: all tasks that wait for the key become dead.';
 comment on column tuskline.task_limit.reason is
   'Throttle only: reason, as its author gave it. Null: the limit is no throttle.';
 comment on column tuskline.task_limit.until is
@@ -157,7 +159,7 @@ comment on column tuskline.task_limit.late_joiners is
   'Transactions, by their name in pg_locks, that may still join wait lists of a dropped limit. '
   'Null: none was noted yet.';
 comment on column tuskline.task_limit.dropped_at is
-  'When it was dropped. The row is deleted when no task waits for it any more.';
+  'When it was dropped. The row is deleted when no task waits for it any more. Null: it is set.';
 
 create table tuskline.permit (
   limit_id    bigint not null,

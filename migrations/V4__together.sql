@@ -190,7 +190,8 @@ comment on column tuskline.operation.operation_id is 'Number of the operation.';
 comment on column tuskline.operation.action is
   'cancel, retry, priority or collection (a new one for waiting tasks), purge (delete), redrive.';
 comment on column tuskline.operation.lambda is 'Only tasks of this lambda. Null: all.';
-comment on column tuskline.operation.value is 'The new priority or collection.';
+comment on column tuskline.operation.value is
+  'The new priority or collection. Null: the action sets neither.';
 comment on column tuskline.operation.collection is
   'Only tasks of this collection. Null: all, also those without one.';
 comment on column tuskline.operation.priority is 'Only tasks of this priority. Null: all.';
@@ -213,7 +214,7 @@ comment on column tuskline.operation.payload is
   'New payload of the one task in ids. Null: it keeps its payload.';
 comment on column tuskline.operation.writes_files is
   'True: the client that carries out a purge archives tasks to files, and store consumers skip it.';
-comment on column tuskline.operation.reason is 'Reason, as its author gave it.';
+comment on column tuskline.operation.reason is 'Reason, as its author gave it. Null: none.';
 comment on column tuskline.operation.author is 'Role that began it.';
 comment on column tuskline.operation.begun_at is 'When it began.';
 comment on column tuskline.operation.next_at is 'When it may continue.';
@@ -234,5 +235,5 @@ comment on column tuskline.operation.spared is
 comment on column tuskline.operation.state is
   'running. done: nothing is left to do. died_again: stopped by its canary. stopped: by '
   'stop_operation().';
-comment on column tuskline.operation.note is 'Reason of its end, or the last error.';
+comment on column tuskline.operation.note is 'Reason of its end, or the last error. Null: none.';
 comment on column tuskline.operation.ended_at is 'When it ended. Null: it is running.';

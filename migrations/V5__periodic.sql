@@ -38,8 +38,8 @@ comment on column tuskline.periodic.cron is
   'Optional second, then minute, hour, day of the month, month, day of the week. Servers calculate '
   'its ticks.';
 comment on column tuskline.periodic.zone is 'IANA time zone of the cron.';
-comment on column tuskline.periodic.payload is 'Payload of each task.';
-comment on column tuskline.periodic.collection is 'Collection of each task.';
+comment on column tuskline.periodic.payload is 'Payload of each task. Null: none.';
+comment on column tuskline.periodic.collection is 'Collection of each task. Null: none.';
 comment on column tuskline.periodic.priority is 'Priority of each task.';
 comment on column tuskline.periodic.missed is
   'Treatment of ticks that no server saw in time. skip: none fires. once: the last fires. all: all '
@@ -64,10 +64,11 @@ comment on column tuskline.periodic.done_until is
   'Every tick up to this time was fired or skipped, or is not owed.';
 comment on column tuskline.periodic.next_tick is
   'First tick after done_until. Null: a server has to calculate it. infinity: there is none.';
-comment on column tuskline.periodic.last_tick is 'Latest tick that was fired or skipped.';
-comment on column tuskline.periodic.last_task is 'Latest task that it scheduled.';
+comment on column tuskline.periodic.last_tick is
+  'Latest tick that was fired or skipped. Null: none yet.';
+comment on column tuskline.periodic.last_task is 'Latest task that it scheduled. Null: none yet.';
 comment on column tuskline.periodic.trouble is
-  'Error that kept a server from calculating or firing its ticks.';
+  'Error that kept a server from calculating or firing its ticks. Null: none.';
 
 create table tuskline_core.time_zone (name text primary key);
 comment on table tuskline_core.time_zone is

@@ -22,7 +22,7 @@ comment on column tuskline.dead_letter.status is
 comment on column tuskline.dead_letter.fingerprint is 'Fingerprint of its last failure.';
 comment on column tuskline.dead_letter.died_at is 'When it ended.';
 comment on column tuskline.dead_letter.redrive_id is
-  'Redrive that had released it before it died again, if any.';
+  'Redrive that had released it before it died again. Null: none had.';
 
 create table tuskline.redriven (
   task_id     bigint primary key,
@@ -76,9 +76,11 @@ comment on column tuskline.breaker.counted_from is
 comment on column tuskline.breaker.trips is 'How often it has tripped.';
 comment on column tuskline.breaker.gate_id is 'Gate that it has set. Null: it is not tripped.';
 comment on column tuskline.breaker.fingerprint is
-  'Fingerprint of the failures that tripped it last.';
-comment on column tuskline.breaker.tripped_at is 'When it tripped last.';
-comment on column tuskline.breaker.probe_id is 'Task that runs as a probe and has not ended.';
+  'Fingerprint of the failures that tripped it last. Null: it never tripped.';
+comment on column tuskline.breaker.tripped_at is
+  'When it tripped last. Null: it never tripped.';
+comment on column tuskline.breaker.probe_id is
+  'Task that runs as a probe and has not ended. Null: none.';
 comment on column tuskline.breaker.probe_at is 'When the next probe may start.';
 comment on column tuskline.breaker.probe_seq is
   'Row of the queue of the probe, see flagged_queue.passing.';

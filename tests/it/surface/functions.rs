@@ -20,9 +20,9 @@ async fn everything_in_the_schema_has_a_comment() {
     .await;
     check_none(
         &db,
-        "a column without a comment",
+        "a column of a table or view without a comment",
         "select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
-          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind in ('r', 'p') and not c.relispartition
+          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind in ('r', 'p', 'v', 'm') and not c.relispartition
             and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null",
     )
     .await;
