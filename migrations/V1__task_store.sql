@@ -213,7 +213,7 @@ comment on column tuskline.task.fairness_key is
   'Tenant under a fair limit. Null: the same as an empty text.';
 comment on column tuskline.task.unique_key is
   'Unique key within the lambda. The first task holds it; set_unique() says what becomes of the '
-  'next one.';
+  'next one. Null: none.';
 
 -- Adds a level between task and its segments. An insert through it does not fire the trigger of
 -- task, which is half of the cost of a single row.

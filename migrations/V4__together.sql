@@ -78,26 +78,27 @@ comment on type tuskline_core.chained is
 
 -- Tables of unique keys. The key of a task is checked once, when the task is scheduled.
 
-create table tuskline.unique_rule (
+create table tuskline.unique_policy (
   lambda  text primary key references tuskline.lambda (name),
   scope   text not null check (scope in ('queued', 'running', 'period', 'forever')),
   period  interval check ((scope = 'period') = (period is not null) and period > '0'),
   outcome text not null check (outcome in ('keep', 'replace', 'postpone', 'reject')),
   author  name not null default session_user,
   set_at  timestamptz not null);
-comment on table tuskline.unique_rule is
+comment on table tuskline.unique_policy is
   'Meaning of unique_key for a lambda. Set with set_unique().';
-comment on column tuskline.unique_rule.lambda is 'The lambda.';
-comment on column tuskline.unique_rule.scope is
+comment on column tuskline.unique_policy.lambda is 'The lambda.';
+comment on column tuskline.unique_policy.scope is
   'How long a task holds its key. queued: until a worker claims it. running: until it ends. '
   'period: for a time from its scheduling. forever: beyond its retention.';
-comment on column tuskline.unique_rule.period is 'Scope period only: how long.';
-comment on column tuskline.unique_rule.outcome is
+comment on column tuskline.unique_policy.period is
+  'Scope period only, else null: how long.';
+comment on column tuskline.unique_policy.outcome is
   'Treatment of one more task with the key. reject: the call is refused. Otherwise the id of the '
   'holder is returned; if it waits, replace gives it the new payload, postpone the new due time, '
   'keep nothing.';
-comment on column tuskline.unique_rule.author is 'Role that set it last.';
-comment on column tuskline.unique_rule.set_at is 'When it was set last.';
+comment on column tuskline.unique_policy.author is 'Role that set it last.';
+comment on column tuskline.unique_policy.set_at is 'When it was set last.';
 
 create table tuskline.unique_key (
   lambda  text not null,
@@ -113,7 +114,7 @@ comment on table tuskline.unique_key is
 comment on column tuskline.unique_key.lambda is 'The lambda.';
 comment on column tuskline.unique_key.key is 'The key.';
 comment on column tuskline.unique_key.task_id is 'Task that acquired the key last.';
-comment on column tuskline.unique_key.scope is 'unique_rule.scope when it was scheduled.';
+comment on column tuskline.unique_key.scope is 'unique_policy.scope when it was scheduled.';
 comment on column tuskline.unique_key.until is 'Scope period only: when the key becomes free.';
 
 -- Tables of progress: reports of running tasks, and sessions that wait for the end of a task.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use futures_util::StreamExt as _;
 use tokio_postgres::CopyOutStream;
 
-/// Payloads are nobody's business but the server's: other accounts of the machine read no file.
+/// Payloads are private to the server: other accounts of the machine read no file.
 const MODE: u32 = 0o600;
 
 /// Bytes read at a time when the end of the last whole line is looked for.
@@ -27,9 +27,9 @@ pub enum Error {
     /// A file or the directory.
     #[error("cannot write to {}: {source}", .path.display())]
     File {
-        /// What could not be written.
+        /// The file that could not be written.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Where the tasks come from.
@@ -65,7 +65,7 @@ impl Directory {
     /// See [`Error`]. Then there is no such file.
     pub async fn put_segment(&self, no: i64, lines: CopyOutStream) -> Result<u64, Error> {
         let unfinished = self.path.join(format!(".task_{no}_{:08x}.tmp", self.token));
-        // Of a try of our own that was given up.
+        // A file that an earlier, abandoned try of this process left.
         let _ = std::fs::remove_file(&unfinished);
         let written = self.put(no, &unfinished, lines).await;
         let _ = std::fs::remove_file(&unfinished);

@@ -50,7 +50,7 @@ struct Cli {
 /// Heading of what every command takes, so that a command's own options stand apart.
 const GLOBAL: &str = "Global options";
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, Args)]
 pub struct Global {
     /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of

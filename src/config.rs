@@ -28,7 +28,7 @@ pub struct StoreConsumerOptions {
     pub longest_nap: Duration,
     /// Longest nap when no notification can arrive, behind a transaction pooler. 200 ms.
     pub longest_deaf_nap: Duration,
-    /// Nap while somebody is in the middle of inserting. 20 ms, jittered up to twice that.
+    /// Nap while an open transaction inserts timers. 20 ms, jittered up to twice that.
     pub busy_nap: Duration,
     /// Mean time between two sweeps of the timers, which begin below the low-water mark. 45 s,
     /// jittered by a third, so that many store consumers do not sweep in step.
@@ -71,8 +71,8 @@ pub struct PeriodicOptions {
     /// Ticks of one schedule fired per transaction. 1,000, which the verb takes at most: after a long
     /// downtime the rest follows at once.
     pub most_ticks: usize,
-    /// Longest nap, which is the safety poll. 15 s: whoever changes a schedule notifies, and what is due
-    /// next is known; so an idle server asks four times a minute.
+    /// Longest nap, which is the safety poll. 15 s: a change of a schedule notifies, and the next due time
+    /// is known. So an idle server asks four times a minute.
     pub longest_nap: Duration,
     /// Longest nap when no notification can arrive, behind a transaction pooler. 1 s.
     pub longest_deaf_nap: Duration,

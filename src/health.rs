@@ -143,7 +143,7 @@ impl Health {
 
     async fn readiness(&self) -> Result<Readiness, tokio_postgres::Error> {
         let mut kept = self.session.lock().await;
-        // Taken out: a call that fails or is given up leaves none behind, and the next opens anew.
+        // Taken out: a call that fails or is dropped leaves no session, and the next call opens a new one.
         let session = match kept.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
             None => Session::open(&self.config, "health", Deadlines::USUAL).await?,

@@ -2,10 +2,10 @@
 //! its retention, whole segments at a time.
 //!
 //! Promises: no insert ever waits for a partition; a task that nothing points to is found again; what must outlive its segment does; an
-//! interrupted retirement is finished by whoever comes next. Any number of janitors may run: one
+//! interrupted retirement is finished by the next janitor. Any number of janitors may run: one
 //! at a time retires segments.
-//! What is to be archived is deleted only when it is safe.
-//! Must never: take a lock that makes scheduling or claiming wait behind somebody's long reader.
+//! A task that must be archived is deleted only after its archive is safe.
+//! Must never: take a lock that makes scheduling or claiming wait behind a session with a long read.
 
 mod archive;
 mod retirement;
@@ -26,9 +26,9 @@ use crate::store::{self, retention};
 /// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks {
-    /// Those that are deleted.
+    /// Tasks that are deleted.
     kept: i64,
-    /// Those that go to files first.
+    /// Tasks that are archived to files first.
     to_file: i64,
 }
 
@@ -151,8 +151,8 @@ async fn purge(
     Ok(())
 }
 
-/// Looks for tasks that nothing points to any more; that there is one is a bug of somebody's. And for keys
-/// that nobody holds, which is nobody's.
+/// Finds stalled tasks, to which nothing points any more: each one is a bug. Deletes unique keys that no
+/// task holds: these are none.
 async fn audit(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     for no in retention::segments_in_use(session.client()).await? {
         let found = retention::find_stalled(session.client(), no).await?;
@@ -162,7 +162,7 @@ async fn audit(session: &Session, options: &JanitorOptions) -> Result<(), Error>
     }
     let keys = retention::purge_keys(session.client(), options.purge_batch).await?;
     if keys > 0 {
-        tracing::info!(keys, "unique keys that nobody holds any more were deleted");
+        tracing::info!(keys, "unique keys that no task holds any more were deleted");
     }
     Ok(())
 }

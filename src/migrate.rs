@@ -29,10 +29,10 @@ pub use tuskline_sdk::SCHEMA_VERSION;
 /// Older servers are refused, as in `server_version_num`. Supported are 15 to 18; 14 is past its end of life.
 pub const OLDEST_SERVER: i32 = 140_000;
 
-/// How often the functions are tried while somebody's long transaction holds a lock on a view.
+/// How often the functions are tried while a long transaction holds a lock on a view.
 const LOCK_ROUNDS: u32 = 10;
 
-/// Rest between two of these rounds, so that those who queued behind us get their turn.
+/// Rest between two of these rounds, so that sessions that wait behind us get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(500);
 
 macro_rules! functions {
@@ -79,18 +79,18 @@ const REMEMBER: (&str, &str) = ("remember", include_str!("../migrations/renewal/
 const CLEAR: (&str, &str) = ("clear", include_str!("../migrations/renewal/clear.sql"));
 const SWEEP: (&str, &str) = ("sweep", include_str!("../migrations/renewal/sweep.sql"));
 
-/// What a migration did.
+/// Result of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Table migrations applied now, as `V1__task_store`.
     pub applied: Vec<String>,
-    /// What became of the functions.
+    /// Result for the functions.
     pub functions: Functions,
     /// Number of the function set now installed.
     pub schema_version: i32,
 }
 
-/// What a migration did to the functions.
+/// Change that a migration made to the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Functions {
@@ -98,7 +98,7 @@ pub enum Functions {
     Unchanged,
     /// Installed, or replaced in place.
     Replaced,
-    /// Dropped and made anew, because what one of them returns has changed.
+    /// Dropped and created again, because one of them returns something else now.
     Recreated,
 }
 
@@ -124,7 +124,7 @@ pub enum Error {
     /// A later Tuskline has been here.
     #[error("schema is newer than this binary: it has {found}, this binary function set {ours}")]
     SchemaNewer {
-        /// What the database has.
+        /// Value in the database.
         found: String,
         /// [`SCHEMA_VERSION`].
         ours: i32,
@@ -144,7 +144,7 @@ pub enum Error {
     File {
         /// File that failed.
         name: &'static str,
-        /// What the server said.
+        /// Error of the server.
         source: tokio_postgres::Error,
     },
     /// Another process has been migrating for too long.
@@ -183,7 +183,7 @@ async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, E
     // Its one statement names the catalog, so a planted function cannot answer it.
     check_server(session.client()).await?;
     trust::check_settings(session.client()).await?;
-    // Before anything in it is read: a view of a stranger's runs a function of a stranger's.
+    // Before anything in it is read: a view of another role may run a function of that role.
     trust::check_schema(session.client()).await?;
     refuse_newer(session.client()).await?;
     let guard = turn::take(&session).await?;
@@ -245,7 +245,7 @@ async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
 
-/// Replaces the functions if their digest differs. In place when the server allows it; else anew.
+/// Replaces the functions if their digest differs. In place when the server allows it; else dropped and created again.
 async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<Functions, Error> {
     let digest = digest(functions);
     if stamp(client)
@@ -273,7 +273,7 @@ async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<
     }
 }
 
-/// All of it in one transaction: nobody ever sees half a set.
+/// All of it in one transaction: no session ever sees half a set.
 async fn renew(
     client: &mut Client,
     functions: &[Source],
@@ -304,7 +304,7 @@ async fn renew(
     Ok(())
 }
 
-/// The zones by which this binary calculates ticks: `define_periodic` refuses others.
+/// The zones by which this binary calculates ticks: `define_periodic` refuses all remaining ones.
 async fn put_time_zones(transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
     let names: Vec<&str> = zone_names().collect();
     transaction
@@ -324,7 +324,7 @@ async fn apply(transaction: &Transaction<'_>, (name, text): Source) -> Result<()
     transaction.batch_execute(text).await.map_err(|source| Error::File { name, source })
 }
 
-/// What a function or view returns has changed: `create or replace` refuses that.
+/// True: a function or view returns something else now, which `create or replace` refuses.
 fn cannot_replace(error: &Error) -> bool {
     is_code(error, &SqlState::INVALID_FUNCTION_DEFINITION)
         || is_code(error, &SqlState::INVALID_TABLE_DEFINITION)

@@ -69,7 +69,7 @@ struct Periodic<'o> {
     hears: bool,
 }
 
-/// What a batch came to.
+/// Result of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dealt {
     /// There was nothing to do, or nothing that we can do.
@@ -92,7 +92,7 @@ impl<'o> Periodic<'o> {
         Ok(Self { options, session, hears })
     }
 
-    /// What the server before us has calculated may be out of date: time zones change their rules.
+    /// Ticks that an earlier server calculated may be out of date: time zones change.
     async fn calculate_all(&self) -> Result<(), Lost> {
         let mut after = String::new();
         loop {

@@ -1,8 +1,8 @@
-//! What a role of the server does when the database fails it: it says once what is wrong and what mends
-//! it, and rests before it tries again.
+//! Recovery of a role of the server when the database fails it: the role logs once what is wrong and how to
+//! mend it, and rests before it tries again.
 //!
-//! Promises: a database that is away is tried again within a second. What the database refuses is tried
-//! again after a growing rest, of at most 30 s, and `/healthz` shows it from the second time on.
+//! Promises: a database that is away is tried again within a second. After a refusal the role rests for
+//! longer each time, at most 30 s. `/healthz` shows the refusal from the second time on.
 //! Must never: call a refusal a lost database, or tell an address.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct RoleHealth {
 }
 
 impl RoleHealth {
-    /// What each role is refused; empty: all of them work, or wait for a database that is away.
+    /// Refusal of each role; empty: all of them work, or wait for a database that is away.
     pub fn troubles(&self) -> BTreeMap<&'static str, String> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -91,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     fn remedy(&self) -> &'static str {
         match self {
             Self::Away => "connecting again",

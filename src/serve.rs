@@ -33,7 +33,7 @@ pub enum Role {
     Janitor,
 }
 
-/// What to run, and how.
+/// The roles to run, and their options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Roles of this process.
@@ -73,7 +73,7 @@ pub enum Error {
     Listen {
         /// Address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The database answers, and refuses us.
@@ -87,7 +87,7 @@ pub enum Error {
         "schema is of a later major version than this binary: it has function set {found}, this binary {ours}: bring the binary up to date"
     )]
     SchemaNewer {
-        /// What the database has.
+        /// Version in the database.
         found: i32,
         /// [`SCHEMA_VERSION`].
         ours: i32,
@@ -164,7 +164,7 @@ fn start(
     };
 }
 
-/// One look before the loops start. What the database refuses stays refused; an absent one comes.
+/// One check before the loops start. A refusal is final; an absent database is waited for.
 async fn check(config: &Config, installation: &str) -> Result<(), Error> {
     let looked = async {
         let session = Session::open(config, "serve", Deadlines::USUAL).await?;

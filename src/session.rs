@@ -84,7 +84,7 @@ impl Session {
         Self::plain(&set, role).await
     }
 
-    /// As [`Session::open`], with the settings that everybody's sessions get.
+    /// As [`Session::open`], with the settings that every session of the role gets.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -191,7 +191,7 @@ fn options(config: &Config, deadlines: Deadlines) -> String {
 /// Why a loop lost its connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// What the connection or the server said.
+    /// Error of the connection or the server.
     #[error(transparent)]
     Database(#[from] Error),
     /// Nothing was said at all.

@@ -21,7 +21,7 @@ use tokio_postgres::{Client, Error, Row};
 pub use repair::{Repair, damage, repair};
 pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
 
-/// What one `enqueue_due` did and saw.
+/// Result of one `enqueue_due`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enqueued {
     /// Timers moved.
@@ -78,7 +78,7 @@ fn next_due(row: &Row, column: usize) -> Option<Duration> {
     row.get::<_, Option<i64>>(column).map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()))
 }
 
-/// What one `promote` did.
+/// Result of one `run_policies`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promoted {
     /// Tasks that went behind a gate, or from behind one.
@@ -108,7 +108,7 @@ pub async fn check_installation(client: &Client, installation: &str) -> Result<(
     client.query_typed(sql, &[(&installation, Type::TEXT)]).await.map(drop)
 }
 
-/// What a recovery did.
+/// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// The queues were lost and are filled again.
@@ -132,11 +132,11 @@ pub async fn rebuild_queues(client: &Client) -> Result<Recovered, Error> {
 /// The answer to going to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
-    /// The lock is ours: whoever inserts an earlier timer notifies us.
+    /// This process holds the lock: a transaction that inserts an earlier timer notifies it.
     Held,
     /// Another store consumer sleeps on it; its notifications reach us too.
     Taken,
-    /// Somebody is in the middle of inserting: look again soon.
+    /// An open transaction inserts timers: check again soon.
     Busy,
 }
 
@@ -175,7 +175,7 @@ pub struct Readiness {
     pub read_only: bool,
 }
 
-/// What the database says of itself.
+/// Reads what state the database is in.
 ///
 /// # Errors
 /// The connection's or the server's; an absent schema is one (3F000 or 42883).

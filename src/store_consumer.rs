@@ -85,7 +85,7 @@ enum Ears {
     Deaf,
 }
 
-/// What a lap leaves to do until the next.
+/// Work that a lap leaves for the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nap {
     /// Sleep so long, or until notified.
@@ -210,7 +210,7 @@ impl<'o> StoreConsumer<'o> {
             if call.tasks + call.buried > 0 {
                 tracing::info!(rescued = call.tasks, dead = call.buried, "rescue");
             }
-            // Tasks that somebody's transaction holds stay behind: come back with the next lap.
+            // Tasks that another transaction has locked stay behind until the next lap.
             if call.leases < self.options.rescue_batch || call.tasks + call.buried == 0 {
                 return Ok(());
             }
@@ -241,14 +241,14 @@ impl<'o> StoreConsumer<'o> {
         Ok(())
     }
 
-    /// A silence that comes due does not wait for the safety poll. One that could not be ended, as
-    /// somebody's transaction holds its executor, is tried again at the pace of `rescue`.
+    /// A silence that comes due does not wait for the safety poll. If another transaction has locked the
+    /// executor, it is tried again at the pace of `rescue`.
     fn until_rescue(&self) -> Duration {
         let due = self.silence.next_look().map(|due| due.max(self.rescue_at));
         due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Zero would mean a due timer was left: somebody's transaction holds its task.
+    /// Zero would mean that a due timer was left: another transaction has locked its task.
     fn nap_until(&self, next_due: Option<Duration>) -> Duration {
         match next_due {
             Some(Duration::ZERO) => self.busy_nap(),

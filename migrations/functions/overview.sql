@@ -24,7 +24,7 @@
 --     limits/         task_limit permit wait_list tenant; internal: rate_state. An order is a limit
 --                     of one task for each ordering key
 --     dependencies/   chain_task dependency unmet_dependency; internal: followed_lambda
---     unique_keys/    unique_rule unique_key
+--     unique_keys/    unique_policy unique_key
 --     breakers/       breaker; internal: recent_failure
 --     dead_letters/   dead_letter redriven
 --   periodic/   schedules and their ticks: periodic tick; internal: time_zone

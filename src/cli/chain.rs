@@ -38,7 +38,7 @@ pub enum ChainCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Let everything of the chain begin anew that ended otherwise than by success.
+    /// Restart each task of a chain that ended without success.
     Retry {
         /// Id of any task of the chain.
         id: i64,
@@ -121,5 +121,5 @@ async fn retry(global: &Global, client: &Client, id: i64) -> Result<()> {
     let row = client.query_typed_one(sql, &[(&id, Type::INT8)]).await?;
     let (chain, retried): (i64, i32) = (row.get(0), row.get(1));
     let answer = json!({"chain": chain, "retried": retried});
-    output::answer(global, &answer, &format!("chain {chain}: {retried} tasks begin anew"))
+    output::answer(global, &answer, &format!("chain {chain}: {retried} tasks start again"))
 }

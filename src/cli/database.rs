@@ -12,7 +12,7 @@ use super::failure::{Failed, NO_TLS, WrongCall};
 use super::{Global, dev};
 use crate::session::{Deadlines, Session};
 
-/// What libpq understands of TLS, and we do not.
+/// TLS options that libpq understands and Tuskline does not.
 const TLS_OPTIONS: [&str; 5] =
     ["sslmode=verify", "sslrootcert=", "sslcert=", "sslkey=", "sslmode=allow"];
 

@@ -21,9 +21,9 @@ pub struct WrongCall(pub String);
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Failed {
-    /// What happened.
+    /// The error.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub fn failed(what: impl Into<String>) -> anyhow::Error {
     Failed { what: what.into(), hint: None }.into()
 }
 
-/// What is said of an error.
+/// The text that reports an error.
 struct Report {
     what: String,
     hint: Option<String>,
@@ -63,7 +63,7 @@ pub fn report_usage(refused: &clap::Error) -> ExitCode {
     let code = u8::try_from(refused.exit_code()).unwrap_or(2);
     let help = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !refused.use_stderr() || refused.kind() == help {
-        // Whoever does not read on does not mind.
+        // A closed standard output is no error: the reader has stopped.
         let _ = refused.print();
         return ExitCode::from(code);
     }
@@ -118,15 +118,15 @@ fn in_words(error: &anyhow::Error) -> Report {
     }
 }
 
-/// Of a login that no line of pg_hba.conf lets in, which may be a line for TLS only.
+/// For a login that no line of pg_hba.conf admits. There may be a line for TLS only.
 const NO_ENTRY: &str = "the server lets no such login in from here without TLS (pg_hba.conf), and this binary \
      speaks no TLS: use a socket, a local proxy that does, or another line in that file";
 
-/// Of an address or a server that demands TLS.
+/// For an address or a server that demands TLS.
 pub const NO_TLS: &str =
     "this binary speaks no TLS: use sslmode=disable, a socket, or a local proxy that does";
 
-/// What the server refused.
+/// Reports a refusal of the server.
 fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
     let code = said.code().code();
     if code.starts_with("TK") {
@@ -161,7 +161,7 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
         &SqlState::TOO_MANY_CONNECTIONS => Some("raise max_connections, or close some sessions"),
         _ => None,
     };
-    // What wraps the server's words (which file, which step) is worth keeping.
+    // Keep the context around the server's message: which file, which step.
     let outermost = error.to_string();
     let wrapped = outermost.contains(": db error") || outermost == "db error";
     let context = wrapped.then(|| outermost.trim_end_matches("db error").to_owned());

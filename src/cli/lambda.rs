@@ -236,7 +236,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
 fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
     let text = |name: &str| Some(output::field(lambda, name));
     let time = |name: &str| Some(span(lambda, name));
-    // As the others of its kind, unless it says so.
+    // The same as the general retention, unless it has its own.
     let own = |name: &str| time(name).filter(|shown| !shown.is_empty());
     vec![
         ("name", text("name")),

@@ -45,7 +45,7 @@ pub enum LimitCommand {
     List,
 }
 
-/// What is limited, and to how much.
+/// The tasks to limit, and the limit.
 #[derive(Debug, Args)]
 #[command(
     group(clap::ArgGroup::new("what").required(true)),
@@ -72,7 +72,7 @@ pub struct SetArgs {
     /// For each limit key by itself.
     #[arg(long)]
     by_key: bool,
-    /// Who waits takes turns by fairness key, instead of by priority and age.
+    /// Waiting tasks take turns by fairness key, instead of by priority and age.
     #[arg(long, conflicts_with = "by_key")]
     fair: bool,
 }

@@ -1,4 +1,4 @@
-//! What goes to standard output: tables for people, JSON for programs.
+//! Writes to standard output: tables for people, JSON for programs.
 //!
 //! Promises: a reader that closes early ends us quietly; a table fits the terminal it is shown on
 //! and is plain when piped; no control character of a payload or an error reaches the terminal.
@@ -133,7 +133,7 @@ fn plain_table() -> Table {
     table
 }
 
-/// Never breaks a cell of this column in two: an id in two lines is of no use to anybody.
+/// Never breaks a cell of this column in two: an id in two lines cannot be copied.
 fn whole(table: &mut Table, column: usize) {
     if let Some(column) = table.column_mut(column) {
         column.set_constraint(ColumnConstraint::ContentWidth);

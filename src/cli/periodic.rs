@@ -49,7 +49,7 @@ pub struct Which {
     reason: Option<String>,
 }
 
-/// What is to be foreseen.
+/// The schedule and the number of ticks to show.
 #[derive(Debug, Args)]
 pub struct PreviewArgs {
     /// Name of the schedule.
@@ -90,7 +90,7 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A cron that nobody could read is refused here; SQL does not know.
+/// Refuses a cron that no server can read. SQL cannot check all of it.
 fn read(cron: &str, zone: &str) -> Result<CronSchedule> {
     Ok(CronSchedule::parse(cron, zone).map_err(|trouble| WrongCall(trouble.to_string()))?)
 }

@@ -54,7 +54,7 @@ fn told(report: &migrate::Report) -> String {
     let functions = match report.functions {
         Functions::Unchanged => "unchanged",
         Functions::Replaced => "installed",
-        Functions::Recreated => "made anew",
+        Functions::Recreated => "dropped and created again",
     };
     let tables = match report.applied.as_slice() {
         [] => "unchanged".to_owned(),

@@ -41,7 +41,7 @@ pub enum TaskCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Let a task begin anew that ended otherwise than by success.
+    /// Restart a task that ended without success.
     Retry {
         /// Id of the task.
         id: i64,

@@ -38,7 +38,7 @@ pub struct SetArgs {
     /// With --scope period: how long, e.g. 10m.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
     period: Option<Duration>,
-    /// What becomes of another task with a key that is held.
+    /// Treatment of another task with a key that is held.
     #[arg(long, value_enum, default_value = "keep")]
     outcome: OutcomeOf,
 }
@@ -56,7 +56,7 @@ enum Scope {
     Forever,
 }
 
-/// What becomes of another task.
+/// Treatment of another task with the key.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OutcomeOf {
     /// The first stays as it is, and its id is returned.

@@ -15,7 +15,7 @@ use crate::store::archive as store;
 use crate::store::guard::{self, Guard, Guarded};
 use crate::store::retention::{self, SegmentNo, Stage};
 
-/// Finishes what others left, then retires what is ripe, unless another janitor is at it.
+/// Finishes interrupted retirements, then retires ripe segments, unless another janitor does so now.
 pub async fn retire(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     let client = session.client();
     let Some(guard) = Guard::take(session.config(), Guarded::Retention).await? else {
@@ -123,7 +123,7 @@ async fn archive_all(client: &Client, options: &JanitorOptions) -> Result<(), Er
     Ok(())
 }
 
-/// False when somebody's transaction outlasted our patience, which is no error.
+/// False: a transaction held a lock for longer than the step waits, which is no error.
 fn done_in_time(step: Result<(), Error>, no: SegmentNo, what: &str) -> Result<bool, Error> {
     let Err(error) = step else { return Ok(true) };
     if matches!(error.code(), Some(&SqlState::QUERY_CANCELED | &SqlState::LOCK_NOT_AVAILABLE)) {

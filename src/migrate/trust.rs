@@ -1,17 +1,17 @@
-//! What a migration trusts: its session's settings, and the schema that it writes into.
+//! The trust of a migration: its session's settings, and the schema that it writes into.
 //!
 //! A migration runs with all rights of its role. A function that another role has planted where the
 //! session's `search_path` finds it, or in the schema itself, would run with them, too.
 //!
 //! Promises: until the settings are known, no statement runs that could find such a function.
-//! Must never: go on with a doubt, or change a setting of the database or of a role.
+//! Must never: continue if a check fails, or change a setting of the database or of a role.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Error;
 
-/// What a migration states, whatever the database and the role have.
+/// Settings that a migration sets for its session, whatever the database and the role have.
 pub(super) const STATED: [(&str, &str); 10] = [
     ("search_path", "pg_catalog,pg_temp"),
     ("standard_conforming_strings", "on"),
@@ -25,7 +25,7 @@ pub(super) const STATED: [(&str, &str); 10] = [
     ("xmloption", "content"),
 ];
 
-/// What only a superuser can set: it is not stated, and must be so.
+/// Settings that only a superuser can set: they are checked, not set.
 const REQUIRED: [(&str, &str, &str); 1] = [(
     "session_replication_role",
     "origin",

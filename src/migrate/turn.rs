@@ -1,4 +1,4 @@
-//! Whose turn it is to migrate: one process at a time holds a table lock on a connection of its own.
+//! Lets one process at a time migrate: it holds a table lock on a connection of its own.
 //!
 //! Promises: a process that waits says for which session, and does not wait for ever.
 //! Must never: make anything in a schema that is not trusted.
@@ -44,7 +44,7 @@ pub(super) async fn take(session: &Session) -> Result<Guard, Error> {
     }
 }
 
-/// Commented when it is made only: a comment would wait for whoever holds the guard.
+/// Commented only when it is made: a comment would wait for the process that holds the guard.
 const MAKE_GUARD: &str = "
     do $$
     begin

@@ -1,6 +1,6 @@
 //! A rhythm: a cron and the time zone by whose clocks it is read, and the ticks that come of it.
 //!
-//! What it promises on the two days of the year on which clocks are put:
+//! Promises for the two days of the year on which daylight saving begins and ends:
 //! - A cron at fixed times, with no `*` in its seconds, minutes and hours, ticks once for each of them. A
 //!   time that does not exist, because the clocks go forward over it, ticks at the first instant that
 //!   follows; one that exists twice, because they go back, ticks the first time only. So what runs at
@@ -61,9 +61,9 @@ pub enum ScheduleError {
 }
 
 impl CronSchedule {
-    /// Reads a cron of five fields, or of six with seconds first, and the name of a time zone. Of what
-    /// croner reads, a field without a value and a letter that only looks like one of ASCII are refused.
-    /// `tuskline_core.cron_error` judges the same in SQL.
+    /// Reads a cron of five fields, or of six with seconds first, and the name of a time zone. Croner reads
+    /// more: a field without a value and a letter that only looks like ASCII are refused here.
+    /// `tuskline_core.cron_error` checks the same in SQL.
     ///
     /// # Errors
     /// [`ScheduleError::Cron`] or [`ScheduleError::Zone`].

@@ -1,5 +1,5 @@
-//! Tasks that are to be deleted, as JSON lines, for whoever writes them to a file. Numbers are the only
-//! things ever formatted into SQL, as COPY takes no parameters.
+//! Tasks that are to be deleted, as JSON lines, for the process that archives them to a file. Only numbers
+//! are formatted into SQL, because COPY takes no parameters.
 //!
 //! COPY is prepared, so each belongs into a transaction of the caller's, which a pooler keeps together.
 
@@ -54,8 +54,8 @@ pub async fn goes_to_file(client: &Client, no: SegmentNo) -> Result<bool, Error>
     Ok(client.query_typed_one(sql, &[(&no, Type::INT8)]).await?.get(0))
 }
 
-/// Those tasks of a segment that was set aside that are archived to files. A plain query: a function would
-/// gather them all before the first goes out.
+/// Tasks that are archived to files, of a segment that was set aside. A plain query: a function would
+/// gather all rows before it sends the first.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -136,7 +136,7 @@ pub async fn begin(client: &Client) -> Result<(), Error> {
 /// Commits it.
 ///
 /// # Errors
-/// The connection's or the server's: then nobody knows, and lines may come twice.
+/// The connection's or the server's: then the outcome is unknown, and lines may come twice.
 pub async fn commit(client: &Client) -> Result<(), Error> {
     client.batch_execute("commit").await
 }

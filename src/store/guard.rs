@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Config, Error};
 
 use crate::session::{Deadlines, Session};
 
-/// What is guarded.
+/// The act that is guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {
     /// A migration, over all its transactions.

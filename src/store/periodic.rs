@@ -16,7 +16,7 @@ pub struct Schedule {
     pub name: String,
     /// As it is now; another one means that it has changed, or was fired.
     pub version: i64,
-    /// The cron, as somebody wrote it.
+    /// The cron, as its author wrote it.
     pub cron: String,
     /// Name of its time zone.
     pub zone: String,
@@ -28,18 +28,18 @@ pub struct Schedule {
     pub max_ticks: usize,
     /// Ticks then or later are none.
     pub ends: Option<DateTime<Utc>>,
-    /// What a server said why it cannot calculate them.
+    /// Error that keeps a server from calculating them.
     pub trouble: Option<String>,
 }
 
-/// What one `due_periodic` told.
+/// Result of one `due_periodic`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     /// Now: ticks up to here are wanted.
     pub until: DateTime<Utc>,
     /// How long until a schedule is due again; none: that is not to be foreseen.
     pub next_due: Option<Duration>,
-    /// Those that want to be looked at.
+    /// Schedules to calculate or fire.
     pub schedules: Vec<Schedule>,
 }
 
@@ -96,7 +96,7 @@ where
     row.get::<_, Option<Vec<T>>>(column).unwrap_or_default()
 }
 
-/// What is to be fired of one schedule.
+/// Ticks of one schedule to fire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fire {
     /// Its name.
@@ -111,12 +111,12 @@ pub struct Fire {
     pub next: Option<DateTime<Utc>>,
 }
 
-/// What became of a batch of them.
+/// Result of a batch of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fired {
     /// Tasks scheduled.
     pub tasks: u32,
-    /// Schedules that have changed, or that somebody else had in hand.
+    /// Schedules that have changed, or that another session had locked.
     pub lost: u32,
     /// Schedules that the server refused.
     pub refused: u32,

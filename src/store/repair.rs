@@ -1,4 +1,4 @@
-//! What the rows say and the catalogue does not have.
+//! Finds and repairs objects that rows name and the catalogue does not have.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
@@ -6,13 +6,13 @@ use tokio_postgres::{Client, Error, Row};
 /// One thing that is missing or behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// What kind of thing: sequence, queue, segment, ...
+    /// Kind of object: sequence, queue, segment, ...
     pub part: String,
     /// Which one.
     pub name: Option<String>,
-    /// What is wrong with it.
+    /// Its damage.
     pub trouble: String,
-    /// What `repair` does about it, or did.
+    /// The act of `repair` that mends it, or has mended it.
     pub remedy: String,
 }
 

@@ -17,7 +17,7 @@ pub struct Silent {
     pub beats: Vec<i64>,
 }
 
-/// What a look saw of an executor that has not ended.
+/// State of an executor that has not ended, at one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulse {
     /// Its number.
@@ -30,7 +30,7 @@ pub struct Pulse {
     pub silent: Duration,
 }
 
-/// What one `rescue` did and saw.
+/// Result of one `rescue`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rescued {
     /// Leases of ended executors looked at.

@@ -155,7 +155,7 @@ pub async fn purge_kept(
     Ok((row.get(0), row.get(1)))
 }
 
-/// Walks over all unique keys, `limit` a call, and deletes those that nobody holds; how many.
+/// Walks over all unique keys, `limit` a call, and deletes those that no task holds. Returns how many.
 ///
 /// # Errors
 /// The connection's or the server's.

@@ -1,16 +1,16 @@
-//! Who has fallen silent: every executor that has not ended, with the last beat seen and since when,
-//! on this process's own monotonic clock.
+//! Detects silent executors. Keeps, for each executor that has not ended, the last beat that was seen and
+//! since when, on this process's own monotonic clock.
 //!
 //! A wall clock may step (NTP, a moved machine, a failover to a server whose clock is ahead), and by it
 //! every live worker would look dead at once. A monotonic one does not. A worker counts its T from when
 //! it *sent* its last acknowledged beat; we count its lease from when the answer of our first look at
 //! that beat *arrived*, which is later. With L >= (T + M) * (1 + drift) it has ended before we say so.
 //!
-//! Promises: nobody is due who was not seen with the same beat for a whole lease, in one life of the
-//! server, by one process or by several in a row. A process that was frozen finds everybody due when it wakes; `rescue` then ends only those
-//! who really did not beat meanwhile.
-//! Must never: read a wall clock, or outlive what it was seen in: after a crash or a failover of the
-//! database beats may be lost, and everything is to be seen anew.
+//! Promises: an executor is due only if it was seen with the same beat for a whole lease, in one life of the
+//! server, by one process or by several in a row. A process that was frozen finds every executor due when it
+//! wakes; `rescue` then ends only those without a beat since then.
+//! Must never: read a wall clock, or use observations of another life of the database: after a crash or a
+//! failover beats may be lost, and observation starts again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use chrono::{DateTime, Utc};
 
 use crate::store::{Pulse, Rescued, Silent};
 
-/// What was seen so far. What is long enough is noted in the executor's row as well, from where a new
-/// process goes on: spans that were watched one after the other add up.
+/// The observations so far. A long silence is noted in the executor's row as well, where a new process
+/// continues: spans that were watched one after the other add up.
 #[derive(Debug, Default)]
 pub struct Silence {
     booted_at: Option<DateTime<Utc>>,
@@ -31,14 +31,14 @@ pub struct Silence {
 struct Seen {
     beats: i64,
     since: Instant,
-    /// What was noted by `since`.
+    /// Silence that was noted by `since`.
     before: Duration,
-    /// What this process has noted, or found noted.
+    /// Silence that this process has noted, or found noted.
     noted: Duration,
     lease: Duration,
 }
 
-/// What is not noted yet is lost with its last watcher: in an hour under faults with 0.375 here, and an
+/// A silence that is not noted yet is lost with its last watcher: in an hour under faults with 0.375 here, and an
 /// eighth between two notes, 1.4 % of the tasks of dead workers came back later than L and two polls. A
 /// live worker is silent for a heartbeat period, a quarter of its lease: of all that live, three notes
 /// each, for which a store consumer needs one call a poll.
@@ -52,7 +52,7 @@ impl Seen {
         Self { beats, since: now, before: silent, noted: silent, lease }
     }
 
-    /// Another look at the same beat; somebody may have watched it for longer.
+    /// Another look at the same beat; another process may have watched it for longer.
     fn again(self, pulse: &Pulse, now: Instant) -> Self {
         match self.silent(now) < pulse.silent {
             true => Self::begin(pulse, now),
@@ -92,14 +92,14 @@ impl Silence {
         self.seen = look.pulses.iter().map(|pulse| (pulse.executor, seen(pulse))).collect();
     }
 
-    /// Those silent for a whole lease by `now`.
+    /// Executors that are silent for a whole lease by `now`.
     pub fn due(&self, now: Instant) -> Silent {
         let due = self.seen.iter().filter(|(_, seen)| seen.due_at() <= now);
         let (executors, beats) = due.map(|(executor, seen)| (*executor, seen.beats)).unzip();
         Silent { booted_at: self.booted_at, executors, beats }
     }
 
-    /// Those whose silence is worth a note by `now`, and its milliseconds; from here on they count as
+    /// Executors whose silence is worth a note by `now`, and its milliseconds; from here on they count as
     /// noted.
     pub fn worth_noting(&mut self, now: Instant) -> (Silent, Vec<i64>) {
         let mut silent = Silent { booted_at: self.booted_at, ..Silent::default() };

@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(mark.begin(), Some(at(100)));
     }
 
-    /// Calls with nobody else about.
+    /// Calls without another session.
     fn alone(mark: &mut TimerMark, looked_until: &[i64]) {
         for &until in looked_until {
             mark.learn(&call(until, 10, 10));

@@ -18,7 +18,7 @@ const NOT_OURS: &[&str] = &[
     "bad_input::an_infinite_duration_is_refused_by_every_server",
     // Run a migration, which mends the functions.
     "strangers::a_database_is_migrated",
-    "dead_letters::who_died_before_there_was_a_list_is_on_it",
+    "dead_letters::a_task_that_died_before_there_was_a_list_is_on_it",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",
     "names::no_command_page_or_item_has_a_name_that_had_to_go",

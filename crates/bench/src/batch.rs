@@ -40,7 +40,7 @@ impl Batch {
             let part = self.drain(site, &observer, &lambdas, batch).await?;
             parts.push(part.part(format!("drain, batch {batch}")).with("drain_batch", batch));
         }
-        // Last, as nobody drains what these schedule.
+        // Last, because nothing drains these tasks.
         for &batch in &self.batches {
             let part = self.schedule(site, &observer, batch).await?;
             parts.push(part.part(format!("schedule, batch {batch}")).with("schedule_batch", batch));

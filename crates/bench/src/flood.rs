@@ -1,5 +1,5 @@
-//! flood: many lambdas at a quiet pace on all priorities, one of which is flooded; what the starts of
-//! the others' tasks feel of it.
+//! flood: many lambdas at a quiet pace on all priorities, one of which is flooded; the start latency of
+//! the quiet lambdas' tasks.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -91,7 +91,7 @@ impl Flood {
         self.parts(&sent, &work, &course)
     }
 
-    /// What the quiet felt in each phase.
+    /// Latencies of the quiet lambdas in each phase.
     fn parts(
         &self,
         sent: &[u64],

@@ -1,5 +1,5 @@
 //! held-horizon: single inserts at a fixed rate, executed at once, while one transaction holds the
-//! oldest snapshot: no dead row may be removed. What the last seconds cost beside the first.
+//! oldest snapshot: no dead row may be removed. Compares the costs of the last seconds with those of the first.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ impl HeldHorizon {
         observer: &Observer,
         pace: &Pace,
     ) -> anyhow::Result<Vec<Reading>> {
-        // What a slow machine would send later belongs to no window.
+        // Tasks that a slow machine would send later belong to no window.
         let _end = pace.stop.clone().drop_guard();
         let progress = Progress::new("held-horizon", self.seconds, site.quiet());
         let began = Instant::now();
@@ -118,7 +118,7 @@ struct Reading {
     meter: Meter,
 }
 
-/// What came of the time: phase n of senders and workers lies between readings n and n + 1.
+/// Result of the run: phase n of senders and workers lies between readings n and n + 1.
 struct Held {
     work: Work,
     sent: Vec<u64>,

@@ -1,5 +1,5 @@
-//! idle: what a worker, and then a server, cost while there is nothing to do. What the database does by
-//! itself, mostly autovacuum, is looked at first and is not theirs.
+//! idle: the costs of a worker, and then of a server, while there is nothing to do. The costs of the
+//! database itself, mostly autovacuum, are measured first and subtracted.
 //! An idle worker or server has no transaction of more than one statement.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Idle {
         ])
     }
 
-    /// What was seen, above what is there without anybody.
+    /// The costs above those of the database alone.
     fn outcome(&self, name: &str, seen: Seen, base: Seen) -> Outcome {
         let seconds = self.seconds as f64;
         let percent = |us: Option<f64>| us.map(|us| round(us / seconds / 10_000.0));
@@ -83,12 +83,12 @@ impl Idle {
     }
 }
 
-/// What was counted while somebody was there.
+/// Counts of one phase.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     transactions: f64,
-    /// Of its own processes.
+    /// CPU time of its own processes.
     own_us: Option<f64>,
-    /// Of the server.
+    /// CPU time of the server.
     server_us: Option<f64>,
 }

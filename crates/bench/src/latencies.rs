@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// What was measured of one kind.
+/// Measurements of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies(Histogram<u64>);
 

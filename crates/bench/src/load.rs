@@ -111,8 +111,8 @@ pub(super) async fn settle(observer: &Observer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a checkpoint, so that every run has the same page images to write. Not everybody may, on a
-/// given server; there they depend on when its last one was.
+/// Writes a checkpoint, so that every run has the same page images to write. On a given server the role may
+/// lack the right; there they depend on when its last one was.
 pub(super) async fn checkpoint(observer: &Observer) {
     let _ = observer.execute("checkpoint").await;
 }

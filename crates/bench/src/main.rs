@@ -1,7 +1,7 @@
 //! The bench: what a task costs, and how long it takes, workload by workload.
 //!
 //! It runs on a PostgreSQL of its own with full durability, or on a given one, in a database that it
-//! makes and drops; it uses what everybody may use, the SDK and SQL. Rates depend on the machine and
+//! makes and drops; it uses only public interfaces, the SDK and SQL. Rates depend on the machine and
 //! its neighbours; WAL bytes, commits, statements and buffer hits per task are exact.
 //!
 //! `all` runs what has a target and says whether it is met; a picture is one SVG file.
@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
     tuskline::cli::run::<cli::Bench>()
 }
 
-/// What to measure, and with what options.
+/// The workload to measure, and its options.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Workload {
     /// One task per commit: beside a bare insert, or into many lambdas of a worker.
@@ -75,7 +75,7 @@ pub enum Workload {
     Recover(recover::Recover),
     /// One queue of many is flooded; what the quiet ones feel.
     Flood(flood::Flood),
-    /// A fixed rate under a snapshot that nobody lets go of: the first and the last seconds.
+    /// A fixed rate under a snapshot that is never released: the first and the last seconds.
     HeldHorizon(held_horizon::HeldHorizon),
     /// A drain before, and with millions of tasks due later or enqueued.
     Backlog(backlog::Backlog),

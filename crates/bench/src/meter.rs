@@ -3,7 +3,7 @@
 //! Promises: what the bench itself asks the database does not count. Must never: guess; what cannot
 //! be known is absent. Backends publish their counters once a second and when they end, so a window
 //! is exact when the sessions that worked in it have gone ([`Observer::alone`]). WAL and CPU are those
-//! of the whole server: on a given one, of everybody who uses it.
+//! of the whole server: on a given one, of all its users.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub(super) struct Meter {
     client_cpu_us: Option<u64>,
 }
 
-/// What one task cost: the difference of two readings. Absent: not known here, or no tasks.
+/// Costs of one task: the difference of two readings. Absent: not known here, or no tasks.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Write-ahead log, with page images.
@@ -60,7 +60,7 @@ pub struct Cost {
     pub wal_fpi_per_task: Option<f64>,
     /// Pages looked at, in shared buffers or not.
     pub buffer_hits_per_task: Option<f64>,
-    /// Those that clients' statements looked at; the rest is mostly vacuum's. Needs `pg_stat_statements`.
+    /// Buffer hits of clients' statements; the rest is mostly vacuum's. Needs `pg_stat_statements`.
     pub statement_hits_per_task: Option<f64>,
     /// CPU of the postmaster and all its children, in µs; the kernel counts in ticks of 10 ms.
     pub server_cpu_us_per_task: Option<f64>,
@@ -77,7 +77,7 @@ pub struct Cost {
 }
 
 impl Meter {
-    /// What `tasks` tasks cost between this reading and a later one.
+    /// Costs of each of `tasks` tasks between this reading and a later one.
     pub(super) fn until(self, later: Self, tasks: u64) -> Cost {
         #[allow(clippy::cast_precision_loss)]
         let share = |part: i64, whole: i64| (whole > 0).then(|| round(part as f64 / whole as f64));
@@ -170,7 +170,7 @@ impl Observer {
         self.until(&sql, "the start of the workers", PATIENCE).await
     }
 
-    /// Waits until nobody else is connected: then every counter is complete.
+    /// Waits until no other session is connected: then every counter is complete.
     pub(super) async fn alone(&self) -> anyhow::Result<()> {
         let others = "select not exists (select from pg_stat_activity where datname = current_database() \
                       and backend_type = 'client backend' and pid <> pg_backend_pid())";

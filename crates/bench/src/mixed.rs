@@ -18,7 +18,7 @@ use super::workers::{Order, Workers};
 const PAYLOADS: (f64, f64) = (150.0, 65_536.0);
 /// Bytes of a payload besides its padding.
 const FRAME_BYTES: usize = 30;
-/// What is delayed, and what is due long after the run.
+/// Delay of the delayed tasks, and of those that are due long after the run.
 const DELAY: Duration = Duration::from_secs(1);
 const FUTURE: Duration = Duration::from_secs(3600);
 
@@ -42,7 +42,7 @@ pub struct Mixed {
     workers: u64,
 }
 
-/// What becomes of the n-th task.
+/// Fate of the n-th task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Plain,

@@ -1,4 +1,4 @@
-//! What is worth a picture of each workload.
+//! The figures of each workload that are drawn.
 
 use super::Workload;
 use super::axis::{Axis, Scale};
@@ -138,7 +138,7 @@ fn by_backlog(parts: &[Outcome]) -> Chart {
 #[allow(clippy::cast_precision_loss)]
 fn over_time(last: &Outcome) -> Chart {
     type Figure = fn(&super::report::Moment) -> Option<f64>;
-    // What backends publish late is shared out among neighbours.
+    // Counts that backends publish late are spread over the neighbouring samples.
     let figures: [(&str, usize, Figure); 4] = [
         ("p50", 1, |moment| moment.p50_ms),
         ("pages/task, mean of 3", 3, |moment| moment.buffer_hits_per_task),

@@ -1,4 +1,4 @@
-//! What the kernel says: CPU of processes, and the machine a figure was taken on.
+//! Reads from the kernel: CPU of processes, and the machine a figure was taken on.
 //!
 //! Reads /proc, so it knows nothing on systems without one; then a figure is absent, never zero.
 
@@ -9,7 +9,7 @@ use super::meter::round;
 /// Microseconds in one clock tick: Linux counts 100 a second for its users, on every machine.
 const TICK_US: u64 = 10_000;
 
-/// The machine, for whoever compares figures.
+/// The machine, for readers that compare figures.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Machine {
     /// Cores this process may use.

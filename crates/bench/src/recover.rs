@@ -32,7 +32,7 @@ const AGAIN: &str = "select count(t.id), \
 /// Options of `recover`.
 #[derive(Debug, Clone, Args)]
 pub struct Recover {
-    /// Tasks of 50 ms each; a worker runs some 640 a second. What they cost includes scheduling.
+    /// Tasks of 50 ms each; a worker runs some 640 a second. Their costs include scheduling.
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1_000..=10_000_000))]
     tasks: u64,
     /// Heartbeat period of the workers in ms; their lease is 5.25 times as long.

@@ -1,4 +1,4 @@
-//! What a workload came to, beside the machine, the versions and the settings it was measured with.
+//! Result of a workload, beside the machine, the versions and the settings it was measured with.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::latencies::{Latencies, Quantiles};
 use super::meter::{Cost, Observer, round};
 use super::proc::Machine;
 
-/// Settings that move figures. Those that a server does not know are left out.
+/// Settings that move figures. Settings that a server does not know are left out.
 const SETTINGS: &str = "\
 select json_object_agg(name, current_setting(name) order by name)::text from pg_settings
  where name in ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_compression', 'wal_level',
@@ -34,12 +34,12 @@ pub struct Outcome {
     /// How long something took per task or call; absent where nothing was timed.
     #[serde(flatten)]
     pub quantiles: Quantiles,
-    /// What a task cost.
+    /// Costs of a task.
     #[serde(flatten)]
     pub cost: Cost,
-    /// What only this workload knows, and the options it ran with.
+    /// Figures of this workload only, and the options it ran with.
     pub extra: Map<String, Value>,
-    /// What was timed, for a plot: ms, and the share that took no longer.
+    /// Times, for a plot: ms, and the share that took no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub distribution: Vec<(f64, f64)>,
     /// How it went over time, where the workload looks at that.
@@ -58,7 +58,7 @@ pub struct Moment {
     pub p99_ms: Option<f64>,
     /// Pages looked at; backends publish them a second late.
     pub buffer_hits_per_task: Option<f64>,
-    /// Those that clients' statements looked at.
+    /// Buffer hits of clients' statements.
     pub statement_hits_per_task: Option<f64>,
     /// CPU of the server, in µs.
     pub server_cpu_us_per_task: Option<f64>,
@@ -123,7 +123,7 @@ impl Outcome {
 }
 
 impl Cost {
-    /// What is known of it, in words.
+    /// The known figures, in words.
     fn lines(&self) -> Vec<(&'static str, String)> {
         [
             ("WAL bytes/task", self.wal_bytes_per_task),
@@ -147,7 +147,7 @@ impl Cost {
 /// Versions of what was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Versions {
-    /// Of the server.
+    /// Version of the server.
     pub postgresql: String,
     /// Ours.
     pub tuskline: &'static str,
@@ -184,9 +184,9 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Where.
     pub machine: Machine,
-    /// Of what.
+    /// Versions of the programs.
     pub versions: Versions,
-    /// Of the server.
+    /// Settings of the server.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -19,7 +19,7 @@ const ALL_DUE: &str =
 const NONE_DUE: &str = "select not exists (select from tuskline.timer)";
 const WAITING: &str = "select count(*) from tuskline.queued";
 
-/// Seconds ahead of the first timer, besides one for every 20,000: nobody moves them before that.
+/// Seconds ahead of the first timer, besides one for every 20,000: no store consumer moves them before that.
 const AHEAD_S: u64 = 3;
 
 /// Options of `scale`.

@@ -201,7 +201,7 @@ impl Span {
     }
 }
 
-/// What came of a repeated statement.
+/// Result of a repeated statement.
 struct Repeated {
     latencies: Latencies,
     seconds: f64,

@@ -20,7 +20,7 @@ use super::{Options, Workload, measure};
 /// Options of `all`.
 #[derive(Debug, Clone, Args)]
 pub struct All {
-    /// Runs of each workload; the table shows medians. What takes minutes runs once.
+    /// Runs of each workload; the table shows medians. A workload of minutes runs once.
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..=9))]
     rounds: u64,
     /// Begin nothing after the first round that would not end within so many minutes.
@@ -44,7 +44,7 @@ struct Typed {
 /// Runs everything. `shutdown` ends it early, without a table.
 ///
 /// # Errors
-/// No server, nowhere to write, or interrupted. What keeps one workload from its end is in the table.
+/// No server, nowhere to write, or interrupted. The error of a single workload is in the table.
 pub async fn all(
     all: &All,
     options: &Options,
@@ -98,7 +98,7 @@ impl All {
         Ok(table)
     }
 
-    /// One round of one step. Its failure is kept beside what the others reached.
+    /// One round of one step. Its failure is kept beside the results of the remaining rounds.
     async fn once(
         &self,
         site: &mut Site,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::report::Report;
 use super::targets::{STEPS, Step, Unit};
 
-/// What came of everything.
+/// Results of all workloads.
 #[derive(Debug, Serialize)]
 pub struct Table {
     /// Runs of each workload.
@@ -27,7 +27,7 @@ pub struct Table {
 /// A row and what was reached.
 #[derive(Debug, Serialize)]
 pub struct Reached {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
     /// Name of the step it comes from.
     pub step: &'static str,

@@ -23,13 +23,13 @@ impl Step {
         Self { name, line, quick, once: false, page_images: true }
     }
 
-    /// What would be typed.
+    /// The command line.
     pub(super) const fn line(&self, quick: bool) -> &'static str {
         if quick { self.quick } else { self.line }
     }
 }
 
-/// What is run, in this order.
+/// The steps, in this order.
 pub(super) const STEPS: [Step; 19] = [
     Step::of("drain-1", "drain --tasks 300000", "drain --tasks 5000"),
     Step::of("drain-2", "drain --tasks 300000 --workers 2", "drain --tasks 5000 --workers 2"),
@@ -73,7 +73,7 @@ pub(super) const STEPS: [Step; 19] = [
     Step::of("batch", "batch", "batch --tasks 2000 --calls 200"),
 ];
 
-/// What a figure must be.
+/// Target of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
     AtLeast(f64),

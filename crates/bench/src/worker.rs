@@ -20,7 +20,7 @@ use tuskline::serve;
 /// How long a body of [`Part::Slow`] takes.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// What the process is.
+/// Kind of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// A worker whose bodies do nothing.
@@ -41,7 +41,7 @@ pub struct WorkerOptions {
     /// Database on the server of --database-url.
     #[arg(long)]
     pub database: String,
-    /// What to be.
+    /// Kind of process to be.
     #[arg(long, value_enum)]
     pub part: Part,
     /// Names of the lambdas to serve.
@@ -58,7 +58,7 @@ pub struct WorkerOptions {
     pub max_batch: Option<usize>,
 }
 
-/// What a process did.
+/// Results of a process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Done {
     /// Bodies that ran.
@@ -70,7 +70,7 @@ pub(super) struct Done {
 /// Payload of the tasks whose start is timed.
 #[derive(Debug, Deserialize)]
 struct Stamp {
-    /// Monotonic clock just before the insert call; 0: nobody asks.
+    /// Monotonic clock just before the insert call; 0: not recorded.
     #[serde(default)]
     at_ns: u64,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Mood {
     fails_first: bool,
 }
 
-/// What all bodies of a process write to.
+/// Shared results, to which all bodies of a process write.
 #[derive(Default)]
 struct Tally {
     executed: AtomicU64,
@@ -124,7 +124,7 @@ impl Tally {
 /// Is the process that the arguments ask for, until standard input closes.
 ///
 /// # Errors
-/// Those of [`Worker::run`] and [`serve::run`].
+/// As [`Worker::run`] and [`serve::run`].
 pub async fn work(mut config: Config, options: WorkerOptions) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

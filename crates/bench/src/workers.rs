@@ -19,7 +19,7 @@ const CALM: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Workers(Vec<Child>);
 
-/// What to start.
+/// The processes to start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order<'a> {
     pub part: Part,
@@ -36,7 +36,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// What the processes of a crew did, together.
+/// Results of all processes of a crew, together.
 #[derive(Debug)]
 pub(super) struct Work {
     pub executed: u64,
@@ -68,7 +68,7 @@ impl Workers {
 
     /// SIGKILL to the first, no warning; its process id.
     pub(super) fn kill_one(&mut self) -> anyhow::Result<u32> {
-        anyhow::ensure!(!self.0.is_empty(), "nobody is left to kill");
+        anyhow::ensure!(!self.0.is_empty(), "no process is left to kill");
         let mut victim = self.0.remove(0);
         let killed = victim.kill();
         victim.wait()?;

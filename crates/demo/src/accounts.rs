@@ -11,7 +11,7 @@ use super::record;
 use super::report::Report;
 use super::verdict::{Testimony, Verdict, judge, percentiles};
 
-/// What the run did.
+/// Result of the run.
 pub(super) struct Run<'a> {
     pub ids: &'a [i64],
     pub files: &'a [PathBuf],

@@ -20,7 +20,7 @@ pub(super) fn find(dir: &Path, limit: usize, max_bytes: u64) -> anyhow::Result<F
     let mut files = Files { chosen: Vec::new(), left_out: 0 };
     let kept = |entry: &DirEntry| entry.file_name() != ".git";
     for entry in WalkDir::new(&found).sort_by_file_name().into_iter().filter_entry(kept) {
-        // An unreadable directory hides its files from us as from everybody.
+        // An unreadable directory hides its files from every process.
         let Ok(entry) = entry else { continue };
         if !entry.file_type().is_file() {
             continue;

@@ -1,4 +1,4 @@
-//! What the executors write down: one line when a body begins, one when it ends, in a file of each
+//! Records of the executors: one line when a body begins, one when it ends, in a file of each
 //! worker's own, opened for appending. Written lines survive SIGKILL: they are in the kernel by then.
 
 use std::fs::{File, OpenOptions};

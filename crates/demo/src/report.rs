@@ -1,4 +1,4 @@
-//! What the demo says in the end.
+//! Text that the demo prints at its end.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct Report {
     pub start_latency_ms: Percentiles,
 }
 
-/// Of the start latency, in milliseconds.
+/// Percentiles of the start latency, in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[allow(missing_docs, reason = "named as they are printed")]
 pub struct Percentiles {

@@ -22,7 +22,7 @@ pub const DATABASE: &str = "tuskline_demo";
 /// A run that has not ended after this has failed.
 const RUN_LIMIT: Duration = Duration::from_secs(600);
 
-/// What to run on.
+/// Database and directory of the run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directory whose files become tasks.
@@ -63,7 +63,7 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> anyhow::Resu
     outcome
 }
 
-/// The usual data directory, unless somebody else's server runs on it: then a throw-away one, so
+/// The usual data directory, unless a server of another process runs on it: then a throw-away one, so
 /// that two demos never share a server that one of them stops.
 async fn start_cluster(quiet: bool) -> anyhow::Result<Cluster> {
     let usual = tuskline_postgres::Options::durable(default_data_dir());
@@ -157,7 +157,7 @@ impl Stage {
         let began = Instant::now();
         let total = files.len() as u64;
         let mut progress = Progress::new(total, self.quiet);
-        // Beside the watching, or on a large directory the third would pass while nobody looks. A set,
+        // Beside the watching, or on a large directory the third would pass unobserved. A set,
         // because it ends its tasks when it is dropped.
         let (scheduler, paths) = (self.scheduler.clone(), files.to_vec());
         let mut scheduling = tokio::task::JoinSet::new();

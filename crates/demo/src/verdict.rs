@@ -12,7 +12,7 @@ struct Span {
     end_ns: u64,
 }
 
-/// What the records say.
+/// Counts from the records.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     /// Tasks with at least one body that ended in a success.

@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL refuses to run as root. A root process therefore runs it as the owner of the data
 //! directory, else as `postgres`, else as `nobody`, by changing the child's user between fork and
-//! exec: no su, no sudo, and no account is ever made. Everybody else runs it as themselves.
+//! exec: no su, no sudo, and no account is ever made. Every other account runs it as itself.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, chown};

@@ -57,7 +57,7 @@ impl Cluster {
         let syncs = settings.iter().any(|(name, value)| name == "fsync" && value == "on");
         let dir = new_dir(&account, !syncs)?;
         let options = Options { settings, ..Options::throw_away(dir.clone()) };
-        // Nobody else removes the directory until there is a cluster; it is still empty.
+        // No other process removes the directory until there is a cluster; it is still empty.
         let site = prepare(options, Some(account)).inspect_err(|_| drop(std::fs::remove_dir(&dir)));
         Self::start_at(site?, AtTheEnd::Remove).await
     }
@@ -100,7 +100,7 @@ impl Cluster {
         &self.site.binaries
     }
 
-    /// Whether the server was found running: then somebody else stops it.
+    /// Whether the server was found running: then another process stops it.
     pub fn attached(&self) -> bool {
         self.attached
     }
@@ -147,7 +147,7 @@ impl Cluster {
         self.attach_or_launch().await
     }
 
-    /// Creates a database, empty or as a copy of a template that nobody is connected to. Without a
+    /// Creates a database, empty or as a copy of a template without an open session. Without a
     /// template it is enough that the database exists.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ impl Drop for Cluster {
             }
         }
         let dir = &self.site.data_dir;
-        // A socket directory under /tmp is empty now, unless somebody has started a server since.
+        // A socket directory under /tmp is empty now, unless another process has started a server since.
         if !self.attached
             && !self.site.address.socket_dir.starts_with(dir.root())
             && let Ok(Some(_lock)) = dir.try_lock()

@@ -1,6 +1,6 @@
 //! Tuskline's directory on disk: the cluster, its log, its lock and its socket.
 //!
-//! The directory belongs to whoever runs us; `data` and `run` in it belong to the account that runs
+//! The directory belongs to the account of this process; `data` and `run` in it belong to the account that runs
 //! the server. A cluster is made in `data.tmp` and renamed, so a killed `initdb` leaves nothing
 //! that looks like one. Nothing in here is ever upgraded, and nothing but `data.tmp` is removed.
 
@@ -29,7 +29,7 @@ pub(super) struct DataDir {
     root: PathBuf,
 }
 
-/// What a server's `postmaster.pid` says.
+/// Contents of a server's `postmaster.pid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PidFile {
     pub pid: u32,

@@ -22,7 +22,7 @@ pub enum Error {
     BadBinaries {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// Why it is refused.
         reason: String,
     },
     /// A server older than [`OLDEST_MAJOR`](super::OLDEST_MAJOR).
@@ -95,7 +95,7 @@ pub enum Error {
         account: String,
         /// The directory it cannot enter.
         closed: PathBuf,
-        /// What lies below: the data directory or the binaries.
+        /// The thing below: the data directory or the binaries.
         what: &'static str,
     },
     /// A directory that must be private to the server's account is not.
@@ -184,7 +184,7 @@ pub enum Error {
     /// The server refused a statement or the connection.
     #[error("{what}: {reason}")]
     Database {
-        /// What we were doing.
+        /// The step that failed.
         what: String,
         /// The server's message.
         reason: String,

@@ -27,7 +27,7 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 /// second, a recovery minutes.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// What PostgreSQL says while the children of a killed postmaster are still about.
+/// Message of PostgreSQL while the children of a killed postmaster still run.
 const CHILDREN_LINGER: &str = "pre-existing shared memory block";
 
 /// Everything a start needs to know, decided once.
@@ -97,7 +97,7 @@ pub(super) async fn connect(config: &Config) -> Result<Client, tokio_postgres::E
 
 impl Site {
     /// Spawns the server and waits until it answers. `ours` gets it as soon as it exists, so that
-    /// whoever gives up on this future can still stop it.
+    /// a caller that drops this future can still stop it.
     pub async fn launch(&self, ours: &mut Option<Server>) -> Result<(), Error> {
         let mut patience = Patience::new();
         loop {

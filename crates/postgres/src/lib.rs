@@ -1,14 +1,14 @@
 //! A private PostgreSQL: a server of our own, for people who have none at hand and for tests.
 //!
-//! What it is: it finds PostgreSQL binaries, makes a cluster in a directory, runs `postgres` on it
+//! It finds PostgreSQL binaries, makes a cluster in a directory, runs `postgres` on it
 //! as a child, and hands out the addresses under which it answers.
 //!
-//! What it promises: a cluster is made completely or not at all; the server is ready when
+//! Promises: a cluster is made completely or not at all; the server is ready when
 //! [`Cluster::start`] returns; it dies with its parent, even one killed with `SIGKILL` (Linux by
 //! `PR_SET_PDEATHSIG`, elsewhere by a warden on a pipe); a second start on the same directory
 //! attaches to the running server; durability is on unless a throw-away cluster was asked for.
 //!
-//! What it must never do: migrate a data directory of another major, stop a server it did not
+//! Must never: migrate a data directory of another major, stop a server it did not
 //! start, listen on a network interface other than loopback, or create accounts.
 
 mod account;
@@ -36,7 +36,7 @@ pub use temporary::new_dir;
 /// The superuser of a private cluster, and the user of every address it hands out.
 pub const SUPERUSER: &str = "tuskline";
 
-/// What a cluster promises about committed data.
+/// Promise of a cluster about committed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Survives a crash of the machine: `fsync` and `full_page_writes` are on.
@@ -53,7 +53,7 @@ pub struct Options {
     /// `server.log`, `lock`, `run` (the socket) and `tcp_password`. A directory that is itself a
     /// PostgreSQL data directory (it holds `PG_VERSION`) is used as the cluster.
     pub data_dir: PathBuf,
-    /// What committed data survives.
+    /// Failures that committed data survives.
     pub durability: Durability,
     /// Also listen on this port of 127.0.0.1, with a generated password; `None` is no TCP at all.
     pub tcp_port: Option<u16>,
@@ -77,7 +77,7 @@ impl Options {
 /// The variable that names the data directory.
 const DATA_DIR: &str = "TUSKLINE_DATA_DIR";
 
-/// Where the cluster lives when nobody chose: the directory in `TUSKLINE_DATA_DIR`, else
+/// Where the cluster lives unless the caller chooses: the directory in `TUSKLINE_DATA_DIR`, else
 /// `$XDG_DATA_HOME/tuskline` or `~/.local/share/tuskline`; for root `/var/lib/tuskline`, because the
 /// account that runs the server cannot read below `/root`. Falls back to `/tmp/tuskline-<uid>`.
 pub fn default_data_dir() -> PathBuf {

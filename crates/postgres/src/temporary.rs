@@ -35,7 +35,7 @@ fi
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// What the warden does with the directory at the end.
+/// Act of the warden on the directory at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AtTheEnd {
     Keep,

@@ -19,7 +19,7 @@ const INSTALL: &str = "
     create or replace function tuskline.clock() returns timestamptz language sql volatile as
       'select coalesce((select at from tuskline_test.pin), clock_timestamp())'";
 
-/// Whoever sleeps until something is due looks again.
+/// Loops that sleep until something is due check again.
 const PIN: &str = "
     with pinned as (update tuskline_test.pin set at = $1 returning at)
     select at, pg_notify('tuskline_timer', ''), pg_notify('tuskline_periodic', '') from pinned";
@@ -60,7 +60,7 @@ impl Database {
         self.turn(PIN, &at).await.map(drop)
     }
 
-    /// Turns the clock forward and stops it there; says where that is. What comes due by that is executed by the
+    /// Turns the clock forward and stops it there; says where that is. Tasks that come due by that are executed by the
     /// next [`Database::drain`], or at once while there is an [`Inline`](super::Inline).
     ///
     /// # Errors

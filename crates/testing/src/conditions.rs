@@ -1,4 +1,4 @@
-//! What can be expected of a task, each with the words that say so, and those that say what it is instead.
+//! Conditions on a task. Each has a text that describes it, and a text that describes a task that fails it.
 
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Condition {
         (self.judge)(task).is_none()
     }
 
-    /// What the task is instead.
+    /// Describes how the task differs, if it does.
     pub fn instead(&self, task: &Task) -> Option<String> {
         (self.judge)(task)
     }

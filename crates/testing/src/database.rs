@@ -97,12 +97,12 @@ impl Database {
     }
 
     /// Executes everything that is due, and what follows from it: retries that are due, tasks that bodies
-    /// schedule, chains, ticks. Returns when nothing is due any more and nothing runs. What is due later stays,
-    /// and so does what no lambda of `worker` is for ([`Drained::unserved`]). Lambdas that are not
+    /// schedule, chains, ticks. Returns when nothing is due any more and nothing runs. Tasks that are due later stay,
+    /// and so do those that `worker` has no lambda for ([`Drained::unserved`]). Lambdas that are not
     /// defined become so. Each drain starts the worker, and a store consumer, and stops them.
     ///
     /// With a pinned clock nothing comes due meanwhile, but for one thing: a task that was told to ask
-    /// again in 20 ms, as somebody had just locked what it asks for, moves the clock on by as much.
+    /// again in 20 ms, because another transaction had locked a row that it needs, moves the clock by as much.
     ///
     /// # Errors
     /// [`Error::NotDrained`] past the default [`Limit`], which says what is left; [`Error::Worker`];

@@ -30,7 +30,7 @@ impl Default for Limit {
     }
 }
 
-/// What a drain came to: every task that had an attempt, or ended without one, in the order of their ids.
+/// Result of a drain: every task that had an attempt, or ended without one, in the order of their ids.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Drained {
@@ -118,7 +118,7 @@ impl Drained {
             Status::New => &mut self.snoozed,
             Status::Cancelled => &mut self.cancelled,
             Status::Dropped => &mut self.dropped,
-            // In somebody's hands: a drain does not return before they are not.
+            // A worker holds it, or will: a drain does not return before.
             Status::Enqueued | Status::Claimed | Status::Processing => return None,
         })
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use tuskline::migrate;
 use tuskline::session::ErrorChain;
 
-/// Why a call of the kit failed. What an assertion finds wrong is a panic, not an error.
+/// Why a call of the kit failed. A failed assertion is a panic, not an error.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     /// The connection or the server.
     #[error("{}", said(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// What the SDK was told.
+    /// Error of the SDK.
     #[error("{}", told(.0))]
     Sdk(#[from] tuskline_sdk::Error),
     /// The worker ended, or never began.
@@ -43,7 +43,7 @@ pub enum Error {
     NoSuchTask(tuskline_sdk::TaskId),
 }
 
-/// What `unwrap` shows, in the words that it is meant to be read in.
+/// `unwrap` shows the text of the error, not its fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! What is due and not done, in a test's database: what keeps a drain from its end.
+//! Finds due tasks that are not done, in a test's database. They keep a drain from its end.
 
 use chrono::{DateTime, Utc};
 use tokio_postgres::Statement;
@@ -8,9 +8,9 @@ use tuskline::config::DEFAULT_INSTALLATION;
 use tuskline::store;
 
 /// In one statement, so that nothing is missed that passes from one place to another meanwhile. A task whose
-/// lambda the worker $1 does not serve stays in its queue, which is no reason to wait. Whoever asks for a
-/// place under a rule, or after its parents, while somebody has them locked, asks again in 20 ms: such a one is
-/// named with its moment.
+/// lambda the worker $1 does not serve stays in its queue, which is no reason to wait. A task that needs a
+/// permit or an answer about its parents, while another transaction has locked the rows, asks again in 20 ms.
+/// Such a task is listed with that time.
 const LEFT: &str = "
     with c as materialized (select tuskline.clock() as now)
     select case t.status when 'enqueued' then 'is in its queue' else 'is being executed' end as what, t.id, t.lambda, null::timestamptz as moment
@@ -31,7 +31,7 @@ const LEFT: &str = "
       from c cross join tuskline.gate g join tuskline.parked k using (gate_id)
      where g.opened_at is not null or g.until <= c.now
     union all
-    select 'waits for a rule that is no more', l.task_id, r.lambda, null
+    select 'waits for a limit that was dropped', l.task_id, r.lambda, null
       from tuskline.task_limit r join tuskline.wait_list l using (limit_id) where r.dropped_at is not null
     union all
     select format('operation %s (%s) goes on', o.operation_id, o.action), null, o.lambda, null

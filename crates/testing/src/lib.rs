@@ -2,7 +2,7 @@
 //! what was scheduled, and assertions about it. Add `tuskline-testing` to the `dev-dependencies`, beside
 //! `tuskline-sdk` among the dependencies.
 //!
-//! What is under test is the real thing: PostgreSQL, started by the first test that needs it and stopped
+//! Everything under test is real: PostgreSQL, started by the first test that needs it and stopped
 //! with the process (see [`tuskline_postgres`]), the verbs, a worker of the SDK with the lambdas that
 //! it is given, a store consumer. Nothing is imitated but the time.
 //!

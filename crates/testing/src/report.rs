@@ -1,4 +1,4 @@
-//! What an assertion that fails says: what was expected, and what there is instead, the nearest first. In
+//! Texts of failed assertions: the expected tasks, and the tasks that exist instead, the nearest first. In
 //! lines of 80 columns, as far as names and numbers allow.
 
 use std::fmt::Write as _;
@@ -41,11 +41,11 @@ pub(super) fn of(tasks: &Tasks, expected: usize) -> String {
         1 => "\nbut there is one".to_owned(),
         _ => format!("\nbut there are {found}"),
     };
-    // Too many: the culprits are those that were found. Too few: one of the others may have been meant.
+    // Too many: the culprits are those that were found. Too few: one of the remaining tasks may have been meant.
     let shown = if found > expected { found } else { judged.len() };
     text += &match judged.len() {
         0 if tasks.others.is_empty() => ": nothing was scheduled at all".to_owned(),
-        0 => ", but there are others:".to_owned(),
+        0 => ", but there are other tasks:".to_owned(),
         all if all > shown || all == found => ":".to_owned(),
         all => format!(". Of {all}, the nearest first:"),
     };

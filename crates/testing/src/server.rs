@@ -23,7 +23,7 @@ pub const URL_VARIABLE: &str = "TUSKLINE_TEST_DATABASE_URL";
 /// The migrated database that those of the tests are cloned from.
 const TEMPLATE: &str = "tuskline_template";
 
-/// What every database that belongs to the kit is called, before its numbers.
+/// Prefix of the name of every database that belongs to the kit.
 const PREFIX: &str = "tuskline_test";
 
 /// No autovacuum, which would join in at moments of its own; connections for as many tests at a time as a
@@ -94,8 +94,8 @@ impl Place {
         Ok(Self { url: cluster.url(&name), config, name, beside })
     }
 
-    /// Deletes it; whoever is connected to it is not any more. Those are sent away before: the server looks
-    /// for them each 100 ms only, in the place of each test's end.
+    /// Deletes it. Ends its sessions before, because the server itself would look for them each 100 ms only, at
+    /// each test's end.
     pub async fn remove(&self) -> Result<(), Error> {
         let session = Session::plain(&self.beside, "testing").await?;
         let away =
@@ -148,7 +148,7 @@ async fn start() -> Result<Cluster, Error> {
 }
 
 /// A task store with a clock that can be pinned. Its last session has ended when this returns: a database
-/// that somebody is connected to cannot be cloned.
+/// with an open session cannot be cloned.
 async fn prepare(config: &Config) -> Result<(), Error> {
     migrate(config).await?;
     clock::install(config).await

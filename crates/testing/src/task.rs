@@ -47,17 +47,17 @@ pub struct Task {
     pub attempt: i16,
     /// Its payload.
     pub payload: Value,
-    /// What its body returned, if it did.
+    /// Value that its body returned, if it did.
     pub output: Option<Value>,
     /// Its failed attempts, oldest first.
     pub failures: Vec<Failure>,
-    /// What it is put in order by.
+    /// Key of its ordering policy.
     pub ordering_key: Option<String>,
-    /// What limits count it by.
+    /// Key that limits by key count by.
     pub limit_key: Option<String>,
-    /// Whose turn it takes.
+    /// Tenant under a fair limit.
     pub fairness_key: Option<String>,
-    /// What makes it one of a kind.
+    /// Unique key.
     pub unique_key: Option<String>,
     /// When it was scheduled.
     pub created_at: DateTime<Utc>,
@@ -72,13 +72,13 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Of this task.
+    /// The task.
     pub task: TaskId,
     /// Number of the attempt, from 1.
     pub attempt: i16,
     /// `error`, `fatal`, `panic`, `decode`, `timeout`, `output`, ... as in `tuskline.task_failure`.
     pub class: String,
-    /// What it died of.
+    /// Message of its last failure.
     pub message: String,
     pub(super) failed_at: DateTime<Utc>,
     pub(super) fence: i64,
@@ -110,7 +110,7 @@ impl Task {
         P::deserialize(&self.payload)
     }
 
-    /// What its body returned, decoded.
+    /// Value that its body returned, decoded.
     ///
     /// # Panics
     /// It has returned nothing, or no `T`.

@@ -15,7 +15,7 @@ pub struct Tasks {
     /// The lambda they are of; none: of any.
     pub(super) lambda: Option<String>,
     pub(super) all: Vec<Task>,
-    /// Of other lambdas, for those who look in vain.
+    /// Tasks of other lambdas, for the text when none is found.
     pub(super) others: Vec<String>,
     pub(super) conditions: Vec<Condition>,
 }
@@ -27,7 +27,7 @@ impl Tasks {
         Ok(Self { lambda: None, all, others: Vec::new(), conditions: Vec::new() })
     }
 
-    /// Those of a lambda.
+    /// Selects the tasks of a lambda.
     pub fn of(mut self, lambda: &str) -> Self {
         let (of, others): (Vec<_>, Vec<_>) =
             self.all.into_iter().partition(|task| task.lambda == lambda);
@@ -37,7 +37,7 @@ impl Tasks {
         self
     }
 
-    /// Whose payload contains this: of an object the fields that it names, to any depth; anything else as a whole.
+    /// Selects tasks whose payload contains this: each field of an object, to any depth; anything else as a whole.
     ///
     /// # Panics
     /// It is no JSON.
@@ -49,7 +49,7 @@ impl Tasks {
         }
     }
 
-    /// Whose payload decodes as `P` and passes; `what` says in a few words what that means.
+    /// Selects tasks whose payload decodes as `P` and passes; `what` describes the condition in a few words.
     pub fn where_payload<P: DeserializeOwned + 'static>(
         self,
         what: &str,
@@ -58,12 +58,12 @@ impl Tasks {
         self.that(Condition::decoded(what, passes))
     }
 
-    /// Of this collection.
+    /// Selects tasks of this collection.
     pub fn collection(self, collection: &str) -> Self {
         self.that(Condition::label("collection", collection, |task| task.collection.as_deref()))
     }
 
-    /// Of this priority.
+    /// Selects tasks of this priority.
     pub fn priority(self, priority: Priority) -> Self {
         self.that(Condition::label("priority", priority.as_str(), |t| Some(t.priority.as_str())))
     }
@@ -137,7 +137,7 @@ impl Tasks {
         }
     }
 
-    /// Those that meet the conditions, however many.
+    /// Returns all tasks that meet the conditions.
     #[must_use]
     pub fn list(self) -> Vec<Task> {
         let Self { all, conditions, .. } = self;

@@ -1,5 +1,5 @@
-//! Who works in a test's database: a worker of the SDK, a store consumer and a server of periodic tasks, in
-//! the test's own process and runtime.
+//! The workers of a test's database: a worker of the SDK, a store consumer and a server of periodic tasks,
+//! in the test's own process and runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Workers {
         let (enough, end, lost) =
             (CancellationToken::new(), CancellationToken::new(), Arc::default());
         let told: Arc<Mutex<Option<String>>> = Arc::clone(&lost);
-        // A test that stands still, in a debugger for one, or that panics, shall not take the others along.
+        // A test that stands still, in a debugger for one, or that panics, shall not stop the remaining ones.
         let worker = worker.until(enough.clone()).define_missing().on_lost(move |why| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
         });

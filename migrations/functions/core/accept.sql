@@ -143,7 +143,7 @@ begin
   update tuskline.task t
      set status = 'new', next_trigger_at = greatest(coalesce(t.scheduled_at, p_now), p_now)
    where t.id = any (p_ids) and t.id between v_first and v_last and t.status = 'enqueued';
-  if exists (select from tuskline.unique_rule) then
+  if exists (select from tuskline.unique_policy) then
     select u.ids, a.* into k
       from (select array_agg(t.id order by t.id) as ids,
                    array_agg(t.lambda order by t.id) as lambdas,

@@ -27,7 +27,7 @@ begin
     when t.ordering_key is not null and not exists (select from tuskline.task_limit r
          where r.lambda = t.lambda and r.kind = 'order' and r.dropped_at is null) then 'no_order'
     when t.unique_key is not null and not exists (
-         select from tuskline.unique_rule u where u.lambda = t.lambda) then 'no_unique_keys'
+         select from tuskline.unique_policy u where u.lambda = t.lambda) then 'no_unique_keys'
     when p_is_full then 'backlog_full'
   end;
 end $$;

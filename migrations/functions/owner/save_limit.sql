@@ -33,7 +33,9 @@ begin
          author = excluded.author, set_at = excluded.set_at
   returning limit_id, xmax = '0' into v_limit_id, v_new;
   insert into tuskline.audit (at, verb, subject, detail)
-  values (v_now, 'save_limit', tuskline_core.scope_of(p_lambda, p_collection, p_priority),
+  values (v_now, case when p_reason is not null then 'throttle' when p_kind = 'order'
+                        then 'set_order' else 'set_limit' end,
+          tuskline_core.scope_of(p_lambda, p_collection, p_priority),
           concat_ws(' ', 'limit', v_limit_id, p_kind, case when p_by_key then 'by key' end,
                     case when p_fair then 'fair' end, p_max_concurrency, p_per_second || '/s',
                     p_on_failure, 'until ' || p_until, p_reason));
@@ -59,7 +61,7 @@ comment on function tuskline_core.save_limit(
 create or replace function tuskline.drop_limit(p_limit_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  return tuskline_core.end_rule(p_limit_id, tuskline.clock(), null);
+  return tuskline_core.end_limit(p_limit_id, tuskline.clock(), null);
 end $$;
 comment on function tuskline.drop_limit(bigint) is
   'Removes a limit, an ordering policy or a throttle, and releases the tasks in its wait lists. '
@@ -73,7 +75,7 @@ comment on function tuskline.drop_limit(bigint) is
 -- Locks: the row of the lambda, then the row of the limit. The update waits for a transaction that
 -- grants permits (acquire_permits locks the row). A later one reads the limit as dropped, so no
 -- task joins through it. join_wait_lists takes no lock; release_wait_list waits for late joiners.
-create or replace function tuskline_core.end_rule(
+create or replace function tuskline_core.end_limit(
   p_limit_id bigint, p_now timestamptz, p_why text)
 returns boolean language plpgsql as $$
 declare
@@ -95,7 +97,7 @@ begin
   perform tuskline_core.notify('tuskline_timer');
   return true;
 end $$;
-comment on function tuskline_core.end_rule(bigint, timestamptz, text) is
+comment on function tuskline_core.end_limit(bigint, timestamptz, text) is
   'Ends a limit, an ordering policy or a throttle, by hand or because its time is over.';
 
 -- Lets the first waiter (head) of each wait list of a limit recheck now.

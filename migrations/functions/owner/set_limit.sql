@@ -35,7 +35,7 @@ declare
     when p_by_key is null or p_fair is null
       then 'by_key and fair must be true or false, got null'
     when p_by_key and p_fair
-      then 'a limit by key cannot be fair as well: each key has a line of its own'
+      then 'a limit by key cannot be fair as well: each key has its own wait list'
   end;
 begin
   if v_wrong is not null then

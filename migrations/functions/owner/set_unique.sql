@@ -43,7 +43,7 @@ begin
       'and up to 10 years, got %s with %s',
       p_scope, coalesce(p_period::text, 'none')));
   end if;
-  insert into tuskline.unique_rule as u (lambda, scope, period, outcome, set_at)
+  insert into tuskline.unique_policy as u (lambda, scope, period, outcome, set_at)
   values (p_lambda, p_scope, p_period, p_outcome, v_now)
   on conflict (lambda) do update
      set scope = excluded.scope, period = excluded.period, outcome = excluded.outcome,
@@ -61,7 +61,7 @@ comment on function tuskline.set_unique(text, text, text, interval) is
 create or replace function tuskline.drop_unique(p_lambda text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  delete from tuskline.unique_rule where lambda = p_lambda;
+  delete from tuskline.unique_policy where lambda = p_lambda;
   if not found then return false; end if;
   insert into tuskline.audit (at, verb, subject)
   values (tuskline.clock(), 'drop_unique', p_lambda);

@@ -25,7 +25,7 @@ begin
   on conflict (limit_id, fairness_key) do update
      set weight = excluded.weight, has_weight = true;
   insert into tuskline.audit (at, verb, subject, detail)
-  values (tuskline.clock(), 'set_weight', 'rule ' || p_limit_id,
+  values (tuskline.clock(), 'set_weight', 'limit ' || p_limit_id,
           p_fairness_key || ' ' || p_weight);
 end $$;
 comment on function tuskline.set_weight(bigint, text, double precision) is

@@ -43,7 +43,7 @@ comment on function tuskline.parents(bigint) is
 
 create or replace view tuskline.unique_keys as
 select r.lambda, r.scope, r.period, r.outcome, coalesce(k.keys, 0) as keys, r.author, r.set_at
-  from tuskline.unique_rule r
+  from tuskline.unique_policy r
        left join (select lambda, count(*) as keys
                     from tuskline.unique_key group by lambda) k using (lambda);
 comment on view tuskline.unique_keys is

@@ -16,13 +16,9 @@ language sql stable as $$
          'tuskline_core.incarnation', null
     from tuskline_core.verified_incarnation c where c.claims_from > p_now
   union all
-  select 'gated',
-         format('%s, set by %s at %s%s: %s',
-                g.action, g.author, g.set_at, ' until ' || g.until, g.reason),
-         format('tuskline.gate %s on %s', g.gate_id,
-                tuskline_core.scope_of(g.lambda, g.collection, g.priority)),
-         format('select tuskline.ungate(%s)', g.gate_id)
+  select e.*
     from tuskline_core.gate_of(p_lambda, p_collection, p_priority, p_now) g
+         cross join lateral tuskline_core.explain_gate(g) e
   union all
   select 'no_worker',
          format('no live worker serves %s%s', p_lambda,

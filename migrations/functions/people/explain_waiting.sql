@@ -7,7 +7,7 @@ language sql stable as $$
            when 'order' then concat_ws('; ',
              format('task %s of key %L ', h.holder, l.key)
              || case when h.runs then 'is not done yet' else 'has failed and blocks it' end,
-             format('%s others wait before this one', a.ahead))
+             format('%s ahead', a.ahead))
            when 'rate' then format('%s a second%s; %s ahead, the next may start at %s%s',
              r.per_second, k.of_key, a.ahead,
              (select p.next_at from tuskline_core.rate_state p
@@ -61,7 +61,7 @@ language sql stable as $$
   select 'parents',
          format('waits for task %s (%s), which is %s',
                 c.waits_for, n.name, coalesce(t.status::text, 'gone'))
-         || case when o.others > 0 then format('; %s others have not ended', o.others)
+         || case when o.more > 0 then format('; more parents that have not ended: %s', o.more)
                  else '' end,
          format('tuskline.dependency %s', p_task),
          format('select * from tuskline.explain(%s)', c.waits_for)
@@ -69,7 +69,7 @@ language sql stable as $$
          left join tuskline.chain_task n on n.task_id = c.waits_for
          left join tuskline.tasks t on t.id = c.waits_for
          cross join lateral (
-           select count(*) as others from tuskline.dependency d
+           select count(*) as more from tuskline.dependency d
             where d.task_id = p_task and d.outcome is null and d.parent_id <> c.waits_for) o
    where c.task_id = p_task and c.waits_for is not null
      and not exists (select from tuskline.unmet_dependency b where b.task_id = p_task)
@@ -77,8 +77,7 @@ $$;
 comment on function tuskline_core.explain_parents(bigint) is
   'The parents that a task of a chain waits for, for explain.';
 
-create or replace function tuskline_core.explain_waiting(
-  p_task bigint, p_status tuskline.status, p_attempt smallint, p_now timestamptz)
+create or replace function tuskline_core.explain_gate(g tuskline.gate)
 returns table (reason text, detail text, cause text, remedy text)
 language sql stable as $$
   select 'gated',
@@ -87,7 +86,17 @@ language sql stable as $$
          format('tuskline.gate %s on %s', g.gate_id,
                 tuskline_core.scope_of(g.lambda, g.collection, g.priority)),
          format('select tuskline.ungate(%s)', g.gate_id)
+$$;
+comment on function tuskline_core.explain_gate(tuskline.gate) is
+  'A gate that holds a task, for explain.';
+
+create or replace function tuskline_core.explain_waiting(
+  p_task bigint, p_status tuskline.status, p_attempt smallint, p_now timestamptz)
+returns table (reason text, detail text, cause text, remedy text)
+language sql stable as $$
+  select e.*
     from tuskline.parked k join tuskline.gate g using (gate_id)
+         cross join lateral tuskline_core.explain_gate(g) e
    where k.task_id = p_task and g.opened_at is null
   union all
   select 'gate_opened',

@@ -124,7 +124,7 @@ union all
 select t.id, t.lambda, t.collection, t.priority, t.status, null, null,
        case when r.dropped_at is not null
               then format('limit %s was dropped, waits for the store consumer', r.limit_id)
-            when r.kind = 'order' then format('order: others of key %L go first', l.key)
+            when r.kind = 'order' then format('order: earlier tasks of key %L run first', l.key)
             else format('limit %s: %s%s', r.limit_id,
                    case when r.kind = 'rate' then r.per_second || ' a second'
                         else r.max_concurrency || ' at a time' end,

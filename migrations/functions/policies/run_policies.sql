@@ -40,7 +40,7 @@ begin
                     join tuskline.lambda l on l.name = s.lambda
               where s.until <= v_now and s.opened_at is null
               order by s.gate_id for update of l skip locked) o;
-    perform tuskline_core.end_rule(o.limit_id, v_now, 'its time was over')
+    perform tuskline_core.end_limit(o.limit_id, v_now, 'its time was over')
        from (select s.limit_id from tuskline.task_limit s
                     join tuskline.lambda l on l.name = s.lambda
               where s.until <= v_now and s.dropped_at is null

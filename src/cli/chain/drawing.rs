@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cli::output::{clean, field};
 
-/// Tasks of a chain, those first that wait for nobody.
+/// Tasks of a chain; the first ones wait for no task.
 pub struct Drawing {
     nodes: Vec<Node>,
     by_id: HashMap<i64, usize>,
@@ -29,7 +29,7 @@ impl Drawing {
         Self { nodes, by_id }
     }
 
-    /// Each task once, under the last of those it waits for; the others are named beside it.
+    /// Each task once, under the last of its parents; its further parents are named beside it.
     pub fn tree(&self) -> String {
         let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
         for (at, node) in self.nodes.iter().enumerate() {

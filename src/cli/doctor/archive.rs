@@ -1,4 +1,4 @@
-//! Archives to files: whether somebody writes them.
+//! Archives to files: whether a server writes them.
 
 use anyhow::Result;
 use tokio_postgres::Client;

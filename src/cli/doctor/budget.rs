@@ -5,11 +5,11 @@ use tokio_postgres::Client;
 
 use super::Finding;
 
-/// Of a worker that has not said how many it keeps.
+/// Connections of a worker that gave no number.
 const USUAL: i64 = 6;
 
-/// The limit is the whole server's, and workers of this database count with all that they may take. All
-/// others count as they are now. `reserved_connections` is of PostgreSQL 16 and later.
+/// The limit is the whole server's. Workers of this database count with all connections that they may open.
+/// Other applications count with those that are open now. `reserved_connections` exists since PostgreSQL 16.
 const BUDGET: &str = "
     select (current_setting('max_connections')::int
             - current_setting('superuser_reserved_connections')::int
@@ -22,7 +22,7 @@ const BUDGET: &str = "
       from (select datname = current_database() as own, coalesce(application_name, '') as application_name
               from pg_stat_activity where backend_type = 'client backend') s";
 
-/// What was counted.
+/// The numbers of connections.
 struct Budget {
     limit: i64,
     workers: i64,
@@ -47,7 +47,7 @@ fn judge(budget: &Budget) -> Finding {
     Finding::warn(
         "connections",
         format!(
-            "workers may take {workers}, servers have {servers}, others {others}: {all} of {limit}. Raise \
+            "workers may take {workers}, servers have {servers}, other applications {others}: {all} of {limit}. Raise \
              max_connections, lower WorkerConfig::exchange_connections, or run fewer workers (docs/connections.md)"
         ),
     )

@@ -17,7 +17,7 @@ const CLOCKS_APART: TimeDelta = TimeDelta::seconds(5);
 /// Longest wait for a notification.
 const NOTIFICATION_DEADLINE: Duration = Duration::from_secs(1);
 
-/// What the server's part in replication is called.
+/// Name of the row about the server's role in replication.
 pub const PART: &str = "part";
 
 /// Version and part in replication.

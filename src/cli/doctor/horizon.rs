@@ -37,7 +37,7 @@ const HOLDERS: &str = "
 pub async fn examine(client: &Client) -> Result<Finding> {
     let none: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
     let Some(row) = client.query_typed_opt(HOLDERS, none).await? else {
-        return Ok(Finding::ok("xmin horizon", "held by nobody"));
+        return Ok(Finding::ok("xmin horizon", "held by no session"));
     };
     let (held, holder, age_ms): (i32, &str, Option<i64>) = (row.get(0), row.get(1), row.get(2));
     let age = age_ms.map_or(String::new(), |ms| format!(" for {}", duration::show(ms)));

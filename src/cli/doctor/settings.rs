@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 
 use super::{Finding, Verdict};
 
-/// What is known of a setting: how bad a value is, and why.
+/// A check of a setting: which values hurt, and why.
 struct Rule {
     setting: &'static str,
     hurts: fn(&str) -> bool,

@@ -1,4 +1,4 @@
-//! The workers: whether somebody ends those that died.
+//! The workers: whether a store consumer ends dead ones.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -20,7 +20,7 @@ pub async fn examine(client: &Client) -> Result<Finding> {
         _ => Finding::warn(
             "workers",
             format!(
-                "{silent} of {all} silent for two leases, and nobody gives their tasks to others: run \
+                "{silent} of {all} silent for two leases, and no store consumer returns their tasks to the queues: run \
                  `tuskline serve`, for longer than a lease at a stretch"
             ),
         ),

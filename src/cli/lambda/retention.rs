@@ -50,8 +50,8 @@ enum Archive {
 }
 
 impl Keeping {
-    /// Adds named arguments of the verb, and their values. What is no number is one of a few words, written
-    /// out. A new lambda has nothing that could be as the others again.
+    /// Adds named arguments of the verb, and their values. An argument that is no number is one of a few
+    /// words and stands in the text. A new lambda has no retention of its own to reset.
     pub fn add_to(&self, text: &mut String, values: &mut Vec<i64>, verb: &str) {
         let mut same = Vec::new();
         for (own, name, status) in [

@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of about so many tasks to look at.
+    /// For an operation on about so many tasks.
     pub fn new(about: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(about);

@@ -97,7 +97,7 @@ pub struct StartArgs {
 /// Parameters of a statement.
 type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
 
-/// What `start_operation` and `preview_operation` are asked first.
+/// First arguments of `start_operation` and `preview_operation`.
 const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
                       coalesce($11, tuskline.clock() - $12 * interval '1 millisecond'), $13";
 

@@ -13,7 +13,7 @@ use crate::cli::task::{self, Priority};
 use crate::cli::{Global, database, output};
 use crate::duration;
 
-/// What becomes of ticks that no server saw in time.
+/// Treatment of ticks that no server saw in time.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Missed {
     Skip,
@@ -21,7 +21,7 @@ enum Missed {
     All,
 }
 
-/// What becomes of a tick while the task of an earlier one has not ended.
+/// Treatment of a tick while the task of an earlier one has not ended.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Overlap {
     Allow,
@@ -49,16 +49,16 @@ pub struct DefineArgs {
     /// Priority of its tasks.
     #[arg(long, value_enum, default_value = "normal")]
     priority: Priority,
-    /// What becomes of ticks that no server saw in time.
+    /// Treatment of ticks that no server saw in time.
     #[arg(long, value_enum, default_value = "once")]
     missed: Missed,
-    /// Of all of these, so many at most, the latest.
+    /// With `--missed all`: most ticks that fire, the latest ones.
     #[arg(long, value_name = "N", default_value = "100")]
     missed_max: i32,
     /// How late a tick may be before it counts as missed.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1m")]
     grace: Duration,
-    /// What becomes of a tick while the task of an earlier one has not ended.
+    /// Treatment of a tick while the task of an earlier one has not ended.
     #[arg(long, value_enum, default_value = "allow")]
     overlap: Overlap,
     /// No tick before, e.g. 2030-01-31T08:00:00Z.

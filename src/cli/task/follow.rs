@@ -16,7 +16,7 @@ use crate::cli::failure::failed;
 use crate::cli::{Global, Outcome, output};
 use crate::duration;
 
-/// Rests between two looks at a task: short for quick ones, longer for the others.
+/// Rests between two looks at a task: short for quick ones, longer for slow ones.
 const FIRST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -77,7 +77,7 @@ pub async fn retry(global: &Global, client: &Client, id: i64) -> Outcome {
     let row = client.query_typed_one("select tuskline.retry($1)", &[(&id, Type::INT8)]).await?;
     let answer: &str = row.get(0);
     let said = match answer {
-        "retried" => Ok("begins anew"),
+        "retried" => Ok("starts again"),
         "too_early" => Err("has not ended"),
         "succeeded" => Err("has succeeded"),
         _ => return Err(unknown(id)),

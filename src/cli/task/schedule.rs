@@ -42,13 +42,13 @@ pub struct ScheduleArgs {
     /// Tasks of one key run one at a time, in the order in which they are accepted.
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
-    /// What limits by key count it by: a customer, a host.
+    /// Key that limits by key count by: a customer, a host.
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
-    /// Whose turn it takes under a fair limit: a tenant.
+    /// Tenant under a fair limit.
     #[arg(long, value_name = "KEY")]
     fairness_key: Option<String>,
-    /// Of the tasks of one key the first holds it; prints the id of that one, see `unique`.
+    /// Unique key. If a task holds it already, prints the id of that task, see `unique-key`.
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
 }
@@ -100,7 +100,7 @@ pub fn payload(argument: String) -> Result<String> {
     };
     match serde_json::from_str::<&RawValue>(&text) {
         Ok(_) => Ok(text),
-        // What was cut is too long, not malformed: let the database say so.
+        // The text was cut: it is too long, not malformed. The database says so.
         Err(_) if text.len() as u64 == LONGEST_INPUT_BYTES => {
             Err(WrongCall("TK004 payload_too_large: at most 1048576 bytes".to_owned()).into())
         }

@@ -217,7 +217,7 @@ async fn a_breaker_that_is_dropped_opens_its_gate() {
 }
 
 #[tokio::test]
-async fn a_lambda_that_somebody_has_gated_already_is_left_to_him() {
+async fn a_lambda_that_is_gated_already_gets_no_second_gate() {
     let (db, hand) = watched().await;
     db.schedule_many("work", 5).await;
     let tasks = hand.claim(5).await;
@@ -233,7 +233,7 @@ async fn a_lambda_that_somebody_has_gated_already_is_left_to_him() {
 }
 
 #[tokio::test]
-async fn who_has_no_breaker_writes_nothing_for_one() {
+async fn a_lambda_without_a_breaker_writes_nothing_for_one() {
     let (db, _hand) = watched().await;
     db.define("other").await;
     let hand = db.hand("other").await;

@@ -65,7 +65,7 @@ async fn ids_grow_along_the_arrows_and_come_back_in_the_order_given() {
 }
 
 #[tokio::test]
-async fn who_waits_for_many_runs_after_the_last_of_them_whatever_their_order() {
+async fn a_task_that_waits_for_many_runs_after_the_last_of_them_in_any_order() {
     let (db, hand) = chained().await;
     let names: Vec<String> = (0..6).map(|n| format!("p{n}")).collect();
     let mut tasks: Vec<Value> = names.iter().map(|name| task(name, &json!([]))).collect();
@@ -172,7 +172,7 @@ async fn a_task_that_is_to_run_all_the_same_waits_for_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_task_is_cancelled_at_once_though_others_it_waits_for_still_run() {
+async fn a_task_is_cancelled_at_once_though_more_of_its_parents_still_run() {
     let (db, hand) = chained().await;
     let ids = schedule(
         &db,
@@ -416,7 +416,7 @@ async fn a_held_task_goes_on_though_another_parent_ended_while_its_own_was_retri
 }
 
 #[tokio::test]
-async fn who_waits_for_a_parent_again_leaves_his_place_and_his_line_to_it() {
+async fn a_task_that_waits_for_a_parent_again_leaves_its_permit_and_its_wait_list() {
     let (db, hand) = chained().await;
     db.run("select tuskline.set_limit('work', 1)").await;
     let last = task("c", &json!([{ "task": "p", "on": "always" }]));
@@ -472,7 +472,7 @@ async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_hee
 }
 
 #[tokio::test]
-async fn who_waits_for_nobody_and_was_due_long_ago_is_queued_at_once() {
+async fn an_overdue_task_that_waits_for_no_task_is_queued_at_once() {
     let (db, hand) = chained().await;
     let mut first = task("a", &json!([]));
     first["scheduled_at"] = json!("2020-01-01T00:00:00Z");
@@ -573,7 +573,7 @@ async fn what_makes_no_chain_is_refused() {
 }
 
 #[tokio::test]
-async fn a_task_after_others_is_scheduled_with_them_in_one_statement() {
+async fn a_task_after_its_parents_is_scheduled_with_them_in_one_statement() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let last: i64 = db

@@ -50,7 +50,7 @@ async fn a_result_that_is_final_is_listed() {
 }
 
 #[tokio::test]
-async fn who_died_before_there_was_a_list_is_on_it() {
+async fn a_task_that_died_before_there_was_a_list_is_on_it() {
     let (db, hand, kept) = kept().await;
     let id = die(&db, &hand, "no money").await;
     db.schedule("work").await;
@@ -95,7 +95,7 @@ async fn what_a_gate_diverts_is_listed_and_says_so_even_after_a_failure() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
+async fn a_task_that_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.set_order('work', 'dead')").await;
     let of_key =
@@ -115,7 +115,7 @@ async fn who_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
 }
 
 #[tokio::test]
-async fn who_succeeds_is_cancelled_or_dropped_or_will_be_tried_again_is_no_dead_letter() {
+async fn a_task_that_succeeds_is_cancelled_or_dropped_or_will_be_tried_again_is_no_dead_letter() {
     let (db, hand) = with_hand().await;
     db.schedule_many("work", 4).await;
     let [good, again, stopped, _] = hand.claim(4).await.try_into().unwrap();
@@ -176,7 +176,7 @@ async fn a_dead_letter_tells_when_it_failed_and_until_when_it_can_return() {
 }
 
 #[tokio::test]
-async fn a_task_that_begins_anew_is_no_dead_letter_until_it_dies_again() {
+async fn a_restarted_task_is_no_dead_letter_until_it_dies_again() {
     let (db, hand) = with_hand().await;
     let id = die(&db, &hand, "no").await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
@@ -306,7 +306,7 @@ async fn a_purge_of_dead_letters_unblocks_their_keys() {
 }
 
 #[tokio::test]
-async fn a_task_that_begins_anew_in_a_sealed_segment_is_found_when_the_queues_are_rebuilt() {
+async fn a_restarted_task_of_a_sealed_segment_is_found_when_the_queues_are_rebuilt() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
@@ -322,7 +322,7 @@ async fn a_task_that_begins_anew_in_a_sealed_segment_is_found_when_the_queues_ar
 }
 
 #[tokio::test]
-async fn a_segment_in_which_a_task_begins_anew_is_not_sealed_by_a_look_that_began_before() {
+async fn a_segment_with_a_restarted_task_is_not_sealed_by_a_look_that_began_before() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
@@ -350,7 +350,7 @@ async fn a_segment_in_which_a_task_begins_anew_is_not_sealed_by_a_look_that_bega
 }
 
 #[tokio::test]
-async fn what_begins_anew_while_its_segment_is_retired_is_not_lost() {
+async fn a_task_that_is_restarted_while_its_segment_is_retired_is_not_lost() {
     let (db, hand) = with_hand().await;
     db.run("select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
@@ -371,7 +371,7 @@ async fn what_begins_anew_while_its_segment_is_retired_is_not_lost() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_retention_does_not_begin_anew() {
+async fn a_task_past_its_retention_is_not_restarted() {
     let (db, hand) = with_hand().await;
     let id = die(&db, &hand, "no").await;
     let stopped = db.schedule("work").await;
@@ -385,7 +385,7 @@ async fn what_is_past_its_retention_does_not_begin_anew() {
 }
 
 #[tokio::test]
-async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
+async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
     let (db, hand, id) = kept().await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert_eq!(db.timers().await, 0, "nobody can find it yet");
@@ -399,7 +399,7 @@ async fn a_kept_task_that_begins_anew_runs_as_soon_as_its_segment_is_back() {
 }
 
 #[tokio::test]
-async fn a_kept_task_that_begins_anew_when_its_segment_is_back_already_runs_at_once() {
+async fn a_kept_task_that_is_restarted_when_its_segment_is_back_already_runs_at_once() {
     let (db, hand, id) = kept().await;
     db.run("select tuskline_core.add_segment(0)").await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
@@ -409,7 +409,7 @@ async fn a_kept_task_that_begins_anew_when_its_segment_is_back_already_runs_at_o
 }
 
 #[tokio::test]
-async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_not_stranded() {
+async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_not_stranded() {
     let (db, _hand, id) = kept().await;
     db.run("insert into tuskline.segment (segment_no) values (0)").await;
     let operator = db.connect().await;
@@ -426,7 +426,7 @@ async fn a_kept_task_that_begins_anew_while_the_janitor_lets_its_segment_go_is_n
 }
 
 #[tokio::test]
-async fn a_kept_task_that_begins_anew_as_its_segment_is_forgotten_is_found() {
+async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
     let (db, _hand, id) = kept().await;
     // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
     db.run("insert into tuskline.segment (segment_no) values (0)").await;

@@ -451,7 +451,7 @@ async fn a_queue_is_direct_again_when_its_last_gate_has_opened() {
 }
 
 #[tokio::test]
-async fn a_gate_reaches_all_who_stand_in_line_before_it() {
+async fn a_gate_reaches_all_tasks_that_wait_before_it() {
     for (limit, action, status) in [
         ("1", "drop", "dropped"),
         ("p_per_second => 1", "divert", "dead"),

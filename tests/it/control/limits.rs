@@ -411,7 +411,7 @@ async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
 }
 
 #[tokio::test]
-async fn who_is_due_later_or_takes_turns_or_is_free_does_not_stand_in_line_at_once() {
+async fn a_task_that_is_due_later_or_fair_or_free_does_not_join_a_wait_list_at_once() {
     let (db, _, _) = limited("1, p_collection => 'news'").await;
     db.run("select tuskline.schedule('work', p_collection => 'news', p_delay => '1 hour')").await;
     db.schedule_many("work", 2).await;
@@ -422,7 +422,7 @@ async fn who_is_due_later_or_takes_turns_or_is_free_does_not_stand_in_line_at_on
 }
 
 #[tokio::test]
-async fn when_the_one_who_would_ask_is_cancelled_the_next_asks() {
+async fn when_the_head_of_a_wait_list_is_cancelled_the_next_task_asks() {
     let (db, hand, _) = limited("1").await;
     let ids = db.schedule_many("work", 3).await;
     db.cancel(ids[0]).await;
@@ -431,7 +431,7 @@ async fn when_the_one_who_would_ask_is_cancelled_the_next_asks() {
 }
 
 #[tokio::test]
-async fn a_dropped_limit_stays_until_nobody_can_join_its_lines_any_more() {
+async fn a_dropped_limit_stays_until_no_task_can_join_its_wait_lists_any_more() {
     let (db, hand, rule) = limited("1").await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
@@ -477,7 +477,7 @@ async fn a_rate_is_flat_under_a_held_snapshot() {
 }
 
 #[tokio::test]
-async fn a_rate_serves_who_commits_long_after_others_went() {
+async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
     let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work') from generate_series(1, 2)")
@@ -498,7 +498,7 @@ async fn a_rate_serves_who_commits_long_after_others_went() {
 }
 
 #[tokio::test]
-async fn a_narrower_limit_that_is_set_later_stops_nobody_for_good() {
+async fn a_narrower_limit_that_is_set_later_stops_no_task_for_good() {
     let (db, hand, _) = limited("1").await;
     let first = keyed(&db, "limit_key", "c").await;
     db.enqueue_due().await; // it has the lambda's place
@@ -552,7 +552,7 @@ async fn an_open_cancel_of_the_first_in_line_lets_the_second_go() {
 }
 
 #[tokio::test]
-async fn a_new_place_goes_to_whoever_is_free() {
+async fn a_new_permit_goes_to_a_task_that_is_free() {
     let (db, hand, _) = limited("1").await;
     let ids = db.schedule_many("work", 3).await;
     db.enqueue_due().await;
@@ -584,7 +584,7 @@ async fn the_owner_of_a_lambda_holds_up_no_other_owner() {
 }
 
 #[tokio::test]
-async fn a_raised_limit_reaches_those_who_join_its_line_meanwhile() {
+async fn a_raised_limit_reaches_tasks_that_join_its_wait_list_meanwhile() {
     let (db, hand, _) = limited("1").await;
     for _ in 0..6 {
         db.schedule_in("work", Duration::from_secs(1)).await;
@@ -676,7 +676,7 @@ async fn a_backlog_is_noted_while_the_owner_of_another_changes_that() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_place_that_a_lowered_limit_has_not_asks_again() {
+async fn a_task_that_waits_for_a_permit_that_a_lowered_limit_has_not_asks_again() {
     let (db, hand, _) = limited("2").await;
     db.schedule_many("work", 2).await;
     let held = next(&db, &hand).await;

@@ -103,7 +103,7 @@ async fn a_task_that_is_locked_is_come_back_to() {
 }
 
 #[tokio::test]
-async fn failed_tasks_begin_anew_with_all_their_attempts() {
+async fn failed_tasks_restart_with_all_their_attempts() {
     let (db, hand) = worked().await;
     db.schedule_many("work", 4).await;
     for task in hand.claim(3).await {

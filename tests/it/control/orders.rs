@@ -47,7 +47,7 @@ async fn tasks_of_one_key_run_one_at_a_time_and_in_order() {
 }
 
 #[tokio::test]
-async fn who_commits_first_is_first_and_a_later_number_may_be_that() {
+async fn the_first_to_commit_is_first_and_may_have_the_higher_id() {
     let (db, hand) = ordered("block").await;
     let slow = db.connect().await;
     slow.batch_execute("begin; select tuskline.schedule('work', p_ordering_key => 'a')")
@@ -89,7 +89,7 @@ async fn a_failure_blocks_its_key_until_it_is_unblocked() {
     assert_eq!(
         said,
         [format!(
-            "ordered | task {failed} of key 'a' has failed and blocks it; 0 others wait before this one | select tuskline.unblock('work', 'a')"
+            "ordered | task {failed} of key 'a' has failed and blocks it; 0 ahead | select tuskline.unblock('work', 'a')"
         )]
     );
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
@@ -105,7 +105,7 @@ async fn a_failure_blocks_its_key_until_it_is_unblocked() {
 }
 
 #[tokio::test]
-async fn who_unblocks_a_key_in_a_transaction_that_stays_open_holds_up_nobody() {
+async fn an_unblock_in_a_transaction_that_stays_open_holds_up_no_session() {
     let (db, hand) = ordered("block").await;
     db.run("select tuskline.set_limit('work', 9)").await;
     of_key(&db, "a").await;
@@ -201,7 +201,7 @@ async fn a_key_needs_a_lambda_that_keeps_an_order() {
 }
 
 #[tokio::test]
-async fn keys_that_nobody_uses_any_more_leave_nothing_behind() {
+async fn keys_that_no_task_uses_any_more_leave_nothing_behind() {
     let (db, hand) = ordered("block").await;
     db.run(
         "select tuskline.schedule_many(array_fill('work'::text, array[2000]), \

@@ -189,7 +189,7 @@ async fn an_operation_on_many_goes_batch_by_batch_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn tasks_that_have_ended_are_purged_by_filter_and_others_are_not() {
+async fn ended_tasks_are_purged_by_filter_and_no_further_ones() {
     let db = Db::with_lambda("work").await;
     let client = client(&db).await;
     let ids = client.schedule_many(&tasks(3)).await.unwrap();

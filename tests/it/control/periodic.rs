@@ -76,7 +76,7 @@ async fn a_tick_becomes_one_task_that_was_due_at_the_tick() {
 }
 
 #[tokio::test]
-async fn who_calculated_for_another_version_is_refused() {
+async fn a_tick_calculated_for_another_version_is_refused() {
     let (db, _hand) = store().await;
     define(&db, "").await;
     for change in [
@@ -158,7 +158,7 @@ async fn a_tick_is_not_fired_again_when_the_clock_has_stepped_back() {
 }
 
 #[tokio::test]
-async fn who_was_told_of_a_later_time_looks_again() {
+async fn a_server_that_was_told_of_a_later_time_looks_again() {
     let (db, _hand) = store().await;
     define(&db, "").await;
     let ahead = "select tuskline.fire_periodic('nightly', version, tuskline.clock() + interval '1 s', '{}', null) from tuskline.periodic";
@@ -346,7 +346,7 @@ async fn the_same_definition_again_changes_nothing_and_loses_no_tick() {
 }
 
 #[tokio::test]
-async fn another_rhythm_begins_anew() {
+async fn a_changed_cron_starts_again() {
     let (db, _hand) = store().await;
     define(&db, "p_zone => 'UTC'").await;
     for settings in [
@@ -522,7 +522,7 @@ async fn a_schedule_that_was_dropped_fires_no_more_and_its_tasks_stay() {
 }
 
 #[tokio::test]
-async fn whoever_changes_a_schedule_wakes_the_servers() {
+async fn a_change_of_a_schedule_wakes_the_servers() {
     let (db, _hand) = store().await;
     let mut ear = db.ear(&["tuskline_periodic"]).await;
     for (change, heard) in [

@@ -152,7 +152,7 @@ async fn a_kept_task_goes_as_well() {
 }
 
 #[tokio::test]
-async fn what_a_chain_or_a_key_or_somebody_waits_for_stays() {
+async fn a_task_that_a_chain_or_a_key_or_a_session_waits_for_stays() {
     let (db, hand) = with_hand().await;
     let [parent, awaited, free] = succeeded(&db, &hand, 3).await.try_into().unwrap();
     db.run("select tuskline.set_order('work', 'block')").await;
@@ -238,7 +238,7 @@ async fn it_steps_around_locked_tasks_and_comes_back_to_them() {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_not_committed_holds_nobody_up() {
+async fn a_batch_that_is_not_committed_holds_up_no_session() {
     let (db, hand) = with_hand().await;
     let ids = succeeded(&db, &hand, 500).await;
     db.schedule_many("work", 10).await;

@@ -325,7 +325,7 @@ async fn a_task_that_two_redrives_want_returns_once() {
 }
 
 #[tokio::test]
-async fn a_task_that_somebody_retries_meanwhile_returns_once() {
+async fn a_task_that_is_retried_meanwhile_returns_once() {
     let (db, hand) = with_hand().await;
     let all = die(&db, &hand, 2, "no").await;
     redrive(&db, "'work'").await;
@@ -400,7 +400,7 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
 }
 
 #[tokio::test]
-async fn who_dies_again_is_not_taken_a_second_time_by_the_same_redrive() {
+async fn a_task_that_dies_again_is_not_taken_a_second_time_by_the_same_redrive() {
     let (db, hand) = with_hand().await;
     let all = die(&db, &hand, 3, "no").await;
     redrive(&db, "'work'").await;
@@ -434,7 +434,7 @@ async fn a_death_after_a_retry_by_hand_is_not_laid_at_the_redrives_door() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_redriven_task_goes_on_after_it() {
+async fn a_task_that_waits_for_a_redriven_task_continues_after_it() {
     let (db, hand) = with_hand().await;
     let tasks = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"], "on_parent_failure": "hold"}]"#;
     let chain: Vec<i64> =
@@ -661,7 +661,7 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
 }
 
 #[tokio::test]
-async fn who_was_locked_is_met_again_among_many_that_are_not_meant() {
+async fn a_locked_task_is_met_again_among_many_that_do_not_match() {
     let (db, hand) = with_hand().await;
     let of_news: i64 = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
     fail(&hand, &hand.take().await, "no").await;

@@ -159,7 +159,7 @@ async fn a_rival_that_has_not_committed_is_waited_for_and_may_roll_back() {
 }
 
 #[tokio::test]
-async fn a_key_that_nobody_holds_any_more_is_taken_by_one_of_two() {
+async fn a_key_that_no_task_holds_any_more_is_taken_by_one_of_two() {
     let (db, hand) = unique("running", "keep").await;
     let ended = of_key(&db, "a").await;
     hand.succeed(&hand.take().await).await;
@@ -271,7 +271,7 @@ async fn a_postponed_task_does_not_run_when_its_turn_in_an_order_would_have_come
 }
 
 #[tokio::test]
-async fn who_postpones_in_a_transaction_that_stays_open_holds_up_nobody() {
+async fn a_postponement_in_a_transaction_that_stays_open_holds_up_no_session() {
     let (db, hand) = unique("queued", "postpone").await;
     db.run("select tuskline.set_limit('work', 1)").await;
     let first = of_key(&db, "a").await;
@@ -328,7 +328,7 @@ async fn a_key_of_a_period_is_free_after_it_and_one_for_ever_is_not() {
 }
 
 #[tokio::test]
-async fn a_batch_says_for_each_task_who_holds_its_key() {
+async fn a_batch_names_for_each_task_the_holder_of_its_key() {
     let (db, _hand) = unique("running", "keep").await;
     let held = of_key(&db, "a").await;
     let ids: Vec<i64> = db
@@ -425,7 +425,7 @@ async fn a_task_without_unique_keys_or_with_a_wrong_one_is_refused() {
 }
 
 #[tokio::test]
-async fn keys_that_nobody_holds_are_deleted_a_batch_at_a_time() {
+async fn keys_that_no_task_holds_are_deleted_a_batch_at_a_time() {
     let (db, hand) = unique("running", "keep").await;
     for n in 0..5 {
         of_key(&db, &format!("k{n}")).await;

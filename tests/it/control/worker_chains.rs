@@ -238,7 +238,7 @@ async fn the_end_of_a_task_is_waited_for_by_many_and_heard_of() {
 }
 
 #[tokio::test]
-async fn an_end_is_notified_to_those_who_asked_for_it_and_to_nobody_else() {
+async fn an_end_is_notified_only_to_the_sessions_that_asked_for_it() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let (asked, other) = (db.schedule("work").await, db.schedule("work").await);
@@ -252,7 +252,7 @@ async fn an_end_is_notified_to_those_who_asked_for_it_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn waiting_ends_in_time_though_nobody_can_be_asked_for_a_notification() {
+async fn waiting_ends_in_time_though_no_notification_can_be_requested() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
     let open = db.connect().await;

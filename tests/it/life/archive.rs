@@ -235,7 +235,7 @@ async fn a_directory_that_is_gone_loses_nothing_and_holds_up_nothing_that_waits(
 }
 
 #[tokio::test]
-async fn who_dies_after_the_writing_writes_again_under_another_name() {
+async fn a_server_that_dies_after_the_writing_writes_again_under_another_name() {
     let old = old("file").await;
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("task_0.jsonl"), "{\"id\": 1}\n").unwrap();

@@ -134,7 +134,7 @@ async fn a_drain_waits_for_the_second_attempt_when_the_first_of_the_same_task_ha
 }
 
 #[tokio::test]
-async fn durations_of_ages_are_waited_for_as_long_as_anybody_can_tell() {
+async fn durations_of_ages_are_waited_for_without_an_overflow() {
     let db = Db::with_lambda("work").await;
     let ages = Duration::MAX;
     let mut config = quick();

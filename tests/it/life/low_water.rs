@@ -67,7 +67,7 @@ async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
 }
 
 #[tokio::test]
-async fn a_claim_s_own_number_is_above_those_of_all_who_drew_before_it() {
+async fn a_claim_s_own_number_is_above_those_of_all_earlier_transactions() {
     let db = Db::with_lambda("work").await;
     let (hand, other) = (db.hand("work").await, db.connect().await);
     let slow = db.connect().await;

@@ -119,7 +119,7 @@ async fn a_task_wakes_its_worker_under_a_bell_that_two_of_its_queues_share() {
 }
 
 #[tokio::test]
-async fn a_task_wakes_its_worker_under_a_bell_that_a_stranger_to_it_keeps() {
+async fn a_task_wakes_its_worker_under_a_bell_that_another_lambdas_worker_holds() {
     let db = sharing().await;
     let gate = Gate::open();
     let one = Running::start(&db, never_polls(), vec![gate.lambda("work_0")]);
@@ -132,7 +132,7 @@ async fn a_task_wakes_its_worker_under_a_bell_that_a_stranger_to_it_keeps() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_slots_are_taken_leaves_a_shared_bell_to_who_has_one() {
+async fn a_worker_whose_slots_are_taken_leaves_a_shared_bell_to_one_with_a_free_slot() {
     let db = sharing().await;
     let gate = Gate::new();
     let start = |lambdas: Vec<Lambda>| Running::start(&db, never_polls(), lambdas);

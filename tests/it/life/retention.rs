@@ -359,7 +359,7 @@ async fn a_segment_into_which_a_prepared_transaction_writes_is_not_sealed() {
 }
 
 #[tokio::test]
-async fn a_segment_of_whose_ids_somebody_has_still_to_write_is_not_sealed() {
+async fn a_segment_with_ids_that_an_open_transaction_may_still_write_is_not_sealed() {
     let (db, _hand) = with_one().await;
     let (late, busy) = (db.connect().await, db.connect().await);
     late.batch_execute("begin; select nextval('tuskline.task_seq')").await.unwrap();
@@ -382,7 +382,7 @@ async fn a_sealed_segment_in_which_something_waits_is_sealed_no_more() {
 }
 
 #[tokio::test]
-async fn segments_that_were_used_up_while_nobody_looked_go() {
+async fn segments_that_were_used_up_unobserved_go() {
     let db = Db::with_lambda("work").await;
     db.run("select tuskline.add_segments(); select setval('tuskline.task_seq', 4 << 24)").await;
     db.run("select tuskline.add_segments()").await;

@@ -50,7 +50,7 @@ async fn spans(db: &Db) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_status_without_a_retention_of_its_own_is_as_the_others_of_its_kind() {
+async fn a_status_without_a_retention_of_its_own_has_the_general_one() {
     let db = Db::with_lambda("work").await;
     let waits = ["new", "enqueued", "claimed", "processing", "retriable_failure"];
     let expect = |ended: [&str; 5]| -> Vec<String> {

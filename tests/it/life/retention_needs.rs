@@ -213,7 +213,7 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
 }
 
 #[tokio::test]
-async fn the_history_of_a_segment_that_is_gone_is_walked_once_whoever_stays() {
+async fn the_history_of_a_dropped_segment_is_walked_once_whichever_tasks_stay() {
     let (db, _hand) = with_hand().await;
     // 600 that failed, of which every other one is kept, and 100 that succeeded.
     db.run(
@@ -256,7 +256,7 @@ async fn a_late_task_that_is_being_claimed_is_left_to_its_worker() {
 }
 
 #[tokio::test]
-async fn a_retirement_that_waits_for_a_reader_holds_nobody_up() {
+async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
     let (db, hand) = with_hand().await;
     db.schedule_many("work", 3).await;
     hand.succeed(&hand.take().await).await;
@@ -352,7 +352,7 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_thousand_timers_of_kept_tasks_hold_nobody_up() {
+async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
     let (db, hand) = with_hand().await;
     db.schedule_many("work", 2000).await;
     let tasks = hand.claim(1000).await;

@@ -16,7 +16,7 @@ async fn unwatch(session: &Client, bells: &[i32]) {
 }
 
 #[tokio::test]
-async fn one_controller_holds_a_queue_and_the_others_know() {
+async fn one_controller_holds_a_queue_and_the_remaining_ones_know() {
     let db = Db::with_lambda("work").await;
     let (one, two) = (db.connect().await, db.connect().await);
     assert_eq!(watch(&one, &[1, 2]).await, ["held", "held"]);
@@ -36,7 +36,7 @@ async fn a_controller_that_dies_leaves_its_queue_to_another() {
 }
 
 #[tokio::test]
-async fn nobody_falls_asleep_past_an_uncommitted_task() {
+async fn no_controller_falls_asleep_past_an_uncommitted_task() {
     let db = Db::with_lambda("work").await;
     let queue = db.queue("work", "normal").await;
     let (service, controller) = (db.connect().await, db.connect().await);

@@ -154,7 +154,7 @@ async fn what_a_body_says_is_kept() {
 }
 
 #[tokio::test]
-async fn an_error_is_retriable_and_so_is_a_panic_which_hurts_nobody_else() {
+async fn an_error_is_retriable_and_so_is_a_panic_which_hurts_no_other_task() {
     let db = Db::with_lambda("work").await;
     let lambda = Lambda::new("work", |payload: Value, _| async move {
         tokio::task::yield_now().await;
@@ -327,7 +327,7 @@ async fn an_attempt_that_outlasts_its_timeout_is_dropped_and_retried() {
 }
 
 #[tokio::test]
-async fn a_blocking_lambda_runs_beside_others_and_hears_that_it_shall_stop() {
+async fn a_blocking_lambda_runs_beside_async_ones_and_hears_that_it_shall_stop() {
     let db = Db::with_lambda("work").await;
     db.define("quick").await;
     let gate = Gate::open();
@@ -554,7 +554,7 @@ fn patient() -> WorkerConfig {
 }
 
 #[tokio::test]
-async fn a_lambda_that_stands_still_holds_up_no_connection_of_others() {
+async fn a_blocked_lambda_holds_up_no_connection_of_another_lambda() {
     let db = Db::with_lambda("stuck").await;
     db.define("other").await;
     let (release, released) = std::sync::mpsc::channel();

@@ -94,7 +94,7 @@ async fn tasks_of_a_dead_worker_run_elsewhere_though_the_clock_stepped_back() {
 }
 
 #[tokio::test]
-async fn a_store_consumer_that_was_frozen_for_a_lease_ends_nobody_who_went_on_beating() {
+async fn a_store_consumer_that_was_frozen_for_a_lease_ends_no_worker_that_beats() {
     let db = store().await;
     let serving = on(&db.config, "serve").start();
     let gate = Gate::new();

@@ -51,7 +51,7 @@ fn free_port() -> u16 {
 }
 
 #[tokio::test]
-async fn nobody_answers_at_the_address() {
+async fn no_server_answers_at_the_address() {
     let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{}/shop", free_port());
     for line in COMMANDS.iter().chain(&["migrate", "doctor"]).filter(|line| **line != "serve") {
         let said = told(&address, line);
@@ -375,7 +375,7 @@ fn refused_in(home: &Path, call: impl Fn(&[&str]) -> Call, expected: &str) {
 }
 
 #[test]
-fn the_data_directory_belongs_to_somebody_else() {
+fn the_data_directory_belongs_to_another_account() {
     let dir = open_dir();
     let home = dir.path().join("home");
     std::fs::create_dir(&home).unwrap();

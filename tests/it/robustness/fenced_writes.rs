@@ -87,7 +87,7 @@ async fn an_attempt_is_over_when_its_task_waits_for_another() {
 }
 
 #[tokio::test]
-async fn nobody_takes_an_attempt_away_that_writes() {
+async fn an_attempt_that_writes_is_not_taken_away() {
     let db = with_bookings().await;
     db.schedule("work").await;
     let slow = db.hand("work").await;
@@ -265,7 +265,7 @@ async fn a_child_that_began_to_watch_a_parent_after_the_snapshot_of_its_end_goes
 }
 
 #[tokio::test]
-async fn who_joined_a_line_after_the_snapshot_of_an_end_gets_the_place() {
+async fn a_task_that_joined_a_wait_list_after_the_snapshot_of_an_end_gets_the_permit() {
     let db = with_bookings().await;
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule("work").await;
@@ -310,7 +310,7 @@ async fn an_open_end_stops_no_lambda_of_those_that_wait_for_it() {
 }
 
 #[tokio::test]
-async fn an_open_cancel_of_one_who_holds_a_place_stops_no_second_rule() {
+async fn an_open_cancel_of_a_task_with_a_permit_stops_no_second_limit() {
     let db = with_bookings().await;
     db.run("select tuskline.set_order('work')").await;
     db.run("select tuskline.set_limit('work', 100)").await;
@@ -326,7 +326,7 @@ async fn an_open_cancel_of_one_who_holds_a_place_stops_no_second_rule() {
 }
 
 #[tokio::test]
-async fn a_place_that_somebody_has_locked_is_given_back_later_and_stops_no_timer() {
+async fn a_locked_permit_is_released_later_and_stops_no_timer() {
     let db = with_bookings().await;
     db.define("other").await;
     db.run("select tuskline.set_limit('work', 1)").await;

@@ -46,7 +46,7 @@ async fn an_idle_session_delays_one_result_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_ends_leaves_a_result_nobody_lets_it_record_to_rescue() {
+async fn a_worker_that_ends_leaves_a_result_that_it_cannot_record_to_rescue() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::new();
     let worker = Running::start(&db, hasty(), vec![gate.lambda("work")]);

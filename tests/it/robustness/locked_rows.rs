@@ -175,7 +175,7 @@ async fn one_locked_row_delays_itself_for_start() {
 }
 
 #[tokio::test]
-async fn asking_for_a_notification_waits_for_nobody_who_just_gives_one() {
+async fn asking_for_a_notification_waits_for_no_session_that_sends_one() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let id = db.schedule("work").await;
@@ -254,7 +254,7 @@ async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_rescue() {
 }
 
 #[tokio::test]
-async fn a_line_that_somebody_has_locked_holds_up_no_result() {
+async fn a_locked_wait_list_holds_up_no_result() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.set_order('work', p_on_failure => 'dead')").await;

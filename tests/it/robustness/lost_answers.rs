@@ -232,7 +232,7 @@ const ANSWER_AS_A_STRANGER: &str = "
     end $$";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_whose_result_was_refused_beside_others_of_its_lease_is_not_lost() {
+async fn a_task_whose_result_was_refused_beside_the_rest_of_its_lease_is_not_lost() {
     let db = Db::with_lambda("work").await;
     db.run(ANSWER_AS_A_STRANGER).await;
     db.run("select nextval('tuskline_test.starts'), nextval('tuskline_test.releases')").await;
@@ -256,7 +256,7 @@ async fn a_task_whose_result_was_refused_beside_others_of_its_lease_is_not_lost(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_nobody_took_back_beside_others_of_its_lease_is_not_lost() {
+async fn a_task_that_was_not_returned_with_the_rest_of_its_lease_is_not_lost() {
     let db = Db::with_lambda("work").await;
     db.run(ANSWER_AS_A_STRANGER).await;
     db.run("select nextval('tuskline_test.refusals')").await;

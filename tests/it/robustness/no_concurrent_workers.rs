@@ -47,7 +47,7 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_last_words_nobody_takes_ends_itself_all_the_same() {
+async fn a_worker_whose_last_results_are_not_taken_ends_itself_all_the_same() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let mut frozen = Process::start_unheard(&db, "work", 1);

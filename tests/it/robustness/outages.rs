@@ -169,7 +169,7 @@ async fn a_registration_that_is_answered_after_t_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_frozen_worker_without_a_body_registers_anew_when_it_wakes() {
+async fn a_frozen_worker_without_a_body_registers_again_when_it_wakes() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let mut frozen = Process::start(&db, "work", 1);

@@ -258,7 +258,7 @@ async fn a_segment_that_a_janitor_retires_is_no_damage() {
 }
 
 #[tokio::test]
-async fn a_repair_waits_for_the_guards_and_says_who_holds_one() {
+async fn a_repair_waits_for_the_guards_and_names_the_holder() {
     let db = Db::with_lambda("work").await;
     db.run("drop function tuskline_core.pop_3").await;
     let holder = db.connect().await;

@@ -8,7 +8,7 @@ use crate::support::{Answer, Db, LEASE};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn a_clock_that_steps_forward_ends_nobody() {
+async fn a_clock_that_steps_forward_ends_no_executor() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 4).await;
@@ -42,7 +42,7 @@ async fn a_silent_executor_is_ended_though_the_clock_stepped_back() {
 }
 
 #[tokio::test]
-async fn a_look_names_who_has_not_ended_with_beats_and_lease() {
+async fn a_look_names_each_live_executor_with_beats_and_lease() {
     let db = Db::with_lambda("work").await;
     let (one, two) = (db.hand("work").await, db.hand_with(&["work"], LEASE / 3).await);
     let ended = db.hand("work").await;
@@ -122,7 +122,7 @@ async fn of_two_store_consumers_that_saw_one_silence_one_finds_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn what_was_seen_in_another_life_of_the_server_ends_nobody() {
+async fn observations_of_another_life_of_the_server_end_no_executor() {
     let db = Db::with_lambda("work").await;
     db.hand("work").await;
     let before = db.look().await;
@@ -190,7 +190,7 @@ async fn note(db: &Db, executor: i64, beats: i64, silent_ms: i64, booted_at: &st
 const NOW: &str = "(select verified_at from tuskline_core.verified_incarnation)";
 
 #[tokio::test]
-async fn a_noted_silence_is_told_to_whoever_looks_next_until_the_executor_beats() {
+async fn a_noted_silence_is_read_by_the_next_look_until_the_executor_beats() {
     let db = Db::with_lambda("work").await;
     let (one, two) = (db.hand("work").await, db.hand("work").await);
     note(&db, one.executor, 0, 9_000, NOW).await;

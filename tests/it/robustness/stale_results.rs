@@ -178,7 +178,7 @@ async fn the_current_attempt_counts_though_an_old_one_speaks_in_the_same_batch()
 }
 
 #[tokio::test]
-async fn nobody_ends_the_lease_of_another_worker() {
+async fn a_worker_cannot_end_the_lease_of_another_worker() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
     let (hand, other) = (db.hand("work").await, db.hand("work").await);

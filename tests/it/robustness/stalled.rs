@@ -80,7 +80,7 @@ async fn tasks_that_something_points_to_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_line_of_which_nobody_holds_a_place_asks_again() {
+async fn a_wait_list_of_which_no_task_holds_a_permit_asks_again() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.set_limit('work', 1)").await;

@@ -202,7 +202,7 @@ impl Db {
             "tuskline.operation",
             "tuskline.progress",
             "tuskline.unique_key",
-            "tuskline.unique_rule",
+            "tuskline.unique_policy",
             "tuskline.periodic",
             "tuskline.tick",
             "tuskline.task_archive",

@@ -44,7 +44,7 @@ fn check(name: &str, screen: &str) {
         (r"PostgreSQL \d+\.\d+.*", "PostgreSQL [version]"),
         (r"database \S+ as tuskline at \S+, port 5432", "database [name] at [place]"),
         (r"-?\d+ ms from", "[n] ms from"),
-        (r"held( for| \(|  *by).*", "held [by somebody or nobody]"),
+        (r"held( for| \(|  *by).*", "held [by a holder or none]"),
         (r"queue_\d+", "queue_[n]"),
         (r"tuskline \d+\.\d+\.\d+", "tuskline [version]"),
     ] {
@@ -540,7 +540,7 @@ async fn the_doctor_finds_lost_queues_and_missing_segments() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_dead_workers_whom_nobody_ends() {
+async fn the_doctor_finds_dead_workers_that_no_store_consumer_ends() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let silent = db.hand("work").await;
@@ -572,7 +572,7 @@ async fn the_doctor_finds_more_workers_than_the_server_has_connections_for() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_schedules_that_nobody_fires() {
+async fn the_doctor_finds_schedules_that_no_server_fires() {
     let db = Db::with_lambda("work").await;
     let line = || {
         let ran = on(&db.config, "doctor").run();

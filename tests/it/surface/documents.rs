@@ -431,7 +431,7 @@ mod chain {
     use crate::support::cli::url;
 
     #[tokio::test]
-    async fn its_last_task_waits_for_the_others() {
+    async fn its_last_task_waits_for_all_the_rest() {
         let db = Db::new().await;
         for name in ["fetch", "parse", "clean_up"] {
             db.define(name).await;

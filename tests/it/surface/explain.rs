@@ -64,7 +64,7 @@ async fn a_failure_that_backs_off_says_what_failed_and_when_it_is_tried_again() 
 }
 
 #[tokio::test]
-async fn a_task_in_its_queue_counts_who_is_ahead() {
+async fn a_task_in_its_queue_counts_the_tasks_ahead() {
     let (db, _hand) = worked().await;
     let ids = db.schedule_many("work", 3).await;
     db.schedule_at("work", "high").await;
@@ -75,7 +75,7 @@ async fn a_task_in_its_queue_counts_who_is_ahead() {
 }
 
 #[tokio::test]
-async fn a_lambda_that_nobody_serves_says_so() {
+async fn a_lambda_that_no_worker_serves_says_so() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let id = db.schedule("work").await;
@@ -90,7 +90,7 @@ async fn a_lambda_that_nobody_serves_says_so() {
 }
 
 #[tokio::test]
-async fn what_a_worker_holds_says_who_it_is() {
+async fn a_claimed_task_names_its_worker() {
     let (db, hand) = worked().await;
     let id = db.schedule("work").await;
     let task = hand.take().await;

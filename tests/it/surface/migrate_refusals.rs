@@ -93,7 +93,7 @@ async fn pool_one(mut client: TcpStream, mut server: UnixStream, how: Pooler) {
 }
 
 #[tokio::test]
-async fn behind_a_pooler_that_has_no_options_nothing_of_a_strangers_is_called() {
+async fn behind_a_pooler_that_has_no_options_no_function_of_another_role_is_called() {
     for how in [Pooler::Refuses, Pooler::Ignores] {
         let bare = bare().await;
         bare.admin.batch_execute("grant create on schema public to public").await.unwrap();

@@ -222,7 +222,7 @@ async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
 }
 
 #[tokio::test]
-async fn a_claim_beside_others_reads_little_of_what_they_take() {
+async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     db.schedule_many("work", 3_000).await;
@@ -411,7 +411,7 @@ async fn a_chain_that_is_looked_at_reads_its_own_tasks_only() {
 }
 
 #[tokio::test]
-async fn a_task_that_begins_anew_reads_its_own_children_only() {
+async fn a_restarted_task_reads_its_own_children_only() {
     let db = large(30_000).await;
     let session = db.connect().await;
     for _ in 0..2 {

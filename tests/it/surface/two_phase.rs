@@ -64,7 +64,7 @@ async fn verbs(db: &Db) -> Vec<String> {
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[tokio::test]
-async fn every_verb_can_be_prepared_while_everybody_sleeps() {
+async fn every_verb_can_be_prepared_while_all_workers_sleep() {
     let db = Db::with_lambda("work").await;
     let verbs = verbs(&db).await;
     let _sleeper = all_sleep(&db).await;

@@ -123,8 +123,10 @@ async fn waiting_names_the_limit_the_order_and_the_parent() {
         db.all(reasons).await
     };
     let limited = ["work: limit 1: 1 at a time", "work: limit 1: 1 at a time"];
-    let rest =
-        ["work: order: others of key 'a' go first", "step: limit 3: 0.001 a second for key 'ada'"];
+    let rest = [
+        "work: order: earlier tasks of key 'a' run first",
+        "step: limit 3: 0.001 a second for key 'ada'",
+    ];
     let parent = format!("step: waits for task {}", ids[0]);
     assert_eq!(waiting().await, [&limited[..], &rest[..], &[parent.as_str()]].concat());
     for task in hand.claim(9).await {
@@ -151,7 +153,7 @@ async fn tasks_and_the_status_of_one_show_its_keys() {
 }
 
 #[tokio::test]
-async fn queues_and_lambdas_count_what_is_ready_and_who_is_alive() {
+async fn queues_and_lambdas_count_ready_tasks_and_live_workers() {
     let db = Db::with_lambda("work").await;
     db.define("other").await;
     db.pin().await;

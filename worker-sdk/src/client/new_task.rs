@@ -126,7 +126,7 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Whose turn it is to take under a fair limit: a tenant.
+    /// Sets the tenant under a fair limit.
     ///
     /// # Errors
     /// As [`NewTask::ordering_key`].
@@ -135,9 +135,9 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Of the tasks of a lambda with one unique key the first holds it: the id of another is the id of
-    /// that one, as `tuskline.set_unique` says. A key that holds for ever makes a repeated call harmless.
-    /// A task of a chain, or one that waits for a batch, can have none.
+    /// Sets the unique key. The first task of a lambda holds its key. Scheduling another task with the key
+    /// returns the id of the holder, as `tuskline.set_unique` says. A key that is held for ever makes a
+    /// repeated call harmless. A task of a chain, or one that waits for a batch, can have none.
     ///
     /// # Errors
     /// As [`NewTask::ordering_key`].

@@ -25,11 +25,11 @@ create or replace function tuskline_core.hold_key(
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  r       tuskline.unique_rule;
+  r       tuskline.unique_policy;
   k       tuskline.unique_key;
   v_waits boolean;
 begin
-  select * into r from tuskline.unique_rule u where u.lambda = p_lambda;
+  select * into r from tuskline.unique_policy u where u.lambda = p_lambda;
   verdict := case
     when not exists (select from tuskline.lambda l where l.name = p_lambda) then 'unknown_lambda'
     when not tuskline_core.is_key(p_key) then 'invalid_key'

@@ -138,7 +138,7 @@ def latency(server, peer, database, rate, seconds):
 
 
 def held_horizon(server, peer, database, seconds):
-    """A fixed rate under a snapshot that nobody lets go of: the first and the last seconds."""
+    """A fixed rate under a snapshot that is never released: the first and the last seconds."""
     tasks, window_s = HELD_RATE * seconds, min(WINDOW_S, seconds // 3)
     with Site(server, peer, database) as site:
         worker = site.start("work", 0)
