@@ -143,10 +143,12 @@ comment on column tuskline.queued.seq is 'Order of arrival. Numbers may commit o
 comment on column tuskline.queued.task_id is
   'The task. The next claim skips and removes a row whose task is no longer enqueued.';
 
+-- set_cell bounds both sequences of task ids to the range of the installation's cell.
 create sequence tuskline.task_seq;
 comment on sequence tuskline.task_seq is
-  'Ids of tasks, by default and for tasks that are due at once.';
-create sequence tuskline.future_seq start 1125899906842624;
+  'Ids of tasks, by default and for tasks that are due at once. Bits 44 to 49 are the cell of the '
+  'installation.';
+create sequence tuskline.future_seq;
 comment on sequence tuskline.future_seq is
   'Ids of tasks that are scheduled for later, from 2^50. Their own range keeps them out of the '
   'segments of due tasks, which then end sooner.';

@@ -185,15 +185,19 @@ comment on table tuskline_core.recovery_guard is
 create table tuskline.installation (
   is_only  boolean primary key default true check (is_only),
   name     text not null default 'default' check (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+  cell     smallint not null default 0 check (cell between 0 and 63),
   named_by name not null default session_user,
   named_at timestamptz not null default tuskline.clock());
 insert into tuskline.installation default values;
 comment on table tuskline.installation is
-  'One row: the name of this installation. Workers and servers with another name get no work, so a '
-  'restored copy of production runs nothing. Change it with tuskline.adopt().';
+  'One row: name and cell of this installation. Workers and servers with another name get no '
+  'work, so a restored copy of production runs nothing. Change the name with tuskline.adopt().';
 comment on column tuskline.installation.is_only is 'True: there is one row.';
 comment on column tuskline.installation.name is
   'Name that every worker and server must give (TUSKLINE_INSTALLATION). default: never named.';
+comment on column tuskline.installation.cell is
+  'Number of its range of ids, 0 to 63; see cell_of(). Installations of different cells never '
+  'issue the same id. The first migration sets it for good.';
 comment on column tuskline.installation.named_by is 'Role that gave the name.';
 comment on column tuskline.installation.named_at is 'When the name was given.';
 

@@ -45,7 +45,7 @@ macro_rules! functions {
 #[rustfmt::skip]
 const FUNCTIONS: &[(&str, &str)] = &functions![
     "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
-    "core/installation", "words/locks", "core/recovery", "retention/add_segments",
+    "core/installation", "core/cell", "words/locks", "core/recovery", "retention/add_segments",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
     "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
     "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",
@@ -174,10 +174,23 @@ impl From<tokio_postgres::Error> for Error {
 /// # Errors
 /// See [`Error`]; the database keeps the functions it had.
 pub async fn migrate(config: &Config) -> Result<Report, Error> {
-    migrate_with(config, FUNCTIONS).await
+    migrate_with(config, FUNCTIONS, None).await
 }
 
-async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, Error> {
+/// The same, of an installation whose ids are those of a cell, 0 to 63. Only the first migration of a
+/// database chooses the cell; [`migrate()`] chooses 0.
+///
+/// # Errors
+/// See [`Error`]; TK042: the database has another cell.
+pub async fn migrate_in_cell(config: &Config, cell: u8) -> Result<Report, Error> {
+    migrate_with(config, FUNCTIONS, Some(cell)).await
+}
+
+async fn migrate_with(
+    config: &Config,
+    functions: &[Source],
+    cell: Option<u8>,
+) -> Result<Report, Error> {
     let opened = Session::strict(config, "migrate", Deadlines::PATIENT, &trust::STATED).await;
     let mut session = opened.map_err(trust::of_opening)?;
     // Its one statement names the catalog, so a planted function cannot answer it.
@@ -190,7 +203,7 @@ async fn migrate_with(config: &Config, functions: &[Source]) -> Result<Report, E
     // Another process may have been here since.
     refuse_newer(session.client()).await?;
     let applied = tables::migrate(session.client_mut()).await?;
-    let functions = migrate_functions(session.client_mut(), functions).await?;
+    let functions = migrate_functions(session.client_mut(), functions, cell).await?;
     drop(guard);
     Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })
 }
@@ -246,18 +259,23 @@ async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
 }
 
 /// Replaces the functions if their digest differs. In place when the server allows it; else dropped and created again.
-async fn migrate_functions(client: &mut Client, functions: &[Source]) -> Result<Functions, Error> {
+async fn migrate_functions(
+    client: &mut Client,
+    functions: &[Source],
+    cell: Option<u8>,
+) -> Result<Functions, Error> {
     let digest = digest(functions);
     if stamp(client)
         .await?
         .is_some_and(|(set, stamped)| (set, &stamped) == (SCHEMA_VERSION, &digest))
     {
+        set_cell(client, cell).await?;
         return Ok(Functions::Unchanged);
     }
     let mut way = Functions::Replaced;
     let mut rounds_left = LOCK_ROUNDS;
     loop {
-        match renew(client, functions, way, &digest).await {
+        match renew(client, functions, way, cell, &digest).await {
             Ok(()) => return Ok(way),
             Err(error) if way == Functions::Replaced && cannot_replace(&error) => {
                 way = Functions::Recreated;
@@ -278,6 +296,7 @@ async fn renew(
     client: &mut Client,
     functions: &[Source],
     way: Functions,
+    cell: Option<u8>,
     digest: &str,
 ) -> Result<(), Error> {
     let transaction = client.transaction().await?;
@@ -291,6 +310,8 @@ async fn renew(
     }
     put_time_zones(&transaction).await?;
     apply(&transaction, SWEEP).await?;
+    // Before the segments are made, which are those of the cell.
+    set_cell(transaction.client(), cell).await?;
     apply(&transaction, INSTALL).await?;
     transaction.execute("delete from tuskline_core.stamp", &[]).await?;
     transaction
@@ -302,6 +323,12 @@ async fn renew(
         .await?;
     transaction.commit().await?;
     Ok(())
+}
+
+/// Chooses the cell at the first migration. Refused (TK042) if the database has another one.
+async fn set_cell(client: &Client, cell: Option<u8>) -> Result<(), tokio_postgres::Error> {
+    let cell = cell.map(i32::from);
+    client.execute("select tuskline_core.set_cell($1)", &[&cell]).await.map(drop)
 }
 
 /// The zones by which this binary calculates ticks: `define_periodic` refuses all remaining ones.

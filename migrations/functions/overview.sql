@@ -12,7 +12,7 @@
 -- One verb or one concept a file; the folder says the floor:
 --
 --   words/      clock, refusals, settings; locks: the registry of locks, intervals and limits
---   core/       a task, its queue, its lease, its status. Asks policies by core/doors
+--   core/       a task, its queue, its lease, its status, its id. Asks policies by core/doors
 --               tables: lambda queue queued task timer executor lease cancellation task_failure
 --               task_output progress installation audit; internal: task_store live_executor
 --               incarnation queues_complete late_commit queue_guard recovery_guard migration_guard

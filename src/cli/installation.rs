@@ -1,5 +1,6 @@
 //! `adopt`: gives an installation its name; and what `migrate` and `doctor` say of it.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -49,18 +50,36 @@ pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names a database that has no name yet, or is `name` already. The name it has.
-pub async fn name(config: &Config, name: Option<&str>) -> Result<String> {
+/// An installation, as people see it: `prod`, or `prod, cell 5`.
+#[derive(Debug, Default)]
+pub struct Installation {
+    /// Its name.
+    pub name: String,
+    /// Its range of ids.
+    pub cell: i16,
+}
+
+impl fmt::Display for Installation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cell {
+            0 => f.write_str(&self.name),
+            cell => write!(f, "{}, cell {cell}", self.name),
+        }
+    }
+}
+
+/// Names a database that has no name yet, or is `name` already. What it is then.
+pub async fn name(config: &Config, name: Option<&str>) -> Result<Installation> {
     let session = Session::open(config, "migrate", Deadlines::USUAL).await?;
     let has = of(session.client()).await?.unwrap_or_default();
     match name {
-        Some(name) if has == DEFAULT_INSTALLATION && name != has => {
+        Some(name) if has.name == DEFAULT_INSTALLATION && name != has.name => {
             let with: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
             session.client().query_typed_one("select tuskline.adopt($1)", &with).await?;
-            Ok(name.to_owned())
+            Ok(Installation { name: name.to_owned(), ..has })
         }
-        Some(name) if name != has => Err(Failed {
-            what: format!("this database is installation {has}, not {name}"),
+        Some(name) if name != has.name => Err(Failed {
+            what: format!("this database is installation {}, not {name}", has.name),
             hint: Some(format!(
                 "is it the right database? `tuskline adopt --as {name}` renames it"
             )),
@@ -70,8 +89,8 @@ pub async fn name(config: &Config, name: Option<&str>) -> Result<String> {
     }
 }
 
-/// The name of a database's installation; none: its row is missing.
-pub async fn of(client: &Client) -> Result<Option<String>> {
-    let row = client.query_typed_opt("select name from tuskline.installation", &[]).await?;
-    Ok(row.map(|row| row.get(0)))
+/// The installation of a database; none: its row is missing.
+pub async fn of(client: &Client) -> Result<Option<Installation>> {
+    let row = client.query_typed_opt("select name, cell from tuskline.installation", &[]).await?;
+    Ok(row.map(|row| Installation { name: row.get(0), cell: row.get(1) }))
 }

@@ -20,6 +20,9 @@ pub struct MigrateArgs {
     /// Name a database that has no name yet. Its workers and servers must then say the name.
     #[arg(long, value_name = "NAME")]
     installation: Option<String>,
+    /// Range of ids, 0 to 63, of a new database: no two cells issue the same id. Chosen once; 0 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
+    cell: Option<u8>,
 }
 
 /// Arguments of `serve`.
@@ -41,11 +44,15 @@ pub struct ServeArgs {
 
 pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
     let config = database::find_given(global)?;
-    let report = migrate::migrate(&config).await?;
-    let name = installation::name(&config, args.installation.as_deref()).await?;
+    let report = match args.cell {
+        Some(cell) => migrate::migrate_in_cell(&config, cell).await?,
+        None => migrate::migrate(&config).await?,
+    };
+    let installation = installation::name(&config, args.installation.as_deref()).await?;
     let mut answer = json!(report);
-    answer["installation"] = json!(name);
-    let told = format!("{}\ninstallation: {name}", told(&report));
+    answer["installation"] = json!(installation.name);
+    answer["cell"] = json!(installation.cell);
+    let told = format!("{}\ninstallation: {installation}", told(&report));
     output::answer(global, &answer, &told)?;
     Ok(ExitCode::SUCCESS)
 }

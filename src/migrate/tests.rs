@@ -62,7 +62,7 @@ async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions 
         .iter()
         .map(|&source| if source.0 == "core/version" { ("core/version", text) } else { source })
         .collect();
-    migrate_with(config, &functions).await.unwrap().functions
+    migrate_with(config, &functions, None).await.unwrap().functions
 }
 
 #[tokio::test]

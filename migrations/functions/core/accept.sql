@@ -82,7 +82,10 @@ declare
   v_open boolean;
 begin
   if p_id > 0 and tuskline_core.is_current_id(p_id, v_last) then return null; end if;
-  if p_id < 1 or p_id > v_last or v_last is null then return 'unknown_id'; end if;
+  if p_id < 1 or p_id > v_last or v_last is null
+     or tuskline_core.cell_of(p_id) <> tuskline_core.cell_of(v_last) then
+    return 'unknown_id';
+  end if;
   begin
     select g.sealed_at is null into v_open
       from tuskline.segment g where g.segment_no = tuskline_core.segment_of(p_id) for share;

@@ -102,26 +102,23 @@ comment on function tuskline_core.raise_numbers() is
 -- here. So a segment exists, however often the server crashes before its janitor adds the next one.
 create or replace function tuskline_core.raise_ids() returns void language plpgsql as $$
 declare
-  v_half record;
   v_next bigint;
+  r      record;
 begin
-  for v_half in
-    select 'tuskline.task_seq'::regclass as seq, 0::bigint as first, last_value
-      from tuskline.task_seq
-    union all
-    select 'tuskline.future_seq', 1::bigint << 50, last_value from tuskline.future_seq
-  loop
-    v_next := 1 + greatest(tuskline_core.segment_of(v_half.last_value),
+  for r in select * from tuskline_core.id_range loop
+    v_next := 1 + greatest(tuskline_core.segment_of(r.last_value),
       (select max(g.segment_no) from tuskline.segment g
-        where g.opened_at is not null and g.segment_no >> 26 = v_half.first >> 50),
+        where g.opened_at is not null
+          and g.segment_no between tuskline_core.segment_of(r.first_id)
+                               and tuskline_core.segment_of(r.last_id)),
       tuskline_core.segment_of((select max(t.id) from tuskline_core.task_store t
-        where t.id >= v_half.first and t.id < v_half.first + (1::bigint << 50))));
+        where t.id >= r.first_id and t.id <= r.last_id)));
     for v_no in v_next .. v_next + 1 loop
       continue when to_regclass('tuskline_core.task_' || v_no) is not null;
       perform tuskline_core.lock_guard('segment');
       perform tuskline_core.add_segment(v_no);
     end loop;
-    perform setval(v_half.seq, v_next << 24, false);
+    perform setval(('tuskline.' || r.name)::regclass, v_next << 24, false);
   end loop;
 end $$;
 comment on function tuskline_core.raise_ids() is

@@ -7,17 +7,18 @@
 
 -- Lists the sequences that stand below a number in the rows.
 --
--- A number issued twice makes an insert fail, or makes one worker pass for another.
+-- A number issued twice makes an insert fail, or makes one worker pass for another. Task ids of
+-- another cell do not count: no sequence of this installation issues them.
 -- Planner: each maximum uses a primary key. For fences it reads the leases, which are few.
 create or replace function tuskline_core.sequences_behind()
 returns table (name text, issued bigint, used bigint)
 language sql stable as $$
   select u.name, coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0), u.used
     from (
-      select 'task_seq' as name,
-             (select max(t.id) from tuskline.task t where t.id < 1::bigint << 50) as used
-      union all select 'future_seq',
-             (select max(t.id) from tuskline.task t where t.id >= 1::bigint << 50)
+      select i.name,
+             (select max(t.id) from tuskline.task t
+               where t.id between i.first_id and i.last_id) as used
+        from tuskline_core.id_range i
       union all select 'fence_seq', (select max(s.lease_id) from tuskline.lease s)
       union all select 'executor_seq', (select max(e.executor_id) from tuskline.executor e)
       union all select 'queue_queue_id_seq', greatest(
@@ -81,9 +82,10 @@ create or replace function tuskline_core.damaged_segments()
 returns table (name text, number bigint, trouble text, remedy text)
 language sql stable as $$
   with a as (
-    select tuskline_core.segment_of(s.last_value) as current
-      from (select last_value from tuskline.task_seq
-            union all select last_value from tuskline.future_seq) s
+    select tuskline_core.segment_of(i.last_value) as current,
+           tuskline_core.segment_of(i.first_id) as first,
+           tuskline_core.segment_of(i.last_id) as last
+      from tuskline_core.id_range i
   ), t as (
     select c.oid, substr(c.relname, 6)::bigint as no, i.inhrelid is not null as attached,
            coalesce(i.inhdetachpending, false) as pending
@@ -117,7 +119,7 @@ language sql stable as $$
     from d
    where coalesce(d.leaf, d.listed, d.verbs) is not null
      and (d.leaf is null or d.leaf = 'no primary key'
-          or d.no >= (select max(a.current) from a where a.current >> 26 = d.no >> 26)
+          or d.no >= (select a.current from a where d.no between a.first and a.last)
           or tuskline_core.lock_holders(
                'tuskline_core.retention_guard', '{ShareRowExclusiveLock}') is null)
   union all

@@ -53,7 +53,8 @@ begin
     when 'sequence' then
       perform setval(('tuskline.' || p_name)::regclass, p_number);
     when 'installation' then
-      insert into tuskline.installation default values on conflict do nothing;
+      insert into tuskline.installation (cell)
+      select tuskline_core.cell_of(s.last_value) from tuskline.task_seq s on conflict do nothing;
     when 'lambda' then
       perform tuskline_core.add_queue(l.name, e.p, l.direct, l.max_payload_bytes)
          from tuskline.lambda l cross join unnest(enum_range(null::tuskline.priority)) as e (p)
@@ -104,8 +105,13 @@ comment on function tuskline_core.repair_segment(bigint) is
 create or replace function tuskline_core.repair_segments(p_current bigint) returns void
 language plpgsql as $$
 declare
-  v_last bigint := (select max(g.segment_no) from tuskline.segment g
-                     where g.segment_no < p_current and g.segment_no >> 26 = p_current >> 26);
+  v_last bigint := (
+    select max(g.segment_no)
+      from tuskline_core.id_range i
+           join tuskline.segment g on g.segment_no >= tuskline_core.segment_of(i.first_id)
+     where p_current between tuskline_core.segment_of(i.first_id)
+                         and tuskline_core.segment_of(i.last_id)
+       and g.segment_no < p_current);
 begin
   perform tuskline_core.add_segment(n)
      from generate_series(greatest(coalesce(v_last + 1, p_current), p_current - 2000), p_current) n;

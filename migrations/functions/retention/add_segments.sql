@@ -40,25 +40,23 @@ create or replace function tuskline.add_segments(p_ahead integer default 8) retu
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now   timestamptz := tuskline.clock();
-  v_last  bigint;
   v_added integer := 0;
+  v_last  bigint; -- the current segment
+  r       record;
 begin
   perform tuskline_core.lock_guard('segment');
-  for v_last in
-    select last_value from tuskline.task_seq
-    union all select last_value from tuskline.future_seq
-  loop
+  for r in select * from tuskline_core.id_range loop
+    v_last := tuskline_core.segment_of(r.last_value);
     -- The current segment, and those that were used up since the last call.
     update tuskline.segment set opened_at = v_now
      where segment_no = any (array(
        select g.segment_no from tuskline.segment g
         where g.opened_at is null
-          and g.segment_no <= tuskline_core.segment_of(v_last)
-          and g.segment_no >> 26 = v_last >> 50 -- the same id range
+          and g.segment_no <= v_last
+          and g.segment_no >= tuskline_core.segment_of(r.first_id) -- the same id range
         order by g.segment_no for no key update));
-    for v_ahead in 0..p_ahead loop
-      v_added := v_added
-        + tuskline_core.add_segment(tuskline_core.segment_of(v_last) + v_ahead)::int;
+    for v_no in v_last..least(v_last + p_ahead, tuskline_core.segment_of(r.last_id)) loop
+      v_added := v_added + tuskline_core.add_segment(v_no)::int;
     end loop;
   end loop;
   return v_added;
@@ -69,8 +67,7 @@ comment on function tuskline.add_segments(integer) is
 create or replace function tuskline.segments_ahead() returns integer
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select min(c.ahead)::integer
-    from (select last_value from tuskline.task_seq
-          union all select last_value from tuskline.future_seq) s
+    from tuskline_core.id_range s
          cross join lateral (
            select count(*) - 1 as ahead
              from (select g.segment_no - row_number() over (order by g.segment_no) as run

@@ -7,25 +7,25 @@
 -- Moves both id sequences to their next segment if the current one has been in use for p_span.
 --
 -- Without this, an installation with few tasks would never fill a segment, so none would retire.
--- A segment without a task is not rolled.
+-- A segment without a task is not rolled, nor is the last one of the cell.
 create or replace function tuskline.roll_segments(p_span interval default '1 day') returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_rolled integer := 0;
+  v_no     bigint; -- the current segment
   v_seq    regclass;
-  v_last   bigint;
+  r        record;
 begin
   perform tuskline_core.lock_guard('segment');
-  foreach v_seq in array array['tuskline.task_seq', 'tuskline.future_seq']::regclass[] loop
-    execute format('select last_value from %s', v_seq) into v_last;
-    if exists (select from tuskline.segment
-                where segment_no = tuskline_core.segment_of(v_last)
-                  and opened_at <= v_now - p_span)
-       and exists (select from tuskline.task
-                    where id between tuskline_core.segment_of(v_last) << 24 and v_last) then
-      perform setval(v_seq,
-        greatest(nextval(v_seq), (tuskline_core.segment_of(v_last) + 1) << 24));
+  for r in select * from tuskline_core.id_range loop
+    v_no := tuskline_core.segment_of(r.last_value);
+    v_seq := 'tuskline.' || r.name;
+    if v_no < tuskline_core.segment_of(r.last_id)
+       and exists (select from tuskline.segment
+                    where segment_no = v_no and opened_at <= v_now - p_span)
+       and exists (select from tuskline.task where id between v_no << 24 and r.last_value) then
+      perform setval(v_seq, greatest(nextval(v_seq), (v_no + 1) << 24));
       v_rolled := v_rolled + 1;
     end if;
   end loop;

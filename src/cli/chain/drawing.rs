@@ -89,7 +89,7 @@ impl Drawing {
         format!("{ended} of {} ended, {succeeded} succeeded, {failed} failed", self.nodes.len())
     }
 
-    /// Under whom it is drawn: the parent of this chain that comes last.
+    /// The parent that it is drawn under: the last one of this chain.
     fn trunk(&self, node: &Node) -> Option<usize> {
         node.parents.iter().filter_map(|(parent, _)| self.by_id.get(parent).copied()).max()
     }

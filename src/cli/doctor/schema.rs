@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tuskline_sdk::SchemaCompatibility;
 
+use super::super::installation::{self, Installation};
 use super::{Finding, archive, budget, damage, periodic, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
@@ -26,15 +27,15 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     }
     let (segments, workers) = (segments(client).await?, workers::examine(client).await?);
     let (archive, schedules) = (archive::examine(client).await?, periodic::examine(client).await?);
-    let named = named(super::super::installation::of(client).await?);
+    let named = named(installation::of(client).await?);
     let (stamp, queues) = (stamp(readiness), queues(readiness));
     let (budget, catalogue) = (budget::examine(client).await?, damage::examine(client).await?);
     Ok(vec![stamp, named, queues, catalogue, segments, archive, workers, budget, schedules])
 }
 
-fn named(name: Option<String>) -> Finding {
-    match name {
-        Some(name) => Finding::ok("installation", name),
+fn named(installation: Option<Installation>) -> Finding {
+    match installation {
+        Some(installation) => Finding::ok("installation", installation.to_string()),
         None => Finding::fail("installation", "has no name: run `tuskline repair`"),
     }
 }

@@ -11,7 +11,7 @@ const SILENT: &str = "
     select count(*) filter (where expires_at + lease + interval '5 seconds' < tuskline.clock()), count(*)
       from tuskline.executor where ended_at is null";
 
-/// Counts those whom a store consumer would have ended long ago.
+/// Counts workers that a store consumer should have ended long ago.
 pub async fn examine(client: &Client) -> Result<Finding> {
     let row = client.query_typed_one(SILENT, &[]).await?;
     let (silent, all): (i64, i64) = (row.get(0), row.get(1));

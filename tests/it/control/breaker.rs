@@ -64,7 +64,7 @@ async fn a_breaker_trips_and_says_why() {
     let gates = db.lines("select action, lambda, collection, reason from tuskline.gates").await;
     assert_eq!(gates, [format!("pause | work | - | {reason}")]);
     let shown = db.lines("select state, gate_id, fingerprint, trips, next_probe_at - tripped_at as after from tuskline.breakers").await;
-    assert_eq!(shown, [format!("tripped | 1 | {cause} | 1 | 00:00:30")]);
+    assert_eq!(shown, [format!("tripped | {} | {cause} | 1 | 00:00:30", db.number(1))]);
     let id = db.schedule("work").await;
     db.enqueue_due().await;
     let said: String = db.ask("select detail from tuskline.explain($1) limit 1", &[&id]).await;
@@ -132,7 +132,8 @@ async fn a_probe_that_succeeds_opens_the_gate() {
     consume(&db).await;
     assert_eq!(hand.claim(100).await.len(), 2);
     let said: String = db.one("select detail from tuskline.audit where verb = 'ungate'").await;
-    assert_eq!(said, format!("gate 1 pause circuit breaker: task {} succeeded", probe.id));
+    let gate = db.number(1);
+    assert_eq!(said, format!("gate {gate} pause circuit breaker: task {} succeeded", probe.id));
 }
 
 #[tokio::test]
@@ -196,7 +197,7 @@ async fn what_failed_before_it_opened_counts_no_more_and_it_trips_again() {
 async fn a_gate_opened_by_hand_stays_open() {
     let (db, hand) = watched().await;
     trip(&db, &hand, 1).await;
-    assert!(db.one::<bool>("select tuskline.ungate(1)").await);
+    assert!(db.ask::<bool>("select tuskline.ungate($1)", &[&db.number(1)]).await);
     consume(&db).await;
     consume(&db).await;
     assert_eq!((state(&db).await.as_str(), hand.claim(100).await.len()), ("watching", 1));
@@ -227,7 +228,7 @@ async fn a_lambda_that_is_gated_already_gets_no_second_gate() {
     }
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
-    db.run("select tuskline.ungate(1)").await;
+    db.run(&format!("select tuskline.ungate({})", db.number(1))).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
 }
@@ -249,12 +250,13 @@ async fn a_lambda_without_a_breaker_writes_nothing_for_one() {
 #[tokio::test]
 async fn of_many_tasks_it_estimates_the_successes_by_a_sample() {
     let (db, _hand) = watched().await;
-    db.run(
+    let ids = db.id(0);
+    db.run(&format!(
         "insert into tuskline_core.task_store (id, lambda, status, finished_at)
-         select n, 'work', case when n % 4 = 0 then 'dead' else 'success' end::tuskline.status, tuskline.clock()
+         select {ids} + n, 'work', case when n % 4 = 0 then 'dead' else 'success' end::tuskline.status, tuskline.clock()
            from generate_series(1, 60000) n;
-         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 15000, 5001, 55000, 'no')",
-    )
+         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 15000, {ids} + 5001, {ids} + 55000, 'no')",
+    ))
     .await;
     let near: i64 = db
         .one("select tuskline_core.successes_near('work', tuskline.clock() - interval '1 minute')")
@@ -329,16 +331,17 @@ async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
 async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
     for together in [false, true] {
         let (db, _hand) = watched().await;
-        db.run(
+        let ids = db.id(0);
+        db.run(&format!(
             "insert into tuskline_core.task_store (id, lambda, status, finished_at)
-             select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10006000) n",
-        )
+             select {ids} + n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10006000) n",
+        ))
         .await;
         let failed =
             if together { "(20, 17, 10006000)" } else { "(19, 10000001, 10006000), (1, 17, 17)" };
         db.run(&format!(
             "insert into tuskline_core.recent_failure
-             select 'work', tuskline.clock(), 'f', f.attempts, f.first_id, f.last_id, 'no'
+             select 'work', tuskline.clock(), 'f', f.attempts, {ids} + f.first_id, {ids} + f.last_id, 'no'
                from (values {failed}) as f (attempts, first_id, last_id)"
         ))
         .await;
@@ -354,13 +357,14 @@ async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
 #[tokio::test]
 async fn of_tasks_scattered_over_all_ids_the_latest_are_looked_at() {
     let (db, _hand) = watched().await;
-    db.run(
+    let ids = db.id(0);
+    db.run(&format!(
         "insert into tuskline_core.task_store (id, lambda, status, finished_at)
-         select n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10001000) n;
+         select {ids} + n, 'work', 'success', tuskline.clock() from generate_series(10000001, 10001000) n;
          insert into tuskline_core.recent_failure
-         select 'work', tuskline.clock(), 'f', 2, n * 20000, n * 20000, 'no' from generate_series(1, 100) n;
-         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 1, 10000500, 10000500, 'no')",
-    )
+         select 'work', tuskline.clock(), 'f', 2, {ids} + n * 20000, {ids} + n * 20000, 'no' from generate_series(1, 100) n;
+         insert into tuskline_core.recent_failure values ('work', tuskline.clock(), 'f', 1, {ids} + 10000500, {ids} + 10000500, 'no')",
+    ))
     .await;
     let near: i64 = db
         .one("select tuskline_core.successes_near('work', tuskline.clock() - interval '1 minute')")

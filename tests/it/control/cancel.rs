@@ -186,28 +186,30 @@ async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
 
 /// The task waits for a month, and is kept while its segment goes.
 async fn kept(db: &Db, hand: &ScriptedWorker, id: i64) {
+    let no = db.first_segment();
     let task = hand.take().await;
     assert_eq!(task.id, id);
     hand.note(&task, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
     db.advance(Duration::from_secs(86_400)).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
 }
 
 #[tokio::test]
 async fn a_task_on_its_way_back_to_its_segment_is_waited_for_and_cancelled() {
     let db = Db::with_lambda("work").await;
+    let no = db.first_segment();
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
     let hand = db.hand("work").await;
     let id = db.schedule("work").await;
     kept(&db, &hand, id).await;
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
+    janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
     let operator = db.connect().await;
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&id];

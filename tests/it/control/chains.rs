@@ -595,7 +595,9 @@ async fn a_task_after_its_parents_is_scheduled_with_them_in_one_statement() {
 
 #[tokio::test]
 async fn a_name_and_a_number_that_look_alike_are_two_parents() {
-    let (db, hand) = chained().await;
+    let db = Db::of_cell_0_with("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
     let before = db.schedule("work").await;
     assert_eq!(before, 1, "the first task of the call has this place");
     hand.succeed(&hand.take().await).await;
@@ -611,20 +613,21 @@ async fn a_name_and_a_number_that_look_alike_are_two_parents() {
 #[tokio::test]
 async fn a_parent_on_its_way_back_to_its_segment_has_not_ended() {
     let (db, hand) = chained().await;
+    let no = db.first_segment();
     db.run("select tuskline.roll_segments()").await;
     let parent = db.schedule("work").await;
     hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
     db.advance(Duration::from_secs(86_400)).await;
     db.run("select tuskline.roll_segments()").await;
     let ids = schedule(&db, &[task("a", &json!([parent]))]).await;
-    db.run("select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!("select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
+    janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
     assert!(next(&db, &hand).await.is_empty());
     assert_eq!(db.status(ids["a"]).await, "new", "its parent lives");
     janitor.batch_execute("commit").await.unwrap();

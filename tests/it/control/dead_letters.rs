@@ -90,7 +90,8 @@ async fn what_a_gate_diverts_is_listed_and_says_so_even_after_a_failure() {
     assert!(hand.claim(10).await.is_empty());
     assert_eq!(
         listed(&db).await,
-        [failed, queued].map(|id| format!("{id} | dead | diverted | gate 1: too late"))
+        [failed, queued]
+            .map(|id| format!("{id} | dead | diverted | gate {}: too late", db.number(1)))
     );
 }
 
@@ -189,16 +190,18 @@ async fn a_restarted_task_is_no_dead_letter_until_it_dies_again() {
 /// A dead letter whose segment was retired a month later; the id.
 async fn kept() -> (Db, ScriptedWorker, i64) {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day', p_dead_retention => '30 days'); select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
-    db.run("select tuskline.purge_history(0); select tuskline.return_kept(0)").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
+    db.run(&format!("select tuskline.purge_history({no}); select tuskline.return_kept({no})"))
+        .await;
     (db, hand, id)
 }
 
@@ -220,18 +223,19 @@ async fn a_dead_letter_outlives_its_segment_and_goes_with_all_its_history_when_i
 #[tokio::test]
 async fn a_dead_letter_that_goes_with_its_segment_leaves_no_row_behind() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
     db.run(&format!("insert into tuskline.redriven values ({id}, 1, 'f')")).await;
     db.advance(DAY * 40).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 0);
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
-    db.run("select tuskline.purge_history(0)").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
+    db.run(&format!("select tuskline.purge_history({no})")).await;
     for table in ["dead_letter", "redriven", "task_failure"] {
         assert_eq!(
             db.one::<i64>(&format!("select count(*) from tuskline.{table}")).await,
@@ -352,6 +356,7 @@ async fn a_segment_with_a_restarted_task_is_not_sealed_by_a_look_that_began_befo
 #[tokio::test]
 async fn a_task_that_is_restarted_while_its_segment_is_retired_is_not_lost() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.roll_segments()").await;
     let id = die(&db, &hand, "no").await;
     db.advance(DAY).await;
@@ -361,7 +366,8 @@ async fn a_task_that_is_restarted_while_its_segment_is_retired_is_not_lost() {
     db.advance(DAY * 30).await;
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let keeps = janitor.query_one("select tuskline.keep_remaining(0)", &[]);
+    let keep = format!("select tuskline.keep_remaining({no})");
+    let keeps = janitor.query_one(&keep, &[]);
     let commits = async {
         db.until_blocked(pid).await;
         operator.batch_execute("commit").await.unwrap();
@@ -387,11 +393,15 @@ async fn a_task_past_its_retention_is_not_restarted() {
 #[tokio::test]
 async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
     let (db, hand, id) = kept().await;
+    let no = db.first_segment();
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert_eq!(db.timers().await, 0, "nobody can find it yet");
-    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
+    assert_eq!(
+        db.lines("select * from tuskline.segments_to_finish()").await,
+        [format!("{no} | dropped")]
+    );
     db.advance(SECOND).await;
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     let due: bool = db.one("select due = tuskline.clock() from tuskline.timer").await;
     assert!(due, "no mark has passed it");
     db.enqueue_due().await;
@@ -401,7 +411,7 @@ async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_when_its_segment_is_back_already_runs_at_once() {
     let (db, hand, id) = kept().await;
-    db.run("select tuskline_core.add_segment(0)").await;
+    db.run(&format!("select tuskline_core.add_segment({})", db.first_segment())).await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert!(db.lines("select * from tuskline.segments_to_finish()").await.is_empty());
     db.enqueue_due().await;
@@ -411,12 +421,14 @@ async fn a_kept_task_that_is_restarted_when_its_segment_is_back_already_runs_at_
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_not_stranded() {
     let (db, _hand, id) = kept().await;
-    db.run("insert into tuskline.segment (segment_no) values (0)").await;
+    let no = db.first_segment();
+    db.run(&format!("insert into tuskline.segment (segment_no) values ({no})")).await;
     let operator = db.connect().await;
     operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let returns = janitor.query_one("select tuskline.return_kept(0)", &[]);
+    let give_back = format!("select tuskline.return_kept({no})");
+    let returns = janitor.query_one(&give_back, &[]);
     let commits = async {
         db.until_blocked(pid).await;
         operator.batch_execute("commit").await.unwrap();
@@ -428,10 +440,11 @@ async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_no
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
     let (db, _hand, id) = kept().await;
+    let no = db.first_segment();
     // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
-    db.run("insert into tuskline.segment (segment_no) values (0)").await;
+    db.run(&format!("insert into tuskline.segment (segment_no) values ({no})")).await;
     let (janitor, operator) = (db.connect().await, db.connect().await);
-    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
+    janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let retry = format!("select tuskline.retry({id})");
     let commits = async {
@@ -440,8 +453,11 @@ async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
     };
     let (said, ()) = tokio::join!(operator.query_one(&retry, &[]), commits);
     assert_eq!(said.unwrap().get::<_, &str>(0), "retried");
-    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert_eq!(
+        db.lines("select * from tuskline.segments_to_finish()").await,
+        [format!("{no} | dropped")]
+    );
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
 }
 
 #[tokio::test]

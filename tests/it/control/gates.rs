@@ -65,7 +65,7 @@ async fn a_pause_and_its_end_cost_the_same_at_any_number_of_tasks() {
     for act in [
         "tuskline.gate('work', 'pause', p_reason => 'x')",
         "tuskline.run_policies()",
-        "tuskline.ungate(1)",
+        &format!("tuskline.ungate({})", db.number(1)),
         "tuskline.run_policies()",
     ] {
         let sql = format!("explain (analyze, wal, timing off, format json) select {act}");
@@ -266,9 +266,11 @@ async fn a_retry_is_parked_by_a_gate_on_its_collection_and_keeps_its_state() {
 async fn what_is_dropped_or_diverted_ends_and_says_why() {
     for (action, status, said) in [
         ("drop", "dropped", vec![]),
-        ("divert", "dead", vec!["diverted | gate 1: too many complaints".to_owned()]),
+        ("divert", "dead", vec!["diverted | gate <1>: too many complaints"]),
     ] {
         let db = Db::with_lambda("work").await;
+        let number = db.number(1).to_string();
+        let said: Vec<_> = said.iter().map(|line| line.replace("<1>", &number)).collect();
         let hand = db.hand("work").await;
         let queued = db.schedule("work").await;
         gate(&db, &format!("'work', '{action}'")).await;
@@ -303,7 +305,8 @@ async fn a_gate_opens_by_itself_when_its_time_is_over() {
     let audited = db
         .lines("select verb, detail from tuskline.audit where verb like '%gate' order by at")
         .await;
-    assert!(audited[1].ends_with("gate 1 pause its time was over"), "{audited:?}");
+    let expected = format!("gate {} pause its time was over", db.number(1));
+    assert!(audited[1].ends_with(&expected), "{audited:?}");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.gates").await, 0);
 }
 
@@ -330,11 +333,12 @@ async fn the_narrower_gate_counts() {
 async fn gates_that_only_overlap_are_refused_and_so_is_a_second_one_of_the_same_scope() {
     let db = Db::with_lambda("work").await;
     of_collection(&db, "news").await;
-    gate(&db, "'work', 'pause', 'news'").await;
+    let number = gate(&db, "'work', 'pause', 'news'").await;
     for other in ["'work', 'drop', 'news'", "'work', 'pause', p_priority => 'high'"] {
         let said = db.refused(&format!("select tuskline.gate({other}, p_reason => 'x')")).await;
-        assert!(said.starts_with("TK015: TK015 gate_conflict: gate 1 of "), "{said}");
-        assert!(said.ends_with("[select tuskline.ungate(1)]"), "{said}");
+        let expected = format!("TK015: TK015 gate_conflict: gate {number} of ");
+        assert!(said.starts_with(&expected), "{said}");
+        assert!(said.ends_with(&format!("[select tuskline.ungate({number})]")), "{said}");
     }
     gate(&db, "'work', 'divert'").await;
     gate(&db, "'work', 'drop', 'news', 'high'").await;
@@ -350,7 +354,8 @@ async fn what_a_gate_holds_can_be_cancelled_and_is_seen_waiting() {
         consume(&db).await;
         let waiting =
             db.lines(&format!("select status, reason from tuskline.waiting where id = {id}")).await;
-        assert!(waiting[0].starts_with(&format!("{status} | gate 1 (pause) of ")), "{waiting:?}");
+        let expected = format!("{status} | gate {number} (pause) of ");
+        assert!(waiting[0].starts_with(&expected), "{waiting:?}");
         assert!(waiting[0].ends_with(": too many complaints"), "{waiting:?}");
         assert_eq!(waiting.len(), 1);
         assert_eq!(db.cancel(id).await, "cancelled");

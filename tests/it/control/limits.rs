@@ -177,7 +177,8 @@ async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
     db.run("select tuskline.run_policies()").await;
     assert_eq!(ids_of(next(&db, &hand).await), ids[20..]);
     let audited = "select detail from tuskline.audit where verb = 'drop_limit'";
-    assert_eq!(db.one::<String>(audited).await, "limit 1 rate its time was over");
+    let expected = format!("limit {} rate its time was over", db.number(1));
+    assert_eq!(db.one::<String>(audited).await, expected);
 }
 
 #[tokio::test]

@@ -212,24 +212,26 @@ async fn what_makes_no_operation_is_refused() {
 /// A task that waits for a month, in a segment of which nothing else is left; the id.
 async fn kept() -> (Db, ScriptedWorker, i64) {
     let db = Db::with_lambda("work").await;
+    let no = db.first_segment();
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
     let hand = db.hand("work").await;
     let id = db.schedule("work").await;
     hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
     (db, hand, id)
 }
 
 #[tokio::test]
 async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
     let (db, hand) = worked().await;
+    let no = db.first_segment();
     db.run("select tuskline.roll_segments(); select tuskline.set_order('work', 'block')").await;
     let of_key =
         async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
@@ -239,7 +241,7 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
     let line = "select task_id from tuskline.wait_list order by position, task_id";
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
+    db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
     let operation = start(&db, "'priority', 'work', 'high'").await;
     assert_eq!(finish(&db, operation).await, 2);
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
@@ -248,8 +250,9 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
 #[tokio::test]
 async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
     let (db, _hand, id) = kept().await;
+    let no = db.first_segment();
     let janitor = db.connect().await;
-    janitor.batch_execute("begin; select tuskline.return_kept(0)").await.unwrap();
+    janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
     let operation = start(&db, "'cancel', 'work'").await;
     for _ in 0..3 {
         assert_eq!(advance(&db, operation).await, ("running".into(), 1, 0), "it does not wait");
@@ -307,7 +310,7 @@ async fn a_store_consumer_carries_out_what_an_interrupted_command_began() {
     let (db, _hand) = worked().await;
     db.schedule_many("work", 7).await;
     let started = on(&db.config, "operation start cancel work --json").run().json();
-    assert_eq!(started["operation"].as_str(), Some("1"));
+    assert_eq!(started["operation"], db.number(1).to_string());
     for left in [4, 1, 0] {
         let sql = "select next_due_ms from tuskline.run_policies(3)";
         assert_eq!(db.one::<Option<i64>>(sql).await, Some(0), "at once");

@@ -101,9 +101,9 @@ async fn only_what_the_filter_names_goes_a_batch_at_a_time() {
     assert_eq!(
         db.lines(&preview).await,
         [
-            "other | success | 1 | [4]",
-            "work | success | 2 | [2,3]",
-            "work | fatal_failure | 1 | [1]"
+            format!("other | success | 1 | [{}]", db.id(4)),
+            format!("work | success | 2 | [{},{}]", db.id(2), db.id(3)),
+            format!("work | fatal_failure | 1 | [{}]", db.id(1))
         ]
     );
     let purge = start(&db, &format!("{filter}, p_reason => 'x'")).await;
@@ -346,7 +346,10 @@ async fn the_command_writes_files_first_and_leaves_them_out_without_a_directory(
     let [file] = &std::fs::read_dir(dir.path()).unwrap().collect::<Vec<_>>()[..] else { panic!() };
     let path = file.as_ref().unwrap().path();
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-    assert!(name.starts_with("purge_2_") && name.ends_with(".jsonl"), "{name}");
+    assert!(
+        name.starts_with(&format!("purge_{}_", db.number(2))) && name.ends_with(".jsonl"),
+        "{name}"
+    );
     assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 7);
 }
 
@@ -366,8 +369,10 @@ async fn a_command_that_is_killed_leaves_its_files_to_the_next() {
     running.end();
     reader.batch_execute("commit").await.unwrap();
     db.advance(REST).await;
-    let wait = on(&db.config, "operation wait 1").env("TUSKLINE_ARCHIVE_DIR", dir.path()).run();
-    assert_eq!(wait.fine(), "operation 1 is done: changed 5 of 5 tasks\n");
+    let number = db.number(1);
+    let wait = on(&db.config, &format!("operation wait {number}"));
+    let said = wait.env("TUSKLINE_ARCHIVE_DIR", dir.path()).run().fine();
+    assert_eq!(said, format!("operation {number} is done: changed 5 of 5 tasks\n"));
     let files = std::fs::read_dir(dir.path()).unwrap();
     let lines: usize = files
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap().lines().count())

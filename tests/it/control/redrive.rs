@@ -281,21 +281,26 @@ async fn a_task_returns_with_another_payload_and_the_old_one_is_kept() {
 #[tokio::test]
 async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day'); select tuskline.roll_segments()").await;
     let all = die(&db, &hand, 3, "no").await;
     db.advance(DAY).await;
-    db.run("select tuskline.roll_segments(); select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0").await;
-    db.run("select tuskline.purge_history(0); select tuskline.return_kept(0)").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
+    db.run(&format!("select tuskline.purge_history({no}); select tuskline.return_kept({no})"))
+        .await;
     redrive(&db, &format!("p_ids => array[{}], p_payload => '7'", all[1])).await;
     consume(&db).await;
     assert_eq!((letters(&db).await, db.timers().await), (vec![all[0], all[2]], 0));
-    assert_eq!(db.lines("select * from tuskline.segments_to_finish()").await, ["0 | dropped"]);
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert_eq!(
+        db.lines("select * from tuskline.segments_to_finish()").await,
+        [format!("{no} | dropped")]
+    );
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     let tasks = next(&db, &hand).await;
     assert_eq!(ids(&tasks), [all[1]]);
     let payload: String =
@@ -307,11 +312,12 @@ async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
 async fn a_task_that_two_redrives_want_returns_once() {
     let (db, hand) = with_hand().await;
     let all = die(&db, &hand, 4, "no").await;
-    redrive(&db, "'work'").await;
+    let first = redrive(&db, "'work'").await;
     redrive(&db, "'work'").await;
     // Another store consumer has just let two go for the first.
     let other = db.connect().await;
-    other.batch_execute("begin; select tuskline.advance_operation(1, 2)").await.unwrap();
+    let advance = format!("begin; select tuskline.advance_operation({first}, 2)");
+    other.batch_execute(&advance).await.unwrap();
     consume(&db).await;
     assert_eq!(letters(&db).await, all[..2], "the others go, for the second");
     other.batch_execute("commit").await.unwrap();
@@ -523,7 +529,7 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
         "select tuskline.start_operation('purge', 'work', p_fingerprint => '{cause}', p_ended_to => tuskline.clock())"
     );
     db.run(&purge).await;
-    let purge = "select changed from tuskline.advance_operation(3, 7)".to_owned();
+    let purge = format!("select changed from tuskline.advance_operation({}, 7)", db.number(3));
     let due = "select moved::bigint from tuskline.enqueue_due(null, 23)".to_owned();
     let (retried, ..) =
         tokio::join!(retries, count(purge, 20), promote(), promote(), count(due, 60));
@@ -534,7 +540,8 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
     let released: i64 = db
         .one("select sum(changed)::bigint from tuskline.operation where action = 'redrive'")
         .await;
-    let purged: i64 = db.one("select changed from tuskline.operation where operation_id = 3").await;
+    let third = "select changed from tuskline.operation where operation_id = $1";
+    let purged: i64 = db.ask(third, &[&db.number(3)]).await;
     assert_eq!((released + retried + purged, letters(&db).await.len()), (400, 0));
     let left: i64 = db.one("select count(*) from tuskline.tasks").await;
     assert_eq!(left + purged, 400);
@@ -639,7 +646,7 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
         assert_eq!(task.id, meant);
         hand.succeed(&task).await;
         if meant == first {
-            db.run("select tuskline.stop_operation(1)").await;
+            db.run(&format!("select tuskline.stop_operation({})", db.number(1))).await;
         }
     }
     db.connect().await.batch_execute("select tuskline.run_policies(10)").await.unwrap();

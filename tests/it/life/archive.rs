@@ -54,6 +54,11 @@ async fn old(archive: &str) -> Old {
 }
 
 impl Old {
+    /// The file of the first segment.
+    fn file(&self, which: &str) -> String {
+        format!("task_{}{which}.jsonl", self.db.first_segment())
+    }
+
     async fn round(&self, archive: Option<Directory>) {
         let session = Session::open(&self.db.config, "janitor", Deadlines::PATIENT).await.unwrap();
         let options = JanitorOptions { archive, ..JanitorOptions::default() };
@@ -131,18 +136,20 @@ async fn a_segment_is_in_the_table_before_it_is_dropped() {
 #[tokio::test]
 async fn an_archive_that_was_interrupted_is_finished_and_has_everything_once() {
     let old = old("table").await;
-    old.db.run("select tuskline.keep_remaining(0)").await;
+    let no = old.db.first_segment();
+    old.db.run(&format!("select tuskline.keep_remaining({no})")).await;
     old.db
-        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
+        .run(&format!("alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"))
         .await;
-    assert!(old.db.one::<bool>("select tuskline.wants_archive(0)").await);
-    old.db.run("alter table tuskline_core.task_0 rename to gone_0").await;
+    assert!(old.db.one::<bool>(&format!("select tuskline.wants_archive({no})")).await);
+    old.db.run(&format!("alter table tuskline_core.task_{no} rename to gone_{no}")).await;
     assert_eq!(
-        old.db.one::<i64>("select gone from tuskline.purge_history(0)").await,
+        old.db.one::<i64>(&format!("select gone from tuskline.purge_history({no})")).await,
         0,
         "the archive wants it"
     );
-    let next: Option<i64> = old.db.one("select tuskline.archive_segment(0, 0, 1)").await;
+    let next: Option<i64> =
+        old.db.one(&format!("select tuskline.archive_segment({no}, 0, 1)")).await;
     assert_eq!(next, Some(old.success));
     // Whoever did that is gone.
     old.round(None).await;
@@ -172,7 +179,7 @@ async fn a_segment_is_in_a_file_before_it_is_dropped() {
     let old = old("file").await;
     let dir = tempfile::tempdir().unwrap();
     old.round(Some(Directory::open(dir.path()).unwrap())).await;
-    let written = lines(dir.path(), "task_0.jsonl");
+    let written = lines(dir.path(), &old.file(""));
     assert_eq!(ids(&written), [old.success, old.fatal]);
     let of = |id: i64| written.iter().find(|line| line["id"] == id).unwrap();
     let payload: Value = serde_json::from_str(PAYLOAD).unwrap();
@@ -209,28 +216,32 @@ async fn a_server_without_a_directory_leaves_what_wants_a_file() {
     old.db.advance(DAY).await;
     old.round(Some(Directory::open(dir.path()).unwrap())).await;
     assert_eq!(old.left().await, [old.waits]);
-    assert_eq!(lines(dir.path(), "task_0").len(), 2);
+    assert_eq!(lines(dir.path(), old.file("").trim_end_matches(".jsonl")).len(), 2);
     assert!(doctor().starts_with("ok"), "{}", doctor());
 }
 
 #[tokio::test]
 async fn a_directory_that_is_gone_loses_nothing_and_holds_up_nothing_that_waits() {
     let old = old("file").await;
+    let no = old.db.first_segment();
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("archive");
     std::fs::create_dir(&dir).unwrap();
     let directory = Directory::open(&dir).unwrap();
     std::fs::remove_dir(&dir).unwrap();
     old.round(Some(directory.clone())).await;
-    assert_eq!(old.db.all::<i64>("select * from tuskline.segments_set_aside()").await, [0]);
-    assert_eq!(old.db.one::<i64>("select count(*) from tuskline_core.gone_0").await, 3);
+    assert_eq!(old.db.all::<i64>("select * from tuskline.segments_set_aside()").await, [no]);
+    assert_eq!(
+        old.db.one::<i64>(&format!("select count(*) from tuskline_core.gone_{no}")).await,
+        3
+    );
     old.check_runs().await;
     old.round(None).await;
     let waits = old.db.lines("select segments, tasks from tuskline.unarchived()").await;
     assert_eq!(waits, ["1 | 0"]);
     std::fs::create_dir(&dir).unwrap();
     old.round(Some(directory)).await;
-    assert_eq!(lines(&dir, "task_0.jsonl").len(), 2);
+    assert_eq!(lines(&dir, &old.file("")).len(), 2);
     assert!(old.db.all::<i64>("select * from tuskline.segments_set_aside()").await.is_empty());
 }
 
@@ -238,10 +249,10 @@ async fn a_directory_that_is_gone_loses_nothing_and_holds_up_nothing_that_waits(
 async fn a_server_that_dies_after_the_writing_writes_again_under_another_name() {
     let old = old("file").await;
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("task_0.jsonl"), "{\"id\": 1}\n").unwrap();
+    std::fs::write(dir.path().join(old.file("")), "{\"id\": 1}\n").unwrap();
     old.round(Some(Directory::open(dir.path()).unwrap())).await;
-    assert_eq!(ids(&lines(dir.path(), "task_0.jsonl")), [1]);
-    assert_eq!(ids(&lines(dir.path(), "task_0_2.jsonl")), [old.success, old.fatal]);
+    assert_eq!(ids(&lines(dir.path(), &old.file(""))), [1]);
+    assert_eq!(ids(&lines(dir.path(), &old.file("_2"))), [old.success, old.fatal]);
 }
 
 #[tokio::test]

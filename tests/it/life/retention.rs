@@ -34,8 +34,10 @@ async fn old() -> Old {
 }
 
 impl Old {
+    /// Counted from the first segment.
     async fn to_retire(&self) -> Vec<i64> {
-        self.db.all("select * from tuskline.segments_to_retire()").await
+        let first = self.db.first_segment();
+        self.db.all(&format!("select no - {first} from tuskline.segments_to_retire() no")).await
     }
 
     async fn stage(&self) -> Vec<String> {
@@ -66,23 +68,24 @@ impl Old {
 
     /// Everything that the janitor does for a segment, by hand.
     async fn retire(&self) {
+        let no = self.db.first_segment();
         self.check_resolves("before").await;
-        assert_eq!(self.db.one::<i64>("select tuskline.keep_remaining(0)").await, 2);
+        assert_eq!(self.db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 2);
         self.check_resolves("kept").await;
         self.db
-            .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
+            .run(&format!("alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"))
             .await;
-        assert_eq!(self.stage().await, ["0 | detached"]);
+        assert_eq!(self.stage().await, [format!("{no} | detached")]);
         self.check_resolves("detached").await;
-        self.db.run("drop table tuskline_core.task_0").await;
-        assert_eq!(self.stage().await, ["0 | dropped"]);
+        self.db.run(&format!("drop table tuskline_core.task_{no}")).await;
+        assert_eq!(self.stage().await, [format!("{no} | dropped")]);
         self.check_resolves("dropped").await;
         let mut from = Some(0_i64);
         while let Some(after) = from {
-            let purge = format!("select mark from tuskline.purge_history(0, {after}, 1)");
+            let purge = format!("select mark from tuskline.purge_history({no}, {after}, 1)");
             from = self.db.one::<Option<i64>>(&purge).await;
         }
-        assert_eq!(self.db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+        assert_eq!(self.db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
         assert!(self.stage().await.is_empty());
         self.check_resolves("returned").await;
     }
@@ -138,8 +141,9 @@ async fn a_waiting_leftover_comes_back_and_runs() {
 #[tokio::test]
 async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return() {
     let old = old().await;
+    let no = old.db.first_segment();
     old.db.advance(DAY * 8).await;
-    old.db.run("select tuskline.keep_remaining(0)").await;
+    old.db.run(&format!("select tuskline.keep_remaining({no})")).await;
     old.db.advance(DAY * 11).await;
     old.db.enqueue_due().await;
     assert_eq!(
@@ -148,9 +152,11 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
         "it is not in the way of others"
     );
     old.db
-        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
+        .run(&format!("alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"))
         .await;
-    old.db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
+    old.db
+        .run(&format!("drop table tuskline_core.task_{no}; select tuskline.return_kept({no})"))
+        .await;
     assert_eq!(
         (old.db.enqueue_due().await, old.db.queued().await, old.db.timers().await),
         (1, 1, 0)
@@ -161,8 +167,9 @@ async fn a_leftover_that_falls_due_while_its_segment_goes_runs_after_its_return(
 #[tokio::test]
 async fn a_leftover_can_be_cancelled_while_its_segment_goes() {
     let old = old().await;
+    let no = old.db.first_segment();
     old.db.advance(DAY * 8).await;
-    old.db.run("select tuskline.keep_remaining(0)").await;
+    old.db.run(&format!("select tuskline.keep_remaining({no})")).await;
     assert_eq!(old.db.cancel(old.dead).await, "too_late");
     assert_eq!(old.db.cancel(old.waits).await, "cancelled");
     assert_eq!(old.db.status(old.waits).await, "cancelled");
@@ -236,7 +243,7 @@ async fn a_quiet_install_moves_on_and_an_empty_one_does_not() {
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 2);
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 0);
     let id = db.schedule("work").await;
-    assert!(id > 1 << 24);
+    assert!(id > (db.first_segment() + 1) << 24);
 }
 
 #[tokio::test]
@@ -251,7 +258,7 @@ async fn a_rebuild_reads_no_sealed_segment() {
     db.run("select tuskline.roll_segments(); select tuskline.segments_to_retire()").await;
     let sealed: Vec<i64> =
         db.all("select segment_no from tuskline.segment where sealed_at is not null").await;
-    assert_eq!(sealed, [0]);
+    assert_eq!(sealed, [db.first_segment()]);
     // A mark that only a reader would find.
     db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline_core.queues_complete")
         .await;
@@ -271,7 +278,8 @@ async fn a_batch_may_reach_over_segments() {
     assert_eq!(db.enqueue_due().await, 1);
     let hand = db.hand("work").await;
     let mut tasks = hand.claim(10).await;
-    let segments: Vec<_> = tasks.iter().map(|task| task.id >> 24).collect();
+    let first = db.first_segment();
+    let segments: Vec<_> = tasks.iter().map(|task| (task.id >> 24) - first).collect();
     assert_eq!(segments, [0, 0, 0, 1, 1, 1, 1 << 26], "in id order");
     assert!(tasks.iter().all(|task| task.fence == tasks[0].fence && task.attempt == 1));
     // One in each of them is not ours any more.
@@ -286,8 +294,12 @@ async fn a_batch_may_reach_over_segments() {
 #[tokio::test]
 async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refused() {
     let old = old().await;
-    let of_segments = "select proname::text from pg_proc
-        where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and proname ~ '^(take|end)_0$' order by 1";
+    let no = old.db.first_segment();
+    let of_segments = format!(
+        "select proname::text from pg_proc
+        where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and proname ~ '^(take|end)_{no}$' order by 1"
+    );
+    let of_segments = of_segments.as_str();
     let late = old.db.hand("work").await;
     old.db.advance(DAY * 20).await;
     old.db.enqueue_due().await;
@@ -295,26 +307,31 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
     assert_eq!(late.succeed(&task).await, Answer::Accepted);
     old.db.advance(DAY * 31).await;
     assert_eq!(old.to_retire().await, [0]);
-    assert_eq!(old.db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
-    assert_eq!(old.db.all::<String>(of_segments).await, ["end_0", "take_0"]);
+    assert_eq!(old.db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 0);
+    assert_eq!(
+        old.db.all::<String>(of_segments).await,
+        [format!("end_{no}"), format!("take_{no}")]
+    );
     old.db
-        .run("alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently")
+        .run(&format!("alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"))
         .await;
     assert_eq!(late.succeed(&task).await, Answer::Refused, "detached");
-    old.db.run("drop table tuskline_core.task_0").await;
+    old.db.run(&format!("drop table tuskline_core.task_{no}")).await;
     assert_eq!(late.succeed(&task).await, Answer::Refused, "dropped");
     old.db.run("insert into tuskline.queued (queue_id, task_id) select queue_id, 4711 from tuskline.queue").await;
     assert_eq!(late.claim(10).await, [], "a queue row of a task that is gone");
-    assert_eq!(old.db.one::<i64>("select tuskline.return_kept(0)").await, 0);
+    assert_eq!(old.db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 0);
     assert_eq!(old.db.all::<String>(of_segments).await, Vec::<String>::new());
     assert_eq!(late.succeed(&task).await, Answer::Refused, "forgotten");
 }
 
+/// Counted from the first segment.
 async fn sealed(db: &Db) -> Vec<i64> {
     // Time to look again.
     db.run("update tuskline.segment set ripe_at = null").await;
     db.run("select tuskline.segments_to_retire()").await;
-    db.all("select segment_no from tuskline.segment where sealed_at is not null").await
+    let sealed = "from tuskline.segment where sealed_at is not null";
+    db.all(&format!("select segment_no - {} {sealed}", db.first_segment())).await
 }
 
 /// A store whose first segment has one task, which has ended.
@@ -384,12 +401,17 @@ async fn a_sealed_segment_in_which_something_waits_is_sealed_no_more() {
 #[tokio::test]
 async fn segments_that_were_used_up_unobserved_go() {
     let db = Db::with_lambda("work").await;
-    db.run("select tuskline.add_segments(); select setval('tuskline.task_seq', 4 << 24)").await;
+    let no = db.first_segment();
+    let last = db.id(4 << 24);
+    db.run(&format!("select tuskline.add_segments(), setval('tuskline.task_seq', {last})")).await;
     db.run("select tuskline.add_segments()").await;
     let opened = "select segment_no from tuskline.segment where opened_at is not null order by 1";
-    assert_eq!(db.all::<i64>(opened).await, [0, 1, 2, 3, 4, 1 << 26]);
+    assert_eq!(
+        db.all::<i64>(opened).await,
+        [no, no + 1, no + 2, no + 3, no + 4, db.future_id(0) >> 24]
+    );
     let retired: Vec<i64> = db.all("select * from tuskline.segments_to_retire()").await;
-    assert_eq!(retired, [0, 1, 2, 3], "there is nothing in them");
+    assert_eq!(retired, [no, no + 1, no + 2, no + 3], "there is nothing in them");
 }
 
 #[tokio::test]
@@ -445,5 +467,5 @@ async fn a_segment_of_which_more_than_half_waits_stays() {
     hand.succeed(&hand.take().await).await;
     hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 864000000"#).await;
     db.run("select tuskline.alter_lambda('work', p_retention => '0')").await;
-    assert_eq!(db.all::<i64>(look).await, [0]);
+    assert_eq!(db.all::<i64>(look).await, [db.first_segment()]);
 }

@@ -29,15 +29,16 @@ async fn to_retire(db: &Db) -> Vec<i64> {
 
 /// What the janitor does with a segment, by hand; how many tasks were kept.
 pub async fn retire(db: &Db) -> i64 {
-    let kept = db.one("select tuskline.keep_remaining(0)").await;
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    let no = db.first_segment();
+    let kept = db.one(&format!("select tuskline.keep_remaining({no})")).await;
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
-    db.run("drop table tuskline_core.task_0").await;
-    db.run("select tuskline.purge_history(0)").await;
-    db.run("select tuskline.return_kept(0)").await;
+    assert!(db.one::<bool>(&format!("select tuskline.keep_late({no})")).await);
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
+    db.run(&format!("select tuskline.purge_history({no})")).await;
+    db.run(&format!("select tuskline.return_kept({no})")).await;
     kept
 }
 
@@ -110,7 +111,7 @@ async fn a_fiftieth_that_stays_longer_outlives_its_segment() {
     db.advance(DAY * 6 - Duration::from_secs(1)).await;
     assert!(to_retire(&db).await.is_empty(), "a second too early for the others");
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(to_retire(&db).await, [0]);
+    assert_eq!(to_retire(&db).await, [db.first_segment()]);
     assert_eq!(retire(&db).await, 2);
     assert_eq!((db.count("cancelled").await, db.count("success").await), (2, 0));
     db.advance(DAY * 83).await;
@@ -124,7 +125,7 @@ async fn more_than_a_fiftieth_holds_its_segment() {
     db.advance(DAY * 60).await;
     assert!(to_retire(&db).await.is_empty());
     db.advance(DAY * 29).await;
-    assert_eq!(to_retire(&db).await, [0]);
+    assert_eq!(to_retire(&db).await, [db.first_segment()]);
     assert_eq!(retire(&db).await, 0);
 }
 
@@ -134,7 +135,7 @@ async fn a_retention_that_is_taken_back_is_heeded_at_once() {
     db.advance(DAY * 6).await;
     assert!(to_retire(&db).await.is_empty());
     db.run("select tuskline.alter_lambda('work', p_as_others => array['cancelled'])").await;
-    assert_eq!(to_retire(&db).await, [0]);
+    assert_eq!(to_retire(&db).await, [db.first_segment()]);
 }
 
 /// A dead task and a fatal one, which stays for a day only.
@@ -173,7 +174,7 @@ async fn a_fatal_failure_past_its_own_retention_goes_with_its_segment() {
     let (db, _hand, fatal, dead) = failed().await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(to_retire(&db).await, [0], "failures hold no segment");
+    assert_eq!(to_retire(&db).await, [db.first_segment()], "failures hold no segment");
     assert_eq!(retire(&db).await, 1);
     let left: Vec<i64> = db.all("select id from tuskline.tasks").await;
     assert_eq!(left, [dead]);

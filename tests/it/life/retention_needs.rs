@@ -20,7 +20,10 @@ async fn a_week_later(db: &Db) {
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     db.advance(DAY * 7).await;
-    assert_eq!(db.all::<i64>("select * from tuskline.segments_to_retire()").await, [0]);
+    assert_eq!(
+        db.all::<i64>("select * from tuskline.segments_to_retire()").await,
+        [db.first_segment()]
+    );
 }
 
 async fn chain(db: &Db, tasks: &str) -> Vec<i64> {
@@ -126,6 +129,7 @@ async fn a_key_for_ever_outlives_the_segment_of_its_holder() {
 #[tokio::test]
 async fn a_task_that_comes_due_before_its_segment_is_kept_is_not_lost() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     let ids = db.schedule_many("work", 2).await;
     let tasks = hand.claim(2).await;
     hand.succeed(&tasks[0]).await;
@@ -133,27 +137,28 @@ async fn a_task_that_comes_due_before_its_segment_is_kept_is_not_lost() {
     a_week_later(&db).await;
     db.advance(DAY * 2).await;
     assert_eq!(db.enqueue_due().await, 1);
-    let keep = "select tuskline.keep_remaining(0)";
-    assert_eq!(db.one::<Option<i64>>(keep).await, None, "it is in its queue");
+    let keep = format!("select tuskline.keep_remaining({no})");
+    assert_eq!(db.one::<Option<i64>>(&keep).await, None, "it is in its queue");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
     let task = hand.take().await;
     assert_eq!((task.id, hand.succeed(&task).await), (ids[1], Answer::Accepted));
-    assert_eq!(db.one::<Option<i64>>(keep).await, Some(1), "it has just succeeded");
+    assert_eq!(db.one::<Option<i64>>(&keep).await, Some(1), "it has just succeeded");
 }
 
 #[tokio::test]
 async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
     commit_late(&db).await;
-    let keep_late = "select tuskline.keep_late(0)";
+    let keep_late = format!("select tuskline.keep_late({no})");
     let [held] = hand.claim(1).await.try_into().expect("it is in its queue");
-    assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
+    assert!(!db.one::<bool>(&keep_late).await, "a worker holds it");
     assert_eq!(hand.succeed(&held).await, Answer::Accepted);
-    assert!(db.one::<bool>(keep_late).await);
-    db.run("drop table tuskline_core.task_0").await;
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert!(db.one::<bool>(&keep_late).await);
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     db.enqueue_due().await;
     let task = hand.take().await;
     assert_eq!((task.attempt, task.id > held.id), (1, true));
@@ -161,17 +166,19 @@ async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
 
 /// Two tasks, of a transaction that commits while their segment is detached.
 async fn commit_late(db: &Db) {
+    let no = db.first_segment();
     let late = db.connect().await;
     late.batch_execute("begin; insert into tuskline.task (lambda) values ('work'), ('work')")
         .await
         .unwrap();
     a_week_later(db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 0);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 0);
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let detaches = janitor.batch_execute(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    let detach = format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
     );
+    let detaches = janitor.batch_execute(&detach);
     let commits = async {
         db.until_blocked(pid).await;
         late.batch_execute("commit").await.unwrap();
@@ -183,6 +190,7 @@ async fn commit_late(db: &Db) {
 #[tokio::test]
 async fn what_ends_while_its_segment_is_kept_outlives_it() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 4).await;
     let [done, waits, runs, dies] = hand.claim(4).await.try_into().unwrap();
     hand.succeed(&done).await;
@@ -192,7 +200,8 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     other.batch_execute(&locks).await.unwrap();
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let keeps = janitor.query_one("select tuskline.keep_remaining(0)", &[]);
+    let keep = format!("select tuskline.keep_remaining({no})");
+    let keeps = janitor.query_one(&keep, &[]);
     let ends = async {
         db.until_blocked(pid).await;
         hand.fail_for_good(&dies).await;
@@ -201,13 +210,13 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     };
     let (kept, ()) = tokio::join!(keeps, ends);
     assert_eq!(kept.unwrap().get::<_, Option<i64>>(0), Some(2), "nothing runs any more");
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    assert!(db.one::<bool>("select tuskline.keep_late(0)").await);
-    db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
-    db.run("select tuskline.purge_history(0)").await;
+    assert!(db.one::<bool>(&format!("select tuskline.keep_late({no})")).await);
+    db.run(&format!("drop table tuskline_core.task_{no}; select tuskline.return_kept({no})")).await;
+    db.run(&format!("select tuskline.purge_history({no})")).await;
     assert_eq!(db.status(dies.id).await, "fatal_failure");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.dead_letters").await, 1);
 }
@@ -215,19 +224,21 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
 #[tokio::test]
 async fn the_history_of_a_dropped_segment_is_walked_once_whichever_tasks_stay() {
     let (db, _hand) = with_hand().await;
+    let no = db.first_segment();
     // 600 that failed, of which every other one is kept, and 100 that succeeded.
-    db.run(
+    let ids = db.id(0);
+    db.run(&format!(
         "insert into tuskline.task_kept (id, lambda, status, finished_at)
-         select n, 'work', 'dead', tuskline.clock() from generate_series(2, 600, 2) n;
+         select {ids} + n, 'work', 'dead', tuskline.clock() from generate_series(2, 600, 2) n;
          insert into tuskline.task_failure
-         select n, fence, fence, 1, 'error', 'm', 'f', now() from generate_series(1, 600) n, generate_series(1, 3) fence;
-         insert into tuskline.task_output select n, '1', now() from generate_series(601, 700) n",
-    )
+         select {ids} + n, fence, fence, 1, 'error', 'm', 'f', now() from generate_series(1, 600) n, generate_series(1, 3) fence;
+         insert into tuskline.task_output select {ids} + n, '1', now() from generate_series(601, 700) n",
+    ))
     .await;
     let (mut from, mut calls, mut purged) = (Some(0_i64), 0, 0);
     while let Some(after) = from {
-        let purge = "select mark, gone from tuskline.purge_history(0, $1, 100)";
-        let row = db.client.query_one(purge, &[&after]).await.unwrap();
+        let purge = format!("select mark, gone from tuskline.purge_history({no}, $1, 100)");
+        let row = db.client.query_one(&purge, &[&after]).await.unwrap();
         (from, calls, purged) = (row.get(0), calls + 1, purged + row.get::<_, i64>(1));
         assert!(calls < 9, "it goes on and on");
     }
@@ -240,24 +251,26 @@ async fn the_history_of_a_dropped_segment_is_walked_once_whichever_tasks_stay() 
 #[tokio::test]
 async fn a_late_task_that_is_being_claimed_is_left_to_its_worker() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
     commit_late(&db).await;
-    let keep_late = "select tuskline.keep_late(0)";
+    let keep_late = format!("select tuskline.keep_late({no})");
     db.run("set statement_timeout = '5s'").await;
     hand.client.batch_execute("begin").await.unwrap();
     let tasks = hand.claim(1).await;
-    assert!(!db.one::<bool>(keep_late).await, "somebody has it locked");
+    assert!(!db.one::<bool>(&keep_late).await, "another transaction has locked it");
     hand.client.batch_execute("commit").await.unwrap();
-    assert!(!db.one::<bool>(keep_late).await, "a worker holds it");
+    assert!(!db.one::<bool>(&keep_late).await, "a worker holds it");
     assert_eq!(hand.succeed(&tasks[0]).await, Answer::Accepted);
-    assert!(db.one::<bool>(keep_late).await);
+    assert!(db.one::<bool>(&keep_late).await);
     assert_eq!((db.count("success").await, db.count("new").await), (1, 1));
 }
 
 #[tokio::test]
 async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 3).await;
     hand.succeed(&hand.take().await).await;
     let waits = hand.take().await;
@@ -266,12 +279,13 @@ async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
     let reader = db.connect().await;
     reader.batch_execute("begin; select count(*) from tuskline.task").await.unwrap();
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     let janitor = db.connect().await;
     let pid: i32 = janitor.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let detaches = janitor.batch_execute(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
+    let detach = format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
     );
+    let detaches = janitor.batch_execute(&detach);
     let hand = db.hand("work").await;
     let works = async {
         db.until_blocked(pid).await;
@@ -293,6 +307,7 @@ async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
 #[tokio::test]
 async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.set_unique('work', 'queued', 'replace')").await;
     let schedule = |payload: u8, days: u8| {
         format!(
@@ -305,15 +320,15 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
     db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     assert_eq!(db.one::<i64>(&schedule(2, 50)).await, first);
     db.run("select tuskline.set_unique('work', 'queued', 'postpone')").await;
     assert_eq!(db.one::<i64>(&schedule(3, 40)).await, first);
-    db.run(
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_0 concurrently",
-    )
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
     .await;
-    db.run("drop table tuskline_core.task_0; select tuskline.return_kept(0)").await;
+    db.run(&format!("drop table tuskline_core.task_{no}; select tuskline.return_kept({no})")).await;
     db.advance(DAY * 39).await;
     assert_eq!(db.enqueue_due().await, 0, "it was postponed");
     db.advance(DAY).await;
@@ -327,6 +342,7 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
 #[tokio::test]
 async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 5).await;
     for (n, task) in hand.claim(5).await.iter().enumerate() {
         match n {
@@ -337,7 +353,10 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
     db.run("select tuskline.alter_lambda('work', p_cancelled_retention => '365 days')").await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<Option<i64>>("select tuskline.keep_remaining(0)").await, Some(5));
+    assert_eq!(
+        db.one::<Option<i64>>(&format!("select tuskline.keep_remaining({no})")).await,
+        Some(5)
+    );
     db.advance(DAY * 30).await;
     let mut after: Option<i64> = Some(0);
     let mut gone = Vec::new();
@@ -354,6 +373,7 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
 #[tokio::test]
 async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 2000).await;
     let tasks = hand.claim(1000).await;
     let (ids, fences) = ids_and_fences(&tasks);
@@ -369,28 +389,29 @@ async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
     db.run(&snoozed).await;
     assert_eq!(db.timers().await, 1000);
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1000);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1000);
     let other = db.schedule_in("work", DAY * 2).await;
     db.advance(DAY * 2).await;
     db.enqueue_due().await;
     db.enqueue_due().await;
     assert_eq!(db.status(other).await, "enqueued");
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1000);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1000);
     assert_eq!((db.timers().await, db.enqueue_due().await), (1000, 1000));
 }
 
 #[tokio::test]
 async fn what_is_put_back_before_it_is_due_has_a_timer() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 2).await;
     let [done, waits] = hand.claim(2).await.try_into().unwrap();
     hand.succeed(&done).await;
     hand.note(&waits, r#""status": "snoozed", "after_ms": 864000000"#).await;
     a_week_later(&db).await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     db.run("delete from tuskline.timer").await;
     // It could not be detached.
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
     assert_eq!((db.timers().await, db.enqueue_due().await), (1, 0), "it is not due");
     db.advance(DAY * 2).await;
@@ -401,6 +422,7 @@ async fn what_is_put_back_before_it_is_due_has_a_timer() {
 #[tokio::test]
 async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.schedule_many("work", 3).await;
     hand.succeed_all(&hand.claim(2).await).await;
     let waits: i64 = db.one("select id from tuskline.task where status = 'enqueued'").await;
@@ -409,11 +431,11 @@ async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
     db.run("select tuskline.roll_segments()").await;
     let ripe = "select count(*) from tuskline.segments_to_retire()";
     assert_eq!(db.one::<i64>(ripe).await, 1);
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 1);
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     db.enqueue_due().await;
     assert!(hand.claim(10).await.is_empty());
-    db.run("select tuskline.ungate(1)").await;
+    db.run(&format!("select tuskline.ungate({})", db.number(1))).await;
     assert_eq!(hand.take().await.id, waits);
     assert!(hand.claim(10).await.is_empty(), "a second row of the task counts for nothing");
 }
@@ -421,6 +443,7 @@ async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
 #[tokio::test]
 async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer() {
     let (db, hand) = with_hand().await;
+    let no = db.first_segment();
     db.run("select tuskline.set_order('work', 'block')").await;
     let of_key = async |key: &str| {
         db.one::<i64>(&format!("select tuskline.schedule('work', p_ordering_key => '{key}')")).await
@@ -437,9 +460,9 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 1);
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
-    assert_eq!(db.one::<i64>("select tuskline.keep_remaining(0)").await, 3);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 3);
     db.run("delete from tuskline.timer").await;
-    assert_eq!(db.one::<i64>("select tuskline.return_kept(0)").await, 2);
+    assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 2);
     assert_eq!(db.timers().await, 0, "something else will find them");
     db.run(&format!("select tuskline.ungate({gate})")).await;
     db.run("select tuskline.run_policies()").await;

@@ -14,7 +14,7 @@ use tuskline_postgres::{Cluster, Options};
 use tuskline_sdk::{Client, Context, Error, Lambda, NewTask, Worker};
 
 use crate::support::cli::{Call, PASSWORD, TUSKLINE, copy, on, open_dir, tuskline, url};
-use crate::support::{Db, own_cluster, settings, shared, within};
+use crate::support::{Db, cell, own_cluster, settings, shared, within};
 
 /// Every command that speaks to the task store.
 const COMMANDS: [&str; 10] = [
@@ -525,5 +525,5 @@ async fn on_small_disk(cluster: &Cluster, disk: &Path) -> Db {
     let (client, connection) = within(config.connect(tokio_postgres::NoTls)).await.unwrap();
     tokio::spawn(connection);
     client.execute("select tuskline.verify()", &[]).await.unwrap();
-    Db { config, client, place: None }
+    Db { config, client, place: None, cell: cell() }
 }

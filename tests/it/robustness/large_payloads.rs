@@ -144,6 +144,7 @@ async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
 }
 
 async fn go_on(db: &Db, hand: &ScriptedWorker, then: &str) {
+    let no = db.first_segment();
     match then {
         "" => {}
         "rebuild" => {
@@ -155,7 +156,7 @@ async fn go_on(db: &Db, hand: &ScriptedWorker, then: &str) {
                 "truncate tuskline.queued; update tuskline.task set next_trigger_at = '2000-1-1'",
             )
             .await;
-            db.run("select tuskline.find_stalled(0)").await;
+            db.run(&format!("select tuskline.find_stalled({no})")).await;
         }
         "release" => {
             let task = hand.take().await;

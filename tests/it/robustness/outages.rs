@@ -14,8 +14,8 @@ use tuskline_postgres::{Cluster, Stop};
 use tuskline_sdk::{Context, Lambda, Outcome};
 
 use crate::support::{
-    Db, Gate, HEARTBEAT, Process, Record, Running, assert_no_overlap, mortal, now_ns, own_cluster,
-    quick, shared,
+    Db, Gate, HEARTBEAT, Process, Record, Running, assert_no_overlap, cell, mortal, now_ns,
+    own_cluster, quick, shared,
 };
 
 /// Longer than T of the workers here, the time of their bodies to stop included.
@@ -207,7 +207,12 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     let ids = db.schedule_many("work", 4).await;
     drop(gate.next_many(2).await);
     let former: i64 = db.one("select max(executor_id) from tuskline.executor").await;
-    let admin = Db { config: shared().config("postgres"), client: db.connect().await, place: None };
+    let admin = Db {
+        config: shared().config("postgres"),
+        client: db.connect().await,
+        place: None,
+        cell: cell(),
+    };
     let (admin, copy) = (admin.connect().await, format!("{name}_copy"));
     shut(&admin, &name).await;
     admin.batch_execute(&format!("create database {copy} template {name}")).await.unwrap();
@@ -215,7 +220,12 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     db.reconnect().await;
     let beats: i64 = db.one("select max(beats) from tuskline.executor").await;
     db.until(&format!("select max(beats) > {beats} + 3 from tuskline.executor")).await;
-    let mut copied = Db { config: shared().config(&copy), client: db.connect().await, place: None };
+    let mut copied = Db {
+        config: shared().config(&copy),
+        client: db.connect().await,
+        place: None,
+        cell: cell(),
+    };
     copied.reconnect().await;
     copied.run(CLAIMS).await;
     drop(copied);
@@ -282,7 +292,7 @@ async fn a_connection_that_was_opened_again_begins_with_a_heartbeat() {
     let (listener, config, socket) = db.port().await;
     let heard = Heard::default();
     let relay = tokio::spawn(relay(listener, socket, Arc::clone(&heard)));
-    let through = Db { config, client: db.connect().await, place: None };
+    let through = Db { config, client: db.connect().await, place: None, cell: cell() };
     let gate = Gate::open();
     let worker = Running::start(&through, quick(), vec![gate.lambda("work")]);
     let id = db.schedule("work").await;

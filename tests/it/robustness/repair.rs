@@ -127,8 +127,10 @@ async fn rows_whose_queues_have_other_numbers_here_are_repaired() {
 #[tokio::test]
 async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
     let (source, target) = (Db::new().await, Db::new().await);
-    let begin = |no: i64| {
-        format!("select setval('tuskline.task_seq', {no}::bigint << 24), tuskline.add_segments()")
+    let first = source.first_segment();
+    let begin = |nth: i64| {
+        let id = source.id(nth << 24);
+        format!("select setval('tuskline.task_seq', {id}), tuskline.add_segments()")
     };
     source.run(&begin(10)).await;
     fill(&source).await;
@@ -136,9 +138,9 @@ async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
     source.schedule("work").await;
     let dump = dump(&source);
     let said = load(&dump, &target);
-    assert!(said.contains("task_11"), "{said}");
+    assert!(said.contains(&format!("task_{}", first + 11)), "{said}");
     let damage = damage(&target).await;
-    let next = "segments next ids begin at segment 11, which is missing".to_owned();
+    let next = format!("segments next ids begin at segment {}, which is missing", first + 11);
     assert!(damage.contains(&next), "{damage:?}");
     repair(&target);
     load(&dump, &target);
@@ -146,7 +148,8 @@ async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
     check_drained(&target, 27).await;
 }
 
-/// What is done to a database of one lambda, and the line that says so.
+/// Damage to a database of one lambda, and the line that reports it. Segments are counted from the
+/// first one, `<s5>`, ids and queues from 1, `<t2>` and `3`.
 const HARM: &[(&str, &str)] = &[
     ("drop function tuskline_core.pop_3", "queue queue_3 no function pop_3"),
     ("drop function tuskline_core.pop_free_3", "queue queue_3 no function pop_3"),
@@ -163,23 +166,23 @@ const HARM: &[(&str, &str)] = &[
         "drop table tuskline_core.queue_3; delete from tuskline.queue where queue_id = 3",
         "lambda work no queue of priority normal",
     ),
-    ("drop function tuskline_core.take_0", "segment task_0 no function take_0"),
+    ("drop function tuskline_core.take_<s0>", "segment task_<s0> no function take_<s0>"),
     (
-        "drop function tuskline_core.take_0; drop function tuskline_core.end_0",
-        "segment task_0 no function take_0, end_0",
+        "drop function tuskline_core.take_<s0>; drop function tuskline_core.end_<s0>",
+        "segment task_<s0> no function take_<s0>, end_<s0>",
     ),
-    ("drop table tuskline_core.task_5", "segment task_5 no table"),
+    ("drop table tuskline_core.task_<s5>", "segment task_<s5> no table"),
     (
-        "alter table tuskline_core.task_store detach partition tuskline_core.task_5",
-        "segment task_5 table not attached",
-    ),
-    (
-        "alter table tuskline_core.task_5 drop constraint task_5_pkey",
-        "segment task_5 no primary key",
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_<s5>",
+        "segment task_<s5> table not attached",
     ),
     (
-        "delete from tuskline.segment where segment_no = 5",
-        "segment task_5 no row in tuskline.segment",
+        "alter table tuskline_core.task_<s5> drop constraint task_<s5>_pkey",
+        "segment task_<s5> no primary key",
+    ),
+    (
+        "delete from tuskline.segment where segment_no = <s5>",
+        "segment task_<s5> no row in tuskline.segment",
     ),
     (
         "select setval('tuskline.executor_seq', 1, false)",
@@ -189,14 +192,17 @@ const HARM: &[(&str, &str)] = &[
         "select setval('tuskline.fence_seq', 1, false)",
         "sequence fence_seq stands at 0, rows have 1",
     ),
-    ("select setval('tuskline.task_seq', 1)", "sequence task_seq stands at 1, rows have 2"),
+    (
+        "select setval('tuskline.task_seq', <t1>)",
+        "sequence task_seq stands at <t1>, rows have <t2>",
+    ),
     (
         "select setval('tuskline.queue_queue_id_seq', 1)",
         "sequence queue_queue_id_seq stands at 1, rows have 4",
     ),
     (
-        "select setval('tuskline.task_seq', 30::bigint << 24)",
-        "segments next ids begin at segment 30, which is missing",
+        "select setval('tuskline.task_seq', <s30>::bigint << 24)",
+        "segments next ids begin at segment <s30>, which is missing",
     ),
     (
         "drop cast (varchar as tuskline.priority)",
@@ -213,21 +219,32 @@ const HARM: &[(&str, &str)] = &[
         "rights PUBLIC may not execute tuskline.clock()",
     ),
     ("delete from tuskline.installation", "installation no row"),
-    ("delete from tuskline.queued", "queue rows all queue_3 is empty, and task 2 is enqueued"),
+    ("delete from tuskline.queued", "queue rows all queue_3 is empty, and task <t2> is enqueued"),
     ("delete from tuskline_core.queues_complete", "queues all lost in a crash or failover"),
 ];
+
+/// A text of [`HARM`] with the numbers of a database.
+fn with_numbers(db: &Db, text: &str) -> String {
+    let mut text = text.to_owned();
+    for nth in [0, 1, 2, 5, 30] {
+        text = text.replace(&format!("<s{nth}>"), &(db.first_segment() + nth).to_string());
+        text = text.replace(&format!("<t{nth}>"), &db.id(nth).to_string());
+    }
+    text
+}
 
 #[tokio::test]
 async fn each_thing_that_is_missing_is_found_and_made() {
     for (harm, expected) in HARM {
         let db = Db::with_lambda("work").await;
+        let (harm, expected) = (&with_numbers(&db, harm), &with_numbers(&db, expected));
         let hand = db.hand("work").await;
         db.schedule_many("work", 2).await;
         hand.claim(1).await;
         assert_eq!(damage(&db).await, Vec::<String>::new());
         db.run(harm).await;
         let found = damage(&db).await;
-        assert!(found.iter().any(|line| line.starts_with(expected)), "{harm}: {found:?}");
+        assert!(found.iter().any(|line| line.starts_with(expected.as_str())), "{harm}: {found:?}");
         let made: Vec<String> = db.all("select part from tuskline.repair()").await;
         assert!(!made.is_empty() && made.len() <= found.len() + 1, "{harm}: {found:?}, {made:?}");
         assert_eq!(damage(&db).await, Vec::<String>::new(), "{harm}");
@@ -243,18 +260,21 @@ async fn each_thing_that_is_missing_is_found_and_made() {
 #[tokio::test]
 async fn a_segment_that_a_janitor_retires_is_no_damage() {
     let db = Db::with_lambda("work").await;
-    db.run("select setval('tuskline.task_seq', 3::bigint << 24), tuskline.add_segments()").await;
+    let no = db.first_segment();
+    let third = db.id(3 << 24);
+    db.run(&format!("select setval('tuskline.task_seq', {third}), tuskline.add_segments()")).await;
     let janitor = db.connect().await;
     let guard = "begin; lock table tuskline_core.retention_guard in share row exclusive mode";
     janitor.batch_execute(guard).await.unwrap();
-    let detach = "alter table tuskline_core.task_store detach partition tuskline_core.task_0";
-    db.run(detach).await;
+    let detach =
+        format!("alter table tuskline_core.task_store detach partition tuskline_core.task_{no}");
+    db.run(&detach).await;
     assert_eq!(damage(&db).await, Vec::<String>::new());
-    db.run("drop table tuskline_core.task_0").await;
+    db.run(&format!("drop table tuskline_core.task_{no}")).await;
     assert_eq!(damage(&db).await, Vec::<String>::new());
     janitor.batch_execute("rollback").await.unwrap();
     let left = damage(&db).await;
-    assert_eq!(left, ["segment task_0 no table"], "a janitor died half-way");
+    assert_eq!(left, [format!("segment task_{no} no table")], "a janitor died half-way");
 }
 
 #[tokio::test]

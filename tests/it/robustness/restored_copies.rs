@@ -350,7 +350,7 @@ async fn a_subscriber_that_takes_over_issues_nothing_again() {
     let cluster = own_cluster_with(&settings).await;
     let mut db = with_tasks(&cluster).await;
     // Further on than the sequence of the copy, which begins anew.
-    db.run("select setval('tuskline.task_seq', 3 << 24)").await;
+    db.run(&format!("select setval('tuskline.task_seq', {})", db.id(3 << 24))).await;
     let (name, origin) = (name_of(&db), url(&db.config));
     let dir = tempfile::tempdir().unwrap();
     let schema = dir.path().join("schema").to_str().unwrap().to_owned();

@@ -14,6 +14,9 @@ use super::clock;
 /// The migrated database that tests clone.
 pub const TEMPLATE: &str = "tuskline_template";
 
+/// The same of cell 0, in a run whose test databases are of another cell.
+const TEMPLATE_OF_CELL_0: &str = "tuskline_template_of_cell_0";
+
 static CLUSTER: OnceLock<Cluster> = OnceLock::new();
 
 /// The cluster of this run.
@@ -21,11 +24,27 @@ pub fn shared() -> &'static Cluster {
     CLUSTER.get_or_init(|| {
         std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(start(settings()))
+            runtime.unwrap().block_on(async {
+                let cluster = start(settings()).await;
+                if cell() != 0 {
+                    make_template(&cluster, TEMPLATE_OF_CELL_0, 0).await;
+                }
+                cluster
+            })
         })
         .join()
         .expect("a cluster for the tests")
     })
+}
+
+/// The cell of the test databases: that of `TUSKLINE_TEST_CELL`, else 0.
+pub fn cell() -> u8 {
+    std::env::var("TUSKLINE_TEST_CELL").map_or(0, |cell| cell.parse().unwrap())
+}
+
+/// The template of a cell, which is [`cell()`] or 0.
+pub fn template_of(of_cell: u8) -> &'static str {
+    if of_cell == cell() { TEMPLATE } else { TEMPLATE_OF_CELL_0 }
 }
 
 /// A cluster that a test may crash, with the template in it.
@@ -45,11 +64,15 @@ async fn start(settings: Vec<(String, String)>) -> Cluster {
     if std::env::var("TUSKLINE_TEST_OWNER").is_ok_and(|owner| owner == "ordinary") {
         make_ordinary(&cluster).await;
     }
-    cluster.create_database(TEMPLATE, None).await.unwrap();
-    let config = cluster.config(TEMPLATE);
-    tuskline::migrate::migrate(&config).await.unwrap();
-    clock::install(&config).await;
+    make_template(&cluster, TEMPLATE, cell()).await;
     cluster
+}
+
+async fn make_template(cluster: &Cluster, name: &str, cell: u8) {
+    cluster.create_database(name, None).await.unwrap();
+    let config = cluster.config(name);
+    tuskline::migrate::migrate_in_cell(&config, cell).await.unwrap();
+    clock::install(&config).await;
 }
 
 /// Gives the name in every address to a role that is no superuser. It may do to the server what tests do

@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tuskline_postgres::Cluster;
 
-use super::cluster::{TEMPLATE, shared};
+use super::cluster::{cell, shared, template_of};
 use super::{DEADLINE, within};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -42,7 +42,14 @@ pub struct Db {
     pub client: Client,
     /// Set for a database in the cluster of this run.
     pub place: Option<Place>,
+    /// The cell of its ids.
+    pub cell: u8,
 }
+
+/// The bits of a task id below its cell, as `tuskline_core.cell_of()` knows them.
+const ID_BITS: u32 = 44;
+/// The bits of a number of a gate, a limit or an operation below its cell.
+const NUMBER_BITS: u32 = 24;
 
 /// The name of a database that another test may remove once this is dropped.
 pub struct Place(String);
@@ -57,7 +64,23 @@ impl Db {
     /// A fresh database in the cluster of this run. Removes the databases of ended tests, as the cluster
     /// may lie in memory.
     pub async fn new() -> Self {
-        let mut db = Self::in_cluster(shared()).await;
+        Self::of_cell(cell()).await
+    }
+
+    /// The same with ids from 1 on in every run: for texts that show them as people see them.
+    pub async fn of_cell_0() -> Self {
+        Self::of_cell(0).await
+    }
+
+    /// The same with one lambda, of the default settings.
+    pub async fn of_cell_0_with(lambda: &str) -> Self {
+        let db = Self::of_cell_0().await;
+        db.define(lambda).await;
+        db
+    }
+
+    async fn of_cell(cell: u8) -> Self {
+        let mut db = Self::clone_of(shared(), cell).await;
         db.place = db.config.get_dbname().map(|name| Place(name.to_owned()));
         let ended = std::mem::take(&mut *ENDED.lock().unwrap());
         for name in ended {
@@ -75,13 +98,42 @@ impl Db {
 
     /// A fresh database in a cluster of the test's own.
     pub async fn in_cluster(cluster: &Cluster) -> Self {
+        Self::clone_of(cluster, cell()).await
+    }
+
+    async fn clone_of(cluster: &Cluster, cell: u8) -> Self {
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        cluster.create_database(&name, Some(TEMPLATE)).await.unwrap();
+        cluster.create_database(&name, Some(template_of(cell))).await.unwrap();
         let config = cluster.config(&name);
         let client = connect(&config).await;
         // A copy of the template that issues numbers from the first one on: nothing of it is lost.
         client.execute("select tuskline.verify()", &[]).await.unwrap();
-        Self { config, client, place: None }
+        Self { config, client, place: None, cell }
+    }
+
+    /// The id of the nth task that is due at once.
+    pub fn id(&self, nth: i64) -> i64 {
+        (i64::from(self.cell) << ID_BITS) + nth
+    }
+
+    /// The id of the nth task that is scheduled for later, from 0 on.
+    pub fn future_id(&self, nth: i64) -> i64 {
+        ((i64::from(self.cell) + 64) << ID_BITS) + nth
+    }
+
+    /// The number of the nth gate, limit or operation.
+    pub fn number(&self, nth: i64) -> i64 {
+        (i64::from(self.cell) << NUMBER_BITS) + nth
+    }
+
+    /// The segment of the first task.
+    pub fn first_segment(&self) -> i64 {
+        self.id(0) >> 24
+    }
+
+    /// A database of that cell which a test has made.
+    pub async fn on(config: Config, cell: u8) -> Self {
+        Self { client: connect(&config).await, config, place: None, cell }
     }
 
     /// Another session.

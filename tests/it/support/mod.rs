@@ -17,7 +17,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use cluster::{own_cluster, own_cluster_with, settings, shared};
+pub use cluster::{cell, own_cluster, own_cluster_with, settings, shared};
 pub use db::{Db, refusal};
 pub use end_listener::EndListener;
 pub use process::Process;

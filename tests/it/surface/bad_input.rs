@@ -322,7 +322,7 @@ async fn a_refusal_of_a_task_passes_five_places_at_most() {
         r#"select tuskline.schedule_chain('[{"lambda": "nope"}]')"#,
         "select tuskline.define_periodic('p', 'nope', '* * * * *')",
         "insert into tuskline.task (lambda) values ('nope')",
-        "insert into tuskline.task (lambda, id) values ('work', 70000)",
+        &format!("insert into tuskline.task (lambda, id) values ('work', {})", db.id(70000)),
         "insert into tuskline.task (lambda, status) values ('work', 'dead')",
         "select tuskline.schedule('once', p_unique_key => 'a')",
         "select tuskline.schedule('once', p_unique_key => '')",

@@ -81,12 +81,28 @@ async fn migrate_says_what_it_did() {
         ),
     );
     let fresh = on(&empty().await, "migrate --json").run().json();
-    assert_eq!(keys(&fresh), "applied functions installation schema_version");
+    assert_eq!(keys(&fresh), "applied cell functions installation schema_version");
+}
+
+#[tokio::test]
+async fn a_cell_is_chosen_by_the_first_migration() {
+    let database = empty().await;
+    let lines = [
+        "migrate --cell 64",
+        "migrate --cell=-1",
+        "migrate --cell 5 --installation prod",
+        "migrate --cell 5",
+        "migrate",
+        "migrate --cell 6",
+        "lambda define send_email",
+        "task schedule send_email",
+    ];
+    check("cell", &session(&database, &lines));
 }
 
 #[tokio::test]
 async fn lambdas_are_defined_altered_listed_and_shown() {
-    let db = Db::new().await;
+    let db = Db::of_cell_0().await;
     let screen = session(
         &db.config,
         &[
@@ -110,7 +126,7 @@ async fn lambdas_are_defined_altered_listed_and_shown() {
 
 #[tokio::test]
 async fn tasks_are_scheduled_followed_and_cancelled() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let screen = session(
         &db.config,
         &[
@@ -135,7 +151,7 @@ async fn tasks_are_scheduled_followed_and_cancelled() {
 
 #[tokio::test]
 async fn gates_limits_and_orders_are_set_listed_explained_and_taken_away() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let mut screen = session(
         &db.config,
         &[
@@ -179,7 +195,7 @@ async fn gates_limits_and_orders_are_set_listed_explained_and_taken_away() {
 
 #[tokio::test]
 async fn dead_letters_are_listed_previewed_redriven_and_purged() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     // Seconds with six digits, whenever this runs: a column is as wide as its times.
     db.run("update tuskline_test.pin set at = '2026-01-02 03:04:05.678901+00'").await;
     let hand = db.hand("work").await;
@@ -230,7 +246,7 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
 
 #[tokio::test]
 async fn a_command_that_waits_for_an_operation_tells_how_it_ended() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let hand = db.hand("work").await;
     for (again, code, said) in [
         (false, 0, "operation 1 is done: changed 1 of 1 tasks\n"),
@@ -258,7 +274,7 @@ async fn a_command_that_waits_for_an_operation_tells_how_it_ended() {
 
 #[tokio::test]
 async fn chains_unique_keys_and_many_at_once() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     db.define("mail").await;
     let chain = r#"[
         {"lambda": "work", "name": "fetch"},
@@ -310,7 +326,7 @@ async fn chains_unique_keys_and_many_at_once() {
 
 #[tokio::test]
 async fn what_is_kept_for_how_long_is_set_shown_and_purged() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     db.pin().await;
     let hand = db.hand("work").await;
     db.schedule_many("work", 5).await;
@@ -353,7 +369,7 @@ async fn what_is_kept_for_how_long_is_set_shown_and_purged() {
 
 #[tokio::test]
 async fn schedules_are_defined_shown_paused_and_dropped() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let define = "periodic define new_year work @yearly {\"n\":1} --zone";
     let defined = format!("{define} Europe/Berlin --overlap skip");
     let mut settings = insta::Settings::clone_current();
@@ -419,7 +435,7 @@ fn ticks_are_foreseen_without_a_database() {
 
 #[tokio::test]
 async fn a_task_of_the_future_has_a_long_id_that_stays_whole() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let id = on(&db.config, "task schedule work --in 1h").run().fine();
     let list = on(&db.config, "task list").run().fine();
     assert!(list.contains(&format!("\n{}  work", id.trim())), "{list}");
@@ -429,7 +445,7 @@ async fn a_task_of_the_future_has_a_long_id_that_stays_whole() {
 
 #[tokio::test]
 async fn waiting_ends_with_the_task() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let hand = db.hand("work").await;
     for (succeeds, code) in [(true, 0), (false, 1)] {
         let id = db.schedule("work").await;
@@ -448,7 +464,7 @@ async fn waiting_ends_with_the_task() {
 
 #[tokio::test]
 async fn a_task_that_a_worker_holds_is_asked_to_stop() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let id = db.schedule("work").await;
     let _claimed = db.hand("work").await.take().await;
     let cancel = format!("task cancel {id}");
@@ -467,7 +483,7 @@ async fn a_task_that_a_worker_holds_is_asked_to_stop() {
 
 #[tokio::test]
 async fn json_keeps_its_keys() {
-    let db = Db::new().await;
+    let db = Db::of_cell_0().await;
     let mut screen = String::new();
     for line in [
         "migrate",
@@ -501,7 +517,7 @@ async fn json_keeps_its_keys() {
 
 #[tokio::test]
 async fn json_errors_are_json() {
-    let db = Db::new().await;
+    let db = Db::of_cell_0().await;
     for (line, code) in [
         ("task status 1 --json", 1),
         ("lambda show work --json", 1),
@@ -520,7 +536,7 @@ async fn json_errors_are_json() {
 
 #[tokio::test]
 async fn the_doctor_examines_everything() {
-    let db = Db::new().await;
+    let db = Db::of_cell_0().await;
     let screen = session(&db.config, &["doctor"]);
     check("doctor", &screen);
     let database = empty().await;
@@ -532,7 +548,7 @@ async fn the_doctor_examines_everything() {
 
 #[tokio::test]
 async fn the_doctor_finds_lost_queues_and_missing_segments() {
-    let db = Db::new().await;
+    let db = Db::of_cell_0().await;
     db.run("delete from tuskline_core.queues_complete").await;
     let ran = on(&db.config, "doctor").run();
     let line = ran.out.lines().find(|line| line.contains("queues")).unwrap();
@@ -541,7 +557,7 @@ async fn the_doctor_finds_lost_queues_and_missing_segments() {
 
 #[tokio::test]
 async fn the_doctor_finds_dead_workers_that_no_store_consumer_ends() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     db.pin().await;
     let silent = db.hand("work").await;
     let line = || {
@@ -558,7 +574,7 @@ async fn the_doctor_finds_dead_workers_that_no_store_consumer_ends() {
 
 #[tokio::test]
 async fn the_doctor_finds_more_workers_than_the_server_has_connections_for() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let line = || {
         let ran = on(&db.config, "doctor").run();
         ran.out.lines().find(|line| line.contains("connections  ")).unwrap().to_owned()
@@ -573,7 +589,7 @@ async fn the_doctor_finds_more_workers_than_the_server_has_connections_for() {
 
 #[tokio::test]
 async fn the_doctor_finds_schedules_that_no_server_fires() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let line = || {
         let ran = on(&db.config, "doctor").run();
         ran.out.lines().find(|line| line.contains("schedules ")).unwrap().to_owned()
@@ -592,7 +608,7 @@ async fn the_doctor_finds_schedules_that_no_server_fires() {
 
 #[tokio::test]
 async fn what_came_from_outside_does_not_reach_the_terminal_raw() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     // `Ran` looks for control characters in everything that is printed.
     let evil = "\u{1b}[31mred\u{7}\r\u{9b}2J\u{202e}gnp\u{0}".trim_end_matches('\0');
     let payload = serde_json::to_string(evil).unwrap();
@@ -631,7 +647,7 @@ async fn what_came_from_outside_does_not_reach_the_terminal_raw() {
 
 #[tokio::test]
 async fn a_reader_that_leaves_ends_us_quietly() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     db.schedule_many("work", 2_000).await;
     for line in
         ["task list --limit 2000", "task list --limit 2000 --json", "completions bash", "--help"]
@@ -651,7 +667,7 @@ async fn a_reader_that_leaves_ends_us_quietly() {
 
 #[tokio::test]
 async fn a_duration_without_a_unit_is_refused() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let screen = session(
         &db.config,
         &[
@@ -673,7 +689,7 @@ async fn a_duration_without_a_unit_is_refused() {
 
 #[tokio::test]
 async fn a_wrong_call_exits_with_two_and_says_what_is_wrong() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let screen = session(
         &db.config,
         &[
@@ -707,7 +723,7 @@ async fn a_wrong_call_exits_with_two_and_says_what_is_wrong() {
 
 #[tokio::test]
 async fn a_payload_comes_from_standard_input_too() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let schedule = || on(&db.config, "task schedule work -");
     let id: i64 = schedule().run_with_input("{\"n\": 1}\n").fine().trim().parse().unwrap();
     let payload: String =
@@ -723,7 +739,7 @@ async fn a_payload_comes_from_standard_input_too() {
 
 #[tokio::test]
 async fn the_option_wins_over_the_variables() {
-    let (db, other) = (Db::with_lambda("ours").await, Db::with_lambda("theirs").await);
+    let (db, other) = (Db::of_cell_0_with("ours").await, Db::of_cell_0_with("theirs").await);
     let (ours, theirs) = (url(&db.config), url(&other.config));
     let list = || tuskline(&["lambda", "list"]);
     let by_option = list().arg("--database-url").arg(&ours).database(&theirs);
@@ -762,7 +778,7 @@ fn the_version_is_that_of_the_package() {
 
 #[tokio::test]
 async fn psql_opens_the_same_database() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     let name = db.config.get_dbname().unwrap();
     let ask = "select current_database(), (select count(*) from tuskline.lambda)";
     let call = tuskline(&["psql", "--", "-X", "-A", "-t", "-c", ask]).database(&url(&db.config));
@@ -772,7 +788,7 @@ async fn psql_opens_the_same_database() {
 
 #[tokio::test]
 async fn serve_stops_when_it_is_told_to() {
-    let db = Db::with_lambda("work").await;
+    let db = Db::of_cell_0_with("work").await;
     for signal in [Signal::TERM, Signal::INT] {
         let mut serving = on(&db.config, "serve").start();
         serving.until_said("serving");

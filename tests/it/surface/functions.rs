@@ -183,11 +183,11 @@ async fn a_verb_has_at_most_seventy_lines() {
 async fn eight_segments_are_ready_in_each_range_of_ids() {
     let db = Db::new().await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.segment").await, 18);
-    db.run("select setval('tuskline.task_seq', 3::bigint << 24)").await;
+    db.run(&format!("select setval('tuskline.task_seq', {})", db.id(3 << 24))).await;
     assert_eq!(db.one::<i32>("select tuskline.add_segments()").await, 3);
     assert_eq!(db.one::<i32>("select tuskline.add_segments()").await, 0);
     db.define("work").await;
-    db.run("select setval('tuskline.task_seq', (11::bigint << 24) + 5)").await;
+    db.run(&format!("select setval('tuskline.task_seq', {})", db.id((11 << 24) + 5))).await;
     let id = db.schedule("work").await;
     assert_eq!(db.status(id).await, "enqueued");
     let default: i64 = db.one("select count(*) from pg_partitioned_table where partdefid <> 0 and partrelid::regclass::text like 'tuskline.%'").await;

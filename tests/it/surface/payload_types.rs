@@ -83,9 +83,11 @@ async fn every_verb_with_one_payload_takes_each_type() {
         let redrive = format!("'redrive', {arguments}, p_reason => 'a typo'");
         db.run(&format!("select tuskline.start_operation({redrive})")).await;
     }
-    let none = "select tuskline.schedule_then(array[1]::bigint[], 'work'),
-                       tuskline.define_periodic('none', 'work', '* * * * *')";
-    db.run(none).await;
+    let none = format!(
+        "select tuskline.schedule_then(array[{id}]::bigint[], 'work'),
+                       tuskline.define_periodic('none', 'work', '* * * * *')"
+    );
+    db.run(&none).await;
     let counted = "select count(*) filter (where payload::text = '1'), count(*) from tuskline.task";
     assert_eq!(db.lines(counted).await, ["8 | 10"]);
     let redrives = "select count(*) from tuskline.operation where payload::text = '1'";

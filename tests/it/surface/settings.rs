@@ -10,7 +10,7 @@ use tuskline::janitor::{self, Marks};
 use tuskline::session::{Deadlines, Session};
 use tuskline_sdk::{Context, Lambda, NewTask, Outcome};
 
-use crate::support::{Db, Running, calm, shared, within};
+use crate::support::{Db, Running, calm, cell, shared, within};
 
 /// Text that a careless literal would change.
 const TEXT: &str = r#"a \ b 'c' "d" é \\n"#;
@@ -112,7 +112,7 @@ async fn with_settings(settings: &[Setting]) -> Case {
         client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         named.push(format!("{level} {setting} = {value}"));
     }
-    Case { db: Db { config, client, place: None }, named: named.join(", ") }
+    Case { db: Db { config, client, place: None, cell: cell() }, named: named.join(", ") }
 }
 
 impl Case {
