@@ -45,6 +45,7 @@ const OF_RUST: &[&str] = &[
     "::doubtful_commits::",
     "::drain::",
     "::drawn_ids::",
+    "::examples::",
     "::failures::",
     "::fenced_bodies::",
     "::health::",

@@ -1,15 +1,31 @@
-//! A service and its worker in one file: schedules a few mails, executes them, stops.
+//! A service and its worker in one file: it schedules three mails, sends them, and stops.
 //!
-//! Start a database with `./x dev`, then, with the url it prints:
-//! `TUSKLINE_DATABASE_URL=... cargo run -p tuskline-sdk --example send_email`
+//! Start a database and a server with `./x dev`. Then, with the address that it prints:
+//!
+//! ```sh
+//! TUSKLINE_DATABASE_URL=... cargo run -q -p tuskline-sdk --example send_email
+//! ```
+//!
+//! It prints:
+//!
+//! ```text
+//! attempt 1: Your order -> ada@example.org
+//! attempt 2: Your order -> busy@example.org
+//! ada@example.org: success, {"accepted":"ada@example.org"}
+//! busy@example.org: success, {"accepted":"busy@example.org"}
+//! nowhere: fatal_failure, nowhere is no address
+//! ```
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::error::Error;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, Status, Worker};
+use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, Worker};
+
+const LAMBDA: &str = "send_email";
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Serialize, Deserialize)]
 struct Email {
@@ -17,58 +33,46 @@ struct Email {
     subject: String,
 }
 
-/// What an error means is decided here: a bad address will never be good, a busy mail server will.
-async fn send_email(email: Email, context: Context, sent: Arc<AtomicU32>) -> Outcome {
+/// The body decides what an error means: a wrong address stays wrong, a busy mail server does not stay busy.
+async fn send_email(email: Email, context: Context) -> Outcome {
     if !email.to.contains('@') {
         return Outcome::fatal(format!("{} is no address", email.to));
     }
-    if email.to.starts_with("busy") && context.attempt() < 3 {
+    if email.to.starts_with("busy") && context.attempt() == 1 {
         return Outcome::retriable("450 mailbox busy");
     }
-    println!("attempt {}: {} <- {}", context.attempt(), email.to, email.subject);
-    sent.fetch_add(1, Ordering::Relaxed);
-    Outcome::Success(Some(serde_json::json!({ "accepted": email.to })))
+    println!("attempt {}: {} -> {}", context.attempt(), email.subject, email.to);
+    Outcome::Success(Some(json!({ "accepted": email.to })))
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::var("TUSKLINE_DATABASE_URL")?;
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("TUSKLINE_DATABASE_URL").map_err(|_| "set TUSKLINE_DATABASE_URL")?;
     let client = Client::connect(&url).await?;
-    client.define_lambda("send_email").await?;
+    client.define_lambda(LAMBDA).await?;
 
-    let mail = |to: &str| Email { to: to.into(), subject: "Your order".into() };
-    let tasks = [
-        NewTask::new("send_email", &mail("ada@example.org"))?.priority(Priority::High),
-        NewTask::new("send_email", &mail("busy@example.org"))?.collection("receipts")?,
-        NewTask::new("send_email", &mail("later@example.org"))?.after(Duration::from_secs(2)),
-        NewTask::new("send_email", &mail("nowhere"))?,
-    ];
-    let ids = client.schedule_many(&tasks).await?;
-
-    let stop = CancellationToken::new();
-    let sent = Arc::new(AtomicU32::new(0));
-    let counter = Arc::clone(&sent);
-    let lambda = Lambda::new("send_email", move |email, context| {
-        send_email(email, context, Arc::clone(&counter))
-    });
-    let worker = tokio::spawn(Worker::new(&url)?.lambda(lambda).until(stop.clone()).run());
-
-    for id in ids {
-        loop {
-            let status = client.status(id).await?.ok_or("the task is gone")?;
-            if status.status.is_terminal() {
-                let said = status.error.unwrap_or_else(|| format!("{:?}", status.output));
-                println!(
-                    "task {id}: {} after {} attempt(s): {said}",
-                    status.status, status.attempt
-                );
-                assert!(matches!(status.status, Status::Success | Status::FatalFailure));
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    // The service: three mails, in one commit.
+    let addresses = ["ada@example.org", "busy@example.org", "nowhere"];
+    let mut mails = Vec::new();
+    for to in addresses {
+        let email = Email { to: to.into(), subject: "Your order".into() };
+        mails.push(NewTask::new(LAMBDA, &email)?.priority(Priority::High));
     }
-    println!("{} mails sent", sent.load(Ordering::Relaxed));
+    let ids = client.schedule_many(&mails).await?;
+
+    // The worker: usually a process of its own, which runs until SIGTERM.
+    let stop = CancellationToken::new();
+    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, send_email)).until(stop.clone());
+    let worker = tokio::spawn(worker.run());
+
+    let mut ends = Vec::new();
+    for id in ids {
+        ends.push(client.wait(id, LIMIT).await?.ok_or("the task is gone")?);
+    }
+    for (to, end) in addresses.iter().zip(ends) {
+        let result = end.output.map(|output| output.to_string()).or(end.error);
+        println!("{to}: {}, {}", end.status, result.unwrap_or_default());
+    }
     stop.cancel();
     worker.await??;
     Ok(())

@@ -1,5 +1,5 @@
 //! The things that callers, operators and readers may rely on: refusals, the command line, views,
-//! grants and settings, clients of other languages, documents, the schema's text, costs and plans.
+//! grants and settings, clients of other languages, documents, examples, the schema's text, costs and plans.
 //!
 //! A test stands here when it checks the text, the shape or the price of something that works.
 
@@ -8,6 +8,7 @@ mod cli;
 mod clients;
 mod costs;
 mod documents;
+mod examples;
 mod explain;
 mod functions;
 mod inserts;
