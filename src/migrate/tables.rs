@@ -8,7 +8,8 @@ use std::hash::{Hash as _, Hasher as _};
 use siphasher::sip::SipHasher13;
 use tokio_postgres::Client;
 
-use super::{Error, SCHEMA_VERSION, Source, apply};
+use super::sources::Source;
+use super::{Error, SCHEMA_VERSION, apply};
 
 macro_rules! tables {
     ($($name:literal),* $(,)?) => {

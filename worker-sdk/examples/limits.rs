@@ -49,7 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let connection = client.connection().await?;
     connection.batch_execute(limits).await?;
     // The view also has the permits that are held and the tasks that wait.
-    let look = "select max(max_concurrency), max(per_second) from tuskline.limits where lambda = $1";
+    let look =
+        "select max(max_concurrency), max(per_second) from tuskline.limits where lambda = $1";
     let row = connection.query_one(look, &[&LAMBDA]).await?;
     let (most, per_second): (i32, f64) = (row.get(0), row.get(1));
     println!("the limits of {LAMBDA}: at most {most} at a time, {per_second} per second");

@@ -9,8 +9,8 @@
 //! It prints:
 //!
 //! ```text
-//! backoff: success, attempt 3, failures 2
-//! delay: success, attempt 2, failures 1
+//! backoff: success, attempt 3, failures 2: 503 service unavailable
+//! delay: success, attempt 2, failures 1: 429 too many requests
 //! snooze: success, attempt 1, failures 0
 //! down: dead, attempt 4, failures 4: 503 service unavailable
 //! unknown: fatal_failure, attempt 1, failures 1: no such account

@@ -138,7 +138,7 @@ async fn what_is_no_limit_and_no_order_is_refused() {
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_limit").await, 0);
     db.run("select tuskline.set_limit('work', 1, p_fair => true)").await;
     for weight in ["0", "-1", "1001", "null", "'NaN'"] {
-        let told = refused(&db, &format!("set_weight(1, 'a', {weight})")).await;
+        let told = refused(&db, &format!("set_weight({}, 'a', {weight})", db.number(1))).await;
         assert!(
             told.starts_with("TK018 invalid_limit: weight must be 0.001 to 1000, got"),
             "{told}"

@@ -179,7 +179,7 @@ const SPOIL_A_CLAIM: &str = "
     end $$";
 
 #[tokio::test]
-async fn a_worker_whose_lane_is_lost_drains_and_says_so() {
+async fn a_worker_that_loses_an_exchange_connection_drains_and_says_so() {
     let db = Db::with_lambda("work").await;
     db.run(SPOIL_A_CLAIM).await;
     let gate = Gate::new();

@@ -37,7 +37,7 @@ pub enum Overlap {
     Queue,
 }
 
-/// The answer of [`Client::define_periodic`].
+/// The answer of [`Client::define_periodic`](crate::Client::define_periodic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Defined {
@@ -176,7 +176,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Defines a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::define_periodic`](crate::Client::define_periodic).
+    /// As [`Client::define_periodic`](crate::Client::define_periodic)(crate::Client::define_periodic).
     pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
         let (missed, most) = match periodic.missed {
             Missed::Skip => ("skip", MISSED_MOST),
@@ -214,7 +214,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Pauses a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::pause_periodic`](crate::Client::pause_periodic).
+    /// As [`Client::pause_periodic`](crate::Client::pause_periodic)(crate::Client::pause_periodic).
     pub async fn pause_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         self.about_periodic("select tuskline.pause_periodic($1, $2)", name, reason).await
     }
@@ -222,7 +222,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Resumes a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::resume_periodic`](crate::Client::resume_periodic).
+    /// As [`Client::resume_periodic`](crate::Client::resume_periodic)(crate::Client::resume_periodic).
     pub async fn resume_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         self.about_periodic("select tuskline.resume_periodic($1, $2)", name, reason).await
     }
@@ -230,7 +230,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Deletes a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::drop_periodic`](crate::Client::drop_periodic).
+    /// As [`Client::drop_periodic`](crate::Client::drop_periodic)(crate::Client::drop_periodic).
     pub async fn drop_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         self.about_periodic("select tuskline.drop_periodic($1, $2)", name, reason).await
     }

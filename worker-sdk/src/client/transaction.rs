@@ -13,7 +13,7 @@ use crate::task::{Priority, TaskId};
 /// Parameters of a statement, with their types.
 pub(crate) type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
-/// The verbs on one connection or transaction of the caller's; see [`Client::within`].
+/// The verbs on one connection or transaction of the caller's; see [`Client::within`](crate::Client::within).
 #[derive(Debug)]
 pub struct TransactionClient<'a, C> {
     pub(super) connection: &'a C,
@@ -23,7 +23,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Schedules one task; accepted when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::schedule`].
+    /// As [`Client::schedule`](crate::Client::schedule).
     pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
         let (at, delay) = task.due.parts();
         let (payload, priority) = (JsonText(&task.payload), task.priority.as_str());
@@ -53,10 +53,10 @@ impl<C: GenericClient> TransactionClient<'_, C> {
         Ok(TaskId(rows[0].get(0)))
     }
 
-    /// Schedules up to [`BATCH_MAX`] tasks; accepted when your transaction commits.
+    /// Schedules up to [`BATCH_MAX`](crate::BATCH_MAX) tasks; accepted when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::schedule_many`].
+    /// As [`Client::schedule_many`](crate::Client::schedule_many).
     pub async fn schedule_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, Error> {
         let lambdas: Vec<_> = tasks.iter().map(|t| t.lambda.as_str()).collect();
         let payloads: Vec<_> = tasks.iter().map(|t| JsonText(&t.payload)).collect();
@@ -99,7 +99,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Everything known of a task, as this connection sees it.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`Client::status`](crate::Client::status).
     pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
         let rows = self
             .connection
@@ -112,7 +112,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Why a task does not run, as this connection sees it.
     ///
     /// # Errors
-    /// As [`Client::explain`].
+    /// As [`Client::explain`](crate::Client::explain).
     pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
         let sql = "select reason, detail, cause, remedy from tuskline.explain($1)";
         let rows = self
@@ -126,7 +126,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Cancels a task when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::cancel`].
+    /// As [`Client::cancel`](crate::Client::cancel).
     pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
         let rows = self
             .connection
@@ -149,7 +149,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Schedules the tasks of a chain; accepted when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::schedule_chain`].
+    /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
     pub async fn schedule_chain(&self, chain: &Chain) -> Result<Scheduled, Error> {
         let tasks = chain.to_json()?;
         let sql = "select chain_id, ids from tuskline.schedule_chain($1)";
@@ -161,7 +161,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Schedules a task that runs when these have ended; accepted when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::schedule_chain`].
+    /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
     pub async fn schedule_then(
         &self,
         after: &[TaskId],
@@ -175,7 +175,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Cancels what has not ended of a chain, when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::cancel_chain`].
+    /// As [`Client::cancel_chain`](crate::Client::cancel_chain).
     pub async fn cancel_chain(
         &self,
         task: TaskId,
@@ -189,7 +189,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Runs an ended task again, when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::retry`].
+    /// As [`Client::retry`](crate::Client::retry).
     pub async fn retry(&self, task: TaskId) -> Result<Retried, Error> {
         let row = self.one("select tuskline.retry($1)", &[(&task.0, Type::INT8)]).await?;
         Ok(match row.get(0) {
@@ -203,7 +203,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Runs all tasks of an ended chain again, when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::retry_chain`].
+    /// As [`Client::retry_chain`](crate::Client::retry_chain).
     pub async fn retry_chain(&self, task: TaskId) -> Result<i32, Error> {
         let sql = "select retried from tuskline.retry_chain($1)";
         Ok(self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0))
@@ -212,7 +212,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Whom a task waits or waited for, as this connection sees it.
     ///
     /// # Errors
-    /// As [`Client::parents`].
+    /// As [`Client::parents`](crate::Client::parents).
     pub async fn parents(&self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
         let sql = "select id, name, lambda, status, output from tuskline.parents($1)";
         let rows = self.connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
@@ -224,7 +224,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Defines a lambda when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::define_lambda`].
+    /// As [`Client::define_lambda`](crate::Client::define_lambda).
     pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
         Ok(self.one("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?.get(0))
     }

@@ -128,7 +128,7 @@ impl WatchConnection {
     /// The safety poll of all that sleeps; of nothing, if the connection has been silent for long.
     async fn peek(&self, client: &Client, peeked_at: &mut Instant) -> Result<(), String> {
         let now = Instant::now();
-        let peeks = self.controller.to_peek_at(now);
+        let peeks = self.controller.peeks_at(now);
         if peeks.is_empty() && now < *peeked_at + PROBE_PERIOD {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl WatchConnection {
         }
         self.unwatch(client, &refused).await?;
         // Such a bell may be kept for another queue, or have been free for a while since we last asked.
-        let peeks = self.controller.to_peek_under(&shared, Instant::now());
+        let peeks = self.controller.peeks_under(&shared, Instant::now());
         self.peek_at(client, &peeks).await
     }
 

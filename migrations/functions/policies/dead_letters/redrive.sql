@@ -8,8 +8,9 @@
 --   a task of the step succeeded                  the next step begins
 --   no task of the step succeeded, and none died  the step repeats: it proves nothing
 --
--- A watched task may die between the two queries, or its dead letter may follow later (effects that
--- are left over). So a task that failed for good counts as not ended until the first query finds it.
+-- A watched task may die between the two queries, or its dead letter may follow later (effects
+-- that are left over). So a task that failed for good counts as not ended until the first query
+-- finds it.
 create or replace function tuskline_core.check_canary(o tuskline.operation)
 returns tuskline.operation language plpgsql as $$
 declare

@@ -263,11 +263,13 @@ impl ClaimColumns {
 
 impl Reply {
     fn read(row: &Row) -> Self {
-        let list = |column| row.get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
         let looked = row.get::<_, Option<i64>>(6);
         Self {
             alive: row.get(1),
-            verdicts: Verdicts { refused: list(0), locked: list(15) },
+            verdicts: Verdicts {
+                refused: row.get(0),
+                locked: row.get::<_, Option<_>>(15).unwrap_or_default(),
+            },
             claimed: looked.map(|oldest_writer_xid| Claimed {
                 lease: row.get::<_, Option<i64>>(2).map(LeaseId),
                 tasks: read_tasks(row),

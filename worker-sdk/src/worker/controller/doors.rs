@@ -167,19 +167,19 @@ impl Controller {
     }
 
     /// The sleeping queues whose safety poll is near.
-    pub(crate) fn to_peek_at(&self, now: Instant) -> Vec<Peek> {
+    pub(crate) fn peeks_at(&self, now: Instant) -> Vec<Peek> {
         let state = self.lock();
-        state.watch.to_peek_at(|queue| state.slots.has_room(queue), now)
+        state.watch.peeks_at(|queue| state.slots.has_room(queue), now)
     }
 
     /// The queues that sleep under bells which other workers hold, perhaps for other queues.
-    pub(crate) fn to_peek_under(&self, bells: &[i32], now: Instant) -> Vec<Peek> {
+    pub(crate) fn peeks_under(&self, bells: &[i32], now: Instant) -> Vec<Peek> {
         if bells.is_empty() {
             return Vec::new();
         }
         let mut state = self.lock();
         let State { watch, slots, .. } = &mut *state;
-        let (peeks, woke) = watch.to_peek_under(bells, |queue| slots.has_room(queue), now);
+        let (peeks, woke) = watch.peeks_under(bells, |queue| slots.has_room(queue), now);
         self.look_if(woke);
         peeks
     }

@@ -22,7 +22,7 @@ pub(crate) struct Peek {
 impl QueueWatch {
     /// The queues that sleep and would be polled within a safety poll from now. A queue whose sweep is due
     /// is left out, because a sweep takes a claim. `has_room`: a task of a queue could be claimed.
-    pub(in crate::worker::controller) fn to_peek_at(
+    pub(in crate::worker::controller) fn peeks_at(
         &self,
         has_room: impl Fn(usize) -> bool,
         now: Instant,
@@ -38,13 +38,13 @@ impl QueueWatch {
     /// The queues that sleep under bells which other workers hold, perhaps for other queues. A queue that
     /// no peek is for, because it has no room or its sweep is due, wakes: its claim waits for a slot.
     /// True: a queue woke.
-    pub(in crate::worker::controller) fn to_peek_under(
+    pub(in crate::worker::controller) fn peeks_under(
         &mut self,
         bells: &[i32],
         has_room: impl Fn(usize) -> bool,
         now: Instant,
     ) -> (Vec<Peek>, bool) {
-        let mut peeks = self.to_peek_at(has_room, now);
+        let mut peeks = self.peeks_at(has_room, now);
         peeks.retain(|peek| {
             let queue = &self.queues[peek.queue];
             !queue.watching && bells.contains(&queue.bell)

@@ -125,10 +125,10 @@ async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
 #[tokio::test]
 async fn a_claim_waits_for_a_peek_for_a_safety_poll() {
     let (controller, mut requests) = controller(config());
-    assert_eq!(controller.to_peek_at(Instant::now()), [], "nothing sleeps");
+    assert_eq!(controller.peeks_at(Instant::now()), [], "nothing sleeps");
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     let sent = Instant::now() + Duration::from_millis(950);
-    let peeks = controller.to_peek_at(sent);
+    let peeks = controller.peeks_at(sent);
     assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let askable = |at: Instant| {
         let queues = &controller.lock().watch.queues;
@@ -147,22 +147,22 @@ async fn a_peek_is_no_sweep_and_not_for_who_has_no_room() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     let soon = Instant::now() + Duration::from_millis(1);
-    assert_eq!(controller.to_peek_at(soon + Duration::from_secs(61)), [], "a sweep is due");
+    assert_eq!(controller.peeks_at(soon + Duration::from_secs(61)), [], "a sweep is due");
     controller.lock().slots.usage(0).running = 8;
-    assert_eq!(controller.to_peek_at(soon), [], "no slot is free");
+    assert_eq!(controller.peeks_at(soon), [], "no slot is free");
 }
 
 #[tokio::test]
 async fn a_peek_says_nothing_of_a_queue_that_woke_since() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
-    let peeks = controller.to_peek_at(Instant::now());
+    let peeks = controller.peeks_at(Instant::now());
     controller.woken(Some(1));
     controller.peeked(&peeks, &[true; 4], Instant::now());
     let look = plan(&controller).await;
     assert_eq!(queues(&look), [0, 1, 2, 3]);
     controller.peeked(&peeks, &[false; 4], Instant::now());
-    assert_eq!(controller.to_peek_at(Instant::now()), [], "a claim is in flight");
+    assert_eq!(controller.peeks_at(Instant::now()), [], "a claim is in flight");
 }
 
 #[tokio::test]
@@ -343,12 +343,12 @@ async fn under_a_bell_of_a_stranger_a_queue_is_peeked_at_or_wakes() {
     fall_asleep(&controller, &mut requests, Watched::Shared).await;
     assert!(!is_askable(&controller), "asleep");
     let now = Instant::now();
-    let peeks = controller.to_peek_under(&[2, 3], now);
+    let peeks = controller.peeks_under(&[2, 3], now);
     assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [2, 3]);
     controller.peeked(&peeks, &[true, false], now);
     let look = plan(&controller).await;
     assert_eq!(queues(&look), [1]);
     controller.lock().slots.usage(0).running = 8;
-    assert_eq!(controller.to_peek_under(&[4], now), [], "no slot is free");
+    assert_eq!(controller.peeks_under(&[4], now), [], "no slot is free");
     assert_eq!(controller.lock().watch.queues[3].watch, WatchState::Hot, "a claim waits for one");
 }

@@ -1,0 +1,64 @@
+//! The SQL sources of this binary: the functions in order, the parts of a renewal, and their digest.
+
+use sha2::{Digest, Sha256};
+
+use super::zone_names;
+
+/// Name and text of one file.
+pub(super) type Source = (&'static str, &'static str);
+
+macro_rules! functions {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../migrations/functions/", $name, ".sql")))),*]
+    };
+}
+
+/// Applied in this order: a function's text is checked against those before it, `install` is last.
+#[rustfmt::skip]
+pub(super) const FUNCTIONS: &[Source] = &functions![
+    "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
+    "core/installation", "core/cell", "words/locks", "core/recovery", "retention/add_segments",
+    "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
+    "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
+    "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",
+    "owner/unblock", "owner/set_weight", "words/two_phase", "core/queue_watch",
+    "policies/limits/wait_lists", "owner/set_unique", "policies/unique_keys/hold_key",
+    "core/accept", "core/accept_keys", "core/route", "core/schedule", "core/schedule_many",
+    "core/oldest_writer_xid", "policies/limits/grant_concurrency", "core/add_timers",
+    "policies/limits/acquire_permits", "policies/dead_letters/add_dead_letters",
+    "policies/limits/release_permits", "core/await_end", "policies/dependencies/resolve_dependents",
+    "policies/dependencies/check_dependencies", "policies/gates/apply_gates", "core/doors",
+    "core/end_attempts", "core/end_waiting", "effects/run_effects", "core/enqueue",
+    "core/enqueue_due", "owner/set_breaker", "policies/breakers/check_breakers",
+    "policies/gates/sort_queue", "policies/run_policies", "core/register_executor", "core/pop",
+    "core/take", "core/claim", "core/wait_for_standby", "core/start", "core/heartbeat",
+    "core/outcomes", "core/set_results", "core/assert_current", "core/set_progress",
+    "core/locked_results", "core/exchange", "core/release", "core/rescue", "core/queue_segment",
+    "core/rebuild_queues", "owner/cancel", "owner/retry", "policies/dead_letters/redrive",
+    "policies/dependencies/read_chain", "policies/dependencies/schedule_chain",
+    "policies/dependencies/schedule_then", "policies/dependencies/cancel_chain",
+    "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",
+    "periodic/due_periodic", "periodic/fire_periodic", "people/views", "people/chains",
+    "people/periodics", "people/dead_letters", "owner/operations", "people/comments",
+    "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
+    "owner/act_in_operation", "owner/advance_operation",
+    "owner/start_operation", "retention/find_stalled", "people/explain_waiting",
+    "people/explain_enqueued", "people/explain", "core/leaf_verbs", "repair/damage",
+    "repair/repair",
+];
+pub(super) const INSTALL: Source =
+    ("install", include_str!("../../migrations/functions/install.sql"));
+pub(super) const REMEMBER: Source =
+    ("remember", include_str!("../../migrations/renewal/remember.sql"));
+pub(super) const CLEAR: Source = ("clear", include_str!("../../migrations/renewal/clear.sql"));
+pub(super) const SWEEP: Source = ("sweep", include_str!("../../migrations/renewal/sweep.sql"));
+
+/// SHA-256 over every name and text, and the time zones that go with them, as hex.
+pub(super) fn digest(functions: &[Source]) -> String {
+    let all = functions.iter().chain([&INSTALL, &REMEMBER, &CLEAR, &SWEEP]);
+    let hash = all.fold(Sha256::new(), |hash, (name, text)| {
+        hash.chain_update(name).chain_update([0]).chain_update(text).chain_update([0])
+    });
+    let hash = zone_names().fold(hash, |hash, zone| hash.chain_update(zone).chain_update([0]));
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
