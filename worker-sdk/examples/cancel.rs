@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! exporting
-//! cancel a task that runs: Requested
 //! asked to stop: the half-written file is removed
+//! cancel a task that runs: Requested
 //! the task that ran: cancelled
 //! cancel a task that waits: Cancelled
 //! cancel a task that has ended: TooLate
@@ -59,8 +59,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let running = client.schedule(&NewTask::new(LAMBDA, &"orders.csv")?).await?;
     timeout(LIMIT, begun.recv()).await?.ok_or("the worker has ended")?;
     let answer = client.cancel(running, Some("the customer left")).await?;
-    println!("cancel a task that runs: {answer:?}");
     let end = client.wait(running, LIMIT).await?.ok_or("the task is gone")?;
+    println!("cancel a task that runs: {answer:?}");
     println!("the task that ran: {}", end.status);
 
     let tomorrow = Duration::from_secs(86_400);

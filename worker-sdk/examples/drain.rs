@@ -64,6 +64,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     timeout(LIMIT, signals.begun.notified()).await?;
     println!("the worker is told to stop");
     stop.cancel();
+    // The work of film 1 takes until the worker has announced that it claims nothing more.
+    let connection = client.connection().await?;
+    let draining = "select count(*) > 0 from tuskline.executors
+                     where state = 'draining' and $1 = any (lambdas)";
+    while !connection.query_one(draining, &[&LAMBDA]).await?.get::<_, bool>(0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     signals.finish.notify_one();
     worker.await??;
     println!("the worker has ended");
