@@ -234,7 +234,12 @@ async fn migrate_functions(
             Err(error) if way == Functions::Replaced && cannot_replace(&error) => {
                 way = Functions::Recreated;
             }
-            Err(error) if rounds_left > 0 && is_code(&error, &SqlState::LOCK_NOT_AVAILABLE) => {
+            // A deadlock with a session that waited for us and held what we waited for.
+            Err(error)
+                if rounds_left > 0
+                    && (is_code(&error, &SqlState::LOCK_NOT_AVAILABLE)
+                        || is_code(&error, &SqlState::T_R_DEADLOCK_DETECTED)) =>
+            {
                 rounds_left -= 1;
                 let holder = guard::users(client).await?;
                 tracing::info!(holder, "something is in use by a long transaction, trying again");

@@ -9,29 +9,29 @@
 -- A number of a gate, a limit or an operation has the cell in bits 29 to 24. Fences and executor
 -- numbers have no cell: they follow the clock and are compared within one installation only.
 --
--- This file alone knows the layout. All other functions read the view id_range, which shows the
--- bounds of the sequences.
+-- This file alone knows the layout. All other functions call id_range, which returns the bounds of
+-- the sequences.
 
 create or replace function tuskline_core.cell_of(p_task bigint) returns integer
 language sql immutable as 'select (p_task >> 44)::integer & 63';
 comment on function tuskline_core.cell_of(bigint) is
   'Cell of the installation that issued a task id.';
 
--- Shows the two ranges of task ids that this installation issues.
-create or replace view tuskline_core.id_range as
-  select s.name, q.seqmin as first_id, q.seqmax as last_id, s.last_value
+-- A function, not a view: migrate locks a view that it replaces until its end. A transaction that
+-- holds the guard of segments would then wait for migrate, and migrate for the guard.
+create or replace function tuskline_core.id_range(
+  out name text, out first_id bigint, out last_id bigint, out last_value bigint)
+returns setof record language sql stable as $$
+  select s.name, q.seqmin, q.seqmax, s.last_value
     from (select 'task_seq' as name, 'tuskline.task_seq'::regclass as seq, last_value
             from tuskline.task_seq
           union all
           select 'future_seq', 'tuskline.future_seq', last_value from tuskline.future_seq) s
-         join pg_catalog.pg_sequence q on q.seqrelid = s.seq;
-comment on view tuskline_core.id_range is
-  'The two ranges of task ids that this installation issues. Internal.';
-comment on column tuskline_core.id_range.name is 'Name of the sequence that issues the ids.';
-comment on column tuskline_core.id_range.first_id is 'First id of the range.';
-comment on column tuskline_core.id_range.last_id is 'Last id of the range.';
-comment on column tuskline_core.id_range.last_value is
-  'Last id that was issued, or the next one if none was.';
+         join pg_catalog.pg_sequence q on q.seqrelid = s.seq
+$$;
+comment on function tuskline_core.id_range() is
+  'The two ranges of task ids that this installation issues: sequence, first and last id, and the '
+  'last id that was issued (or the next one if none was).';
 
 -- Sets the cell of this installation. Only the first migration may choose it.
 --

@@ -105,7 +105,7 @@ declare
   v_next bigint;
   r      record;
 begin
-  for r in select * from tuskline_core.id_range loop
+  for r in select * from tuskline_core.id_range() loop
     v_next := 1 + greatest(tuskline_core.segment_of(r.last_value),
       (select max(g.segment_no) from tuskline.segment g
         where g.opened_at is not null

@@ -18,7 +18,7 @@ language sql stable as $$
       select i.name,
              (select max(t.id) from tuskline.task t
                where t.id between i.first_id and i.last_id) as used
-        from tuskline_core.id_range i
+        from tuskline_core.id_range() i
       union all select 'fence_seq', (select max(s.lease_id) from tuskline.lease s)
       union all select 'executor_seq', (select max(e.executor_id) from tuskline.executor e)
       union all select 'queue_queue_id_seq', greatest(
@@ -85,7 +85,7 @@ language sql stable as $$
     select tuskline_core.segment_of(i.last_value) as current,
            tuskline_core.segment_of(i.first_id) as first,
            tuskline_core.segment_of(i.last_id) as last
-      from tuskline_core.id_range i
+      from tuskline_core.id_range() i
   ), t as (
     select c.oid, substr(c.relname, 6)::bigint as no, i.inhrelid is not null as attached,
            coalesce(i.inhdetachpending, false) as pending

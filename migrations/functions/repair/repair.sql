@@ -107,7 +107,7 @@ language plpgsql as $$
 declare
   v_last bigint := (
     select max(g.segment_no)
-      from tuskline_core.id_range i
+      from tuskline_core.id_range() i
            join tuskline.segment g on g.segment_no >= tuskline_core.segment_of(i.first_id)
      where p_current between tuskline_core.segment_of(i.first_id)
                          and tuskline_core.segment_of(i.last_id)

@@ -45,7 +45,7 @@ declare
   r       record;
 begin
   perform tuskline_core.lock_guard('segment');
-  for r in select * from tuskline_core.id_range loop
+  for r in select * from tuskline_core.id_range() loop
     v_last := tuskline_core.segment_of(r.last_value);
     -- The current segment, and those that were used up since the last call.
     update tuskline.segment set opened_at = v_now
@@ -67,7 +67,7 @@ comment on function tuskline.add_segments(integer) is
 create or replace function tuskline.segments_ahead() returns integer
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select min(c.ahead)::integer
-    from tuskline_core.id_range s
+    from tuskline_core.id_range() s
          cross join lateral (
            select count(*) - 1 as ahead
              from (select g.segment_no - row_number() over (order by g.segment_no) as run

@@ -18,7 +18,7 @@ declare
   r        record;
 begin
   perform tuskline_core.lock_guard('segment');
-  for r in select * from tuskline_core.id_range loop
+  for r in select * from tuskline_core.id_range() loop
     v_no := tuskline_core.segment_of(r.last_value);
     v_seq := 'tuskline.' || r.name;
     if v_no < tuskline_core.segment_of(r.last_id)

@@ -19,7 +19,7 @@ declare
   v_ripe  boolean;
   v_late  text[]; -- late writers of the segment
   v_open  bigint[] := array( -- segments that still receive ids
-    select tuskline_core.segment_of(i.last_value) from tuskline_core.id_range i);
+    select tuskline_core.segment_of(i.last_value) from tuskline_core.id_range() i);
   s       record;
   r       record;
 begin

@@ -275,3 +275,29 @@ async fn a_locked_wait_list_holds_up_no_result() {
     db.enqueue_due().await;
     assert_eq!(db.status(second).await, "dead");
 }
+
+/// A migration locks each view until its end, and takes the guards last. A transaction that holds a guard and
+/// then reads a view would end in a deadlock with it. (rebuild_queues reads verified_incarnation before.)
+#[tokio::test]
+async fn a_call_that_takes_a_guard_reads_no_view() {
+    let db = Db::with_lambda("work").await;
+    let migration = db.connect().await;
+    let views =
+        "select string_agg(format('alter view %s reset (security_barrier)', oid::regclass), '; ')
+                   from pg_class where relkind = 'v' and relname <> 'verified_incarnation'
+                    and relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)";
+    let lock: String = db.one(views).await;
+    migration.batch_execute(&format!("begin; {lock}")).await.unwrap();
+    for call in [
+        "add_segments()",
+        "roll_segments('1 hour')",
+        "rebuild_queues()",
+        "define_lambda('late')",
+        "repair()",
+    ] {
+        let sql = format!("set lock_timeout = '1 s'; select tuskline.{call}");
+        let ran = db.client.batch_execute(&sql).await;
+        assert!(ran.is_ok(), "{call}: {:?}", ran.unwrap_err().as_db_error());
+    }
+    migration.batch_execute("rollback").await.unwrap();
+}
