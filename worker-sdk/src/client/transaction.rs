@@ -209,7 +209,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
         Ok(self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0))
     }
 
-    /// Whom a task waits or waited for, as this connection sees it.
+    /// The parents of a task, as this connection sees them.
     ///
     /// # Errors
     /// As [`Client::parents`](crate::Client::parents).
