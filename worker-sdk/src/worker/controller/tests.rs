@@ -6,6 +6,7 @@ mod claim_bound;
 mod few_connections;
 mod leases;
 mod queue_watch;
+mod shared_bells;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
