@@ -55,7 +55,7 @@ async fn a_queue_that_falls_asleep_under_a_bell_of_ours_looks_once_more() {
 }
 
 #[tokio::test]
-async fn a_bell_is_given_up_for_a_busy_queue_and_the_others_wake_first_and_let_it_rest() {
+async fn a_bell_that_a_busy_queue_gives_up_rests_after_its_other_queues_have_looked() {
     let (controller, mut requests) = fall_asleep_together().await;
     controller.lock().slots.usage(64).running = 8;
     assert!(!controller.called(1, 257), "no slot is free for it");
@@ -66,7 +66,7 @@ async fn a_bell_is_given_up_for_a_busy_queue_and_the_others_wake_first_and_let_i
     let found = brought(&look, 0, 0, &[]);
     controller.claimed(&mut look, found);
     assert!(matches!(controller.lock().watch.queues[0].watch, WatchState::Poll(_)));
-    assert!(requests.try_recv().is_err(), "somebody else may have the bell");
+    assert!(requests.try_recv().is_err(), "the bell may belong to another worker");
 }
 
 #[tokio::test]
