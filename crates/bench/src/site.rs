@@ -11,7 +11,7 @@ use super::meter::Observer;
 use super::proc::{is_backend_of, parent};
 use super::{Given, Options};
 use tuskline::migrate;
-use tuskline_postgres::{Binaries, Cluster, Stop};
+use tuskline_postgres::{Binaries, Cluster, Stop, drop_database};
 
 /// Where it happens, and what a workload needs to know of the call.
 pub(super) struct Site {
@@ -78,8 +78,7 @@ impl Site {
     }
 
     async fn drop_database(&self) -> anyhow::Result<()> {
-        let drop = format!("drop database if exists {} with (force)", self.database);
-        Ok(connect(&self.server).await?.batch_execute(&drop).await?)
+        Ok(drop_database(&connect(&self.server).await?, &self.database).await?)
     }
 
     /// Kills the server as a crash would and starts it again.

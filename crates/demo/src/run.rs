@@ -241,8 +241,7 @@ impl Stage {
 async fn drop_database(cluster: &Cluster) -> anyhow::Result<()> {
     let (client, connection) = cluster.config("postgres").connect(NoTls).await?;
     tokio::spawn(connection);
-    client.batch_execute(&format!("drop database if exists {DATABASE} with (force)")).await?;
-    Ok(())
+    Ok(tuskline_postgres::drop_database(&client, DATABASE).await?)
 }
 
 fn terminate(child: &Child) {

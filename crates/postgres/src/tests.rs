@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::account::Account;
 use super::data_dir::DataDir;
+use super::drop_database::drop_within;
 use super::launch::connect;
 use super::{Cluster, Error, Options, Stop};
 
@@ -180,6 +181,29 @@ async fn every_address_reaches_the_database() {
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "tuskline\n", "{output:?}");
     }
+}
+
+#[tokio::test]
+async fn a_drop_that_waits_is_begun_again() {
+    let dir = directory();
+    let cluster = start(dir.path()).await;
+    cluster.create_database("a \"b", None).await.unwrap();
+    let holder = connect(&cluster.config("postgres")).await.unwrap();
+    holder.batch_execute("begin; alter database \"a \"\"b\" rename to c").await.unwrap();
+    let client = connect(&cluster.config("postgres")).await.unwrap();
+    client.batch_execute("set statement_timeout = '1min'").await.unwrap();
+    let patience = Duration::from_millis(300);
+    let (dropped, _) = tokio::join!(drop_within(&client, "a \"b", patience), async {
+        tokio::time::sleep(3 * patience).await;
+        holder.batch_execute("rollback").await.unwrap();
+    });
+    dropped.unwrap();
+    assert_eq!(
+        query(&cluster, "select datname from pg_database where datname ~ 'b$'").await,
+        [""; 0]
+    );
+    let kept = client.query_one("show statement_timeout", &[]).await.unwrap();
+    assert_eq!(kept.get::<_, String>(0), "1min");
 }
 
 #[tokio::test]

@@ -107,8 +107,7 @@ impl Place {
                 _ => break,
             }
         }
-        let sql = format!("drop database if exists {} with (force)", self.name);
-        Ok(session.client().batch_execute(&sql).await?)
+        Ok(tuskline_postgres::drop_database(session.client(), &self.name).await?)
     }
 
     /// The same for those who cannot wait: on a thread of its own, which the caller's waits for.

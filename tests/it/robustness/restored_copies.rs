@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio_postgres::{Client, Config, NoTls};
-use tuskline_postgres::{Cluster, Stop};
+use tuskline_postgres::{Cluster, Stop, drop_database};
 
 use crate::support::cli::url;
 use crate::support::{
@@ -122,7 +122,7 @@ fn shell(script: &str) {
 /// Drops the database and puts an empty one, or a copy, in its place.
 async fn replace(db: &mut Db, by: &str) {
     let (name, client) = (name_of(db), beside(db).await);
-    client.batch_execute(&format!("drop database {name} with (force)")).await.unwrap();
+    drop_database(&client, &name).await.unwrap();
     client.batch_execute(&format!("{by} {name}")).await.unwrap();
 }
 

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
-use tuskline_postgres::Cluster;
+use tuskline_postgres::{Cluster, drop_database};
 
 use super::cluster::{cell, shared, template_of};
 use super::{DEADLINE, within};
@@ -84,7 +84,7 @@ impl Db {
         db.place = db.config.get_dbname().map(|name| Place(name.to_owned()));
         let ended = std::mem::take(&mut *ENDED.lock().unwrap());
         for name in ended {
-            db.run(&format!("drop database if exists {name} with (force)")).await;
+            drop_database(&db.client, &name).await.unwrap();
         }
         db
     }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline::config::{JanitorOptions, PeriodicOptions};
 use tuskline::janitor::{self, Marks};
 use tuskline::session::{Deadlines, Session};
+use tuskline_postgres::drop_database;
 use tuskline_sdk::{Context, Lambda, NewTask, Outcome};
 
 use crate::support::{Db, Running, calm, cell, shared, within};
@@ -238,7 +239,9 @@ async fn check_one(settings: &[Setting]) {
     case.look().await;
     let name = case.db.config.get_dbname().unwrap().to_owned();
     drop(case);
-    drop_database(&name).await;
+    let (beside, connection) = within(shared().config("postgres").connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    drop_database(&beside, &name).await.unwrap();
 }
 
 /// A place that two settings name.
@@ -252,12 +255,6 @@ async fn make_tablespace() {
         client.batch_execute("create tablespace tuskline_space location ''").await.unwrap();
     };
     ONCE.get_or_init(make).await;
-}
-
-async fn drop_database(name: &str) {
-    let (client, connection) = within(shared().config("postgres").connect(NoTls)).await.unwrap();
-    tokio::spawn(connection);
-    client.batch_execute(&format!("drop database {name} with (force)")).await.unwrap();
 }
 
 #[tokio::test]

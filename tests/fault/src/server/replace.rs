@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use tuskline_postgres::drop_database;
 
 use super::{Disk, PAUSE, PORT, SUPERUSER, Server, launch};
 
@@ -92,7 +93,8 @@ impl Server {
     /// # Errors
     /// When the server refuses.
     pub async fn drop_database(&self, database: &str) -> Result<()> {
-        self.in_postgres(&format!("drop database {database} with (force)")).await
+        let session = self.patient_session("postgres").await?;
+        Ok(drop_database(&session, database).await?)
     }
 
     /// Copies the directories of a stopped server, and says where they are.
