@@ -27,7 +27,7 @@ create type tuskline.status as enum (
 comment on type tuskline.status is
   'new: waits for its due time, a permit, a gate or a dependency. enqueued: in its queue. '
   'claimed: held by a worker. processing: its worker reported it as running. '
-  'retriable_failure: waits for its next attempt. All the remaining ones are terminal.';
+  'retriable_failure: waits for its next attempt. All from success on are terminal.';
 
 create type tuskline.priority as enum ('critical', 'high', 'normal', 'low');
 comment on type tuskline.priority is 'Order among the tasks of one lambda, first label first.';

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::{Priority, Status};
 
 pub use schedule::{instant, payload};
 
@@ -50,25 +52,14 @@ pub enum TaskCommand {
     Wait(follow::WaitArgs),
 }
 
-/// A label of a task's place in the order of its lambda.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub enum Priority {
-    Critical,
-    High,
-    Normal,
-    Low,
+/// Accepts the labels of the tasks' priorities.
+pub fn a_priority() -> PossibleValuesParser {
+    PossibleValuesParser::new(Priority::ALL.iter().map(|one| one.as_str()))
 }
 
-impl Priority {
-    /// As SQL knows it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::High => "high",
-            Self::Normal => "normal",
-            Self::Low => "low",
-        }
-    }
+/// Accepts the labels of the tasks' statuses.
+fn a_status() -> PossibleValuesParser {
+    PossibleValuesParser::new(Status::ALL.iter().map(|one| one.as_str()))
 }
 
 pub async fn run(global: &Global, command: TaskCommand) -> Outcome {

@@ -105,7 +105,6 @@ labels! {
 impl Status {
     /// True when nothing will happen to the task any more.
     pub fn is_terminal(self) -> bool {
-        use Status::{Cancelled, Dead, Dropped, FatalFailure, Success};
-        matches!(self, Success | FatalFailure | Dead | Cancelled | Dropped)
+        self >= Self::Success
     }
 }

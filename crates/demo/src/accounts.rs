@@ -97,7 +97,7 @@ async fn read_ends(client: &Client) -> anyhow::Result<HashMap<i64, End>> {
         .query(
             "select t.id, t.status = 'success', o.output->>'sha256', t.due_at \
              from tuskline.tasks t left join tuskline.task_output o on o.task_id = t.id \
-             where t.status in ('success', 'dead', 'fatal_failure', 'cancelled', 'dropped')",
+             where t.finished_at is not null",
             &[],
         )
         .await?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_postgres::Client;
+use tuskline_sdk::Status;
 
 /// Where the run stands.
 #[derive(Debug, Default, Clone)]
@@ -42,7 +43,11 @@ impl Counts {
         Ok(Self {
             scheduled: by.values().sum(),
             running: of(&["claimed", "processing"]),
-            ended: of(&["success", "fatal_failure", "dead", "cancelled", "dropped"]),
+            ended: by
+                .iter()
+                .filter(|(status, _)| is_terminal(status))
+                .map(|(_, count)| count)
+                .sum(),
             succeeded: of(&["success"]),
             dead: of(&["dead", "fatal_failure"]),
             rescued: row.get::<_, i64>(0).unsigned_abs(),
@@ -50,6 +55,10 @@ impl Counts {
             start_latency_ms: row.get(2),
         })
     }
+}
+
+fn is_terminal(status: &str) -> bool {
+    status.parse().is_ok_and(Status::is_terminal)
 }
 
 /// A bar on a terminal, a line now and then elsewhere, nothing when asked to be quiet.

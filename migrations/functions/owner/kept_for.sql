@@ -4,11 +4,11 @@
 create or replace function tuskline_core.kept_for(l tuskline.lambda, p_status tuskline.status)
 returns interval language sql immutable as $$
   select case p_status
-           when 'success' then l.retention
            when 'dead' then l.dead_retention
            when 'cancelled' then coalesce(l.cancelled_retention, l.retention)
            when 'dropped' then coalesce(l.dropped_retention, l.retention)
            when 'fatal_failure' then coalesce(l.fatal_retention, l.dead_retention)
+           else case when p_status >= 'success' then l.retention end
          end
 $$;
 comment on function tuskline_core.kept_for(tuskline.lambda, tuskline.status) is

@@ -112,7 +112,7 @@ comment on function tuskline_core.restart_tasks(bigint[], timestamptz) is
 create or replace function tuskline_core.may_restart(
   p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz)
 returns boolean language sql stable as $$
-  select p_status in ('dead', 'fatal_failure', 'cancelled', 'dropped')
+  select p_status <> 'success'
      and p_finished_at > p_now - (
        select tuskline_core.kept_for(l, p_status) from tuskline.lambda l where l.name = p_lambda)
 $$;

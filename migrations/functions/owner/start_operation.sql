@@ -102,8 +102,8 @@ declare
   v_all  text[] := case
     when p_action = 'cancel' then '{new,enqueued,retriable_failure,claimed,processing}'::text[]
     when p_action in ('priority', 'collection') then '{new,enqueued,retriable_failure}'
-    when p_action = 'retry' then '{dead,fatal_failure,cancelled,dropped}'
-    when p_action = 'purge' then '{success,fatal_failure,dead,cancelled,dropped}'
+    when p_action = 'retry' then enum_range('fatal_failure'::tuskline.status, null)::text[]
+    when p_action = 'purge' then enum_range('success'::tuskline.status, null)::text[]
     when p_action = 'redrive' then '{dead,fatal_failure}' end;
   o      tuskline.operation;
 begin

@@ -89,7 +89,7 @@ begin
     ' join tuskline.lambda l on l.name = t.lambda group by l.name, t.status'
     '), h as ('
     'select g.ripe_at, sum(g.tasks) over (order by g.ripe_at desc) as longer'
-    ' from g where g.status in (''success'', ''cancelled'', ''dropped''))'
+    ' from g where g.status >= ''success'' and g.status not in (''fatal_failure'', ''dead''))'
     ' select coalesce(bool_or(g.status in (''enqueued'', ''claimed'', ''processing'')), false),'
     ' coalesce(bool_or(g.status in (''new'', ''retriable_failure'')), false),'
     ' coalesce(bool_or(g.archive = ''file''), false),'

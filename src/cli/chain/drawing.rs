@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use tuskline_sdk::Status;
 
 use crate::cli::output::{clean, field};
 
@@ -59,8 +60,8 @@ impl Drawing {
             let color = match node.status.as_str() {
                 "success" => "palegreen",
                 "dead" | "fatal_failure" => "salmon",
-                "cancelled" | "dropped" => "lightgrey",
                 "claimed" | "processing" => "lightblue",
+                _ if node.is_ended() => "lightgrey",
                 _ => "white",
             };
             let label = quoted(&format!("{}\n{} {}", node.name, node.id, node.status));
@@ -85,7 +86,7 @@ impl Drawing {
         };
         let succeeded = count(&["success"]);
         let failed = count(&["dead", "fatal_failure"]);
-        let ended = succeeded + failed + count(&["cancelled", "dropped"]);
+        let ended = self.nodes.iter().filter(|node| node.is_ended()).count();
         format!("{ended} of {} ended, {succeeded} succeeded, {failed} failed", self.nodes.len())
     }
 
@@ -123,6 +124,10 @@ impl Drawing {
 }
 
 impl Node {
+    fn is_ended(&self) -> bool {
+        self.status.parse().is_ok_and(Status::is_terminal)
+    }
+
     fn read(task: &Value) -> Self {
         let list = |name: &str| task[name].as_array().cloned().unwrap_or_default();
         let parents = list("parents").into_iter().zip(list("conditions"));

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::preview;
-use crate::cli::task::{self, Priority};
+use crate::cli::task;
 use crate::cli::{Global, database, output};
 use crate::duration;
 
@@ -47,8 +47,8 @@ pub struct DefineArgs {
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
     /// Priority of its tasks.
-    #[arg(long, value_enum, default_value = "normal")]
-    priority: Priority,
+    #[arg(long, value_parser = task::a_priority(), default_value = "normal")]
+    priority: String,
     /// Treatment of ticks that no server saw in time.
     #[arg(long, value_enum, default_value = "once")]
     missed: Missed,
@@ -87,7 +87,7 @@ pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
         (&payload, Type::TEXT),
         (&args.zone, Type::TEXT),
         (&args.collection, Type::TEXT),
-        (&args.priority.label(), Type::TEXT),
+        (&args.priority, Type::TEXT),
         (&missed, Type::TEXT),
         (&args.missed_max, Type::INT4),
         (&duration::milliseconds(args.grace), Type::INT8),

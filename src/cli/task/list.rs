@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::Priority;
 use crate::cli::{Global, Outcome, output};
 use crate::duration;
 
@@ -18,33 +17,17 @@ pub struct ListArgs {
     #[arg(long)]
     lambda: Option<String>,
     /// Only tasks in this status.
-    #[arg(long, value_enum)]
-    status: Option<Status>,
+    #[arg(long, value_parser = super::a_status())]
+    status: Option<String>,
     /// Only tasks of this priority.
-    #[arg(long, value_enum)]
-    priority: Option<Priority>,
+    #[arg(long, value_parser = super::a_priority())]
+    priority: Option<String>,
     /// Only tasks of this collection.
     #[arg(long)]
     collection: Option<String>,
     /// At most so many.
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
-}
-
-/// Where a task stands.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Status {
-    New,
-    Enqueued,
-    Claimed,
-    Processing,
-    RetriableFailure,
-    Success,
-    FatalFailure,
-    Dead,
-    Cancelled,
-    Dropped,
 }
 
 /// In the order of ids, newest first, which the primary keys of the segments give. A filter that
@@ -61,15 +44,13 @@ const TASKS: &str = "select row_to_json(t)::text from (
      order by id desc limit $5) t";
 
 pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Outcome {
-    let status = args.status.and_then(|s| Some(s.to_possible_value()?.get_name().to_owned()));
-    let priority = args.priority.map(Priority::label);
     let tasks = super::rows(
         client,
         TASKS,
         &[
             (&args.lambda, Type::TEXT),
-            (&status, Type::TEXT),
-            (&priority, Type::TEXT),
+            (&args.status, Type::TEXT),
+            (&args.priority, Type::TEXT),
             (&args.collection, Type::TEXT),
             (&args.limit, Type::INT8),
         ],

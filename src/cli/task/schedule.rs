@@ -11,7 +11,6 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio_postgres::types::Type;
 
-use super::Priority;
 use crate::cli::failure::WrongCall;
 use crate::cli::{Global, Outcome, database, output};
 use crate::duration;
@@ -28,8 +27,8 @@ pub struct ScheduleArgs {
     /// JSON for the lambda; `-` reads it from standard input.
     payload: Option<String>,
     /// Order among the tasks of the lambda.
-    #[arg(long, value_enum, default_value = "normal")]
-    priority: Priority,
+    #[arg(long, value_parser = super::a_priority(), default_value = "normal")]
+    priority: String,
     /// Label of a subset of the lambda's tasks.
     #[arg(long)]
     collection: Option<String>,
@@ -72,7 +71,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
             &[
                 (&args.lambda, Type::TEXT),
                 (&payload, Type::TEXT),
-                (&args.priority.label(), Type::TEXT),
+                (&args.priority, Type::TEXT),
                 (&args.collection, Type::TEXT),
                 (&args.at, Type::TIMESTAMPTZ),
                 (&delay_ms, Type::INT8),

@@ -196,7 +196,7 @@ async fn what_makes_no_operation_is_refused() {
         ("'cancel', 'work', 'high'", "needs a value, got cancel with 'high'"),
         (
             "'retry', 'work', p_statuses => array['new']",
-            "retry is for tasks that are dead, fatal_failure, cancelled, dropped, got {new}",
+            "retry is for tasks that are fatal_failure, dead, cancelled, dropped, got {new}",
         ),
         ("'cancel', 'work', p_statuses => array[]::text[]", "got {}"),
         ("'priority', 'work', 'urgent'", "TK006 invalid_priority"),
