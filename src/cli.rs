@@ -174,7 +174,7 @@ fn completions(shell: clap_complete::Shell) -> Outcome {
 /// Without the feature no private PostgreSQL is looked for.
 #[cfg(not(feature = "dev"))]
 mod dev {
-    pub fn running() -> Option<tokio_postgres::Config> {
+    pub fn running() -> Option<tuskline_sdk::Address> {
         None
     }
 

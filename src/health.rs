@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
 
 use crate::migrate::SCHEMA_VERSION;
@@ -45,7 +45,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// One session for all who ask, opened when the first does.
 struct Health {
-    config: Config,
+    address: Address,
     session: Mutex<Option<Session>>,
     roles: RoleHealth,
 }
@@ -61,11 +61,11 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Answers until `shutdown`; then ends the requests that it has begun.
 pub async fn serve(
     listener: TcpListener,
-    config: Config,
+    address: Address,
     roles: RoleHealth,
     shutdown: CancellationToken,
 ) {
-    let routes = routes(config, roles);
+    let routes = routes(address, roles);
     let (mut connections, mut oldest) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
         let Ok((stream, _)) = accepted else {
@@ -95,8 +95,8 @@ async fn answer(stream: TcpStream, routes: Router) {
         timeout(CONNECTION_DEADLINE, server.serve_connection(TokioIo::new(stream), service)).await;
 }
 
-fn routes(config: Config, roles: RoleHealth) -> Router {
-    let health = Arc::new(Health { config, session: Mutex::new(None), roles });
+fn routes(address: Address, roles: RoleHealth) -> Router {
+    let health = Arc::new(Health { address, session: Mutex::new(None), roles });
     Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health)
 }
 
@@ -146,7 +146,7 @@ impl Health {
         // Taken out: a call that fails or is dropped leaves no session, and the next call opens a new one.
         let session = match kept.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => Session::open(&self.config, "health", Deadlines::USUAL).await?,
+            None => Session::open(&self.address, "health", Deadlines::USUAL).await?,
         };
         let readiness = store::readiness(session.client()).await?;
         *kept = Some(session);

@@ -15,8 +15,9 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use tokio_postgres::{Config, Error};
+use tokio_postgres::Error;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 
 use crate::config::JanitorOptions;
 use crate::recovery::{Recovery, RoleHealth};
@@ -34,16 +35,17 @@ pub struct Marks {
 
 /// Works until `shutdown`, through every loss of the database.
 pub async fn run(
-    config: Config,
+    address: impl Into<Address>,
     options: JanitorOptions,
     health: RoleHealth,
     shutdown: CancellationToken,
 ) {
+    let address = address.into();
     let mut recovery = Recovery::new("janitor", health);
     let mut warned = options.archive.is_some();
     let mut marks = Marks::default();
     while !shutdown.is_cancelled() {
-        let work = work(&config, &options, &mut recovery, &mut warned, &mut marks);
+        let work = work(&address, &options, &mut recovery, &mut warned, &mut marks);
         let end = shutdown.run_until_cancelled(work).await;
         let Some(Err(lost)) = end else { break };
         let rest = recovery.failed(&lost);
@@ -53,7 +55,7 @@ pub async fn run(
 }
 
 async fn work(
-    config: &Config,
+    address: &Address,
     options: &JanitorOptions,
     recovery: &mut Recovery,
     warned: &mut bool,
@@ -62,7 +64,7 @@ async fn work(
     let mut audit_at = Instant::now();
     loop {
         // A session per round: its memory of many partitions goes with it.
-        let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
+        let session = Session::open(address, "janitor", Deadlines::PATIENT).await?;
         round(&session, options, marks).await?;
         if !*warned {
             *warned = archive::warn_without(session.client()).await?;
@@ -73,12 +75,12 @@ async fn work(
         }
         drop(session);
         recovery.worked();
-        rest(config, options).await?;
+        rest(address, options).await?;
     }
 }
 
 /// Between two rounds. Ids may be drawn faster than tasks are made, so the segments ahead are watched.
-async fn rest(config: &Config, options: &JanitorOptions) -> Result<(), Error> {
+async fn rest(address: &Address, options: &JanitorOptions) -> Result<(), Error> {
     let next = Instant::now() + jittered(options.every);
     loop {
         sleep(options.segments_check_every.min(next.saturating_duration_since(Instant::now())))
@@ -86,7 +88,7 @@ async fn rest(config: &Config, options: &JanitorOptions) -> Result<(), Error> {
         if Instant::now() >= next {
             return Ok(());
         }
-        let session = Session::open(config, "janitor", Deadlines::PATIENT).await?;
+        let session = Session::open(address, "janitor", Deadlines::PATIENT).await?;
         if retention::segments_ahead(session.client()).await? < options.segments_ahead / 2 {
             let added = retention::add_segments(session.client(), options.segments_ahead).await?;
             tracing::warn!(added, "ids are drawn fast: segments were made between two rounds");

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Transaction};
+use tokio_postgres::{Client, Transaction};
+use tuskline_sdk::Address;
 
 use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP, Source, digest};
 use crate::session::{Deadlines, Session};
@@ -130,8 +131,8 @@ impl From<tokio_postgres::Error> for Error {
 ///
 /// # Errors
 /// See [`Error`]; the database keeps the functions it had.
-pub async fn migrate(config: &Config) -> Result<Report, Error> {
-    migrate_with(config, FUNCTIONS, None).await
+pub async fn migrate(address: impl Into<Address>) -> Result<Report, Error> {
+    migrate_with(&address.into(), FUNCTIONS, None).await
 }
 
 /// The same, of an installation whose ids are those of a cell, 0 to 63. Only the first migration of a
@@ -139,16 +140,16 @@ pub async fn migrate(config: &Config) -> Result<Report, Error> {
 ///
 /// # Errors
 /// See [`Error`]; TK042: the database has another cell.
-pub async fn migrate_in_cell(config: &Config, cell: u8) -> Result<Report, Error> {
-    migrate_with(config, FUNCTIONS, Some(cell)).await
+pub async fn migrate_in_cell(address: impl Into<Address>, cell: u8) -> Result<Report, Error> {
+    migrate_with(&address.into(), FUNCTIONS, Some(cell)).await
 }
 
 async fn migrate_with(
-    config: &Config,
+    address: &Address,
     functions: &[Source],
     cell: Option<u8>,
 ) -> Result<Report, Error> {
-    let opened = Session::strict(config, "migrate", Deadlines::PATIENT, &trust::STATED).await;
+    let opened = Session::strict(address, "migrate", Deadlines::PATIENT, &trust::STATED).await;
     let mut session = opened.map_err(trust::of_opening)?;
     // Its one statement names the catalog, so a planted function cannot answer it.
     check_server(session.client()).await?;

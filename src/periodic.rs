@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 
 use crate::config::PeriodicOptions;
 use crate::recovery::{Recovery, RoleHealth};
@@ -31,14 +31,15 @@ const ECHO_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Fires ticks until `shutdown`, through every loss of the database.
 pub async fn run(
-    config: Config,
+    address: impl Into<Address>,
     options: PeriodicOptions,
     health: RoleHealth,
     shutdown: CancellationToken,
 ) {
+    let address = address.into();
     let mut recovery = Recovery::new(ROLE, health);
     while !shutdown.is_cancelled() {
-        let end = shutdown.run_until_cancelled(work(&config, &options, &mut recovery)).await;
+        let end = shutdown.run_until_cancelled(work(&address, &options, &mut recovery)).await;
         let Some(Err(lost)) = end else { break };
         let rest = recovery.failed(&lost);
         shutdown.run_until_cancelled(sleep(rest)).await;
@@ -47,12 +48,12 @@ pub async fn run(
 }
 
 async fn work(
-    config: &Config,
+    address: &Address,
     options: &PeriodicOptions,
     recovery: &mut Recovery,
 ) -> Result<std::convert::Infallible, Lost> {
     let silent = |_| Lost::Silent(options.lap_deadline);
-    let periodic = Periodic::connect(config, options).await?;
+    let periodic = Periodic::connect(address, options).await?;
     timeout(options.lap_deadline, periodic.calculate_all()).await.map_err(silent)??;
     loop {
         let nap = timeout(options.lap_deadline, periodic.lap()).await.map_err(silent)??;
@@ -81,9 +82,9 @@ enum Dealt {
 }
 
 impl<'o> Periodic<'o> {
-    async fn connect(config: &Config, options: &'o PeriodicOptions) -> Result<Self, Lost> {
-        let session = Session::listening(config, ROLE, PERIODIC_CHANNEL).await?;
-        let other = Session::open(config, ROLE, Deadlines::USUAL).await?;
+    async fn connect(address: &Address, options: &'o PeriodicOptions) -> Result<Self, Lost> {
+        let session = Session::listening(address, ROLE, PERIODIC_CHANNEL).await?;
+        let other = Session::open(address, ROLE, Deadlines::USUAL).await?;
         let hears = session.hears(&other, PERIODIC_CHANNEL, ECHO_DEADLINE).await?;
         if !hears {
             session.stop_listening().await?;

@@ -9,9 +9,9 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::task::JoinSet;
-use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
 
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions, PeriodicOptions, StoreConsumerOptions};
@@ -105,29 +105,30 @@ pub enum Error {
 /// # Errors
 /// See [`Error`]. A lost database is none: the roles connect again.
 pub async fn run(
-    config: Config,
+    address: impl Into<Address>,
     options: Options,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let address = address.into();
     let listener = match options.listen {
-        Some(address) => {
-            let bound = health::bind(address).await;
-            Some(bound.map_err(|source| Error::Listen { address, source })?)
+        Some(listen) => {
+            let bound = health::bind(listen).await;
+            Some(bound.map_err(|source| Error::Listen { address: listen, source })?)
         }
         None => None,
     };
-    check(&config, &options.installation).await?;
+    check(&address, &options.installation).await?;
     // Whatever ends this call, by error or by dropping it, ends the roles.
     let roles_end = shutdown.child_token();
     let _ends_roles = roles_end.clone().drop_guard();
     let (mut roles, role_health) = (JoinSet::new(), RoleHealth::default());
     for role in &options.roles {
-        start(*role, &config, &options, (&role_health, &roles_end), &mut roles);
+        start(*role, &address, &options, (&role_health, &roles_end), &mut roles);
     }
     tracing::info!(roles = ?options.roles, listen = ?options.listen, "serving");
     let told_to_stop = async {
         match listener {
-            Some(listener) => health::serve(listener, config, role_health, shutdown.clone()).await,
+            Some(listener) => health::serve(listener, address, role_health, shutdown.clone()).await,
             None => shutdown.cancelled().await,
         }
     };
@@ -141,33 +142,33 @@ pub async fn run(
 
 fn start(
     role: Role,
-    config: &Config,
+    address: &Address,
     options: &Options,
     (health, end): (&RoleHealth, &CancellationToken),
     roles: &mut JoinSet<()>,
 ) {
-    let (config, health, end) = (config.clone(), health.clone(), end.clone());
+    let (address, health, end) = (address.clone(), health.clone(), end.clone());
     let installation = options.installation.clone();
     match role {
         Role::StoreConsumer => {
             let own = StoreConsumerOptions { installation, ..options.store_consumer.clone() };
-            roles.spawn(store_consumer::run(config, own, health, end))
+            roles.spawn(store_consumer::run(address, own, health, end))
         }
         Role::Periodic => {
             let own = PeriodicOptions { installation, ..options.periodic.clone() };
-            roles.spawn(periodic::run(config, own, health, end))
+            roles.spawn(periodic::run(address, own, health, end))
         }
         Role::Janitor => {
             let own = JanitorOptions { installation, ..options.janitor.clone() };
-            roles.spawn(janitor::run(config, own, health, end))
+            roles.spawn(janitor::run(address, own, health, end))
         }
     };
 }
 
 /// One check before the loops start. A refusal is final; an absent database is waited for.
-async fn check(config: &Config, installation: &str) -> Result<(), Error> {
+async fn check(address: &Address, installation: &str) -> Result<(), Error> {
     let looked = async {
-        let session = Session::open(config, "serve", Deadlines::USUAL).await?;
+        let session = Session::open(address, "serve", Deadlines::USUAL).await?;
         let readiness = store::readiness(session.client()).await?;
         // A later verb would say it, too; here it ends the process with the reason.
         if readiness.schema_version.is_some_and(|set| {

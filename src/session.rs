@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Error};
-use tuskline_sdk::{connect_in_turn, drive};
+use tokio_postgres::{AsyncMessage, Client, Error};
+use tuskline_sdk::{Address, connect_in_turn, drive};
 
 /// Longest wait for the socket of each host, when the address does not say (`connect_timeout`), and as long
 /// again for the server to answer on it; then the next host is asked.
@@ -42,7 +42,7 @@ impl Deadlines {
 #[derive(Debug)]
 pub struct Session {
     client: Client,
-    config: Config,
+    address: Address,
     driver: JoinHandle<()>,
     notified: Arc<Notify>,
 }
@@ -54,12 +54,23 @@ impl Session {
     /// # Errors
     /// Whatever tokio-postgres says, when there is no connection within the timeout or the
     /// settings are refused.
-    pub async fn open(config: &Config, role: &str, deadlines: Deadlines) -> Result<Self, Error> {
-        let mut set = config.clone();
-        set.options(options(config, deadlines));
-        match Self::plain(&set, role).await {
+    pub async fn open(
+        address: impl Into<Address>,
+        role: &str,
+        deadlines: Deadlines,
+    ) -> Result<Self, Error> {
+        let address = address.into();
+        let all = options(&address, deadlines);
+        match Self::plain(
+            address.clone().with(|config| {
+                config.options(all);
+            }),
+            role,
+        )
+        .await
+        {
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
-                Self::plain(config, role).await
+                Self::plain(address, role).await
             }
             opened => opened,
         }
@@ -70,31 +81,37 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn strict(
-        config: &Config,
+        address: impl Into<Address>,
         role: &str,
         deadlines: Deadlines,
         settings: &[(&str, &str)],
     ) -> Result<Self, Error> {
-        let mut all = options(config, deadlines);
+        let address = address.into();
+        let mut all = options(&address, deadlines);
         for (name, value) in settings {
             all.push_str(&format!(" -c {name}={}", value.replace(' ', "\\ ")));
         }
-        let mut set = config.clone();
-        set.options(all);
-        Self::plain(&set, role).await
+        Self::plain(
+            address.with(|config| {
+                config.options(all);
+            }),
+            role,
+        )
+        .await
     }
 
     /// As [`Session::open`], with the settings that every session of the role gets.
     ///
     /// # Errors
     /// As [`Session::open`].
-    pub async fn plain(config: &Config, role: &str) -> Result<Self, Error> {
-        let mut config = config.clone();
-        config.application_name(format!("tuskline {role}"));
-        let patience = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
-        config.connect_timeout(patience);
+    pub async fn plain(address: impl Into<Address>, role: &str) -> Result<Self, Error> {
+        let address = address.into();
+        let patience = *address.config().get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
+        let address = address.with(|config| {
+            config.application_name(format!("tuskline {role}")).connect_timeout(patience);
+        });
         let each = patience.saturating_mul(2);
-        let (client, connection) = connect_in_turn(&config, |_| each).await?;
+        let (client, connection) = connect_in_turn(&address, |_| each).await?;
         let notified = Arc::new(Notify::new());
         let bell = Arc::clone(&notified);
         let driver = tokio::spawn(async move {
@@ -107,22 +124,26 @@ impl Session {
             drive(connection, hear).await;
             bell.notify_one();
         });
-        Ok(Self { client, config, driver, notified })
+        Ok(Self { client, address, driver, notified })
     }
 
     /// As [`Session::open`], and listens on `channel`, a plain identifier.
     ///
     /// # Errors
     /// As [`Session::open`].
-    pub async fn listening(config: &Config, role: &str, channel: &str) -> Result<Self, Error> {
-        let session = Self::open(config, role, Deadlines::USUAL).await?;
+    pub async fn listening(
+        address: impl Into<Address>,
+        role: &str,
+        channel: &str,
+    ) -> Result<Self, Error> {
+        let session = Self::open(address, role, Deadlines::USUAL).await?;
         session.client.batch_execute(&format!("listen {channel}")).await?;
         Ok(session)
     }
 
     /// How it was reached, for another connection of the same process.
-    pub fn config(&self) -> &Config {
-        &self.config
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// The connection, for statements.
@@ -178,11 +199,11 @@ impl Drop for Session {
 /// Our settings as a startup parameter, after those of the address. Not by SET: behind a transaction
 /// pooler that would change other people's sessions. A pooler refuses the parameter, and is spoken to
 /// without.
-fn options(config: &Config, deadlines: Deadlines) -> String {
+fn options(address: &Address, deadlines: Deadlines) -> String {
     format!(
         "{} -c client_min_messages=warning -c search_path=pg_catalog,pg_temp -c jit=off \
          -c lock_timeout=0 -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
-        config.get_options().unwrap_or_default(),
+        address.config().get_options().unwrap_or_default(),
         deadlines.statement.as_millis(),
         deadlines.idle_in_transaction.as_millis(),
     )

@@ -13,8 +13,8 @@ mod mark;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 
 use crate::config::StoreConsumerOptions;
 use crate::recovery::{Recovery, RoleHealth};
@@ -30,14 +30,15 @@ const ECHO_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Consumes until `shutdown`, through every loss of the database.
 pub async fn run(
-    config: Config,
+    address: impl Into<Address>,
     options: StoreConsumerOptions,
     health: RoleHealth,
     shutdown: CancellationToken,
 ) {
+    let address = address.into();
     let (mut recovery, mut silence) = (Recovery::new(ROLE, health), Silence::default());
     while !shutdown.is_cancelled() {
-        let consumed = consume(&config, &options, &mut silence, &mut recovery);
+        let consumed = consume(&address, &options, &mut silence, &mut recovery);
         let end = shutdown.run_until_cancelled(consumed).await;
         let Some(Err(lost)) = end else { break };
         let rest = recovery.failed(&lost);
@@ -47,12 +48,12 @@ pub async fn run(
 }
 
 async fn consume(
-    config: &Config,
+    address: &Address,
     options: &StoreConsumerOptions,
     silence: &mut Silence,
     recovery: &mut Recovery,
 ) -> Result<std::convert::Infallible, Lost> {
-    let mut consumer = StoreConsumer::connect(config, options, silence).await?;
+    let mut consumer = StoreConsumer::connect(address, options, silence).await?;
     loop {
         let nap = timeout(options.lap_deadline, consumer.lap())
             .await
@@ -96,13 +97,13 @@ enum Nap {
 
 impl<'o> StoreConsumer<'o> {
     async fn connect(
-        config: &Config,
+        address: &Address,
         options: &'o StoreConsumerOptions,
         silence: &'o mut Silence,
     ) -> Result<Self, Lost> {
-        rebuild_queues_patiently(config).await?;
-        let verbs = Session::open(config, ROLE, Deadlines::USUAL).await?;
-        let bell = Session::listening(config, "store-consumer bell", TIMER_CHANNEL).await?;
+        rebuild_queues_patiently(address).await?;
+        let verbs = Session::open(address, ROLE, Deadlines::USUAL).await?;
+        let bell = Session::listening(address, "store-consumer bell", TIMER_CHANNEL).await?;
         verbs.client().batch_execute(&format!("notify {TIMER_CHANNEL}")).await?;
         let ears = Ears::Pricked(Instant::now() + ECHO_DEADLINE);
         let mark = TimerMark::new(options.sweep_every, options.mark_margin);
@@ -263,8 +264,8 @@ impl<'o> StoreConsumer<'o> {
 }
 
 /// On a session without deadlines: a rebuild reads every open segment.
-async fn rebuild_queues_patiently(config: &Config) -> Result<(), Lost> {
-    rebuild_queues(&Session::open(config, ROLE, Deadlines::PATIENT).await?).await
+async fn rebuild_queues_patiently(address: &Address) -> Result<(), Lost> {
+    rebuild_queues(&Session::open(address, ROLE, Deadlines::PATIENT).await?).await
 }
 
 async fn rebuild_queues(session: &Session) -> Result<(), Lost> {

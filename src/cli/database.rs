@@ -1,31 +1,28 @@
 //! Which database a command talks to.
 //!
-//! In this order: `--database-url`, `TUSKLINE_DATABASE_URL`, `DATABASE_URL`, the server of a
-//! running `tuskline dev`. A password that the address lacks comes from `PGPASSWORD`.
+//! In this order: `--database-url`, `TUSKLINE_DATABASE_URL`, `DATABASE_URL`, libpq's variables if `PGHOST`
+//! is set, the server of a running `tuskline dev`. An option that the address lacks comes from libpq's
+//! variables.
 //! Must never: print an address with its password.
 
 use anyhow::Result;
-use tokio_postgres::Config;
 use tokio_postgres::config::Host;
+use tuskline_sdk::{Address, InvalidAddress};
 
-use super::failure::{Failed, NO_TLS, WrongCall};
+use super::failure::{Failed, WrongCall};
 use super::{Global, dev};
 use crate::session::{Deadlines, Session};
 
-/// TLS options that libpq understands and Tuskline does not.
-const TLS_OPTIONS: [&str; 5] =
-    ["sslmode=verify", "sslrootcert=", "sslcert=", "sslkey=", "sslmode=allow"];
-
 /// The address given, or that of a running `tuskline dev`.
-pub fn find(global: &Global) -> Result<Config> {
+pub fn find(global: &Global) -> Result<Address> {
     match given(global)? {
-        Some(config) => Ok(config),
+        Some(address) => Ok(address),
         None => dev::running().ok_or_else(none),
     }
 }
 
 /// The address given; for commands that must not end up in the wrong place.
-pub fn find_given(global: &Global) -> Result<Config> {
+pub fn find_given(global: &Global) -> Result<Address> {
     given(global)?.ok_or_else(none)
 }
 
@@ -34,34 +31,19 @@ pub async fn open(global: &Global) -> Result<Session> {
     Ok(Session::open(&find(global)?, "command", Deadlines::USUAL).await?)
 }
 
-fn given(global: &Global) -> Result<Option<Config>> {
+fn given(global: &Global) -> Result<Option<Address>> {
     // A variable that is set to nothing, as compose files do, is not set.
     let filled = |url: &String| !url.trim().is_empty();
     let fallback = || std::env::var("DATABASE_URL").ok().filter(filled);
     let url = global.database_url.clone().filter(filled).or_else(fallback);
+    // libpq's variables are an address as well.
+    let url = url.or_else(|| std::env::var_os("PGHOST").map(|_| "postgresql://".to_owned()));
     url.map(|url| parse(&url)).transpose()
 }
 
-/// An address in words that cannot tell its password.
-pub fn parse(url: &str) -> Result<Config> {
-    // The parser's own words may quote the address, and with it the password.
-    let mut config: Config = url.parse().map_err(|_| {
-        if TLS_OPTIONS.iter().any(|option| url.contains(option)) {
-            let what = "the database address asks for TLS".to_owned();
-            return anyhow::Error::from(Failed { what, hint: Some(NO_TLS.to_owned()) });
-        }
-        WrongCall(
-            "the database address is not understood, give postgresql://user@host:5432/database"
-                .to_owned(),
-        )
-        .into()
-    })?;
-    if config.get_password().is_none()
-        && let Ok(password) = std::env::var("PGPASSWORD")
-    {
-        config.password(password);
-    }
-    Ok(config)
+/// Reads an address. No error quotes it: it may hold a password.
+pub fn parse(url: &str) -> Result<Address> {
+    url.parse().map_err(|error: InvalidAddress| WrongCall(error.to_string()).into())
 }
 
 fn none() -> anyhow::Error {
@@ -75,7 +57,8 @@ fn none() -> anyhow::Error {
 }
 
 /// Where a configuration leads, without its password.
-pub fn shown(config: &Config) -> String {
+pub fn shown(address: &Address) -> String {
+    let config = address.config();
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),
         #[cfg(unix)]
@@ -94,11 +77,11 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        let config = parse("postgresql://me:s3cret@db.example:6000/shop").unwrap();
-        assert_eq!(shown(&config), "database shop as me at db.example, port 6000");
+        let address = parse("postgresql://me:s3cret@db.example:6000/shop").unwrap();
+        assert_eq!(shown(&address), "database shop as me at db.example, port 6000");
         let refused = parse("postgresql://me:s3cret@[oops").unwrap_err().to_string();
         assert!(!refused.contains("s3cret"), "{refused}");
-        let secure = parse("postgresql://me:s3cret@db.example/shop?sslmode=verify-full");
-        assert_eq!(secure.unwrap_err().to_string(), "the database address asks for TLS");
+        let wrong = parse("postgresql://me:s3cret@db.example/shop?sslmode=full").unwrap_err();
+        assert!(wrong.to_string().starts_with("sslmode must be disable, prefer"), "{wrong}");
     }
 }

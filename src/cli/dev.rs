@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tuskline_postgres::{Binaries, Cluster, Options, SUPERUSER, Stop, default_data_dir};
+use tuskline_sdk::Address;
 
 use super::failure::failed;
 use super::{Global, Outcome, output};
@@ -89,7 +90,7 @@ fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
 
 /// The database of one that runs on the usual data directory. Its pid file says where the server
 /// answers. A server that is gone leaves one behind: then there is no socket either.
-pub fn running() -> Option<Config> {
+pub fn running() -> Option<Address> {
     let pid_file = std::fs::read_to_string(default_data_dir().join("data/postmaster.pid")).ok()?;
     let mut lines = pid_file.lines().skip(3);
     let port: u16 = lines.next()?.trim().parse().ok()?;
@@ -99,7 +100,7 @@ pub fn running() -> Option<Config> {
     }
     let mut config = Config::new();
     config.host_path(socket_dir).port(port).user(SUPERUSER).dbname(DATABASE);
-    Some(config)
+    Some(config.into())
 }
 
 /// The `psql` beside the server's binaries.

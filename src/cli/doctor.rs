@@ -59,16 +59,16 @@ impl Finding {
 }
 
 pub async fn run(global: &Global) -> Outcome {
-    let config = database::find(global)?;
-    let session = Session::plain(&config, "doctor").await?;
-    let mut findings = vec![Finding::ok("connection", database::shown(&config))];
-    findings.extend(examine(&config, &session).await?);
+    let address = database::find(global)?;
+    let session = Session::plain(&address, "doctor").await?;
+    let mut findings = vec![Finding::ok("connection", database::shown(&address))];
+    findings.extend(examine(&address, &session).await?);
     put(global, &findings)?;
     let failed = findings.iter().any(Finding::fails);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn examine(config: &tokio_postgres::Config, session: &Session) -> Result<Vec<Finding>> {
+async fn examine(address: &tuskline_sdk::Address, session: &Session) -> Result<Vec<Finding>> {
     let client = session.client();
     let mut findings = connection::server(client).await?;
     findings.extend(schema::examine(client).await?);
@@ -76,9 +76,9 @@ async fn examine(config: &tokio_postgres::Config, session: &Session) -> Result<V
         // The rest is about a server that tasks go through.
         return Ok(findings);
     }
-    let other = Session::open(config, "doctor", Deadlines::USUAL).await?;
+    let other = Session::open(address, "doctor", Deadlines::USUAL).await?;
     findings.push(connection::pooler(client, other.client()).await?);
-    findings.push(connection::notifications(config, &other).await?);
+    findings.push(connection::notifications(address, &other).await?);
     findings.push(connection::clock(client).await?);
     findings.push(horizon::examine(client).await?);
     findings.extend(locks::examine(client).await?);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
+use tuskline_sdk::TlsRefusal;
 
 use super::output;
 use crate::session::ErrorChain;
@@ -119,12 +120,8 @@ fn in_words(error: &anyhow::Error) -> Report {
 }
 
 /// For a login that no line of pg_hba.conf admits. There may be a line for TLS only.
-const NO_ENTRY: &str = "the server lets no such login in from here without TLS (pg_hba.conf), and this binary \
-     speaks no TLS: use a socket, a local proxy that does, or another line in that file";
-
-/// For an address or a server that demands TLS.
-pub const NO_TLS: &str =
-    "this binary speaks no TLS: use sslmode=disable, a socket, or a local proxy that does";
+const NO_ENTRY: &str = "no line of pg_hba.conf admits this login from here: there may be one for TLS only \
+     (sslmode=require or stronger), or for another user, database or host";
 
 /// Reports a refusal of the server.
 fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
@@ -174,10 +171,12 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
 
 /// There was no server to refuse anything.
 fn of_connection(cause: &tokio_postgres::Error) -> Report {
+    if let Some(refusal) = TlsRefusal::of(cause) {
+        let hint = refusal.hint().map(str::to_owned);
+        return Report { what: refusal.to_string(), hint, code: 1 };
+    }
     let told = ErrorChain(cause).to_string();
-    let hint = if told.contains("TLS") {
-        NO_TLS
-    } else if told.contains("password missing") {
+    let hint = if told.contains("password missing") {
         "the server asks for a password: give it in --database-url, or PGPASSWORD in the environment"
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"

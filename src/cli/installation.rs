@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config};
+use tuskline_sdk::Address;
 
 use super::failure::Failed;
 use super::{Global, Outcome, database, output};
@@ -29,8 +30,8 @@ pub struct AdoptArgs {
 }
 
 pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
-    let config = database::find_given(global)?;
-    let session = Session::open(&config, "command", Deadlines::USUAL).await?;
+    let address = database::find_given(global)?;
+    let session = Session::open(&address, "command", Deadlines::USUAL).await?;
     let with: [(&(dyn ToSql + Sync), Type); 3] =
         [(&args.name, Type::TEXT), (&args.hold, Type::BOOL), (&args.reason, Type::TEXT)];
     let row = session.client().query_typed_one("select tuskline.adopt($1, $2, $3)", &with).await?;
@@ -69,8 +70,8 @@ impl fmt::Display for Installation {
 }
 
 /// Names a database that has no name yet, or is `name` already. What it is then.
-pub async fn name(config: &Config, name: Option<&str>) -> Result<Installation> {
-    let session = Session::open(config, "migrate", Deadlines::USUAL).await?;
+pub async fn name(address: &Address, name: Option<&str>) -> Result<Installation> {
+    let session = Session::open(address, "migrate", Deadlines::USUAL).await?;
     let has = of(session.client()).await?.unwrap_or_default();
     match name {
         Some(name) if has.name == DEFAULT_INSTALLATION && name != has.name => {

@@ -55,8 +55,8 @@ impl ArchiveArgs {
 
 pub async fn run(global: &Global, command: OperationCommand) -> Outcome {
     // A preview may take its time.
-    let config = database::find(global)?;
-    let session = Session::open(&config, "operation", Deadlines::PATIENT).await?;
+    let address = database::find(global)?;
+    let session = Session::open(&address, "operation", Deadlines::PATIENT).await?;
     let client = session.client();
     match command {
         OperationCommand::Start(args) => start::run(global, client, &args).await,

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use clap::Args;
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::Host;
+use tuskline_sdk::Address;
 
 use super::failure::{Failed, failed};
 use super::{Global, Outcome, database, dev};
@@ -22,8 +22,8 @@ pub struct PsqlArgs {
 
 /// Becomes psql.
 pub fn run(global: &Global, args: &PsqlArgs) -> Outcome {
-    let config = database::find(global)?;
-    let mut psql = command(&config)?;
+    let address = database::find(global)?;
+    let mut psql = command(&address)?;
     let error = psql.args(&args.arguments).exec();
     Err(failed(format!("cannot run {}: {error}", psql.get_program().display())))
 }
@@ -32,13 +32,14 @@ pub fn run(global: &Global, args: &PsqlArgs) -> Outcome {
 ///
 /// # Errors
 /// It is not installed.
-pub fn command(config: &Config) -> Result<Command> {
+pub fn command(address: &Address) -> Result<Command> {
     let mut psql = Command::new(program()?);
-    psql.envs(environment(config));
+    psql.envs(environment(address));
     Ok(psql)
 }
 
-fn environment(config: &Config) -> Vec<(&'static str, String)> {
+fn environment(address: &Address) -> Vec<(&'static str, String)> {
+    let config = address.config();
     let hosts = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         #[cfg(unix)]
@@ -46,11 +47,6 @@ fn environment(config: &Config) -> Vec<(&'static str, String)> {
     });
     let ports = config.get_ports().iter().map(ToString::to_string);
     let joined = |list: Vec<String>| Some(list.join(",")).filter(|text| !text.is_empty());
-    let ssl_mode = match config.get_ssl_mode() {
-        SslMode::Disable => "disable",
-        SslMode::Require => "require",
-        _ => "prefer",
-    };
     let known = [
         ("PGHOST", joined(hosts.collect())),
         ("PGPORT", joined(ports.collect())),
@@ -58,9 +54,9 @@ fn environment(config: &Config) -> Vec<(&'static str, String)> {
         ("PGDATABASE", config.get_dbname().map(str::to_owned)),
         ("PGPASSWORD", config.get_password().map(|p| String::from_utf8_lossy(p).into_owned())),
         ("PGOPTIONS", config.get_options().map(str::to_owned)),
-        ("PGSSLMODE", Some(ssl_mode.to_owned())),
     ];
-    known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    known.chain(address.tls_environment()).collect()
 }
 
 /// Debian's is a wrapper that may find no client behind it.

@@ -20,8 +20,8 @@ pub struct RepairArgs {
 }
 
 pub async fn run(global: &Global, args: RepairArgs) -> Outcome {
-    let config = database::find_given(global)?;
-    let session = Session::open(&config, "repair", Deadlines::PATIENT).await?;
+    let address = database::find_given(global)?;
+    let session = Session::open(&address, "repair", Deadlines::PATIENT).await?;
     let repairs = store::repair(session.client(), args.dry_run).await?;
     let rows: Vec<Value> = repairs
         .iter()

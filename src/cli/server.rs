@@ -43,12 +43,12 @@ pub struct ServeArgs {
 }
 
 pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
-    let config = database::find_given(global)?;
+    let address = database::find_given(global)?;
     let report = match args.cell {
-        Some(cell) => migrate::migrate_in_cell(&config, cell).await?,
-        None => migrate::migrate(&config).await?,
+        Some(cell) => migrate::migrate_in_cell(&address, cell).await?,
+        None => migrate::migrate(&address).await?,
     };
-    let installation = installation::name(&config, args.installation.as_deref()).await?;
+    let installation = installation::name(&address, args.installation.as_deref()).await?;
     let mut answer = json!(report);
     answer["installation"] = json!(installation.name);
     answer["cell"] = json!(installation.cell);
@@ -71,8 +71,8 @@ fn told(report: &migrate::Report) -> String {
 }
 
 pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Outcome {
-    let config = database::find_given(global)?;
-    tracing::info!("{}", database::shown(&config));
+    let address = database::find_given(global)?;
+    tracing::info!("{}", database::shown(&address));
     let archive = args.archive_dir.map(Directory::open).transpose()?;
     let janitor = JanitorOptions { archive, ..JanitorOptions::default() };
     let named = args.installation.filter(|name| !name.is_empty());
@@ -83,6 +83,6 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
         janitor,
         ..Options::default()
     };
-    serve::run(config, options, end).await?;
+    serve::run(address, options, end).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use crate::store::retention::{self, SegmentNo, Stage};
 /// Finishes interrupted retirements, then retires ripe segments, unless another janitor does so now.
 pub async fn retire(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     let client = session.client();
-    let Some(guard) = Guard::take(session.config(), Guarded::Retention).await? else {
+    let Some(guard) = Guard::take(session.address(), Guarded::Retention).await? else {
         let holder = guard::holders(client, Guarded::Retention).await?;
         tracing::debug!(holder, "another janitor retires segments");
         return Ok(());

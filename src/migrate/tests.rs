@@ -42,18 +42,18 @@ fn the_digest_sees_every_text() {
 }
 
 /// What the database answers to one question.
-async fn ask(config: &Config, question: &str) -> String {
-    let session = Session::open(config, "test", Deadlines::USUAL).await.unwrap();
+async fn ask(address: &Address, question: &str) -> String {
+    let session = Session::open(address, "test", Deadlines::USUAL).await.unwrap();
     session.client().query_one(question, &[]).await.unwrap().get(0)
 }
 
-async fn tell(config: &Config, what: &str) {
-    let session = Session::open(config, "test", Deadlines::USUAL).await.unwrap();
+async fn tell(address: &Address, what: &str) {
+    let session = Session::open(address, "test", Deadlines::USUAL).await.unwrap();
     session.client().batch_execute(what).await.unwrap();
 }
 
 /// Migrates with another text of `version`, which takes `takes` and returns `returns`.
-async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions {
+async fn with_version(address: &Address, takes: &str, returns: &str) -> Functions {
     let text = format!(
         "create or replace function tuskline.version({takes}) returns {returns} language sql as 'select 7::{returns}'"
     );
@@ -62,14 +62,14 @@ async fn with_version(config: &Config, takes: &str, returns: &str) -> Functions 
         .iter()
         .map(|&source| if source.0 == "core/version" { ("core/version", text) } else { source })
         .collect();
-    migrate_with(config, &functions, None).await.unwrap().functions
+    migrate_with(address, &functions, None).await.unwrap().functions
 }
 
 #[tokio::test]
 async fn functions_follow_their_texts_and_keep_their_grants() {
     let mut cluster = tuskline_postgres::Cluster::temporary(vec![]).await.unwrap();
     cluster.create_database("renewal", None).await.unwrap();
-    let config = cluster.config("renewal");
+    let config = Address::from(cluster.config("renewal"));
 
     let (one, two) = tokio::join!(migrate(&config), migrate(&config));
     let mut applied = [one.unwrap().applied, two.unwrap().applied];

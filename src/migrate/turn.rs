@@ -28,7 +28,7 @@ pub(super) async fn take(session: &Session) -> Result<Guard, Error> {
     make(session.client(), MAKE_GUARD).await?;
     let mut told_at = None::<Instant>;
     loop {
-        if let Some(guard) = Guard::take(session.config(), Guarded::Migration).await? {
+        if let Some(guard) = Guard::take(session.address(), Guarded::Migration).await? {
             return Ok(guard);
         }
         let holder = guard::holders(session.client(), Guarded::Migration).await?;

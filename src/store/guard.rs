@@ -6,7 +6,8 @@
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config, Error};
+use tokio_postgres::{Client, Error};
+use tuskline_sdk::Address;
 
 use crate::session::{Deadlines, Session};
 
@@ -68,8 +69,8 @@ impl Guard {
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn take(config: &Config, what: Guarded) -> Result<Option<Self>, Error> {
-        let session = Session::open(config, "guard", Deadlines::NONE).await?;
+    pub async fn take(address: &Address, what: Guarded) -> Result<Option<Self>, Error> {
+        let session = Session::open(address, "guard", Deadlines::NONE).await?;
         session.client().batch_execute(BEGIN).await?;
         let lock = format!("lock table {} in share row exclusive mode nowait", what.table());
         match session.client().batch_execute(&lock).await {

@@ -65,6 +65,7 @@ const OF_RUST: &[&str] = &[
     "::server_troubles::",
     "::settings::",
     "::support::",
+    "::tls::",
     "::wake_up::",
     "::worker_chains::",
     "::worker_runs::",

@@ -5,6 +5,8 @@
 
 use tokio_postgres::error::SqlState;
 
+use crate::db::tls::refusal::TlsRefusal;
+
 /// The errors of a call, by the reaction that is open to the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,7 +32,7 @@ pub enum Error {
     /// or has ended; each result of this one is refused.
     #[error("fenced: {0}")]
     Fenced(String),
-    /// The role may not do this, or the password is wrong.
+    /// The role may not do this, the password is wrong, or TLS was refused.
     #[error("denied: {0}")]
     Denied(String),
     /// Schema and binary do not fit together, or the schema is absent.
@@ -63,6 +65,10 @@ impl Error {
     }
 
     fn classify(error: tokio_postgres::Error, broken: fn(String) -> Self) -> Self {
+        if let Some(refusal) = TlsRefusal::of(&error) {
+            let hint = refusal.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            return Self::Denied(format!("{refusal}{hint}"));
+        }
         let Some(db) = error.as_db_error() else {
             let connecting = error.to_string().starts_with("error connecting");
             let text = with_source(&error);

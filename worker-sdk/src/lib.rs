@@ -68,13 +68,16 @@ pub use client::operation::{Action, Operation, OperationPreview, OperationProgre
 pub use client::periodic::{Defined, Missed, Overlap, Periodic};
 pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use client::{BATCH_MAX, Client, TransactionClient};
+pub use db::address::{Address, InvalidAddress};
 #[doc(hidden)]
 pub use db::backoff::Backoff;
 #[doc(hidden)]
 pub use db::connect::drive;
 #[doc(hidden)]
 pub use db::low_water_mark::{Around, LowWaterMark};
+#[doc(hidden)]
 pub use db::multi_host::connect_in_turn;
+pub use db::tls::refusal::TlsRefusal;
 pub use db::version::{SCHEMA_VERSION, SchemaCompatibility};
 pub use error::Error;
 pub use task::{Fence, Priority, Status, TaskId};

@@ -89,7 +89,7 @@ async fn every(global: &Global, all: &All) -> Outcome {
 fn options(global: &Global) -> anyhow::Result<Options> {
     let url = global.database_url.clone().filter(|url| !url.trim().is_empty());
     let given = match url {
-        Some(url) => Some(Given { config: cli::parse(&url)?, url }),
+        Some(url) => Some(Given { address: cli::parse(&url)?, url }),
         None => None,
     };
     Ok(Options { given, quiet: global.json, page_images: true })

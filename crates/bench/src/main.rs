@@ -42,8 +42,8 @@ mod worker;
 mod workers;
 
 use clap::Subcommand;
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
+use tuskline_sdk::Address;
 
 use report::Report;
 use site::Site;
@@ -98,7 +98,7 @@ impl Workload {
 #[derive(Clone)]
 pub struct Given {
     /// How to reach it.
-    pub config: Config,
+    pub address: Address,
     /// The same as a URL, for other processes.
     pub url: String,
 }

@@ -3,21 +3,27 @@
 //!
 //! Must never: touch another database of a given server, or change a setting of it.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
+use tokio_postgres::Client;
 use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls};
 
 use super::meter::Observer;
 use super::proc::{is_backend_of, parent};
 use super::{Given, Options};
 use tuskline::migrate;
 use tuskline_postgres::{Binaries, Cluster, Stop, drop_database};
+use tuskline_sdk::{Address, connect_in_turn, drive};
+
+/// How long a host may take to answer.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Where it happens, and what a workload needs to know of the call.
 pub(super) struct Site {
     cluster: Option<Cluster>,
     /// Reaches the server by the database it was given with.
-    server: Config,
+    server: Address,
     /// The same for worker processes; may hold a password.
     url: String,
     database: String,
@@ -28,11 +34,11 @@ impl Site {
     /// Starts or finds the server, and makes and migrates the database.
     pub(super) async fn open(options: &Options) -> anyhow::Result<Self> {
         let (cluster, server, url) = match &options.given {
-            Some(Given { config, url }) => (None, config.clone(), url.clone()),
+            Some(Given { address, url }) => (None, address.clone(), url.clone()),
             None => {
                 let cluster = Cluster::temporary(settings(options.page_images)).await?;
-                let (config, url) = (cluster.config("postgres"), cluster.url("postgres"));
-                (Some(cluster), config, url)
+                let (address, url) = (cluster.config("postgres").into(), cluster.url("postgres"));
+                (Some(cluster), address, url)
             }
         };
         let database = format!("tuskline_bench_{}", std::process::id());
@@ -58,7 +64,7 @@ impl Site {
     }
 
     async fn prepare(&self) -> anyhow::Result<()> {
-        migrate::migrate(&self.config()).await?;
+        migrate::migrate(&self.address()).await?;
         // Without it, or without the right to it, statements are not counted.
         let client = self.connect().await?;
         let _ = client.batch_execute("create extension pg_stat_statements").await;
@@ -92,20 +98,20 @@ impl Site {
     }
 
     /// How to reach the database of the bench.
-    pub(super) fn config(&self) -> Config {
-        let mut config = self.server.clone();
-        config.dbname(&self.database);
-        config
+    pub(super) fn address(&self) -> Address {
+        self.server.clone().with(|config| {
+            config.dbname(&self.database);
+        })
     }
 
     /// A session on it.
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
-        connect(&self.config()).await
+        connect(&self.address()).await
     }
 
     /// The SDK's client on it.
     pub(super) async fn scheduler(&self) -> anyhow::Result<tuskline_sdk::Client> {
-        Ok(tuskline_sdk::Client::with_config(self.config()).await?)
+        Ok(tuskline_sdk::Client::with_address(self.address()).await?)
     }
 
     /// A session that reads the meters.
@@ -121,7 +127,7 @@ impl Site {
     /// The process of a given server, if it runs where we can see it: behind a socket, or at the
     /// loopback, under a number that belongs to a backend of our own database.
     async fn local_postmaster(&self, client: &Client) -> anyhow::Result<Option<u32>> {
-        let near = self.server.get_hosts().iter().all(|host| match host {
+        let near = self.server.config().get_hosts().iter().all(|host| match host {
             Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
             #[cfg(unix)]
             Host::Unix(_) => true,
@@ -149,9 +155,9 @@ impl Site {
 }
 
 /// A session that lives as long as its client.
-async fn connect(config: &Config) -> anyhow::Result<Client> {
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
+async fn connect(address: &Address) -> anyhow::Result<Client> {
+    let (client, connection) = connect_in_turn(address, |_| LIMIT).await?;
+    tokio::spawn(drive(connection, |_| {}));
     Ok(client)
 }
 

@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::{Context, Lambda, Outcome, Worker, WorkerConfig};
+use tuskline_sdk::{Address, Context, Lambda, Outcome, Worker, WorkerConfig};
 
 use super::latencies::Latencies;
 use super::proc::monotonic_ns;
@@ -125,10 +124,12 @@ impl Tally {
 ///
 /// # Errors
 /// As [`Worker::run`] and [`serve::run`].
-pub async fn work(mut config: Config, options: WorkerOptions) -> anyhow::Result<()> {
+pub async fn work(address: Address, options: WorkerOptions) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    config.dbname(&options.database);
+    let address = address.with(|config| {
+        config.dbname(&options.database);
+    });
     let stop = CancellationToken::new();
     let closed = stop.clone();
     std::thread::spawn(move || {
@@ -136,10 +137,10 @@ pub async fn work(mut config: Config, options: WorkerOptions) -> anyhow::Result<
         closed.cancel();
     });
     if options.part == Part::Server {
-        return Ok(serve::run(config, serve::Options::default(), stop).await?);
+        return Ok(serve::run(address, serve::Options::default(), stop).await?);
     }
     let tally = Arc::new(Tally { limit: options.limit, enough: stop.clone(), ..Tally::default() });
-    let mut worker = Worker::with_database(config).until(stop);
+    let mut worker = Worker::with_address(address).until(stop);
     for name in &options.lambdas {
         worker = worker.lambda(lambda(name, options.part, &tally));
     }

@@ -1,12 +1,12 @@
 //! The cluster as its user sees it: start or attach, addresses, stop, start again.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-
-use tokio_postgres::error::SqlState;
 
 use super::account::Account;
 use super::address::{Address, SOCKET_PORT, shell_quoted};
@@ -53,10 +53,21 @@ impl Cluster {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn temporary(settings: Vec<(String, String)>) -> Result<Self, Error> {
+        Self::temporary_on(settings, None).await
+    }
+
+    /// The same, which also listens on a port of 127.0.0.1: see [`Options::tcp_port`].
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn temporary_on(
+        settings: Vec<(String, String)>,
+        tcp_port: Option<u16>,
+    ) -> Result<Self, Error> {
         let account = Account::for_new(caller())?;
         let syncs = settings.iter().any(|(name, value)| name == "fsync" && value == "on");
         let dir = new_dir(&account, !syncs)?;
-        let options = Options { settings, ..Options::throw_away(dir.clone()) };
+        let options = Options { settings, tcp_port, ..Options::throw_away(dir.clone()) };
         // No other process removes the directory until there is a cluster; it is still empty.
         let site = prepare(options, Some(account)).inspect_err(|_| drop(std::fs::remove_dir(&dir)));
         Self::start_at(site?, AtTheEnd::Remove).await
@@ -86,6 +97,21 @@ impl Cluster {
     pub fn tcp_url(&self, database: &str) -> Option<String> {
         let password = self.password.as_deref()?;
         Some(self.site.address.tcp_url(database, password))
+    }
+
+    /// Writes a file into the data directory that the server can read, and no other account: a certificate,
+    /// its key, or `pg_hba.conf`. It counts after a reload.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn put(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.site.data_dir.pgdata().join(name);
+        // The server refuses a key that other users may read, so it never has more rights than these.
+        let mut file = OpenOptions::new();
+        let opened = file.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(Error::io("write", &path))?;
+        self.site.account.own(&path)
     }
 
     /// A line for a shell that opens psql on a database.
@@ -145,26 +171,6 @@ impl Cluster {
             return Ok(());
         }
         self.attach_or_launch().await
-    }
-
-    /// Creates a database, empty or as a copy of a template without an open session. Without a
-    /// template it is enough that the database exists.
-    ///
-    /// # Errors
-    /// [`Error::DatabaseName`] and [`Error::Database`].
-    pub async fn create_database(&self, name: &str, template: Option<&str>) -> Result<(), Error> {
-        let mut statement = format!("create database {}", quoted_name(name)?);
-        if let Some(template) = template {
-            statement.push_str(" template ");
-            statement.push_str(&quoted_name(template)?);
-        }
-        let what = format!("cannot create database {name}");
-        let client = connect(&self.config("postgres")).await;
-        let client = client.map_err(Error::database(what.clone()))?;
-        match client.batch_execute(&statement).await {
-            Err(error) if template.is_none() && exists_already(&error) => Ok(()),
-            result => result.map_err(Error::database(what)),
-        }
     }
 
     #[cfg(test)]
@@ -320,19 +326,4 @@ async fn blocking<T: Send + 'static>(
         Ok(result) => result,
         Err(ended) => Err(Error::io("wait for", Path::new("a thread"))(ended)),
     }
-}
-
-fn exists_already(error: &tokio_postgres::Error) -> bool {
-    // The second is what one of two sessions gets that create the same name at the same time.
-    [SqlState::DUPLICATE_DATABASE, SqlState::UNIQUE_VIOLATION]
-        .iter()
-        .any(|code| error.code() == Some(code))
-}
-
-/// A database's name as an SQL identifier.
-fn quoted_name(name: &str) -> Result<String, Error> {
-    if name.is_empty() || name.len() > 63 || name.contains('\0') {
-        return Err(Error::DatabaseName { name: name.to_owned() });
-    }
-    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::account::Account;
 use super::data_dir::DataDir;
-use super::drop_database::drop_within;
+use super::databases::drop_within;
 use super::launch::connect;
 use super::{Cluster, Error, Options, Stop};
 
@@ -192,9 +192,9 @@ async fn a_drop_that_waits_is_begun_again() {
     holder.batch_execute("begin; alter database \"a \"\"b\" rename to c").await.unwrap();
     let client = connect(&cluster.config("postgres")).await.unwrap();
     client.batch_execute("set statement_timeout = '1min'").await.unwrap();
-    let patience = Duration::from_millis(300);
+    let patience = Duration::from_secs(2);
     let (dropped, _) = tokio::join!(drop_within(&client, "a \"b", patience), async {
-        tokio::time::sleep(3 * patience).await;
+        tokio::time::sleep(patience + patience / 2).await;
         holder.batch_execute("rollback").await.unwrap();
     });
     dropped.unwrap();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tokio_postgres::Config;
 use tokio_postgres::types::ToSql;
+use tuskline_sdk::{Address, connect_in_turn};
 
 use super::{Database, Error};
 
@@ -18,6 +18,9 @@ const INSTALL: &str = "
     grant select on tuskline_test.pin to public;
     create or replace function tuskline.clock() returns timestamptz language sql volatile as
       'select coalesce((select at from tuskline_test.pin), clock_timestamp())'";
+
+/// Longest wait for a host of the address.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Loops that sleep until something is due check again.
 const PIN: &str = "
@@ -33,8 +36,8 @@ const REACH: &str = "
     select at, pg_notify('tuskline_timer', '') from pinned";
 
 /// Gives a database that was just migrated a clock with a pin.
-pub(super) async fn install(config: &Config) -> Result<(), Error> {
-    let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+pub(super) async fn install(address: &Address) -> Result<(), Error> {
+    let (client, connection) = connect_in_turn(address, |_| CONNECT_LIMIT).await?;
     let driver = tokio::spawn(connection);
     let installed = client.batch_execute(INSTALL).await;
     drop(client);

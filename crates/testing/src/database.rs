@@ -1,8 +1,7 @@
 //! A test's own database.
 
 use serde::Serialize;
-use tokio_postgres::Config;
-use tuskline_sdk::{Client, Lambda, Outcome, TaskId, Worker};
+use tuskline_sdk::{Address, Client, Lambda, Outcome, TaskId, Worker};
 
 use super::server::Place;
 use super::{Drained, Error, Inline, Limit, Task, Tasks};
@@ -42,10 +41,10 @@ impl Database {
     }
 
     async fn on(place: Place) -> Result<Self, Error> {
-        let sql = Session::plain(&place.config, "test").await?;
+        let sql = Session::plain(&place.address, "test").await?;
         sql.client().batch_execute(PATIENCE).await?;
-        let own = Session::open(&place.config, "testing", Deadlines::USUAL).await?;
-        let client = Client::with_config(place.config.clone()).await?;
+        let own = Session::open(&place.address, "testing", Deadlines::USUAL).await?;
+        let client = Client::with_address(&place.address).await?;
         Ok(Self { place, client, sql, own, gone: false })
     }
 
@@ -55,8 +54,8 @@ impl Database {
     }
 
     /// The same, parsed.
-    pub fn config(&self) -> &Config {
-        &self.place.config
+    pub fn address(&self) -> &Address {
+        &self.place.address
     }
 
     /// A client of the SDK. A transaction of your own: [`Client::connection`].
@@ -93,7 +92,7 @@ impl Database {
     /// A worker on this database, with no lambdas yet; or make one from [`Database::url`], as your own
     /// program does.
     pub fn worker(&self) -> Worker {
-        Worker::with_database(self.place.config.clone())
+        Worker::with_address(&self.place.address)
     }
 
     /// Executes everything that is due, and what follows from it: retries that are due, tasks that bodies
@@ -218,6 +217,6 @@ impl Drop for Database {
 /// Without the password that its address may have.
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Database({})", self.place.config.get_dbname().unwrap_or_default())
+        write!(f, "Database({})", self.place.address.config().get_dbname().unwrap_or_default())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio_postgres::Config;
+use tuskline_sdk::Address;
 
 use super::{Error, clock};
 use tuskline::migrate::migrate;
@@ -46,11 +46,11 @@ static NUMBER: AtomicU32 = AtomicU32::new(1);
 #[derive(Debug)]
 pub(super) struct Place {
     pub url: String,
-    pub config: Config,
+    pub address: Address,
     /// Its name, which is made of our own words and numbers only.
     name: String,
     /// A database beside it, to delete it from.
-    beside: Config,
+    beside: Address,
 }
 
 impl Place {
@@ -67,15 +67,15 @@ impl Place {
         let beside = parse(server)?;
         let name = new_name();
         let url = url_of(server, &name);
-        let config = parse(&url)?;
-        if config.get_dbname() != Some(name.as_str()) {
+        let address = parse(&url)?;
+        if address.config().get_dbname() != Some(name.as_str()) {
             let twice = "its address names a database among its parameters as well";
             return Err(Error::Server(twice.to_owned()));
         }
         let session = Session::plain(&beside, "testing").await?;
         session.client().batch_execute(&format!("create database {name}")).await?;
-        let place = Self { url, config, name, beside };
-        if let Err(error) = prepare(&place.config).await {
+        let place = Self { url, address, name, beside };
+        if let Err(error) = prepare(&place.address).await {
             place.remove().await?;
             return Err(error);
         }
@@ -87,11 +87,11 @@ impl Place {
         let name = new_name();
         let cloned = cluster.create_database(&name, Some(TEMPLATE)).await;
         cloned.map_err(|error| Error::Server(error.to_string()))?;
-        let (config, beside) = (cluster.config(&name), cluster.config("postgres"));
+        let (address, beside) = (cluster.config(&name).into(), cluster.config("postgres").into());
         // A copy of the template that issues numbers from the first one on: nothing of it is lost.
-        let session = Session::plain(&config, "testing").await?;
+        let session = Session::plain(&address, "testing").await?;
         session.client().batch_execute("select tuskline.verify()").await?;
-        Ok(Self { url: cluster.url(&name), config, name, beside })
+        Ok(Self { url: cluster.url(&name), address, name, beside })
     }
 
     /// Deletes it. Ends its sessions before, because the server itself would look for them each 100 ms only, at
@@ -142,15 +142,15 @@ async fn start() -> Result<Cluster, Error> {
     let refused = |error: tuskline_postgres::Error| Error::Server(error.to_string());
     let cluster = Cluster::temporary(settings).await.map_err(refused)?;
     cluster.create_database(TEMPLATE, None).await.map_err(refused)?;
-    prepare(&cluster.config(TEMPLATE)).await?;
+    prepare(&cluster.config(TEMPLATE).into()).await?;
     Ok(cluster)
 }
 
 /// A task store with a clock that can be pinned. Its last session has ended when this returns: a database
 /// with an open session cannot be cloned.
-async fn prepare(config: &Config) -> Result<(), Error> {
-    migrate(config).await?;
-    clock::install(config).await
+async fn prepare(address: &Address) -> Result<(), Error> {
+    migrate(address).await?;
+    clock::install(address).await
 }
 
 fn new_name() -> String {
@@ -159,8 +159,8 @@ fn new_name() -> String {
     format!("{PREFIX}_{}_{number}_{:08x}", std::process::id(), fastrand::u32(..))
 }
 
-fn parse(url: &str) -> Result<Config, Error> {
-    let parsed = url.parse::<Config>();
+fn parse(url: &str) -> Result<Address, Error> {
+    let parsed = url.parse::<Address>();
     parsed.map_err(|error| Error::Server(format!("the address of the server: {error}")))
 }
 

@@ -51,9 +51,9 @@ impl Workers {
         let options =
             StoreConsumerOptions { longest_nap: LONGEST_NAP, ..StoreConsumerOptions::default() };
         let consumer =
-            store_consumer::run(db.config().clone(), options, RoleHealth::default(), end.clone());
+            store_consumer::run(db.address().clone(), options, RoleHealth::default(), end.clone());
         let ticks = periodic::run(
-            db.config().clone(),
+            db.address().clone(),
             PeriodicOptions::default(),
             RoleHealth::default(),
             end.clone(),

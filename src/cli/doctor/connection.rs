@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
+use tuskline_sdk::Address;
 
 use super::Finding;
 use crate::migrate::OLDEST_SERVER;
@@ -72,8 +73,8 @@ async fn backend(client: &Client) -> Result<i32> {
 }
 
 /// Whether a notification from one session reaches another.
-pub async fn notifications(config: &Config, other: &Session) -> Result<Finding> {
-    let bell = Session::listening(config, "doctor", TIMER_CHANNEL).await?;
+pub async fn notifications(address: &Address, other: &Session) -> Result<Finding> {
+    let bell = Session::listening(address, "doctor", TIMER_CHANNEL).await?;
     Ok(if bell.hears(other, TIMER_CHANNEL, NOTIFICATION_DEADLINE).await? {
         Finding::ok("notifications", "arrive")
     } else {

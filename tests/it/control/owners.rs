@@ -12,7 +12,7 @@ use tuskline_sdk::{
 use crate::support::{Db, Running, calm};
 
 async fn client(db: &Db) -> Client {
-    Client::with_config(db.config.clone()).await.unwrap()
+    Client::with_address(db.config.clone()).await.unwrap()
 }
 
 fn tasks(count: i64) -> Vec<NewTask> {

@@ -67,7 +67,7 @@ async fn a_lower_priority_that_has_aged_is_served_during_a_flood_of_higher_ones(
         }
         async { Outcome::Success(None) }
     });
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let high = NewTask::new("work", &"flood").unwrap().priority(Priority::Critical);
     client.schedule_many(&vec![high; FLOOD]).await.unwrap();
     let low = NewTask::new("work", &"low").unwrap().priority(Priority::Low);

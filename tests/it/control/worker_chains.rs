@@ -12,7 +12,7 @@ use tuskline_sdk::{
 use crate::support::{Db, Gate, Running, calm, within};
 
 async fn client(db: &Db) -> Client {
-    Client::with_config(db.config.clone()).await.unwrap()
+    Client::with_address(db.config.clone()).await.unwrap()
 }
 
 /// Says what its payload asks: a number; the sum of its parents' outputs; a failure while `broken`.

@@ -187,7 +187,7 @@ async fn a_worker_that_loses_an_exchange_connection_drains_and_says_so() {
     // The drain does not wait for what that connection had under way.
     config.drain_grace = Duration::MAX;
     let token = CancellationToken::new();
-    let worker = Worker::with_database(db.config.clone())
+    let worker = Worker::with_address(db.config.clone())
         .config(config)
         .lambda(gate.lambda("work").slots(2))
         .until(token.clone())

@@ -41,7 +41,7 @@ async fn tasks_are_executed_however_they_were_scheduled() {
     sink.close().await.unwrap();
     db.schedule_with("work", "5").await;
     db.schedule_many("work", 2).await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     client.schedule(&NewTask::new("work", &json!(8)).unwrap()).await.unwrap();
     let two: Vec<_> = (9..11).map(|n| NewTask::new("work", &json!(n)).unwrap()).collect();
     client.schedule_many(&two).await.unwrap();

@@ -65,7 +65,7 @@ fn task() -> NewTask {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_wait_for_a_standby_is_unknown_and_no_success() {
     let (mut cluster, db) = waiting().await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let with = || client.clone();
     let one = with();
     doubtful(cancelled(&db, async move { one.schedule(&task()).await }).await);
@@ -93,7 +93,7 @@ async fn a_cancelled_wait_for_a_standby_is_unknown_and_no_success() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ended_while_it_waits_for_a_standby_is_unknown_too() {
     let (mut cluster, db) = waiting().await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let one = client.clone();
     let call = async move { one.schedule(&task()).await };
     let said = ended(&db, "pg_terminate_backend", call).await.unwrap_err();
@@ -106,7 +106,7 @@ async fn a_session_ended_while_it_waits_for_a_standby_is_unknown_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_of_the_callers_own_can_be_asked_after() {
     let (mut cluster, db) = waiting().await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let mut connection = client.connection().await.unwrap();
     let (connection, answers) = cancelled(&db, async move {
         let before = connection.confirm();
@@ -135,7 +135,7 @@ async fn a_warning_of_another_kind_is_no_doubt() {
          create trigger warn after insert on tuskline.task for each statement execute function tuskline_test.warn()",
     )
     .await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     client.schedule(&task()).await.unwrap();
 }
 

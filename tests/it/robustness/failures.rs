@@ -283,7 +283,7 @@ fn a_server_before_14_is_refused() {
             let _ = be_postgresql_13(connection.unwrap());
         }
     });
-    let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{port}/shop");
+    let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{port}/shop?sslmode=disable");
     let said = told(&address, "migrate");
     assert_eq!(said, "1 error: PostgreSQL 15 to 18 is needed, this server is 13.0");
 }

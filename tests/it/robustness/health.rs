@@ -17,9 +17,9 @@ async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let token = CancellationToken::new();
-    let (config, until) = (db.config.clone(), token.clone());
+    let (database, until) = (db.config.clone().into(), token.clone());
     let serving = tokio::spawn(async move {
-        health::serve(listener, config, RoleHealth::default(), until).await;
+        health::serve(listener, database, RoleHealth::default(), until).await;
     });
     (address, token, serving)
 }

@@ -22,7 +22,7 @@ const VERBS: &[&str] = &[
 
 fn worker(db: &Db, config: WorkerConfig) -> Worker {
     let body = |_: (), _: Context| async { Outcome::Success(None) };
-    Worker::with_database(db.config.clone()).config(config).lambda(Lambda::new("work", body))
+    Worker::with_address(db.config.clone()).config(config).lambda(Lambda::new("work", body))
 }
 
 const WRONG: &str =

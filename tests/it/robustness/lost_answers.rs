@@ -78,7 +78,7 @@ async fn a_suspect_whose_start_was_not_answered_is_given_back_and_executed() {
 #[tokio::test]
 async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_again() {
     let db = Db::with_lambda("work").await;
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let client = client.deadline(Duration::from_millis(300));
     let task = NewTask::new("work", &0).unwrap();
     db.run("begin; lock table tuskline.queue in access exclusive mode").await;
@@ -143,7 +143,7 @@ async fn a_host_that_accepts_and_never_answers_leaves_the_next_its_turn() {
 
     let opened = within(Session::open(&hurried, "test", Deadlines::USUAL)).await.unwrap();
     assert_eq!(opened.client().query_one("select 1", &[]).await.unwrap().get::<_, i32>(0), 1);
-    let client = within(Client::with_config(hurried)).await.unwrap();
+    let client = within(Client::with_address(hurried)).await.unwrap();
     let task = client.schedule(&NewTask::new("work", &()).unwrap()).await.unwrap();
     let mut config = quick();
     config.request_timeout = Duration::from_secs(3);
@@ -189,7 +189,7 @@ async fn a_worker_that_is_not_answered_does_not_start() {
         let mut timings = quick();
         timings.request_timeout = Duration::from_millis(500);
         let worker =
-            Worker::with_database(config).config(timings).lambda(Gate::open().lambda("work"));
+            Worker::with_address(config).config(timings).lambda(Gate::open().lambda("work"));
         let refused = within(worker.until(CancellationToken::new()).run()).await.unwrap_err();
         assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
     }

@@ -45,7 +45,7 @@ async fn twenty_thousand_tasks_succeed_and_leave_nothing() {
         Running::start(&db, calm(), lambdas)
     };
     let workers: Vec<_> = gates.iter().map(start).collect();
-    let client = Client::with_config(db.config.clone()).await.unwrap();
+    let client = Client::with_address(db.config.clone()).await.unwrap();
     let schedulers = (0..SCHEDULERS).map(|scheduler| {
         let client = client.clone();
         tokio::spawn(async move {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::net::TcpListener;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tuskline_postgres::{Cluster, drop_database};
@@ -147,6 +147,8 @@ impl Db {
         let mut config = Config::new();
         config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
         config.user(self.config.get_user().unwrap()).dbname(self.config.get_dbname().unwrap());
+        // A proxy that reads the messages expects none of TLS.
+        config.ssl_mode(SslMode::Disable);
         (listener, config, Self::socket(&self.config))
     }
 

@@ -210,7 +210,7 @@ async fn as_a_child_work() {
     }
     let mut database = tokio_postgres::Config::new();
     database.host_path(&order.host).port(order.port).user(&order.user).dbname(&order.database);
-    Worker::with_database(database)
+    Worker::with_address(database)
         .config(config)
         .lambda(lambda(&order.lambda, &order.record, opened).slots(order.slots))
         .run()

@@ -53,7 +53,7 @@ impl Running {
     pub fn start(db: &Db, config: WorkerConfig, lambdas: Vec<Lambda>) -> Self {
         let (token, lost) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
         let reasons = Arc::clone(&lost);
-        let mut worker = Worker::with_database(db.config.clone())
+        let mut worker = Worker::with_address(db.config.clone())
             .config(config)
             .until(token.clone())
             .on_lost(move |why| reasons.lock().unwrap().push(why.to_owned()));

@@ -758,7 +758,7 @@ async fn the_option_wins_over_the_variables() {
 fn an_address_that_is_not_understood_is_not_repeated() {
     let wrong = format!("postgresql://me:{}@[oops", crate::support::cli::PASSWORD);
     let refusal = tuskline(&["task", "list"]).database(&wrong).run().refusal();
-    assert!(refusal.starts_with("2 error: the database address is not understood"), "{refusal}");
+    assert!(refusal.starts_with("2 error: the address is not understood, give "), "{refusal}");
 }
 
 #[test]

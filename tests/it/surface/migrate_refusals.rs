@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 use tuskline::migrate::{Error, migrate};
 
@@ -115,6 +116,7 @@ async fn behind_a_pooler_that_has_no_options_no_function_of_another_role_is_call
         let mut config = Config::new();
         config.host("127.0.0.1").port(listener.local_addr().unwrap().port());
         config.user(bare.config.get_user().unwrap()).dbname(bare.config.get_dbname().unwrap());
+        config.ssl_mode(SslMode::Disable);
         let socket = Db::socket(&bare.config);
         let pooler = tokio::spawn(pool(listener, socket, how));
 

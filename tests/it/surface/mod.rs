@@ -19,6 +19,7 @@ mod plans;
 mod publications;
 mod registry;
 mod settings;
+mod tls;
 mod two_phase;
 mod views;
 mod worker_input;

@@ -152,7 +152,7 @@ impl Case {
         let text = json!({"text": TEXT});
         let sent = client.execute("select tuskline.schedule('work', $1::json)", &[&text]).await;
         sent.unwrap_or_else(|error| panic!("{}: {error:?}", self.named));
-        let sdk = tuskline_sdk::Client::with_config(self.db.config.clone()).await.unwrap();
+        let sdk = tuskline_sdk::Client::with_address(self.db.config.clone()).await.unwrap();
         let task = NewTask::new("work", &text).unwrap();
         within(sdk.schedule(&task)).await.unwrap_or_else(|error| panic!("{}: {error}", self.named));
     }

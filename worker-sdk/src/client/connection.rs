@@ -8,8 +8,9 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Runtime};
 use tokio::runtime::Handle;
-use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres::AsyncMessage;
 
+use crate::db::address::Address;
 use crate::db::connect::{drive, on};
 use crate::db::multi_host::connect_in_turn;
 use crate::db::uncertain_commit::UncertainCommits;
@@ -107,8 +108,8 @@ pub(crate) enum Pool {
 }
 
 impl Pool {
-    pub(crate) fn own(config: Config, runtime: Option<Handle>) -> Result<Self, Error> {
-        managed::Pool::builder(Source { config, runtime })
+    pub(crate) fn own(address: Address, runtime: Option<Handle>) -> Result<Self, Error> {
+        managed::Pool::builder(Source { address, runtime })
             .max_size(CONNECTIONS)
             .runtime(Runtime::Tokio1)
             .timeouts(managed::Timeouts {
@@ -139,7 +140,7 @@ fn unpooled(error: managed::PoolError<Error>) -> Error {
 /// Opens the connections of a pool of ours.
 #[derive(Debug)]
 pub(crate) struct Source {
-    config: Config,
+    address: Address,
     /// Drives them; none: the runtime of each caller.
     runtime: Option<Handle>,
 }
@@ -156,7 +157,7 @@ impl managed::Manager for Source {
     type Error = Error;
 
     async fn create(&self) -> Result<Watched, Error> {
-        let opening = open(self.config.clone());
+        let opening = open(self.address.clone());
         match &self.runtime {
             None => opening.await,
             Some(runtime) => on(runtime, opening)
@@ -173,8 +174,8 @@ impl managed::Manager for Source {
     }
 }
 
-async fn open(config: Config) -> Result<Watched, Error> {
-    let opening = connect_in_turn(&config, |hosts| CONNECTION_WAIT / hosts).await;
+async fn open(address: Address) -> Result<Watched, Error> {
+    let opening = connect_in_turn(&address, |hosts| CONNECTION_WAIT / hosts).await;
     let (client, connection) = opening.map_err(Error::from_read)?;
     let uncertain = UncertainCommits::default();
     let heard = uncertain.clone();

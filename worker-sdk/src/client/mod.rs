@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_postgres::{Config, GenericClient};
+use tokio_postgres::GenericClient;
 
 use crate::client::calls::{change, read};
 use crate::client::chain::{Chain, On, ParentTask, Scheduled};
@@ -30,6 +30,7 @@ use crate::client::periodic::{Defined, Periodic};
 use crate::client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use crate::client::transaction::TransactionClient;
 use crate::client::wait::EndListener;
+use crate::db::address::Address;
 use crate::db::version;
 use crate::error::Error;
 use crate::task::TaskId;
@@ -55,29 +56,31 @@ impl Client {
     /// # Errors
     /// [`Error::Invalid`]: the url; [`Error::Unavailable`]; [`Error::Denied`]; [`Error::Incompatible`].
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        let config: Config = url
+        let address: Address = url
             .parse()
             .map_err(|error| Error::invalid("TK013", format!("invalid_url: {error}")))?;
-        Self::with_config(config).await
+        Self::with_address(address).await
     }
 
-    /// The same from a parsed configuration.
+    /// The same from a parsed address, or a configuration of tokio-postgres.
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub async fn with_config(config: Config) -> Result<Self, Error> {
-        let client = Self::lazy(config, None)?;
+    pub async fn with_address(address: impl Into<Address>) -> Result<Self, Error> {
+        let client = Self::lazy(address.into(), None)?;
         version::check(read!(client, db => db.version())?)?;
         Ok(client)
     }
 
     /// Opens no connection yet. `runtime` drives its connections; none: the runtime of each caller.
-    pub(crate) fn lazy(mut config: Config, runtime: Option<Handle>) -> Result<Self, Error> {
-        if config.get_application_name().is_none() {
-            config.application_name("tuskline-client");
-        }
-        let end_listener = Arc::new(EndListener::on(config.clone(), runtime.clone()));
-        Ok(Self { pool: Pool::own(config, runtime)?, deadline: DEADLINE, end_listener })
+    pub(crate) fn lazy(address: Address, runtime: Option<Handle>) -> Result<Self, Error> {
+        let address = address.with(|config| {
+            if config.get_application_name().is_none() {
+                config.application_name("tuskline-client");
+            }
+        });
+        let end_listener = Arc::new(EndListener::on(address.clone(), runtime.clone()));
+        Ok(Self { pool: Pool::own(address, runtime)?, deadline: DEADLINE, end_listener })
     }
 
     /// A client on a pool that you already have. The schema is not checked. Such a pool drops the

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
 use crate::client::Client;
 use crate::client::status::TaskStatus;
+use crate::db::address::Address;
 use crate::db::backoff::Backoff;
 use crate::db::connect::{Heard, Notifications, Session, connect_listening};
 use crate::error::Error;
@@ -89,7 +89,7 @@ fn earlier(until: Option<Instant>, rest: Duration) -> Instant {
 #[derive(Debug, Default)]
 pub(crate) struct EndListener {
     /// None: the pool was given to us, and we cannot hear its notifications.
-    config: Option<Config>,
+    address: Option<Address>,
     /// Drives its connection; none: the runtime of the first call that waits.
     runtime: Option<Handle>,
     asks: OnceLock<mpsc::UnboundedSender<Ask>>,
@@ -115,16 +115,16 @@ struct Waiting {
 }
 
 impl EndListener {
-    pub(crate) fn on(config: Config, runtime: Option<Handle>) -> Self {
-        Self { config: Some(config), runtime, ..Self::default() }
+    pub(crate) fn on(address: Address, runtime: Option<Handle>) -> Self {
+        Self { address: Some(address), runtime, ..Self::default() }
     }
 
     fn listen(&self, TaskId(task): TaskId) -> Option<Waiting> {
-        let config = self.config.as_ref()?;
+        let address = self.address.as_ref()?;
         let asks = self.asks.get_or_init(|| {
             let (asks, asked) = mpsc::unbounded_channel();
             let runtime = self.runtime.clone().unwrap_or_else(Handle::current);
-            runtime.spawn(hear(config.clone(), asked, Arc::clone(&self.waits)));
+            runtime.spawn(hear(address.clone(), asked, Arc::clone(&self.waits)));
             asks
         });
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,10 +149,10 @@ impl Drop for Waiting {
 }
 
 /// Listens until no client is left that could wait.
-async fn hear(config: Config, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Arc<Mutex<Waits>>) {
+async fn hear(address: Address, mut asked: mpsc::UnboundedReceiver<Ask>, waits: Arc<Mutex<Waits>>) {
     let mut backoff = Backoff::default();
     loop {
-        match timeout(ANSWER_LIMIT, connect_listening(&config, ANSWER_LIMIT)).await {
+        match timeout(ANSWER_LIMIT, connect_listening(&address, ANSWER_LIMIT)).await {
             Ok(Ok((session, channels))) => {
                 backoff.reset();
                 if serve(&session, channels, &mut asked, &waits).await {

@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Notification};
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification};
 
+use crate::db::address::Address;
 use crate::db::multi_host::connect_in_turn;
 use crate::db::uncertain_commit::UncertainCommits;
 
@@ -107,19 +108,19 @@ impl fmt::Display for Trouble {
 
 /// Opens one connection.
 pub(crate) async fn connect(
-    config: &Config,
+    address: &Address,
     limit: Duration,
 ) -> Result<Session, tokio_postgres::Error> {
-    open(config, limit, |_| {}).await
+    open(address, limit, |_| {}).await
 }
 
 /// Opens one connection that will listen. The receiver ends when the connection does.
 pub(crate) async fn connect_listening(
-    config: &Config,
+    address: &Address,
     limit: Duration,
 ) -> Result<(Session, Notifications), tokio_postgres::Error> {
     let (send, receive) = mpsc::unbounded_channel();
-    let session = open(config, limit, move |notification| {
+    let session = open(address, limit, move |notification| {
         // The receiver may be gone while the connection lives on.
         let channel = notification.channel().to_owned();
         let _ = send.send(Heard { channel, payload: notification.payload().to_owned() });
@@ -140,22 +141,23 @@ pub(crate) async fn on<T: Send + 'static>(
 }
 
 async fn open(
-    config: &Config,
+    address: &Address,
     limit: Duration,
     notified: impl Fn(Notification) + Send + 'static,
 ) -> Result<Session, tokio_postgres::Error> {
-    let mut config = config.clone();
-    config
-        .connect_timeout(limit)
-        .keepalives(true)
-        .keepalives_idle(Duration::from_secs(5))
-        .keepalives_interval(Duration::from_secs(2))
-        .keepalives_retries(3)
-        .tcp_user_timeout(Duration::from_secs(10));
-    if config.get_application_name().is_none() {
-        config.application_name("tuskline-worker");
-    }
-    let (client, connection) = connect_in_turn(&config, |hosts| limit / hosts).await?;
+    let address = address.clone().with(|config| {
+        config
+            .connect_timeout(limit)
+            .keepalives(true)
+            .keepalives_idle(Duration::from_secs(5))
+            .keepalives_interval(Duration::from_secs(2))
+            .keepalives_retries(3)
+            .tcp_user_timeout(Duration::from_secs(10));
+        if config.get_application_name().is_none() {
+            config.application_name("tuskline-worker");
+        }
+    });
+    let (client, connection) = connect_in_turn(&address, |hosts| limit / hosts).await?;
     let uncertain = UncertainCommits::default();
     let heard = uncertain.clone();
     let mut driver = tokio::spawn(drive(connection, move |said| match said {
@@ -225,9 +227,9 @@ mod tests {
             // To its end: it never answers.
             socket.read_to_end(&mut said).await.map(|_| said)
         });
-        let config = format!("postgresql://somebody@127.0.0.1:{port}/somewhere?sslmode=disable");
-        let config: Config = config.parse().expect("an address");
-        let session = connect(&config, Duration::from_secs(10)).await.expect("welcome");
+        let address = format!("postgresql://somebody@127.0.0.1:{port}/somewhere?sslmode=disable");
+        let address: Address = address.parse().expect("an address");
+        let session = connect(&address, Duration::from_secs(10)).await.expect("welcome");
         let asked = timeout(Duration::from_millis(50), session.simple_query("select 1")).await;
         assert!(asked.is_err());
         drop(session);

@@ -12,20 +12,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
-use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
 
-/// Connects to the first host of `config` that answers, and as its `target_session_attrs` wants: in the order
-/// of the address, or in any with `load_balance_hosts=random`. `each` says how long one of so many may take
-/// for its socket and its answer together, where tokio-postgres bounds the socket alone; never longer than
-/// twice the `connect_timeout` of the address.
+use crate::db::address::Address;
+use crate::db::tls::refusal::explain;
+use crate::db::tls::{Stream, TlsSettings};
+
+/// Connects to the first host of an address that answers, and as its `target_session_attrs` wants: in the
+/// order of the address, or in any with `load_balance_hosts=random`. `each` says how long one of so many may
+/// take for its socket and its answer together, where tokio-postgres bounds the socket alone; never longer
+/// than twice the `connect_timeout` of the address.
 ///
 /// # Errors
 /// The refusal of the last host, or that it gave no answer in time; an error of the address.
 pub async fn connect_in_turn(
-    config: &Config,
+    address: &Address,
     each: impl FnOnce(u32) -> Duration,
-) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
+) -> Result<(Client, Connection<Socket, Stream>), Error> {
+    let config = address.config();
     let mut hosts = alone(config);
     let mut each = each(u32::try_from(hosts.len()).unwrap_or(u32::MAX));
     if let Some(socket) = config.get_connect_timeout() {
@@ -34,23 +38,46 @@ pub async fn connect_in_turn(
     if config.get_load_balance_hosts() == LoadBalanceHosts::Random {
         fastrand::shuffle(&mut hosts);
     }
-    let mut asked = ask(&hosts[0], each).await;
-    for host in &hosts[1..] {
+    let mut asked = ask(&mut hosts[0], address.tls(), each).await;
+    for host in &mut hosts[1..] {
         if asked.is_ok() {
             break;
         }
-        asked = ask(host, each).await;
+        asked = ask(host, address.tls(), each).await;
     }
     asked
 }
 
 async fn ask(
-    host: &Config,
+    host: &mut Config,
+    tls: &TlsSettings,
     limit: Duration,
-) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
-    match timeout(limit, host.connect(NoTls)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(silent(limit).await),
+) -> Result<(Client, Connection<Socket, Stream>), Error> {
+    let mode = tls.mode_for(host);
+    TlsSettings::apply(mode, host);
+    let connector = match tls.connector(mode) {
+        Ok(connector) => connector,
+        Err(refusal) => return Err(broken(io::Error::other(refusal)).await),
+    };
+    match timeout(limit, host.connect(connector)).await {
+        Ok(Ok(connected)) => Ok(connected),
+        Ok(Err(error)) => match explain(&error, &name_of(host), mode, tls) {
+            Some(refusal) => Err(broken(io::Error::other(refusal)).await),
+            None => Err(error),
+        },
+        Err(_) => {
+            let said = format!("no answer within {limit:?}");
+            Err(broken(io::Error::new(io::ErrorKind::TimedOut, said)).await)
+        }
+    }
+}
+
+fn name_of(host: &Config) -> String {
+    match host.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => String::new(),
     }
 }
 
@@ -71,8 +98,12 @@ fn alone(config: &Config) -> Vec<Config> {
     let only = |number: usize| {
         let mut one = without_hosts(config);
         match hosts.get(number) {
-            Some(Host::Tcp(name)) => drop(one.host(name.as_str())),
-            Some(Host::Unix(path)) => drop(one.host_path(path)),
+            Some(Host::Tcp(name)) => {
+                one.host(name.as_str());
+            }
+            Some(Host::Unix(path)) => {
+                one.host_path(path);
+            }
             None => {}
         }
         if let Some(address) = addresses.get(number) {
@@ -107,26 +138,25 @@ fn without_hosts(config: &Config) -> Config {
     bare
 }
 
-/// The error of a server that accepts and says nothing, which tokio-postgres makes of what a socket says only.
-async fn silent(limit: Duration) -> Error {
-    let socket = tokio::io::join(Silent(limit), tokio::io::sink());
-    match Config::new().user("nobody").connect_raw(socket, NoTls).await {
+/// An error of ours as one of tokio-postgres, which makes errors of what a socket says only.
+async fn broken(error: io::Error) -> Error {
+    let socket = tokio::io::join(Broken(Some(error)), tokio::io::sink());
+    match Config::new().user("none").connect_raw(socket, NoTls).await {
         Err(error) => error,
-        Ok(_) => unreachable!("nobody answers"),
+        Ok(_) => unreachable!("a broken socket does not answer"),
     }
 }
 
-/// A socket on which nothing comes in time.
-struct Silent(Duration);
+/// A socket that fails.
+struct Broken(Option<io::Error>);
 
-impl AsyncRead for Silent {
+impl AsyncRead for Broken {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
         _: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let said = format!("no answer within {:?}", self.0);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)))
+        Poll::Ready(Err(self.0.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())))
     }
 }
 

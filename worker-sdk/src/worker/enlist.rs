@@ -12,6 +12,7 @@ use crate::db::backoff::Backoff;
 use crate::db::connect::Session;
 use crate::db::hsc;
 use crate::db::hsc::{Registration, Served};
+use crate::db::tls::refusal::TlsRefusal;
 use crate::db::version;
 use crate::error::Error;
 use crate::error::queues_not_rebuilt;
@@ -62,6 +63,9 @@ impl Refusal {
         let broken = cause.is_some_and(|cause: &io::Error| {
             !matches!(cause.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
         });
+        if TlsRefusal::of(&error).is_some() {
+            return Self::Said(meaning(error));
+        }
         match error.code() {
             Some(code) if later.contains(code) => Self::Later(meaning(error)),
             _ if queues_not_rebuilt(&error) => Self::Unrecovered(meaning(error)),
@@ -118,15 +122,15 @@ pub(crate) async fn enlist(
 }
 
 async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {
-    let (config, limit) = (&worker.database, worker.config.request_timeout);
+    let (address, limit) = (&worker.database, worker.config.request_timeout);
     // A pooler is recognised by a notification that does not arrive, and that takes ECHO_GRACE.
-    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, is_pooled(config)).await?;
+    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, is_pooled(address)).await?;
     if pooled {
         tracing::warn!("a transaction pooler stands between: polling instead of listening");
     }
     version::check(in_time(limit, hsc::version(&heartbeat)).await?)?;
-    let control = in_time(limit, open(config, limit, pooled)).await?;
-    let exchange = in_time(limit, open(config, limit, pooled)).await?;
+    let control = in_time(limit, open(address, limit, pooled)).await?;
+    let exchange = in_time(limit, open(address, limit, pooled)).await?;
     let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
     if worker.define {
         for name in &names {

@@ -143,7 +143,7 @@ impl ExchangeConnection {
             }
             Ok(Err(error)) => {
                 if queues_not_rebuilt(&error) {
-                    recover(&opener.config, opener.limit).await;
+                    recover(&opener.address, opener.limit).await;
                 }
                 // The session is dropped, and its errors with it.
                 Err(error.into())

@@ -67,7 +67,7 @@ impl Heartbeat {
         let limit = self.controller.config.heartbeat_timeout;
         let session = match held.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => match timeout(limit, connect(&self.db.opener.config, limit)).await {
+            None => match timeout(limit, connect(&self.db.opener.address, limit)).await {
                 Ok(opened) => opened?,
                 Err(_) => return Err("connecting took too long".into()),
             },

@@ -32,10 +32,10 @@ mod work;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
+use crate::db::address::Address;
 use crate::error::Error;
 use crate::worker::config::WorkerConfig;
 use crate::worker::enlist::enlist;
@@ -47,7 +47,7 @@ use crate::worker::watchdog::OnLost;
 ///
 /// See the [crate page](crate) for a whole one.
 pub struct Worker {
-    pub(crate) database: Config,
+    pub(crate) database: Address,
     pub(crate) config: WorkerConfig,
     pub(crate) lambdas: Vec<Lambda>,
     pub(crate) define: bool,
@@ -62,16 +62,16 @@ impl Worker {
     /// # Errors
     /// [`Error::Invalid`]: the url.
     pub fn new(url: &str) -> Result<Self, Error> {
-        let database = url
+        let address: Address = url
             .parse()
             .map_err(|error| Error::invalid("TK013", format!("invalid_url: {error}")))?;
-        Ok(Self::with_database(database))
+        Ok(Self::with_address(address))
     }
 
-    /// The same from a parsed configuration.
-    pub fn with_database(database: Config) -> Self {
+    /// The same from a parsed address, or a configuration of tokio-postgres.
+    pub fn with_address(address: impl Into<Address>) -> Self {
         Self {
-            database,
+            database: address.into(),
             config: WorkerConfig::default(),
             lambdas: Vec::new(),
             define: false,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::Config;
 
+use crate::db::address::Address;
 use crate::db::connect::{Session, Trouble, connect, settle_session};
 use crate::db::hsc;
 use crate::worker::connections::Connections;
@@ -14,7 +14,7 @@ use crate::worker::pulse::Pulse;
 /// Opens the connections of a registered worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
-    pub config: Config,
+    pub address: Address,
     /// Longest wait for an answer, and for a connection.
     pub limit: Duration,
     /// A transaction pooler stands between.
@@ -29,7 +29,7 @@ impl Opener {
     pub(crate) async fn open(&self) -> Result<Session, Trouble> {
         let open = async {
             self.connections.until_heard().await;
-            let session = open(&self.config, self.limit, self.pooled).await?;
+            let session = open(&self.address, self.limit, self.pooled).await?;
             self.pulse.prove(&session).await?;
             Ok(session)
         };
@@ -39,10 +39,10 @@ impl Opener {
 
 /// Makes a database ready that was restarted, promoted or restored. On a session of its own without a
 /// deadline for statements: where the queues were lost, every open segment is read.
-pub(crate) async fn recover(config: &Config, limit: Duration) {
+pub(crate) async fn recover(address: &Address, limit: Duration) {
     tracing::info!("the server was restarted or promoted, or the database restored: recovering");
     let rebuild = async {
-        let client = connect(config, limit).await?;
+        let client = connect(address, limit).await?;
         hsc::rebuild_queues(&client).await
     };
     match timeout(limit * 4, rebuild).await {
@@ -55,11 +55,11 @@ pub(crate) async fn recover(config: &Config, limit: Duration) {
 
 /// A connection with the session settings of a worker.
 pub(crate) async fn open(
-    config: &Config,
+    address: &Address,
     limit: Duration,
     pooled: bool,
 ) -> Result<Session, tokio_postgres::Error> {
-    let session = connect(config, limit).await?;
+    let session = connect(address, limit).await?;
     if !pooled {
         settle_session(&session, limit).await?;
     }

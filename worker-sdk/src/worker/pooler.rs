@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::Config;
 
+use crate::db::address::Address;
 use crate::db::connect::{Heard, Session, connect_listening};
 
 /// Longest wait for any answer on the connection.
@@ -16,8 +16,8 @@ pub(crate) const ECHO_GRACE: Duration = Duration::from_millis(250);
 /// True: a transaction pooler stands between, because a session that listens does not hear itself. A server
 /// sends a session its own notification before it ends the statement, so there is next to nothing to wait
 /// for. Returns the connection as well: the question costs no second one.
-pub(crate) async fn is_pooled(config: &Config) -> Result<(bool, Session), tokio_postgres::Error> {
-    let (session, mut heard) = connect_listening(config, ANSWER_LIMIT).await?;
+pub(crate) async fn is_pooled(address: &Address) -> Result<(bool, Session), tokio_postgres::Error> {
+    let (session, mut heard) = connect_listening(address, ANSWER_LIMIT).await?;
     let echo = format!("tuskline_echo_{}_{}", std::process::id(), fastrand::u32(..));
     session.batch_execute(&format!("listen {echo}")).await?;
     session.batch_execute(&format!("notify {echo}")).await?;

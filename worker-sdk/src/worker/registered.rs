@@ -94,7 +94,7 @@ impl RegisteredWorker {
         let watchdog = Arc::new(Watchdog::start(limits, sent_ns, stop, worker.on_lost.clone())?);
         let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
         let opener = Opener {
-            config: worker.database.clone(),
+            address: worker.database.clone(),
             limit: config.request_timeout,
             pooled,
             pulse: Arc::new(pulse),

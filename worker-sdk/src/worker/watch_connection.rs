@@ -88,8 +88,8 @@ impl WatchConnection {
             .collect();
         self.db.opener.connections.until_heard().await;
         let open = async {
-            let config = &self.db.opener.config;
-            let (client, heard) = connect_listening(config, ANSWER_LIMIT).await?;
+            let address = &self.db.opener.address;
+            let (client, heard) = connect_listening(address, ANSWER_LIMIT).await?;
             client.batch_execute(&listen).await?;
             Ok::<_, tokio_postgres::Error>((client, heard))
         };

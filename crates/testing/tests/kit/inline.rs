@@ -127,7 +127,7 @@ async fn a_test_that_leaves_in_the_middle_of_a_body_leaves_nothing() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     drop(inline);
-    let name = db.config().get_dbname().unwrap().to_owned();
+    let name = db.address().config().get_dbname().unwrap().to_owned();
     drop(db);
     assert!(!is_there(&Database::new().await.unwrap(), &name).await);
 }

@@ -82,7 +82,7 @@ async fn a_database_is_deleted_with_whatever_is_connected_to_it() {
     let beside = Database::new().await.unwrap();
     for close in [false, true] {
         let db = pinned().await;
-        let name = db.config().get_dbname().unwrap().to_owned();
+        let name = db.address().config().get_dbname().unwrap().to_owned();
         let client = db.client().clone();
         let _held = client.connection().await.unwrap();
         assert!(is_there(&beside, &name).await);
@@ -99,7 +99,7 @@ async fn a_database_is_deleted_with_whatever_is_connected_to_it() {
 async fn a_database_can_be_made_on_a_server_of_yours() {
     let server = Database::new().await.unwrap();
     let db = Database::at(server.url()).await.unwrap();
-    let name = db.config().get_dbname().unwrap().to_owned();
+    let name = db.address().config().get_dbname().unwrap().to_owned();
     assert!(is_there(&server, &name).await);
     db.define(&["say"]).await.unwrap();
     db.pin().await.unwrap();
@@ -130,12 +130,12 @@ async fn a_pinned_clock_stands_until_it_is_turned() {
 async fn a_migration_leaves_the_pin_alone() {
     let db = Database::new().await.unwrap();
     let at = db.pin().await.unwrap();
-    let report = tuskline::migrate::migrate(db.config()).await.unwrap();
+    let report = tuskline::migrate::migrate(db.address()).await.unwrap();
     assert_eq!(report.functions, tuskline::migrate::Functions::Unchanged);
     assert_eq!(db.now().await.unwrap(), at);
     // A renewal, as by another binary, brings the clock of production along; and that is noticed.
     db.run("update tuskline_core.stamp set digest = 'another'").await.unwrap();
-    tuskline::migrate::migrate(db.config()).await.unwrap();
+    tuskline::migrate::migrate(db.address()).await.unwrap();
     assert!(matches!(db.advance(HOUR).await.unwrap_err(), Error::Clock));
 }
 

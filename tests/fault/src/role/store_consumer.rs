@@ -14,6 +14,11 @@ pub(super) async fn serve(order: &Order) -> anyhow::Result<()> {
         terminate.recv().await;
         told.cancel();
     });
-    tuskline::serve::run(order.url.parse()?, tuskline::serve::Options::default(), token).await?;
+    tuskline::serve::run(
+        order.url.parse::<tuskline_sdk::Address>()?,
+        tuskline::serve::Options::default(),
+        token,
+    )
+    .await?;
     Ok(())
 }

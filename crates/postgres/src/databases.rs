@@ -1,14 +1,39 @@
-//! How a database is deleted.
+//! How a database is created and deleted.
 
 use std::time::Duration;
 
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
+
+use super::launch::connect;
+use super::{Cluster, Error};
 
 /// How long one `drop database` may take. It takes 30 ms to 1 s where nothing is wrong.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many of them are begun.
 const ROUNDS: u32 = 12;
+
+impl Cluster {
+    /// Creates a database, empty or as a copy of a template without an open session. Without a
+    /// template it is enough that the database exists.
+    ///
+    /// # Errors
+    /// [`Error::DatabaseName`] and [`Error::Database`].
+    pub async fn create_database(&self, name: &str, template: Option<&str>) -> Result<(), Error> {
+        let mut statement = format!("create database {}", quoted_name(name)?);
+        if let Some(template) = template {
+            statement.push_str(" template ");
+            statement.push_str(&quoted_name(template)?);
+        }
+        let what = format!("cannot create database {name}");
+        let client = connect(&self.config("postgres")).await;
+        let client = client.map_err(Error::database(what.clone()))?;
+        match client.batch_execute(&statement).await {
+            Err(error) if template.is_none() && exists_already(&error) => Ok(()),
+            result => result.map_err(Error::database(what)),
+        }
+    }
+}
 
 /// Deletes a database if it exists, and ends its sessions. The session keeps its
 /// `statement_timeout`.
@@ -20,7 +45,7 @@ const ROUNDS: u32 = 12;
 ///
 /// # Errors
 /// Those of the server; `57014` when each of twelve statements took over 5 s.
-pub async fn drop_database(client: &Client, name: &str) -> Result<(), Error> {
+pub async fn drop_database(client: &Client, name: &str) -> Result<(), tokio_postgres::Error> {
     drop_within(client, name, PATIENCE).await
 }
 
@@ -28,7 +53,7 @@ pub(super) async fn drop_within(
     client: &Client,
     name: &str,
     patience: Duration,
-) -> Result<(), Error> {
+) -> Result<(), tokio_postgres::Error> {
     let name = name.replace('"', "\"\"");
     let statement = format!("drop database if exists \"{name}\" with (force)");
     let limit = format!("set statement_timeout = {}", patience.as_millis());
@@ -45,4 +70,19 @@ pub(super) async fn drop_within(
     }
     client.batch_execute(&format!("set statement_timeout = '{before}'")).await?;
     dropped
+}
+
+fn exists_already(error: &tokio_postgres::Error) -> bool {
+    // The second is what one of two sessions gets that create the same name at the same time.
+    [SqlState::DUPLICATE_DATABASE, SqlState::UNIQUE_VIOLATION]
+        .iter()
+        .any(|code| error.code() == Some(code))
+}
+
+/// A database's name as an SQL identifier.
+fn quoted_name(name: &str) -> Result<String, Error> {
+    if name.is_empty() || name.len() > 63 || name.contains('\0') {
+        return Err(Error::DatabaseName { name: name.to_owned() });
+    }
+    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }

@@ -1,0 +1,202 @@
+//! Connects with rustls.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::db::tls::refusal::TlsRefusal;
+use crate::db::tls::{Mode, Roots, TlsSettings};
+
+/// Makes the TLS of connections.
+pub type Connector = MakeRustlsConnect;
+/// The stream of a connection, with TLS or without.
+pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// The name of the protocol, by which a server recognises TLS without a request for it.
+const ALPN: &[u8] = b"postgresql";
+
+impl TlsSettings {
+    /// How a host is connected to. Files are read for each connection: they may be renewed meanwhile.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has no PEM, or a system without root certificates.
+    pub(crate) fn connector(&self, mode: Mode) -> Result<Connector, TlsRefusal> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let proves = match mode {
+            Mode::VerifyCa | Mode::VerifyFull => {
+                let roots = Arc::new(self.roots()?);
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+                Some(verifier.build().map_err(|error| TlsRefusal::new(error.to_string(), None))?)
+            }
+            Mode::Disable | Mode::Prefer | Mode::Require => None,
+        };
+        let named = mode == Mode::VerifyFull;
+        let verifier = Arc::new(Verifier { proves, named, provider: Arc::clone(&provider) });
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsRefusal::new(error.to_string(), None))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match self.identity.as_ref().filter(|_| mode > Mode::Disable) {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificates(certificate, "sslcert")?;
+                let secret = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| unreadable("sslkey", "a key", key, &error))?;
+                builder.with_client_auth_cert(chain, secret).map_err(|_| {
+                    let (certificate, key) = (certificate.display(), key.display());
+                    let text =
+                        format!("the key of sslkey={key} does not fit sslcert={certificate}");
+                    TlsRefusal::new(text, None)
+                })?
+            }
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(MakeRustlsConnect::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsRefusal> {
+        let Roots::File(file) = &self.roots else { return system_roots() };
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(certificates(file, "sslrootcert")?);
+        match store.is_empty() {
+            false => Ok(store),
+            true => Err(TlsRefusal::new(
+                format!(
+                    "sslrootcert={} has no certificate that can be an authority",
+                    file.display()
+                ),
+                None,
+            )),
+        }
+    }
+}
+
+/// Read once: there are about 140.
+fn system_roots() -> Result<RootCertStore, TlsRefusal> {
+    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
+    let roots = ROOTS.get_or_init(|| {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        store
+    });
+    match roots.is_empty() {
+        false => Ok(roots.clone()),
+        true => Err(TlsRefusal::new(
+            "this system has no root certificates".to_owned(),
+            Some("install them (Debian: ca-certificates), or set sslrootcert=FILE".to_owned()),
+        )),
+    }
+}
+
+fn certificates(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>, TlsRefusal> {
+    let what = "a certificate";
+    let found = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(option, what, file, &error))?;
+    match found.is_empty() {
+        false => Ok(found),
+        true => Err(unreadable(option, what, file, &rustls::pki_types::pem::Error::NoItemsFound)),
+    }
+}
+
+fn unreadable(
+    option: &str,
+    what: &str,
+    file: &Path,
+    error: &rustls::pki_types::pem::Error,
+) -> TlsRefusal {
+    use rustls::pki_types::pem::Error as Pem;
+    let file = file.display();
+    let text = match error {
+        Pem::Io(error) => format!("{option}={file} cannot be read: {error}"),
+        Pem::NoItemsFound => format!("{option}={file} does not hold {what} in PEM"),
+        error => format!("{option}={file} does not hold {what} in PEM: {error}"),
+    };
+    TlsRefusal::new(text, None)
+}
+
+/// Verifies a server as much as the mode demands. The handshake itself is verified in each mode: the server
+/// has the key of the certificate that it shows.
+#[derive(Debug)]
+struct Verifier {
+    /// None: any certificate passes.
+    proves: Option<Arc<WebPkiServerVerifier>>,
+    /// The certificate must name the host.
+    named: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(proves) = &self.proves else { return Ok(ServerCertVerified::assertion()) };
+        match proves.verify_server_cert(end_entity, intermediates, name, stapled, now) {
+            // The name is looked at last, so the authority and the dates are as they should be.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.named => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The error of rustls in a chain of errors, if there is one.
+pub(super) fn cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<Error>() {
+            return Some(found);
+        }
+        // An io::Error hides the error that it carries.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        match inner {
+            Some(inner) => next = Some(inner),
+            None => next = error.source(),
+        }
+    }
+    None
+}

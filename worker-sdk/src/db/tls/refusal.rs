@@ -1,0 +1,202 @@
+//! Refusals of TLS as a user reads them: the error, the host, and the setting that mends it.
+
+use std::error::Error as _;
+use std::fmt;
+
+#[cfg(feature = "tls")]
+use rustls::{AlertDescription, CertificateError, Error as Rustls};
+use tokio_postgres::Error;
+#[cfg(feature = "tls")]
+use tokio_postgres::error::SqlState;
+
+use crate::db::tls::{Mode, TlsSettings};
+#[cfg(feature = "tls")]
+use crate::db::tls::{Roots, connector, provider};
+
+/// Why a connection with TLS was refused, here or by the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsRefusal {
+    text: String,
+    hint: Option<String>,
+}
+
+impl TlsRefusal {
+    pub(super) fn new(text: String, hint: Option<String>) -> Self {
+        Self { text, hint }
+    }
+
+    /// The setting that mends it, if there is one.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The refusal that an error of tokio-postgres carries.
+    pub fn of(error: &Error) -> Option<&Self> {
+        let inner = error.source()?.downcast_ref::<std::io::Error>()?.get_ref()?;
+        inner.downcast_ref()
+    }
+}
+
+impl fmt::Display for TlsRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for TlsRefusal {}
+
+/// The refusal that an error of a connection is; none: it has nothing to do with TLS.
+pub(crate) fn explain(
+    error: &Error,
+    host: &str,
+    mode: Mode,
+    tls: &TlsSettings,
+) -> Option<TlsRefusal> {
+    let source = error.source()?;
+    let by_text = |text: String, hint: &str| Some(TlsRefusal::new(text, Some(hint.to_owned())));
+    // These two come as texts only.
+    match source.to_string().as_str() {
+        "server does not support TLS" => {
+            return by_text(
+                format!("{host} has no TLS, and sslmode={} demands it", mode.label()),
+                "set sslmode=disable if all machines on the way are trusted",
+            );
+        }
+        "server did not use channel binding" => {
+            return by_text(
+                format!("{host} offers no channel binding, and channel_binding=require demands it"),
+                "let the role log in by scram-sha-256 over TLS (pg_hba.conf), or set channel_binding=prefer",
+            );
+        }
+        _ => {}
+    }
+    #[cfg(feature = "tls")]
+    {
+        let db = error.as_db_error();
+        if db.is_some_and(|db| *db.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+            && mode > Mode::Prefer
+            && !tls.has_identity()
+        {
+            let said = db.map(|db| db.message().to_owned()).unwrap_or_default();
+            return by_text(
+                format!("{host} refuses the login: {said}"),
+                "if the server demands a client certificate, set sslcert and sslkey; else see pg_hba.conf",
+            );
+        }
+        of_rustls(connector::cause(source)?, host, mode, tls)
+    }
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = (mode, tls);
+        None
+    }
+}
+
+#[cfg(feature = "tls")]
+fn of_rustls(error: &Rustls, host: &str, mode: Mode, tls: &TlsSettings) -> Option<TlsRefusal> {
+    let (text, hint) = match error {
+        Rustls::InvalidCertificate(why) => of_certificate(why, host, &tls.roots),
+        Rustls::AlertReceived(alert) => of_alert(*alert, host, tls.has_identity()),
+        Rustls::PeerIncompatible(_) => {
+            (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.to_owned()))
+        }
+        error => (format!("TLS with {host} failed: {error}"), None),
+    };
+    let hint = hint.map(|hint| match mode {
+        Mode::VerifyFull | Mode::VerifyCa => hint,
+        _ => format!("{hint} (sslmode={})", mode.label()),
+    });
+    Some(TlsRefusal::new(text, hint))
+}
+
+#[cfg(feature = "tls")]
+const OLD_TLS: &str = "raise ssl_max_protocol_version of the server to TLSv1.2 or later";
+
+#[cfg(feature = "tls")]
+fn of_certificate(why: &CertificateError, host: &str, roots: &Roots) -> (String, Option<String>) {
+    let of = format!("the certificate of {host}");
+    match why {
+        CertificateError::UnknownIssuer => (
+            match roots {
+                Roots::System => format!("{of} is not signed by an authority of this system"),
+                Roots::File(file) => {
+                    format!("{of} is not signed by an authority in sslrootcert={}", file.display())
+                }
+            },
+            Some(provider::remedy(host).to_owned()),
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+            format!("{of} has expired"),
+            Some("renew it (ssl_cert_file of the server), and check the clock of this machine".into()),
+        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
+            format!("{of} is not valid yet"),
+            Some("check the clocks of the server and of this machine".into()),
+        ),
+        CertificateError::NotValidForName => (format!("{of} is for another host"), name_hint()),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let names: Vec<_> = presented.iter().map(|name| plain(name)).collect();
+            let names = match names.is_empty() {
+                true => "names no host (it has no subjectAltName)".to_owned(),
+                false => format!("is for {}", names.join(", ")),
+            };
+            (format!("{of} {names}, not for {host}"), name_hint())
+        }
+        CertificateError::Revoked => (format!("{of} is revoked"), None),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
+            format!("{of} is self-signed: it is the certificate of an authority itself"),
+            Some(
+                "sign the server's certificate with an authority, and set sslrootcert to the authority's file"
+                    .into(),
+            ),
+        ),
+        why => (format!("{of} is not accepted: {why}"), None),
+    }
+}
+
+/// `DnsName("db.example.com")` as rustls lists it.
+#[cfg(feature = "tls")]
+fn plain(presented: &str) -> String {
+    let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"').to_owned()
+}
+
+#[cfg(feature = "tls")]
+fn name_hint() -> Option<String> {
+    Some(
+        "connect by a name of the certificate, or set sslmode=verify-ca with sslrootcert=FILE"
+            .into(),
+    )
+}
+
+#[cfg(feature = "tls")]
+fn of_alert(alert: AlertDescription, host: &str, identity: bool) -> (String, Option<String>) {
+    use AlertDescription as Alert;
+    let refuses = format!("{host} refuses the client certificate");
+    match alert {
+        Alert::CertificateRequired | Alert::HandshakeFailure if !identity => {
+            (format!("{host} demands a client certificate"), Some("set sslcert and sslkey".into()))
+        }
+        Alert::CertificateRevoked => {
+            (format!("{refuses}: it is revoked"), Some("set sslcert to a new one".into()))
+        }
+        Alert::CertificateExpired => {
+            (format!("{refuses}: it has expired"), Some("set sslcert to a new one".into()))
+        }
+        Alert::UnknownCA => (
+            format!("{refuses}: its authority is unknown to the server"),
+            Some("set sslcert to one of an authority in ssl_ca_file of the server".into()),
+        ),
+        Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
+            (format!("{refuses} ({alert:?})"), Some("see the log of the server".into()))
+        }
+        Alert::ProtocolVersion => {
+            (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.into()))
+        }
+        Alert::NoApplicationProtocol => (
+            format!("{host} does not speak PostgreSQL over TLS directly"),
+            Some("sslnegotiation=direct needs PostgreSQL 17 or later".into()),
+        ),
+        alert => (format!("{host} ended the TLS handshake: {alert:?}"), None),
+    }
+}
