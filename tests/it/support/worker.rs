@@ -258,13 +258,20 @@ impl Db {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// Ends every session of the workers in this database; how many.
-    pub async fn cut_workers(&self) -> i64 {
-        self.one(
-            "select count(pg_terminate_backend(pid)) from pg_stat_activity
-              where datname = current_database() and application_name = 'tuskline-worker'",
-        )
-        .await
+    /// Ends every session of the workers in this database, and waits until they are gone; how many.
+    pub async fn cut_workers(&self) -> usize {
+        let ended: Vec<i32> = self
+            .one(
+                "select coalesce(array_agg(pid) filter (where pg_terminate_backend(pid)), '{}')
+                   from pg_stat_activity
+                  where datname = current_database() and application_name = 'tuskline-worker'",
+            )
+            .await;
+        let gone = format!(
+            "select not exists (select from pg_stat_activity where pid = any (array{ended:?}::integer[]))"
+        );
+        self.until(&gone).await;
+        ended.len()
     }
 
     /// Nothing is left behind: no lease, no queue row, no timer, no request to cancel.
