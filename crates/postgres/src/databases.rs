@@ -44,7 +44,7 @@ impl Cluster {
 /// signal of a second `drop database` ends both waits. So a statement that takes over 5 s is begun again.
 ///
 /// # Errors
-/// Those of the server; `57014` when each of twelve statements took over 5 s.
+/// The errors of the server; `57014` when each of twelve statements took over 5 s.
 pub async fn drop_database(client: &Client, name: &str) -> Result<(), tokio_postgres::Error> {
     drop_within(client, name, PATIENCE).await
 }

@@ -227,7 +227,7 @@ mod tests {
             // To its end: it never answers.
             socket.read_to_end(&mut said).await.map(|_| said)
         });
-        let address = format!("postgresql://somebody@127.0.0.1:{port}/somewhere?sslmode=disable");
+        let address = format!("postgresql://app@127.0.0.1:{port}/shop?sslmode=disable");
         let address: Address = address.parse().expect("an address");
         let session = connect(&address, Duration::from_secs(10)).await.expect("welcome");
         let asked = timeout(Duration::from_millis(50), session.simple_query("select 1")).await;

@@ -90,7 +90,7 @@ impl TlsSettings {
         Self { mode, roots: Roots::System, identity: None }
     }
 
-    /// Reads the options. Those that are left to tokio-postgres go into `config`.
+    /// Reads the options, and puts into `config` the ones that are left to tokio-postgres.
     ///
     /// # Errors
     /// The option that is wrong, and its remedy.

@@ -4,8 +4,7 @@
 const PROVIDERS: [(&str, &str); 9] = [
     (
         ".rds.amazonaws.com",
-        "Amazon RDS: fetch https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem, and set \
-         sslrootcert to that file",
+        "Amazon RDS: download global-bundle.pem (RDS guide, Using SSL/TLS), and set sslrootcert to that file",
     ),
     (
         ".rds.amazonaws.com.cn",
