@@ -29,12 +29,13 @@ impl Address {
 
     pub fn url(&self, database: &str) -> String {
         let database = percent_encoded(database.as_bytes());
-        let host = percent_encoded(self.socket_dir.as_os_str().as_encoded_bytes());
-        let mut url = format!("postgresql://{SUPERUSER}@/{database}?host={host}");
-        if self.port != SOCKET_PORT {
-            let _ = write!(url, "&port={}", self.port);
-        }
-        url
+        let host =
+            percent_encoded(self.socket_dir.as_os_str().as_encoded_bytes()).replace('/', "%2F");
+        let port = match self.port {
+            SOCKET_PORT => String::new(),
+            port => format!(":{port}"),
+        };
+        format!("postgresql://{SUPERUSER}@{host}{port}/{database}")
     }
 
     pub fn tcp_url(&self, database: &str, password: &str) -> String {

@@ -235,7 +235,9 @@ impl Ran {
 pub fn url(config: &Config) -> String {
     let [Host::Unix(dir)] = config.get_hosts() else { panic!("no socket: {config:?}") };
     let (user, database) = (config.get_user().unwrap(), config.get_dbname().unwrap());
-    format!("postgresql://{user}:{PASSWORD}@/{database}?host={}", dir.display())
+    // The socket as the host: each library reads this form.
+    let host = dir.to_str().unwrap().replace('/', "%2F");
+    format!("postgresql://{user}:{PASSWORD}@{host}/{database}")
 }
 
 /// The processes that work in a directory or have it among their arguments.
