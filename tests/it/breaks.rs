@@ -66,6 +66,8 @@ const OF_RUST: &[&str] = &[
     "::settings::",
     "::support::",
     "::tls::",
+    "::transactions_of_sqlx::",
+    "::typed_lambdas::",
     "::wake_up::",
     "::worker_chains::",
     "::worker_runs::",

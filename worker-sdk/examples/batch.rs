@@ -47,21 +47,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // One commit: all pictures and the report, or nothing. A batch has at most 10,000 tasks.
-    let pictures: Result<Vec<_>, _> =
-        (1..=3).map(|picture| NewTask::new("resize_picture", &picture)).collect();
-    let then = NewTask::new("report_batch", &())?;
-    let (ids, then) = client.schedule_many_then(&pictures?, &then).await?;
+    let pictures = (1..=3).map(|picture| NewTask::new("resize_picture", &picture));
+    let then = NewTask::new("report_batch", &());
+    let batch = client.schedule_many_then(pictures, then).await?;
 
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?
-        .lambda(Lambda::new("resize_picture", resize))
-        .lambda(Lambda::new("report_batch", report));
-    let worker = tokio::spawn(worker.until(stop.clone()).run());
-    for (picture, id) in (1..).zip(ids) {
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named("resize_picture", resize))
+        .serve(Lambda::named("report_batch", report));
+    let worker = tokio::spawn(worker.until(stop.clone().cancelled_owned()).run());
+    for (picture, id) in (1..).zip(batch.ids) {
         let end = client.wait(id, LIMIT).await?.ok_or("the task is gone")?;
         println!("picture {picture}: {}", end.status);
     }
-    let end = client.wait(then, LIMIT).await?.ok_or("the task is gone")?;
+    let end = client.wait(batch.then, LIMIT).await?.ok_or("the task is gone")?;
     println!("report: {}, {}", end.status, end.output.unwrap_or_default());
     stop.cancel();
     worker.await??;

@@ -53,10 +53,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         export(context)
     };
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
-    let running = client.schedule(&NewTask::new(LAMBDA, &"orders.csv")?).await?;
+    let running = client.schedule(&NewTask::new(LAMBDA, &"orders.csv")).await?;
     timeout(LIMIT, begun.recv()).await?.ok_or("the worker has ended")?;
     let answer = client.cancel(running, Some("the customer left")).await?;
     let end = client.wait(running, LIMIT).await?.ok_or("the task is gone")?;
@@ -64,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("the task that ran: {}", end.status);
 
     let tomorrow = Duration::from_secs(86_400);
-    let later = NewTask::new(LAMBDA, &"users.csv")?.after(tomorrow);
+    let later = NewTask::new(LAMBDA, &"users.csv").after(tomorrow);
     let waiting = client.schedule(&later).await?;
     let answer = client.cancel(waiting, None).await?;
     println!("cancel a task that waits: {answer:?}");

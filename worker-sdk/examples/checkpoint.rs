@@ -46,10 +46,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.define_lambda(LAMBDA).await?;
 
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, import)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, import))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
-    let id = client.schedule(&NewTask::new(LAMBDA, &5000)?).await?;
+    let id = client.schedule(&NewTask::new(LAMBDA, &5000)).await?;
     let end = client.wait(id, LIMIT).await?.ok_or("the task is gone")?;
     let percent = end.percent.unwrap_or_default();
     println!("{}: {percent} %, {}", end.status, end.message.unwrap_or_default());

@@ -44,11 +44,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         std::future::ready(outcome)
     };
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
-    let payments: Result<Vec<_>, _> = (1..=3).map(|one| NewTask::new(LAMBDA, &one)).collect();
-    let ids = client.schedule_many(&payments?).await?;
+    let payments = (1..=3).map(|one| NewTask::new(LAMBDA, &one));
+    let ids = client.schedule_many(payments).await?;
     for id in &ids {
         client.wait(*id, LIMIT).await?;
     }

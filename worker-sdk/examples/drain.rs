@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("TUSKLINE_DATABASE_URL").map_err(|_| "set TUSKLINE_DATABASE_URL")?;
     let client = Client::connect(&url).await?;
     client.define_lambda(LAMBDA).await?;
-    let films = [NewTask::new(LAMBDA, &1)?, NewTask::new(LAMBDA, &2)?];
+    let films = [NewTask::new(LAMBDA, &1), NewTask::new(LAMBDA, &2)];
     let ids = client.schedule_many(&films).await?;
 
     let signals = Arc::new(Signals::default());
@@ -57,9 +57,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut config = WorkerConfig::default();
     config.drain_grace = Duration::from_secs(60); // a body that takes longer is asked to stop
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.config(config).lambda(Lambda::new(LAMBDA, body).slots(1));
+    let worker = Worker::builder(&url).config(config).serve(Lambda::named(LAMBDA, body).slots(1));
     // Without `until` the worker stops at SIGTERM and SIGINT.
-    let worker = tokio::spawn(worker.until(stop.clone()).run());
+    let worker = tokio::spawn(worker.until(stop.clone().cancelled_owned()).run());
 
     timeout(LIMIT, signals.begun.notified()).await?;
     println!("the worker is told to stop");

@@ -30,16 +30,16 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 async fn book(seat: String, context: Context) -> Result<Outcome, Failure> {
     let mut connection = context.client().connection().await?;
-    let transaction = connection.transaction().await?;
-    // An attempt that another one has replaced gets `Error::Fenced` here, and cannot commit.
-    context.assert_current(&transaction).await?;
+    let mut transaction = connection.transaction().await?;
+    // An attempt that another one has replaced gets `ErrorKind::Fenced` here, and cannot commit.
+    context.assert_current(&mut transaction).await?;
     let insert = "insert into example_booking (task_id, seat) values ($1, $2)";
     transaction.execute(insert, &[&context.task().0, &seat]).await?;
     if context.attempt() == 1 {
         println!("attempt 1 fails before its commit");
         return Err("the connection to the airline broke".into());
     }
-    let done = context.complete_in_with(&transaction, json!({ "seat": seat })).await?;
+    let done = context.complete_in(&mut transaction, &json!({ "seat": seat })).await?;
     println!("attempt {} commits", context.attempt());
     transaction.commit().await?; // the booking and the success, or neither
     connection.confirm()?; // and on the synchronous standby, if there is one
@@ -56,10 +56,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     connection.batch_execute(table).await?;
 
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, book)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, book))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
-    let id = client.schedule(&NewTask::new(LAMBDA, &"12A")?).await?;
+    let id = client.schedule(&NewTask::new(LAMBDA, &"12A")).await?;
     let end = client.wait(id, LIMIT).await?.ok_or("the task is gone")?;
     println!("the task: {}, {}", end.status, end.output.unwrap_or_default());
     let sql = "select count(*), bool_and(b.xmin = t.xmin)

@@ -55,14 +55,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (most, per_second): (i32, f64) = (row.get(0), row.get(1));
     println!("the limits of {LAMBDA}: at most {most} at a time, {per_second} per second");
 
-    let tables: Result<Vec<_>, _> = (1..=6).map(|table| NewTask::new(LAMBDA, &table)).collect();
-    let ids = client.schedule_many(&tables?).await?;
+    let tables = (1..=6).map(|table| NewTask::new(LAMBDA, &table));
+    let ids = client.schedule_many(tables).await?;
 
     let load = Arc::new(Load::default());
     let shared = Arc::clone(&load);
     let body = move |_table: u32, _: Context| export(Arc::clone(&shared));
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
     let mut done = 0;

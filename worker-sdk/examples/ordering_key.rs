@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut tasks = Vec::new();
     for (account, kind) in events {
         let event = Event { account: account.into(), kind: kind.into() };
-        tasks.push(NewTask::new(LAMBDA, &event)?.ordering_key(account)?);
+        tasks.push(NewTask::new(LAMBDA, &event).ordering_key(account));
     }
     let ids = client.schedule_many(&tasks).await?;
 
@@ -68,7 +68,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let shared = Arc::clone(&journal);
     let body = move |event: Event, context: Context| apply(event, context, Arc::clone(&shared));
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
     for id in ids {
         client.wait(id, LIMIT).await?.ok_or("the task is gone")?;

@@ -28,9 +28,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Stores a purchase and schedules its shipment, in one transaction.
 async fn buy(client: &Client, article: &str, paid: bool) -> Result<Option<TaskId>, Box<dyn Error>> {
     let mut connection = client.connection().await?;
-    let transaction = connection.transaction().await?;
+    let mut transaction = connection.transaction().await?;
     transaction.execute("insert into example_purchase (article) values ($1)", &[&article]).await?;
-    let id = Client::within(&*transaction).schedule(&NewTask::new(LAMBDA, &article)?).await?;
+    let id = Client::within(&mut transaction).schedule(&NewTask::new(LAMBDA, &article)).await?;
     if !paid {
         transaction.rollback().await?; // an early return by `?` rolls back, too
         return Ok(None);
@@ -60,7 +60,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, ship)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, ship))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
     let end = client.wait(lamp, LIMIT).await?.ok_or("the task is gone")?;
     println!("the lamp's task: {}", end.status);

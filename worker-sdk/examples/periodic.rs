@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Six fields: the first is the second. '30 2 * * *' is each night at half past two.
     let schedule = Periodic::new(NAME, LAMBDA, "* * * * * *")
         .zone("Europe/Berlin")
-        .payload(&"short")?
+        .payload(&"short")
         .overlap(Overlap::Skip); // no task while the last one has not ended
     println!("the first deploy: {:?}", client.define_periodic(&schedule).await?);
     println!("the next deploy: {:?}", client.define_periodic(&schedule).await?);
@@ -48,7 +48,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         async move { done.send(kind) }
     };
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
     for tick in 1..=2 {

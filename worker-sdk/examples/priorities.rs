@@ -38,8 +38,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut backfill = Vec::new();
     for image in 1..=4 {
-        let task = NewTask::new(LAMBDA, &image)?.priority(Priority::Low);
-        backfill.push(task.collection("backfill")?);
+        let task = NewTask::new(LAMBDA, &image).priority(Priority::Low);
+        backfill.push(task.collection("backfill"));
     }
     let backfill = client.schedule_many(&backfill).await?;
 
@@ -61,14 +61,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Ok::<(), &str>(())
         }
     };
-    let resize = Lambda::new(LAMBDA, body).slots(3).slots_for(Priority::Low, 2);
+    let resize = Lambda::named(LAMBDA, body).slots(3).slots_for(Priority::Low, 2);
     let stop = CancellationToken::new();
-    let worker = tokio::spawn(Worker::new(&url)?.lambda(resize).until(stop.clone()).run());
+    let worker = tokio::spawn(
+        Worker::builder(&url).serve(resize).until(stop.clone().cancelled_owned()).run(),
+    );
 
     for _ in 0..2 {
         timeout(LIMIT, begun.recv()).await?.ok_or("the worker has ended")?;
     }
-    let upload = NewTask::new(LAMBDA, &5)?.priority(Priority::High).collection("upload")?;
+    let upload = NewTask::new(LAMBDA, &5).priority(Priority::High).collection("upload");
     client.schedule(&upload).await?;
 
     let mut done = 0;

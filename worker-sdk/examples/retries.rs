@@ -20,15 +20,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Worker};
+use tuskline_sdk::{Client, Context, Failure, Lambda, NewTask, Worker};
 
 const LAMBDA: &str = "call_bank";
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn call_bank(
-    account: String,
-    context: Context,
-) -> Result<Outcome, Box<dyn Error + Send + Sync>> {
+async fn call_bank(account: String, context: Context) -> Result<(), Failure> {
     match account.as_str() {
         // Any `Err` is retried, and so is a panic: after some 100 ms, 200 ms, 400 ms, ...
         "backoff" if context.attempt() < 3 => Err("503 service unavailable".into()),
@@ -36,17 +33,17 @@ async fn call_bank(
         "down" => Err("503 service unavailable".into()),
         // The bank has said when to come back.
         "delay" if context.attempt() < 2 => {
-            let after = Some(Duration::from_millis(500));
-            Ok(Outcome::Retriable { after, reason: "429 too many requests".into() })
+            let after = Duration::from_millis(500);
+            Err(Failure::retry_after(after, "429 too many requests"))
         }
         // It is no failure that the bank is closed, so this uses up no attempt.
         "snooze" if context.checkpoint::<bool>().await?.is_none() => {
             context.save(&true).await?; // the next execution finds it
-            Ok(Outcome::Snooze(Duration::from_millis(500)))
+            Err(Failure::snooze(Duration::from_millis(500)))
         }
         // It can never succeed: there is no second attempt.
-        "unknown" => Ok(Outcome::fatal("no such account")),
-        _ => Ok(Outcome::Success(None)),
+        "unknown" => Err(Failure::fatal("no such account")),
+        _ => Ok(()),
     }
 }
 
@@ -60,13 +57,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.connection().await?.execute(settings, &[&LAMBDA]).await?;
 
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, call_bank)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, call_bank))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
     let accounts = ["backoff", "delay", "snooze", "down", "unknown"];
     let mut tasks = Vec::new();
     for account in accounts {
-        tasks.push(NewTask::new(LAMBDA, &account)?);
+        tasks.push(NewTask::new(LAMBDA, &account));
     }
     for (account, id) in accounts.iter().zip(client.schedule_many(&tasks).await?) {
         let end = client.wait(id, LIMIT).await?.ok_or("the task is gone")?;

@@ -20,11 +20,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, Worker};
+use tuskline_sdk::{Client, Context, Failure, NewTask, Payload, Priority, Worker};
 
-const LAMBDA: &str = "send_email";
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Serialize, Deserialize)]
@@ -33,36 +31,46 @@ struct Email {
     subject: String,
 }
 
+impl Payload for Email {
+    const LAMBDA: &'static str = "send_email";
+
+    fn defaults(&self, task: NewTask) -> NewTask {
+        task.priority(Priority::High)
+    }
+}
+
+/// The answer of the mail server.
+#[derive(Serialize)]
+struct Accepted {
+    accepted: String,
+}
+
 /// The body decides what an error means: a wrong address stays wrong, a busy mail server does not stay busy.
-async fn send_email(email: Email, context: Context) -> Outcome {
+async fn send_email(email: Email, context: Context) -> Result<Accepted, Failure> {
     if !email.to.contains('@') {
-        return Outcome::fatal(format!("{} is no address", email.to));
+        return Err(Failure::fatal(format!("{} is no address", email.to)));
     }
     if email.to.starts_with("busy") && context.attempt() == 1 {
-        return Outcome::retriable("450 mailbox busy");
+        return Err("450 mailbox busy".into()); // any error is retried
     }
     println!("attempt {}: {} -> {}", context.attempt(), email.subject, email.to);
-    Outcome::Success(Some(json!({ "accepted": email.to })))
+    Ok(Accepted { accepted: email.to })
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("TUSKLINE_DATABASE_URL").map_err(|_| "set TUSKLINE_DATABASE_URL")?;
     let client = Client::connect(&url).await?;
-    client.define_lambda(LAMBDA).await?;
+    client.define_lambda(Email::LAMBDA).await?;
 
     // The service: three mails, in one commit.
     let addresses = ["ada@example.org", "busy@example.org", "nowhere"];
-    let mut mails = Vec::new();
-    for to in addresses {
-        let email = Email { to: to.into(), subject: "Your order".into() };
-        mails.push(NewTask::new(LAMBDA, &email)?.priority(Priority::High));
-    }
-    let ids = client.schedule_many(&mails).await?;
+    let mails = addresses.map(|to| Email { to: to.into(), subject: "Your order".into() });
+    let ids = client.schedule_many(mails).await?;
 
     // The worker: usually a process of its own, which runs until SIGTERM.
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, send_email)).until(stop.clone());
+    let worker = Worker::builder(&url).lambda(send_email).until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
 
     let mut ends = Vec::new();

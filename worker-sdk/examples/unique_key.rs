@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The order's number stands for what makes the call the same call.
     let order = fastrand::u64(..);
-    let charge = NewTask::new(LAMBDA, &20)?.unique_key(&format!("order {order}"))?;
+    let charge = NewTask::new(LAMBDA, &20).unique_key(format!("order {order}"));
     let same = |again, first| if again == first { "the same task" } else { "another task" };
     let id = client.schedule(&charge).await?;
     println!("repeated at once: {}", same(client.schedule(&charge).await?, id));
@@ -53,7 +53,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let stop = CancellationToken::new();
-    let worker = Worker::new(&url)?.lambda(Lambda::new(LAMBDA, body)).until(stop.clone());
+    let worker = Worker::builder(&url)
+        .serve(Lambda::named(LAMBDA, body))
+        .until(stop.clone().cancelled_owned());
     let worker = tokio::spawn(worker.run());
     let end = client.wait(id, LIMIT).await?.ok_or("the task is gone")?;
     println!("the task: {}", end.status);

@@ -5,44 +5,47 @@
 //! pool or on your own transaction; [`Worker`] executes them.
 //!
 //! # A whole worker
+//! A payload names its lambda. A lambda is an async function. `?` retries, and [`Failure`] says more.
 //! ```no_run
-//! use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker};
+//! use tuskline_sdk::{Context, Error, Failure, Payload, Worker};
 //!
-//! #[derive(serde::Deserialize)]
+//! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Email {
 //!     to: String,
 //! }
 //!
-//! async fn send_email(email: Email, context: Context) -> Outcome {
+//! impl Payload for Email {
+//!     const LAMBDA: &'static str = "send_email";
+//! }
+//!
+//! async fn send_email(email: Email, context: Context) -> Result<(), Failure> {
 //!     if !email.to.contains('@') {
-//!         return Outcome::fatal("not an address");
+//!         return Err(Failure::fatal("not an address")); // never again
 //!     }
 //!     println!("task {} attempt {}: mail to {}", context.task(), context.attempt(), email.to);
-//!     Outcome::Success(None)
+//!     Ok(())
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Error> {
-//!     Worker::new("postgresql://localhost/app")?
-//!         .lambda(Lambda::new("send_email", send_email))
-//!         .run()
-//!         .await
+//!     Worker::builder("postgresql://localhost/app").lambda(send_email).run().await
 //! }
 //! ```
 //!
 //! # Scheduling, in the transaction that makes the order
 //! ```no_run
+//! # #[derive(serde::Serialize, serde::Deserialize)] struct Email { to: String }
+//! # impl tuskline_sdk::Payload for Email { const LAMBDA: &'static str = "send_email"; }
 //! # async fn order(client: &tuskline_sdk::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! use tuskline_sdk::{Client, NewTask, Priority};
+//! use tuskline_sdk::{Client, Payload, Priority};
 //!
 //! let mut connection = client.connection().await?;
-//! let transaction = connection.transaction().await?;
+//! let mut transaction = connection.transaction().await?;
 //! transaction.execute("insert into purchase values ($1)", &[&7_i64]).await?;
-//! let task = NewTask::new("send_email", &serde_json::json!({ "to": "ada@example.org" }))?
-//!     .priority(Priority::High)
-//!     .after(Duration::from_secs(60));
-//! let id = Client::within(&*transaction).schedule(&task).await?;
+//! let email = Email { to: "ada@example.org".into() };
+//! let task = email.after(Duration::from_secs(60)).priority(Priority::High);
+//! let id = Client::within(&mut transaction).schedule(task).await?;
 //! transaction.commit().await?; // both, or neither
 //! connection.confirm()?; // and on the synchronous standby, if there is one
 //! println!("task {id}");
@@ -52,8 +55,11 @@
 //! # What is promised
 //! An accepted task is executed at least once, and never twice at the same time as long as this
 //! process's watchdog thread gets to run: a worker whose heartbeats fail stops its bodies before its lease
-//! ends, and ends itself where one does not stop. Results of an attempt that was taken over are refused. Any `Err` is retried with
-//! exponential backoff; a panic too; a payload that does not decode fails that task only.
+//! ends, and ends itself where one does not stop. Results of an attempt that was taken over are refused. Any
+//! `Err` is retried with exponential backoff; a panic too; a payload that does not decode fails that task
+//! only.
+
+pub use {chrono, deadpool_postgres, serde_json, tokio_postgres};
 
 mod client;
 mod db;
@@ -61,14 +67,19 @@ mod error;
 mod task;
 mod worker;
 
-pub use client::chain::{Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled};
+pub use client::builder::ClientBuilder;
+pub use client::chain::{
+    CancelledChain, Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled, ScheduledBatch,
+};
 pub use client::connection::Connection;
 pub use client::new_task::NewTask;
 pub use client::operation::{Action, Operation, OperationPreview, OperationProgress};
+pub use client::payload::{IntoTask, Payload};
 pub use client::periodic::{Defined, Missed, Overlap, Periodic};
+pub use client::session::Transaction;
 pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use client::{BATCH_MAX, Client, TransactionClient};
-pub use db::address::{Address, InvalidAddress};
+pub use db::address::{Address, IntoAddress, InvalidAddress};
 #[doc(hidden)]
 pub use db::backoff::Backoff;
 #[doc(hidden)]
@@ -77,12 +88,17 @@ pub use db::connect::drive;
 pub use db::low_water_mark::{Around, LowWaterMark};
 #[doc(hidden)]
 pub use db::multi_host::connect_in_turn;
-pub use db::tls::refusal::TlsRefusal;
-pub use db::version::{SCHEMA_VERSION, SchemaCompatibility};
-pub use error::Error;
-pub use task::{Fence, Priority, Status, TaskId};
+pub use db::version::SCHEMA_VERSION;
+#[doc(hidden)]
+pub use db::version::SchemaCompatibility;
+pub use error::{Code, Error, ErrorKind, TlsRefusal};
+pub use task::{Fence, OperationId, Priority, Status, TaskId};
 pub use worker::Worker;
+pub use worker::arguments::{Arguments, FromContext};
+pub use worker::builder::WorkerBuilder;
 pub use worker::config::WorkerConfig;
 pub use worker::context::Context;
-pub use worker::lambda::Lambda;
-pub use worker::outcome::{IntoOutcome, Outcome};
+pub use worker::data::{Data, DataMap};
+pub use worker::lambda::{BlockingFn, Lambda, LambdaFn};
+pub use worker::layer::{Attempt, Body, Layer, Service};
+pub use worker::outcome::{Failure, IntoOutcome, Outcome};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// Number of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -15,6 +15,17 @@ impl std::fmt::Display for TaskId {
     }
 }
 
+/// Number of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct OperationId(pub i64);
+
+impl std::fmt::Display for OperationId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Number of the lease under which an attempt runs. Every change it asks for carries it, and is
 /// refused once the task was claimed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,7 +33,7 @@ impl std::fmt::Display for TaskId {
 pub struct Fence(pub i64);
 
 macro_rules! labels {
-    ($(#[$doc:meta])* $name:ident { $($(#[$label_doc:meta])* $variant:ident = $label:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident, or $refused:ident { $($(#[$label_doc:meta])* $variant:ident = $label:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -49,13 +60,8 @@ macro_rules! labels {
             fn from_str(label: &str) -> Result<Self, Error> {
                 Self::ALL.iter().copied().find(|one| one.as_str() == label).ok_or_else(|| {
                     let all: Vec<_> = Self::ALL.iter().map(|one| one.as_str()).collect();
-                    Error::invalid(
-                        if stringify!($name) == "Priority" { "TK006" } else { "TK008" },
-                        format!(
-                            "invalid_{}: must be one of {}, got {label:?}",
-                            stringify!($name).to_lowercase(), all.join(", "),
-                        ),
-                    )
+                    let text = format!("must be one of {}, got {label:?}", all.join(", "));
+                    Error::refused(Code::$refused, text)
                 })
             }
         }
@@ -64,7 +70,7 @@ macro_rules! labels {
 
 labels! {
     /// Order among the tasks of one lambda.
-    Priority {
+    Priority, or InvalidPriority {
         /// First.
         Critical = "critical",
         /// Before normal.
@@ -78,7 +84,7 @@ labels! {
 
 labels! {
     /// The status of a task.
-    Status {
+    Status, or InvalidStatus {
         /// Due later, or waiting its turn.
         New = "new",
         /// In its queue.

@@ -78,7 +78,7 @@ impl Batches {
         tasks: u64,
         progress: &Progress,
     ) -> anyhow::Result<Latencies> {
-        let task = NewTask::from_json(NOOP, payload(self.payload_bytes))?;
+        let task = NewTask::from_json(NOOP, payload(self.payload_bytes));
         let batch = vec![task; usize::try_from(self.batch)?];
         let mut latencies = Latencies::none()?;
         let mut left = usize::try_from(tasks)?;

@@ -111,7 +111,7 @@ impl Site {
 
     /// The SDK's client on it.
     pub(super) async fn scheduler(&self) -> anyhow::Result<tuskline_sdk::Client> {
-        Ok(tuskline_sdk::Client::with_address(self.address()).await?)
+        Ok(tuskline_sdk::Client::connect(self.address()).await?)
     }
 
     /// A session that reads the meters.

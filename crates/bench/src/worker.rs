@@ -140,9 +140,9 @@ pub async fn work(address: Address, options: WorkerOptions) -> anyhow::Result<()
         return Ok(serve::run(address, serve::Options::default(), stop).await?);
     }
     let tally = Arc::new(Tally { limit: options.limit, enough: stop.clone(), ..Tally::default() });
-    let mut worker = Worker::with_address(address).until(stop);
+    let mut worker = Worker::builder(address).until(stop.cancelled_owned());
     for name in &options.lambdas {
-        worker = worker.lambda(lambda(name, options.part, &tally));
+        worker = worker.serve(lambda(name, options.part, &tally));
     }
     let mut bounds = match options.heartbeat_ms {
         Some(period_ms) => WorkerConfig::with_heartbeat(Duration::from_millis(period_ms)),
@@ -157,21 +157,21 @@ pub async fn work(address: Address, options: WorkerOptions) -> anyhow::Result<()
 fn lambda(name: &str, part: Part, tally: &Arc<Tally>) -> Lambda {
     let tally = Arc::clone(tally);
     match part {
-        Part::Stamped => Lambda::new(name, move |stamp: Stamp, _| {
+        Part::Stamped => Lambda::named(name, move |stamp: Stamp| {
             tally.time(&stamp);
             tally.count();
             async {}
         }),
-        Part::Flaky => Lambda::new(name, move |mood: Mood, context: Context| {
+        Part::Flaky => Lambda::named(name, move |mood: Mood, context: Context| {
             tally.count();
             let fails = mood.fails_first && context.attempt() <= 1;
             async move { if fails { Outcome::retriable("as asked") } else { Outcome::Success(None) } }
         }),
-        Part::Slow => Lambda::new(name, move |_: serde::de::IgnoredAny, _| {
+        Part::Slow => Lambda::named(name, move |_: serde::de::IgnoredAny| {
             tally.count();
             tokio::time::sleep(SLOW)
         }),
-        Part::Noop | Part::Server => Lambda::new(name, move |_: serde::de::IgnoredAny, _| {
+        Part::Noop | Part::Server => Lambda::named(name, move |_: serde::de::IgnoredAny| {
             tally.count();
             async {}
         }),

@@ -28,10 +28,10 @@ pub(super) async fn all(client: &Client, files: &[PathBuf]) -> anyhow::Result<Ve
 }
 
 fn new_task(number: usize, path: &Path) -> anyhow::Result<NewTask> {
-    let mut task = NewTask::new(LAMBDA, &json!({ "path": path }))?;
+    let mut task = NewTask::new(LAMBDA, &json!({ "path": path }));
     if number.is_multiple_of(LATER_ONE_IN) {
         let later_ms = 2000 + (number as u64 * 37) % 2000;
-        task = task.after(Duration::from_millis(later_ms)).collection("later")?;
+        task = task.after(Duration::from_millis(later_ms)).collection("later");
     } else if number.is_multiple_of(7) {
         task = task.priority(Priority::High);
     }

@@ -32,7 +32,7 @@ pub async fn work(url: &str, record: &Path) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let recorder = Arc::new(Recorder::open(record)?);
-    let lambda = Lambda::blocking(LAMBDA, move |file: ChecksumFile, context: Context| {
+    let lambda = Lambda::blocking_named(LAMBDA, move |file: ChecksumFile, context: Context| {
         recorder.note(&context, What::Begin);
         let outcome = checksum_file(&file.path, &context);
         let ended = match outcome {
@@ -43,7 +43,7 @@ pub async fn work(url: &str, record: &Path) -> anyhow::Result<()> {
         outcome
     });
     let config = WorkerConfig::with_heartbeat(HEARTBEAT);
-    Worker::new(url)?.config(config).lambda(lambda.slots(SLOTS)).run().await?;
+    Worker::builder(url).config(config).serve(lambda.slots(SLOTS)).run().await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! A test's own database.
 
 use serde::Serialize;
-use tuskline_sdk::{Address, Client, Lambda, Outcome, TaskId, Worker};
+use tuskline_sdk::{Address, Client, DataMap, Lambda, Outcome, TaskId, Worker, WorkerBuilder};
 
 use super::server::Place;
 use super::{Drained, Error, Inline, Limit, Task, Tasks};
@@ -44,7 +44,7 @@ impl Database {
         let sql = Session::plain(&place.address, "test").await?;
         sql.client().batch_execute(PATIENCE).await?;
         let own = Session::open(&place.address, "testing", Deadlines::USUAL).await?;
-        let client = Client::with_address(&place.address).await?;
+        let client = Client::connect(&place.address).await?;
         Ok(Self { place, client, sql, own, gone: false })
     }
 
@@ -91,8 +91,8 @@ impl Database {
 
     /// A worker on this database, with no lambdas yet; or make one from [`Database::url`], as your own
     /// program does.
-    pub fn worker(&self) -> Worker {
-        Worker::with_address(&self.place.address)
+    pub fn worker(&self) -> WorkerBuilder {
+        Worker::builder(&self.place.address)
     }
 
     /// Executes everything that is due, and what follows from it: retries that are due, tasks that bodies
@@ -106,7 +106,7 @@ impl Database {
     /// # Errors
     /// [`Error::NotDrained`] past the default [`Limit`], which says what is left; [`Error::Worker`];
     /// [`Error::Sdk`]: what [`Worker::run`] refuses; [`Error::Database`].
-    pub async fn drain(&self, worker: Worker) -> Result<Drained, Error> {
+    pub async fn drain(&self, worker: WorkerBuilder) -> Result<Drained, Error> {
         self.drain_within(worker, Limit::default()).await
     }
 
@@ -114,7 +114,11 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::drain`].
-    pub async fn drain_within(&self, worker: Worker, limit: Limit) -> Result<Drained, Error> {
+    pub async fn drain_within(
+        &self,
+        worker: WorkerBuilder,
+        limit: Limit,
+    ) -> Result<Drained, Error> {
         let mut inline = self.inline(worker).await?;
         let drained = inline.drain_within(limit).await?;
         inline.stop().await?;
@@ -126,7 +130,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Worker`]; [`Error::Sdk`]: what [`Worker::run`] refuses; [`Error::Database`].
-    pub async fn inline(&self, worker: Worker) -> Result<Inline<'_>, Error> {
+    pub async fn inline(&self, worker: WorkerBuilder) -> Result<Inline<'_>, Error> {
         Inline::start(self, worker).await
     }
 
@@ -134,11 +138,11 @@ impl Database {
     /// database, but without a task. There is nothing to retry, so the answer is what the body said, and a
     /// panic is the test's. Its context is of attempt 1 of no task: [`Context::schedule`] and
     /// [`Context::client`] work, what asks whether the attempt holds its task (`assert_current`,
-    /// `complete_in`, `progress`, `save`) gets [`Error::Fenced`]: [`Inline::run`] such bodies.
+    /// `complete_in`, `progress`, `save`) gets [`ErrorKind::Fenced`]: [`Inline::run`] such bodies.
     ///
     /// [`Context::schedule`]: tuskline_sdk::Context::schedule
     /// [`Context::client`]: tuskline_sdk::Context::client
-    /// [`Error::Fenced`]: tuskline_sdk::Error::Fenced
+    /// [`ErrorKind::Fenced`]: tuskline_sdk::ErrorKind::Fenced
     ///
     /// # Errors
     /// [`Error::Sdk`]: a payload that could not be scheduled. One that does not decode is the lambda's
@@ -161,7 +165,7 @@ impl Database {
         payload: &impl Serialize,
         attempt: i16,
     ) -> Result<Outcome, Error> {
-        Ok(lambda.perform(payload, attempt, &self.client).await?)
+        Ok(lambda.perform(payload, attempt, &self.client, &DataMap::default()).await?)
     }
 
     /// Every task of this database, in the order of their ids, to make assertions about.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use tuskline_sdk::{Client, NewTask, Status, TaskId, Worker};
+use tuskline_sdk::{Client, NewTask, Status, TaskId, WorkerBuilder};
 
 use super::drain::{self, Mark, not_drained};
 use super::left::Look;
@@ -25,7 +25,7 @@ pub struct Inline<'d> {
 }
 
 impl<'d> Inline<'d> {
-    pub(super) async fn start(db: &'d Database, worker: Worker) -> Result<Self, Error> {
+    pub(super) async fn start(db: &'d Database, worker: WorkerBuilder) -> Result<Self, Error> {
         let mark = Mark::here(db).await?;
         Ok(Self { db, crew: Workers::start(db, worker).await?, mark })
     }

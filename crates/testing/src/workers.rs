@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tuskline_sdk::Worker;
+use tuskline_sdk::WorkerBuilder;
 
 use super::{Database, Error};
 use tuskline::config::{PeriodicOptions, StoreConsumerOptions};
@@ -38,16 +38,17 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    pub async fn start(db: &Database, worker: Worker) -> Result<Self, Error> {
+    pub async fn start(db: &Database, worker: WorkerBuilder) -> Result<Self, Error> {
         let last = "select coalesce(max(executor_id), 0) from tuskline.executor";
         let before: i64 = db.own().query_one(last, &[]).await?.get(0);
         let (enough, end, lost) =
             (CancellationToken::new(), CancellationToken::new(), Arc::default());
         let told: Arc<Mutex<Option<String>>> = Arc::clone(&lost);
         // A test that stands still, in a debugger for one, or that panics, shall not stop the remaining ones.
-        let worker = worker.until(enough.clone()).define_missing().on_lost(move |why| {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
-        });
+        let worker =
+            worker.until(enough.clone().cancelled_owned()).define_missing().on_lost(move |why| {
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+            });
         let options =
             StoreConsumerOptions { longest_nap: LONGEST_NAP, ..StoreConsumerOptions::default() };
         let consumer =

@@ -5,23 +5,22 @@ use std::time::Duration;
 
 use serde_json::json;
 use tuskline_sdk::{
-    Action, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Operation, Outcome,
-    Overlap, Periodic, Priority, Status, TaskId,
+    Action, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Operation, OperationId,
+    Outcome, Overlap, Periodic, Priority, Status, TaskId,
 };
 
 use crate::support::{Db, Running, calm};
 
 async fn client(db: &Db) -> Client {
-    Client::with_address(db.config.clone()).await.unwrap()
+    Client::connect(db.config.clone()).await.unwrap()
 }
 
 fn tasks(count: i64) -> Vec<NewTask> {
-    (0..count).map(|n| NewTask::new("work", &n).unwrap()).collect()
+    (0..count).map(|n| NewTask::new("work", &n)).collect()
 }
 
 fn code(refused: &Error) -> &str {
-    let Error::Invalid { code, .. } = refused else { panic!("{refused}") };
-    code
+    refused.code().unwrap_or_else(|| panic!("{refused}")).as_str()
 }
 
 #[tokio::test]
@@ -41,13 +40,13 @@ async fn the_task_after_a_batch_runs_once_all_of_it_has_ended_and_knows_what_it_
         let sum: i64 = parents.iter().filter_map(|one| one.output.as_ref()?.as_i64()).sum();
         Ok::<_, Error>(json!([ended, parents.len(), sum]))
     };
-    let lambdas = vec![Lambda::new("work", body), Lambda::new("report", report)];
+    let lambdas = vec![Lambda::named("work", body), Lambda::named("report", report)];
     let worker = Running::start(&db, calm(), lambdas);
     let client = client(&db).await;
-    let then = NewTask::new("report", &()).unwrap();
-    let (ids, last) = client.schedule_many_then(&tasks(50), &then).await.unwrap();
-    assert_eq!(ids.len(), 50);
-    let status = client.wait(last, Duration::from_secs(60)).await.unwrap().unwrap();
+    let then = NewTask::new("report", &());
+    let batch = client.schedule_many_then(&tasks(50), &then).await.unwrap();
+    assert_eq!(batch.ids.len(), 50);
+    let status = client.wait(batch.then, Duration::from_secs(60)).await.unwrap().unwrap();
     assert_eq!(status.output, Some(json!([true, 50, (0..50).sum::<i64>() - 3])));
     worker.stop().await;
 }
@@ -55,7 +54,7 @@ async fn the_task_after_a_batch_runs_once_all_of_it_has_ended_and_knows_what_it_
 #[tokio::test]
 async fn a_batch_whose_last_task_is_refused_is_not_scheduled() {
     let db = Db::with_lambda("work").await;
-    let then = NewTask::new("unheard_of", &()).unwrap();
+    let then = NewTask::new("unheard_of", &());
     let refused = client(&db).await.schedule_many_then(&tasks(3), &then).await.unwrap_err();
     assert_eq!(code(&refused), "TK001");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
@@ -63,11 +62,11 @@ async fn a_batch_whose_last_task_is_refused_is_not_scheduled() {
 
 #[tokio::test]
 async fn a_task_after_tasks_that_have_ended_is_due() {
-    let db = Db::with_lambda("work").await;
+    let mut db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let first = db.schedule("work").await;
     hand.succeed(&hand.take().await).await;
-    let within = Client::within(&db.client);
+    let mut within = Client::within(&mut db.client);
     let [task] = &tasks(1)[..] else { panic!() };
     let next = within.schedule_then(&[TaskId(first); 2], On::Success, task).await.unwrap();
     assert_eq!(db.status(next.0).await, "new");
@@ -83,7 +82,6 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
         Periodic::new("nightly", "work", cron)
             .zone("Europe/Berlin")
             .payload(&json!({"kind": "daily"}))
-            .unwrap()
             .collection("reports")
             .priority(Priority::High)
             .missed(Missed::All { max: 7 })
@@ -138,7 +136,7 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     assert_eq!((group.lambda.as_str(), group.status.as_str()), ("work", "fatal_failure"));
     assert_eq!((group.tasks, &group.first_ids[..]), (2, &ids[..2]));
     let one = Operation::new(Action::Redrive).tasks(&ids[2..]);
-    let one = one.payload(&json!({"to": "ada"})).unwrap();
+    let one = one.payload(&json!({"to": "ada"}));
     let number = client.start_operation(&one, Some("a typo")).await.unwrap();
     assert_eq!(ended(&db, &client, number).await, ("done".to_owned(), 1));
     let status = client.status(ids[2]).await.unwrap().unwrap();
@@ -146,14 +144,14 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     let number = client.start_operation(&all.canary(), Some("mended")).await.unwrap();
     assert!(client.stop_operation(number).await.unwrap());
     assert!(!client.stop_operation(number).await.unwrap());
-    assert!(client.operation_progress(4711).await.unwrap().is_none());
+    assert!(client.operation_progress(OperationId(4711)).await.unwrap().is_none());
     let nowhere = Operation::new(Action::Redrive);
     let refused = client.start_operation(&nowhere, Some("of nobody")).await.unwrap_err();
     assert_eq!(code(&refused), "TK029");
 }
 
 /// The state of an operation after the store consumer carried it out, and the number of changed tasks.
-async fn ended(db: &Db, client: &Client, number: i64) -> (String, i64) {
+async fn ended(db: &Db, client: &Client, number: OperationId) -> (String, i64) {
     loop {
         db.run("select tuskline.run_policies()").await;
         let progress = client.operation_progress(number).await.unwrap().unwrap();
@@ -168,7 +166,7 @@ async fn an_operation_on_many_goes_batch_by_batch_until_it_is_done() {
     let db = Db::with_lambda("work").await;
     let client = client(&db).await;
     client.schedule_many(&tasks(1_500)).await.unwrap();
-    let spared = NewTask::new("work", &0).unwrap().priority(Priority::High);
+    let spared = NewTask::new("work", &0).priority(Priority::High);
     let spared = client.schedule(&spared).await.unwrap();
     let lower = Operation::new(Action::Priority(Priority::Low))
         .lambda("work")

@@ -60,17 +60,17 @@ async fn a_lower_priority_that_has_aged_is_served_during_a_flood_of_higher_ones(
     let db = Db::with_lambda("work").await;
     let (executed, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(FLOOD)));
     let (count, note) = (Arc::clone(&executed), Arc::clone(&before));
-    let lambda = Lambda::new("work", move |payload: Value, _: Context| {
+    let lambda = Lambda::named("work", move |payload: Value, _: Context| {
         match payload == "low" {
             true => note.store(count.load(Ordering::Relaxed), Ordering::Relaxed),
             false => drop(count.fetch_add(1, Ordering::Relaxed)),
         }
         async { Outcome::Success(None) }
     });
-    let client = Client::with_address(db.config.clone()).await.unwrap();
-    let high = NewTask::new("work", &"flood").unwrap().priority(Priority::Critical);
+    let client = Client::connect(db.config.clone()).await.unwrap();
+    let high = NewTask::new("work", &"flood").priority(Priority::Critical);
     client.schedule_many(&vec![high; FLOOD]).await.unwrap();
-    let low = NewTask::new("work", &"low").unwrap().priority(Priority::Low);
+    let low = NewTask::new("work", &"low").priority(Priority::Low);
     client.schedule(&low).await.unwrap();
     let mut config = calm();
     config.priority_ageing = Duration::from_millis(10);

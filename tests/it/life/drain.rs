@@ -187,10 +187,10 @@ async fn a_worker_that_loses_an_exchange_connection_drains_and_says_so() {
     // The drain does not wait for what that connection had under way.
     config.drain_grace = Duration::MAX;
     let token = CancellationToken::new();
-    let worker = Worker::with_address(db.config.clone())
+    let worker = Worker::builder(db.config.clone())
         .config(config)
-        .lambda(gate.lambda("work").slots(2))
-        .until(token.clone())
+        .serve(gate.lambda("work").slots(2))
+        .until(token.clone().cancelled_owned())
         .on_lost(|_| ());
     let run = tokio::spawn(worker.run());
     let first = db.schedule("work").await;

@@ -10,7 +10,7 @@ use futures_util::SinkExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tuskline_sdk::{Client, Context, Lambda, NewTask, Outcome, Priority, WorkerConfig};
+use tuskline_sdk::{Client, Context, Failure, Lambda, NewTask, Outcome, Priority, WorkerConfig};
 
 use crate::support::{DEADLINE, Db, Gate, Running, calm, quick, within};
 
@@ -26,7 +26,8 @@ async fn saying(
 
 /// Everything the SDK knows of a task.
 async fn known(db: &Db, id: i64) -> tuskline_sdk::TaskStatus {
-    Client::within(&db.client).status(tuskline_sdk::TaskId(id)).await.unwrap().unwrap()
+    let client = Client::connect(&db.config).await.unwrap();
+    client.status(tuskline_sdk::TaskId(id)).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -41,16 +42,16 @@ async fn tasks_are_executed_however_they_were_scheduled() {
     sink.close().await.unwrap();
     db.schedule_with("work", "5").await;
     db.schedule_many("work", 2).await;
-    let client = Client::with_address(db.config.clone()).await.unwrap();
-    client.schedule(&NewTask::new("work", &json!(8)).unwrap()).await.unwrap();
-    let two: Vec<_> = (9..11).map(|n| NewTask::new("work", &json!(n)).unwrap()).collect();
+    let client = Client::connect(db.config.clone()).await.unwrap();
+    client.schedule(&NewTask::new("work", &json!(8))).await.unwrap();
+    let two: Vec<_> = (9..11).map(|n| NewTask::new("work", &json!(n))).collect();
     client.schedule_many(&two).await.unwrap();
-    let transaction = db.client.transaction().await.unwrap();
-    let task = NewTask::new("work", &json!(11)).unwrap();
-    Client::within(&transaction).schedule(&task).await.unwrap();
+    let mut transaction = db.client.transaction().await.unwrap();
+    let task = NewTask::new("work", &json!(11));
+    Client::within(&mut transaction).schedule(&task).await.unwrap();
     transaction.commit().await.unwrap();
-    let transaction = db.client.transaction().await.unwrap();
-    Client::within(&transaction).schedule(&task).await.unwrap();
+    let mut transaction = db.client.transaction().await.unwrap();
+    Client::within(&mut transaction).schedule(&task).await.unwrap();
     transaction.rollback().await.unwrap();
     db.until_count("success", 11).await;
     let mut payloads: Vec<_> =
@@ -156,7 +157,7 @@ async fn what_a_body_says_is_kept() {
 #[tokio::test]
 async fn an_error_is_retriable_and_so_is_a_panic_which_hurts_no_other_task() {
     let db = Db::with_lambda("work").await;
-    let lambda = Lambda::new("work", |payload: Value, _| async move {
+    let lambda = Lambda::named("work", |payload: Value| async move {
         tokio::task::yield_now().await;
         match payload.as_str().unwrap() {
             "err" => Err("disk full"),
@@ -190,7 +191,7 @@ async fn a_body_whose_start_or_drop_panics_is_a_retriable_failure() {
         }
     }
     let db = Db::with_lambda("work").await;
-    let lambda = Lambda::new("work", |payload: Value, _: Context| {
+    let lambda = Lambda::named("work", |payload: Value, _: Context| {
         assert!(payload != "start", "at the start");
         let bomb = (payload == "drop").then(|| Bomb);
         async move {
@@ -220,7 +221,8 @@ async fn a_payload_that_does_not_decode_is_fatal_for_that_task_only() {
         number: u32,
     }
     let db = Db::with_lambda("work").await;
-    let lambda = Lambda::new("work", |order: Order, _| async move { json!(order.number) });
+    let lambda =
+        Lambda::named("work", |order: Order| async move { Ok::<_, Failure>(order.number) });
     let worker = Running::start(&db, calm(), vec![lambda]);
     let wrong = db.schedule_with("work", r#"{"number": -1}"#).await;
     let absent = db.schedule("work").await;
@@ -332,7 +334,7 @@ async fn a_blocking_lambda_runs_beside_async_ones_and_hears_that_it_shall_stop()
     db.define("quick").await;
     let gate = Gate::open();
     let (begun, begin) = std::sync::mpsc::channel();
-    let lambda = Lambda::blocking("work", move |_: Value, context: Context| {
+    let lambda = Lambda::blocking_named("work", move |_: Value, context: Context| {
         begun.send(context.task().0).unwrap();
         while !context.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
@@ -344,7 +346,8 @@ async fn a_blocking_lambda_runs_beside_async_ones_and_hears_that_it_shall_stop()
     let other = db.schedule("quick").await;
     db.until_status(other, "success").await;
     db.until_status(id, "processing").await;
-    assert_eq!(begin.try_recv(), Ok(id));
+    let begin = tokio::task::spawn_blocking(move || begin.recv_timeout(DEADLINE));
+    assert_eq!(within(begin).await.unwrap(), Ok(id));
     assert_eq!(db.cancel(id).await, "requested");
     db.until_status(id, "cancelled").await;
     worker.stop().await;
@@ -359,7 +362,7 @@ async fn a_blocking_lambda_has_a_thread_for_each_of_its_slots() {
     let released = Arc::new(std::sync::Mutex::new(released));
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
-    let lambda = Lambda::blocking("work", move |_: Value, _: Context| {
+    let lambda = Lambda::blocking_named("work", move |_: Value, _: Context| {
         count.fetch_add(1, Ordering::Relaxed);
         let _ = released.lock().unwrap().recv();
     });
@@ -381,7 +384,7 @@ async fn a_blocking_lambda_has_a_thread_for_each_of_its_slots() {
 #[tokio::test]
 async fn a_blocking_lambda_that_panics_is_a_retriable_failure() {
     let db = Db::with_lambda("work").await;
-    let lambda = Lambda::blocking("work", |payload: Value, _: Context| {
+    let lambda = Lambda::blocking_named("work", |payload: Value, _: Context| {
         assert!(payload != "panic", "boom");
         Outcome::Success(None)
     });
@@ -421,7 +424,7 @@ async fn a_request_to_cancel_reaches_the_body_without_waiting_for_a_heartbeat() 
 async fn a_body_that_heeds_the_request_ends_cancelled() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::open();
-    let heeding = Lambda::new("work", {
+    let heeding = Lambda::named("work", {
         let gate = gate.clone();
         move |payload: Value, context: Context| {
             let gate = gate.clone();
@@ -471,12 +474,12 @@ async fn a_body_may_schedule_a_follow_up() {
     let db = Db::with_lambda("work").await;
     let done = std::sync::Arc::new(Notify::new());
     let tell = std::sync::Arc::clone(&done);
-    let lambda = Lambda::new("work", move |left: u32, context: Context| {
+    let lambda = Lambda::named("work", move |left: u32, context: Context| {
         let tell = std::sync::Arc::clone(&tell);
         async move {
             match left {
                 0 => tell.notify_one(),
-                _ => drop(context.schedule(&NewTask::new("work", &(left - 1))?).await?),
+                _ => drop(context.schedule(&NewTask::new("work", &(left - 1))).await?),
             }
             Ok::<_, tuskline_sdk::Error>(())
         }
@@ -495,7 +498,7 @@ async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() 
     db.define("other").await;
     let (release, blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (free, count) = (Arc::clone(&release), Arc::clone(&blocked));
-    let stuck = Lambda::new("stuck", move |_: Value, _: Context| {
+    let stuck = Lambda::named("stuck", move |_: Value, _: Context| {
         let (free, count) = (Arc::clone(&free), Arc::clone(&count));
         async move {
             count.fetch_add(1, Ordering::Relaxed);
@@ -504,7 +507,7 @@ async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() 
             }
         }
     });
-    let other = Lambda::new("other", |_: Value, _: Context| async {});
+    let other = Lambda::named("other", |_: Value, _: Context| async {});
     let worker = Running::start(&db, quick(), vec![stuck.slots(64), other]);
     db.schedule_many("stuck", 64).await;
     // Every thread that it has stands still.
@@ -532,7 +535,7 @@ fn standing_still(
     released: std::sync::mpsc::Receiver<()>,
 ) -> Lambda {
     let released = Arc::new(std::sync::Mutex::new(released));
-    Lambda::new(name, move |_: Value, context: Context| {
+    Lambda::named(name, move |_: Value, context: Context| {
         let (opened, released) = (Arc::clone(&opened), Arc::clone(&released));
         async move {
             // Two at once: the second is opened here. Both go back to the pool.
@@ -559,8 +562,8 @@ async fn a_blocked_lambda_holds_up_no_connection_of_another_lambda() {
     db.define("other").await;
     let (release, released) = std::sync::mpsc::channel();
     let opened = Arc::new(Notify::new());
-    let other = Lambda::new("other", |_: Value, context: Context| async move {
-        let client = context.client().clone().deadline(Duration::from_secs(300));
+    let other = Lambda::named("other", |_: Value, context: Context| async move {
+        let client = context.client().with_deadline(Duration::from_secs(300));
         let both = (client.connection().await?, client.connection().await?);
         both.0.batch_execute("select 1").await.map_err(tuskline_sdk::Error::from_read)?;
         both.1.batch_execute("select 1").await.map_err(tuskline_sdk::Error::from_read)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tuskline_sdk::{Context, Error, Lambda, Outcome};
+use tuskline_sdk::{Code, Context, Error, ErrorKind, Lambda, Outcome};
 
 use crate::support::{Db, Gate, LEASE, Running, calm, within};
 
@@ -25,17 +25,17 @@ async fn bookings(db: &Db) -> Vec<i64> {
 /// How a body ends its transaction and what it says then.
 async fn book(how: &str, context: &Context) -> Result<Outcome, Failure> {
     let mut connection = context.client().connection().await?;
-    let transaction = connection.transaction().await?;
+    let mut transaction = connection.transaction().await?;
     transaction.execute("insert into booking values ($1)", &[&context.fence().0]).await?;
     let done = match how {
-        "output" => context.complete_in_with(&transaction, json!({ "seat": "7\0" })).await?,
+        "output" => context.complete_in(&mut transaction, &json!({ "seat": "7\0" })).await?,
         "too deep" => {
             let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
-            let refused = context.complete_in_with(&transaction, deep).await.unwrap_err();
+            let refused = context.complete_in(&mut transaction, &deep).await.unwrap_err();
             assert!(refused.to_string().starts_with("TK012 invalid_result: output too deep"));
             return Err(refused.into());
         }
-        _ => context.complete_in(&transaction).await?,
+        _ => context.complete_in(&mut transaction, &()).await?,
     };
     match how {
         "roll back, once" if context.attempt() == 1 => {
@@ -53,7 +53,7 @@ async fn book(how: &str, context: &Context) -> Result<Outcome, Failure> {
 }
 
 fn booking() -> Lambda {
-    Lambda::new("work", |how: String, context: Context| async move { book(&how, &context).await })
+    Lambda::named("work", |how: String, context: Context| async move { book(&how, &context).await })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,14 +95,14 @@ async fn what_was_rolled_back_is_decided_by_what_the_body_says() {
 /// A lambda that stops at a gate before its writes, and tells what it was told.
 fn stopping(gate: &Gate, told: UnboundedSender<Result<(), Error>>) -> Lambda {
     let gate = gate.clone();
-    Lambda::new("work", move |payload: Value, context: Context| {
+    Lambda::named("work", move |payload: Value, context: Context| {
         let (gate, told) = (gate.clone(), told.clone());
         async move {
             gate.stop_here(payload, context.clone()).await;
             let mut connection = context.client().connection().await?;
-            let transaction = connection.transaction().await?;
+            let mut transaction = connection.transaction().await?;
             transaction.execute("insert into booking values ($1)", &[&context.fence().0]).await?;
-            let asserted = context.assert_current(&transaction).await;
+            let asserted = context.assert_current(&mut transaction).await;
             let refused = asserted.is_err();
             told.send(asserted)?;
             transaction.commit().await?;
@@ -140,7 +140,8 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     assert!(successor.complete(&new).await);
     gate.let_pass(1);
     let refused = next(&mut told).await.unwrap_err();
-    assert!(matches!(&refused, Error::Fenced(text) if text.contains("not_current")), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Fenced, "{refused}");
+    assert_eq!(refused.code(), Some(Code::NotCurrent), "{refused}");
     assert_eq!(bookings(&db).await, [new.fence]);
     db.until("select count(*) = 0 from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await;
     assert_eq!((db.status(id).await.as_str(), bookings(&db).await.len()), ("success", 1));
@@ -153,11 +154,11 @@ async fn a_commit_whose_answer_is_lost_is_decided_by_the_database() {
     let rounds = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&rounds);
     // Commits, and then believes that the connection broke: it says failure.
-    let lambda = Lambda::new("work", move |(): (), context: Context| {
+    let lambda = Lambda::named("work", move |(): (), context: Context| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             book("commit", &context).await?;
-            Err::<Outcome, Failure>(Error::Unknown("connection closed".into()).into())
+            Err::<Outcome, Failure>("connection closed".into())
         }
     });
     let worker = Running::start(&db, calm(), vec![lambda]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tuskline::serve;
-use tuskline_sdk::{Context, Lambda, Outcome, Worker, WorkerConfig};
+use tuskline_sdk::{Context, Lambda, Outcome, Worker, WorkerBuilder, WorkerConfig};
 
 use crate::support::{Db, calm, refusal, within};
 
@@ -20,9 +20,9 @@ const VERBS: &[&str] = &[
     "tuskline.purge_kept(0, 1000",
 ];
 
-fn worker(db: &Db, config: WorkerConfig) -> Worker {
+fn worker(db: &Db, config: WorkerConfig) -> WorkerBuilder {
     let body = |_: (), _: Context| async { Outcome::Success(None) };
-    Worker::with_address(db.config.clone()).config(config).lambda(Lambda::new("work", body))
+    Worker::builder(db.config.clone()).config(config).serve(Lambda::named("work", body))
 }
 
 const WRONG: &str =
@@ -166,7 +166,7 @@ async fn a_worker_and_a_server_say_their_name() {
 
     let mut config = calm();
     config.installation = Some("prod".to_owned());
-    let named = tokio::spawn(worker(&db, config).until(end.clone()).run());
+    let named = tokio::spawn(worker(&db, config).until(end.clone().cancelled_owned()).run());
     let options = serve::Options { installation: "prod".to_owned(), ..Default::default() };
     let server = tokio::spawn(serve::run(db.config.clone(), options, end.clone()));
     db.until(&format!("select status = 'success' from tuskline.task where id = {task}")).await;

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio_postgres::Config;
-use tokio_util::sync::CancellationToken;
 use tuskline::session::{Deadlines, ErrorChain, Session};
-use tuskline_sdk::{Client, Error, NewTask, Worker};
+use tuskline_sdk::{Client, ErrorKind, NewTask, Worker};
 
 use crate::support::{Db, Gate, Running, quick, tasks, within};
 
@@ -78,12 +77,12 @@ async fn a_suspect_whose_start_was_not_answered_is_given_back_and_executed() {
 #[tokio::test]
 async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_again() {
     let db = Db::with_lambda("work").await;
-    let client = Client::with_address(db.config.clone()).await.unwrap();
-    let client = client.deadline(Duration::from_millis(300));
-    let task = NewTask::new("work", &0).unwrap();
+    let client = Client::connect(db.config.clone()).await.unwrap();
+    let client = client.with_deadline(Duration::from_millis(300));
+    let task = NewTask::new("work", &0);
     db.run("begin; lock table tuskline.queue in access exclusive mode").await;
     let unknown = client.schedule(&task).await.unwrap_err();
-    assert!(matches!(unknown, Error::Unknown(_)), "{unknown}");
+    assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
     assert!(unknown.to_string().contains("no answer within 300ms"), "{unknown}");
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
                     and application_name = 'tuskline-client'";
@@ -143,8 +142,8 @@ async fn a_host_that_accepts_and_never_answers_leaves_the_next_its_turn() {
 
     let opened = within(Session::open(&hurried, "test", Deadlines::USUAL)).await.unwrap();
     assert_eq!(opened.client().query_one("select 1", &[]).await.unwrap().get::<_, i32>(0), 1);
-    let client = within(Client::with_address(hurried)).await.unwrap();
-    let task = client.schedule(&NewTask::new("work", &()).unwrap()).await.unwrap();
+    let client = within(Client::connect(hurried)).await.unwrap();
+    let task = client.schedule(&NewTask::new("work", &())).await.unwrap();
     let mut config = quick();
     config.request_timeout = Duration::from_secs(3);
     let direct = std::mem::replace(&mut db.config, both);
@@ -188,10 +187,9 @@ async fn a_worker_that_is_not_answered_does_not_start() {
         left.store(answered, Ordering::SeqCst);
         let mut timings = quick();
         timings.request_timeout = Duration::from_millis(500);
-        let worker =
-            Worker::with_address(config).config(timings).lambda(Gate::open().lambda("work"));
-        let refused = within(worker.until(CancellationToken::new()).run()).await.unwrap_err();
-        assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+        let worker = Worker::builder(config).config(timings).serve(Gate::open().lambda("work"));
+        let refused = within(worker.until(std::future::pending()).run()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     }
 }
 

@@ -17,7 +17,7 @@ const LAMBDAS: [&str; 3] = ["one", "two", "three"];
 /// One task in ten is due a little later, one in ten fails in its first attempt.
 fn task(number: usize) -> NewTask {
     let payload = json!({ "number": number, "fails": number % 10 == 3 });
-    let task = NewTask::new(LAMBDAS[number % 3], &payload).unwrap();
+    let task = NewTask::new(LAMBDAS[number % 3], &payload);
     let task = task.priority(Priority::ALL[number / 3 % 4]);
     match number % 10 {
         7 => task.after(Duration::from_millis(200)),
@@ -45,7 +45,7 @@ async fn twenty_thousand_tasks_succeed_and_leave_nothing() {
         Running::start(&db, calm(), lambdas)
     };
     let workers: Vec<_> = gates.iter().map(start).collect();
-    let client = Client::with_address(db.config.clone()).await.unwrap();
+    let client = Client::connect(db.config.clone()).await.unwrap();
     let schedulers = (0..SCHEDULERS).map(|scheduler| {
         let client = client.clone();
         tokio::spawn(async move {

@@ -54,7 +54,7 @@ async fn a_worker_with_a_thousand_backlogs_executes_every_task_of_every_lambda()
     (config.slots, config.threads) = (8, 1);
     config.request_timeout = Duration::from_millis(600);
     let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
-    let served = (0..lambdas).map(|n| Lambda::new(&format!("lambda_{n}"), body)).collect();
+    let served = (0..lambdas).map(|n| Lambda::named(&format!("lambda_{n}"), body)).collect();
     let worker = Running::start(&db, config, served);
     let question = "select count(*) from tuskline.task where status = 'success'";
     let mut done = 0;

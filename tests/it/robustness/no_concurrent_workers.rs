@@ -130,7 +130,7 @@ async fn heartbeats_go_on_while_a_body_holds_every_connection_of_the_pool() {
     let db = Db::with_lambda("work").await;
     let (holding, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (Arc::clone(&holding), Arc::clone(&release));
-    let lambda = Lambda::new("work", move |_: Value, context: Context| {
+    let lambda = Lambda::named("work", move |_: Value, context: Context| {
         let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
         async move {
             let mut held = Vec::new();

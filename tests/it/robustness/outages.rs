@@ -106,7 +106,7 @@ async fn a_blocking_body_that_obeys_in_time_costs_no_process() {
     let dir = tempfile::tempdir().unwrap();
     let record = Record::at(&dir.path().join("record"));
     let theirs = record.clone();
-    let lambda = Lambda::blocking("work", move |_: Value, context: Context| {
+    let lambda = Lambda::blocking_named("work", move |_: Value, context: Context| {
         let _begun = theirs.begin(&context);
         while !context.is_cancelled() {
             std::thread::sleep(Duration::from_millis(2));

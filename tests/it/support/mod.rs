@@ -13,6 +13,7 @@ mod process;
 pub mod program;
 mod record;
 mod scripted_worker;
+mod sqlx_pool;
 mod worker;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub use end_listener::EndListener;
 pub use process::Process;
 pub use record::{Execution, Record, assert_no_overlap, now_ns};
 pub use scripted_worker::{Answer, LEASE, ScriptedWorker, Task, ids_and_fences, tasks};
+pub use sqlx_pool::sqlx_pool;
 pub use worker::{Gate, HEARTBEAT, Running, Stopped, calm, mortal, quick};
 
 /// Longest wait for anything in a test.

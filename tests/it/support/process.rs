@@ -210,9 +210,9 @@ async fn as_a_child_work() {
     }
     let mut database = tokio_postgres::Config::new();
     database.host_path(&order.host).port(order.port).user(&order.user).dbname(&order.database);
-    Worker::with_address(database)
+    Worker::builder(database)
         .config(config)
-        .lambda(lambda(&order.lambda, &order.record, opened).slots(order.slots))
+        .serve(lambda(&order.lambda, &order.record, opened).slots(order.slots))
         .run()
         .await
         .unwrap();
@@ -220,7 +220,7 @@ async fn as_a_child_work() {
 
 fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
     let record = Record::at(record);
-    Lambda::new(name, move |payload: Value, context: Context| {
+    Lambda::named(name, move |payload: Value, context: Context| {
         let (record, mut opened) = (record.clone(), opened.clone());
         async move {
             let begun = record.begin(&context);

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tuskline::config::StoreConsumerOptions;
-use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker, WorkerConfig};
+use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker, WorkerBuilder, WorkerConfig};
 
 use super::record::Record;
 use super::{Db, within};
@@ -51,15 +51,17 @@ pub struct Running {
 impl Running {
     /// Starts a worker on the test's database.
     pub fn start(db: &Db, config: WorkerConfig, lambdas: Vec<Lambda>) -> Self {
+        let worker = Worker::builder(&db.config).config(config);
+        Self::of(lambdas.into_iter().fold(worker, WorkerBuilder::serve))
+    }
+
+    /// Starts a worker that the test has put together.
+    pub fn of(worker: WorkerBuilder) -> Self {
         let (token, lost) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
         let reasons = Arc::clone(&lost);
-        let mut worker = Worker::with_address(db.config.clone())
-            .config(config)
-            .until(token.clone())
+        let worker = worker
+            .until(token.clone().cancelled_owned())
             .on_lost(move |why| reasons.lock().unwrap().push(why.to_owned()));
-        for lambda in lambdas {
-            worker = worker.lambda(lambda);
-        }
         Self { token, work: tokio::spawn(worker.run()), lost }
     }
 
@@ -147,7 +149,7 @@ impl Gate {
         say: impl Fn(Value, Context) -> Outcome + Send + Sync + 'static,
     ) -> Lambda {
         let (gate, say) = (self.clone(), Arc::new(say));
-        Lambda::new(name, move |payload: Value, context: Context| {
+        Lambda::named(name, move |payload: Value, context: Context| {
             let (gate, say) = (gate.clone(), Arc::clone(&say));
             async move {
                 let _begun = gate.record.begin(&context);

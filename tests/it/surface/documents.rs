@@ -13,7 +13,7 @@ use crate::support::cli::{TUSKLINE, url};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
-const RUST: [&str; 8] = [
+const RUST: [&str; 10] = [
     include_str!("documents/worker.rs"),
     include_str!("documents/fenced.rs"),
     include_str!("documents/progress.rs"),
@@ -21,6 +21,8 @@ const RUST: [&str; 8] = [
     include_str!("documents/order.rs"),
     include_str!("documents/chain.rs"),
     include_str!("documents/patient.rs"),
+    include_str!("documents/sqlx.rs"),
+    include_str!("documents/defaults.rs"),
     include_str!("../../../crates/testing/tests/kit/example.rs"),
 ];
 
@@ -321,11 +323,12 @@ mod worker {
     include!("documents/worker.rs");
 
     use crate::support::{Db, Running, calm};
+    use tuskline_sdk::Lambda;
 
     #[tokio::test]
     async fn it_sends_an_email_and_fails_a_payload_that_is_none() {
         let db = Db::with_lambda("send_email").await;
-        let worker = Running::start(&db, calm(), vec![Lambda::new("send_email", send_email)]);
+        let worker = Running::start(&db, calm(), vec![Lambda::named("send_email", send_email)]);
         let good = db.schedule_with("send_email", r#"{"to": "ada@example.org"}"#).await;
         let bad = db.schedule_with("send_email", r#"{"form": "ada@example.org"}"#).await;
         db.until_status(good, "success").await;
@@ -346,7 +349,7 @@ mod fenced {
         let db = Db::with_lambda("book").await;
         db.run("create table booking (order_no bigint primary key, at xid8 default pg_current_xact_id())")
             .await;
-        let worker = Running::start(&db, calm(), vec![Lambda::new("book", book)]);
+        let worker = Running::start(&db, calm(), vec![Lambda::named("book", book)]);
         let id = db.schedule_with("book", "7").await;
         db.until_status(id, "success").await;
         worker.stop().await;
@@ -370,7 +373,7 @@ mod progress {
     #[tokio::test]
     async fn it_says_how_far_it_came_and_what_it_kept() {
         let db = Db::with_lambda("import").await;
-        let worker = Running::start(&db, calm(), vec![Lambda::new("import", import)]);
+        let worker = Running::start(&db, calm(), vec![Lambda::named("import", import)]);
         let id = db.schedule_with("import", "3000").await;
         db.until_status(id, "success").await;
         worker.stop().await;
@@ -394,13 +397,49 @@ mod slots {
     #[tokio::test]
     async fn its_worker_resizes() {
         let db = Db::with_lambda("resize").await;
-        let id = db.schedule_with("resize", "7").await;
+        let id = db.schedule_with("resize", r#"{"image": 7}"#).await;
         let token = CancellationToken::new();
-        let ended = worker(&url(&db.config)).unwrap().until(token.clone());
+        let ended = worker(&url(&db.config)).until(token.clone().cancelled_owned());
         let work = tokio::spawn(ended.run());
         db.until_status(id, "success").await;
         token.cancel();
         work.await.unwrap().unwrap();
+    }
+}
+
+/// A purchase by sqlx.
+mod sqlx {
+    include!("documents/sqlx.rs");
+
+    use crate::support::Db;
+    use crate::support::sqlx_pool;
+
+    #[tokio::test]
+    async fn its_purchase_and_its_task_are_one_commit() {
+        let db = Db::with_lambda("ship").await;
+        db.run("create table purchase (article text primary key)").await;
+        let pool = sqlx_pool(&db).await;
+        let id = order(&pool, "lamp").await.unwrap();
+        assert!(order(&pool, "lamp").await.is_err(), "it was bought already");
+        assert_eq!(db.all::<i64>("select id from tuskline.task").await, [id.0]);
+    }
+}
+
+/// A payload with defaults.
+mod defaults {
+    include!("documents/defaults.rs");
+
+    use crate::support::Db;
+    use tuskline_sdk::Client;
+
+    #[tokio::test]
+    async fn its_invoice_is_scheduled_once() {
+        let db = Db::with_lambda("send_invoice").await;
+        db.run("select tuskline.set_unique('send_invoice')").await;
+        let client = Client::connect(&db.config).await.unwrap();
+        let first = client.schedule(Invoice { number: 7 }).await.unwrap();
+        assert_eq!(client.schedule(Invoice { number: 7 }).await.unwrap(), first);
+        assert_eq!(client.status(first).await.unwrap().unwrap().priority, "high");
     }
 }
 

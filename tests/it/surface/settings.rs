@@ -152,8 +152,8 @@ impl Case {
         let text = json!({"text": TEXT});
         let sent = client.execute("select tuskline.schedule('work', $1::json)", &[&text]).await;
         sent.unwrap_or_else(|error| panic!("{}: {error:?}", self.named));
-        let sdk = tuskline_sdk::Client::with_address(self.db.config.clone()).await.unwrap();
-        let task = NewTask::new("work", &text).unwrap();
+        let sdk = tuskline_sdk::Client::connect(self.db.config.clone()).await.unwrap();
+        let task = NewTask::new("work", &text);
         within(sdk.schedule(&task)).await.unwrap_or_else(|error| panic!("{}: {error}", self.named));
     }
 
@@ -169,7 +169,7 @@ impl Case {
                 _ => Outcome::Success(Some(payload)),
             }
         };
-        let lambdas = vec![Lambda::new("work", body), Lambda::new("limited", body)];
+        let lambdas = vec![Lambda::named("work", body), Lambda::named("limited", body)];
         let worker = Running::start(&self.db, calm(), lambdas);
         let _consumer = self.db.store_consumer();
         let token = CancellationToken::new();

@@ -304,7 +304,8 @@ async fn each_refusal_names_the_setting_that_mends_it() {
 async fn the_sdk_says_the_same_as_the_command_line() {
     let Some(stage) = Stage::set().await else { return };
     stage.server("expired", &[]).await;
-    let refused = within(Client::connect(&stage.url(TRUSTED))).await.unwrap_err().to_string();
+    let refused = within(Client::connect(&stage.url(TRUSTED))).await.unwrap_err();
+    let refused = format!("{refused:#}");
     assert!(
         refused.contains("the certificate of db.example.com has expired (renew it"),
         "{refused}"

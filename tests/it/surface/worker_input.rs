@@ -52,14 +52,13 @@ async fn a_result_with_a_misspelt_field_is_refused() {
 #[tokio::test]
 async fn a_worker_has_a_lambda_and_no_name_twice() {
     // It is refused before anything is asked of the database.
-    let worker = || Worker::new("postgresql://nobody@localhost:1/nowhere").unwrap();
+    let worker = || Worker::builder("postgresql://app@localhost:1/app");
     let body = |_: u64, _: Context| async {};
     let said = worker().run().await.unwrap_err().to_string();
-    assert!(
-        said.starts_with("TK009 invalid_setting: a worker must have a lambda, got none"),
-        "{said}"
-    );
-    let twice = worker().lambda(Lambda::new("work", body)).lambda(Lambda::new("work", body));
+    let none =
+        "TK009 invalid_setting: a worker must serve a lambda, got none: call WorkerBuilder::lambda";
+    assert_eq!(said, none);
+    let twice = worker().serve(Lambda::named("work", body)).serve(Lambda::named("work", body));
     let said = twice.run().await.unwrap_err().to_string();
     assert!(
         said.starts_with(

@@ -10,8 +10,8 @@ use crate::error::Error;
 /// Makes a call that changes something: `change!(client, db => db.schedule(task))`.
 macro_rules! change {
     ($client:expr, $db:ident => $call:expr) => {{
-        let connection = $client.pool.get().await?;
-        let $db = $crate::client::Client::within(&**connection);
+        let mut connection = $client.pool.get().await?;
+        let mut $db = $crate::client::Client::within(&mut connection);
         let answer = tokio::time::timeout($client.deadline, $call).await;
         $client.changed(connection, answer.ok())
     }};
@@ -20,8 +20,8 @@ macro_rules! change {
 /// Makes a call that changes nothing: `read!(client, db => db.status(task))`.
 macro_rules! read {
     ($client:expr, $db:ident => $call:expr) => {{
-        let connection = $client.pool.get().await?;
-        let $db = $crate::client::Client::within(&**connection);
+        let mut connection = $client.pool.get().await?;
+        let mut $db = $crate::client::Client::within(&mut connection);
         let answer = tokio::time::timeout($client.deadline, $call).await;
         $client.unchanged(connection, answer.ok())
     }};
@@ -35,7 +35,7 @@ type Answer<T> = Option<Result<T, Error>>;
 impl Client {
     /// The result of a change. It is unknown if its commit may be missing on the synchronous standby.
     pub(crate) fn changed<T>(&self, connection: Connection, answer: Answer<T>) -> Result<T, Error> {
-        let (connection, answer) = self.answered(connection, answer, Error::Unknown)?;
+        let (connection, answer) = self.answered(connection, answer, Error::unknown)?;
         connection.confirm()?;
         Ok(answer)
     }
@@ -46,7 +46,7 @@ impl Client {
         connection: Connection,
         answer: Answer<T>,
     ) -> Result<T, Error> {
-        self.answered(connection, answer, Error::Unavailable).map(|(_, answer)| answer)
+        self.answered(connection, answer, Error::unavailable).map(|(_, answer)| answer)
     }
 
     /// A connection whose answer is late is closed: the next caller must not read that answer.

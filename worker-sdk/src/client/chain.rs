@@ -2,16 +2,18 @@
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio_postgres::Row;
 
 use crate::client::new_task::{Due, NewTask};
+use crate::client::payload::IntoTask;
+use crate::client::session::Row;
 use crate::db::json::JsonOwned;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::task::{Status, TaskId};
 
 /// For what end of another task one waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum On {
     /// It succeeded.
     Success,
@@ -24,6 +26,7 @@ pub enum On {
 /// The effect on a task when a parent ends without success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnParentFailure {
     /// It is cancelled, and so are those that wait for its success.
     #[default]
@@ -41,19 +44,19 @@ pub enum OnParentFailure {
 /// # use tuskline_sdk::{Chain, Client, Error, NewTask, On};
 /// # async fn publish(client: &Client) -> Result<(), Error> {
 /// let mut chain = Chain::new();
-/// let fetch = chain.task(NewTask::new("fetch", &"https://example.org/feed")?);
+/// let fetch = chain.task(NewTask::new("fetch", &"https://example.org/feed"));
 /// let parts = [1, 2, 3].map(|part| NewTask::new("parse", &part));
 /// let mut parsed = Vec::new();
 /// for part in parts {
-///     let part = chain.task(part?);
+///     let part = chain.task(part);
 ///     chain.after(part, fetch);
 ///     parsed.push(part);
 /// }
-/// let publish = chain.task(NewTask::new("publish", &"feed")?);
+/// let publish = chain.task(NewTask::new("publish", &"feed"));
 /// for part in parsed {
 ///     chain.after(publish, part);
 /// }
-/// let clean = chain.task(NewTask::new("clean_up", &"feed")?);
+/// let clean = chain.task(NewTask::new("clean_up", &"feed"));
 /// chain.after_end(clean, publish, On::Always);
 /// let scheduled = client.schedule_chain(&chain).await?;
 /// println!("chain {}, published by task {}", scheduled.chain, scheduled.id(publish));
@@ -73,6 +76,7 @@ pub struct Node(usize);
 
 /// A task to wait for: one of the same chain, or one that was scheduled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Parent {
     /// A task of the chain that is being put together.
     Node(Node),
@@ -110,6 +114,26 @@ pub struct Scheduled {
     pub ids: Vec<TaskId>,
 }
 
+/// A batch that was accepted, with the task that runs after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduledBatch {
+    /// The tasks of the batch, in their order.
+    pub ids: Vec<TaskId>,
+    /// The task that runs when all of them have ended.
+    pub then: TaskId,
+}
+
+/// The effect of cancelling a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CancelledChain {
+    /// Tasks that were cancelled.
+    pub cancelled: u32,
+    /// Tasks that run and were asked to stop.
+    pub requested: u32,
+}
+
 impl Scheduled {
     /// The task that a node became.
     ///
@@ -143,7 +167,8 @@ impl Chain {
     }
 
     /// Adds a task that waits for no other task so far.
-    pub fn task(&mut self, task: NewTask) -> Node {
+    pub fn task(&mut self, task: impl IntoTask) -> Node {
+        let task = task.into_task();
         let (name, on_parent_failure, after) = (None, OnParentFailure::Cancel, Vec::new());
         self.links.push(Link { task, name, on_parent_failure, after });
         Node(self.links.len() - 1)
@@ -173,9 +198,9 @@ impl Chain {
     }
 
     /// One task after all of these.
-    pub(super) fn after_all(ids: &[TaskId], on: On, then: &NewTask) -> Self {
+    pub(super) fn after_all(ids: &[TaskId], on: On, then: impl IntoTask) -> Self {
         let mut chain = Self::new();
-        let node = chain.task(then.clone());
+        let node = chain.task(then);
         for id in ids {
             chain.after_end(node, *id, on);
         }
@@ -194,9 +219,9 @@ impl Chain {
         if task.keys.unique.is_some() {
             let name = self.name_of(Node(place));
             let text = format!(
-                "invalid_chain: a task with a parent or a child in the chain has no unique key (task {name})"
+                "a task with a parent or a child in the chain has no unique key (task {name})"
             );
-            return Err(Error::invalid("TK021", text));
+            return Err(Error::refused(Code::InvalidChain, text));
         }
         let (scheduled_at, delay_ms) = match task.due {
             Due::Now => (None, None),
@@ -213,7 +238,7 @@ impl Chain {
         Ok(LinkJson {
             name: self.name_of(Node(place)),
             lambda: &task.lambda,
-            payload: serde_json::from_str(&task.payload).map_err(broken)?,
+            payload: serde_json::from_str(task.checked()?).map_err(broken)?,
             priority: task.priority.as_str(),
             collection: task.collection.as_deref(),
             ordering_key: task.keys.ordering.as_deref(),
@@ -233,7 +258,7 @@ impl Chain {
 }
 
 fn broken(error: serde_json::Error) -> Error {
-    Error::invalid("TK003", format!("invalid_payload: {error}"))
+    Error::refused(Code::InvalidPayload, error)
 }
 
 #[derive(Serialize)]

@@ -2,22 +2,23 @@
 //! commit notices it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Runtime};
 use tokio::runtime::Handle;
 use tokio_postgres::AsyncMessage;
+use tokio_postgres::error::SqlState;
 
+use crate::db::Parameters;
 use crate::db::address::Address;
 use crate::db::connect::{drive, on};
 use crate::db::multi_host::connect_in_turn;
 use crate::db::uncertain_commit::UncertainCommits;
 use crate::error::Error;
 
-/// Most connections of a client of its own.
-const CONNECTIONS: usize = 8;
 /// Longest wait for one of them: for a free one, or for the server when one is opened.
 const CONNECTION_WAIT: Duration = Duration::from_secs(10);
 
@@ -28,6 +29,8 @@ pub struct Connection {
     held: Held,
     /// Uncertain commits that were reported.
     reported: AtomicU64,
+    /// False: statements of its pool have no names.
+    named: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -45,17 +48,48 @@ impl Connection {
     /// does one whose role or address sets `client_min_messages` to `error`: there it always confirms.
     ///
     /// # Errors
-    /// [`Error::Unknown`]: a commit since this was last asked, or since the connection was taken from
-    /// the pool, is uncertain. It was made, and may be lost.
+    /// [`Unknown`](crate::ErrorKind::Unknown): a commit since this was last asked, or since the connection
+    /// was taken from the pool, is uncertain. It was made, and may be lost.
     pub fn confirm(&self) -> Result<(), Error> {
         let uncertain = self.uncertain_commits();
         match self.reported.swap(uncertain, Ordering::Relaxed) == uncertain {
             true => Ok(()),
-            false => Err(Error::Unknown(
-                "committed, but the wait for a synchronous standby was cancelled: a failover may lose it"
-                    .into(),
+            false => Err(Error::unknown(
+                "committed, but the wait for a synchronous standby was cancelled: a failover may lose it",
             )),
         }
+    }
+
+    /// Sends a statement by a name under which the session keeps its plan. A transaction pooler may send it to
+    /// another session, which does not know the name: from then on this pool sends statements without one.
+    pub(crate) async fn query_prepared(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        let client = &**self;
+        if self.named.load(Ordering::Relaxed) {
+            let (values, kinds): (Vec<_>, Vec<_>) = parameters.iter().cloned().unzip();
+            let call = async {
+                let statement = client.prepare_typed_cached(sql, &kinds).await?;
+                client.query(&statement, &values).await
+            };
+            match call.await {
+                // A migration has changed a function since the plan was made. Nothing was executed.
+                Err(error) if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+                    client.statement_cache.clear();
+                }
+                Err(error) if is_pooled(&error) => {
+                    tracing::debug!(
+                        "a transaction pooler stands between: statements have no names"
+                    );
+                    self.named.store(false, Ordering::Relaxed);
+                    client.statement_cache.clear();
+                }
+                answer => return answer,
+            }
+        }
+        client.query_typed(sql, parameters).await
     }
 
     /// Closes it instead of giving it back.
@@ -73,8 +107,8 @@ impl Connection {
         }
     }
 
-    fn of(held: Held) -> Self {
-        let connection = Self { held, reported: AtomicU64::new(0) };
+    fn of(held: Held, named: Arc<AtomicBool>) -> Self {
+        let connection = Self { held, reported: AtomicU64::new(0), named };
         connection.reported.store(connection.uncertain_commits(), Ordering::Relaxed);
         connection
     }
@@ -102,15 +136,42 @@ impl DerefMut for Connection {
 
 /// The source of a client's connections.
 #[derive(Debug, Clone)]
-pub(crate) enum Pool {
+pub(crate) struct Pool {
+    of: PoolOf,
+    /// See [`Connection::query_prepared`].
+    named: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Clone)]
+enum PoolOf {
     Own(managed::Pool<Source>),
     Given(deadpool_postgres::Pool),
 }
 
+impl From<PoolOf> for Pool {
+    fn from(of: PoolOf) -> Self {
+        Self { of, named: Arc::new(AtomicBool::new(true)) }
+    }
+}
+
+/// True: the session has no statement of this name, or has one of another process.
+fn is_pooled(error: &tokio_postgres::Error) -> bool {
+    let signs = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+    error.code().is_some_and(|code| signs.contains(code))
+}
+
 impl Pool {
-    pub(crate) fn own(address: Address, runtime: Option<Handle>) -> Result<Self, Error> {
+    pub(crate) fn given(pool: deadpool_postgres::Pool) -> Self {
+        PoolOf::Given(pool).into()
+    }
+
+    pub(crate) fn own(
+        address: Address,
+        connections: usize,
+        runtime: Option<Handle>,
+    ) -> Result<Self, Error> {
         managed::Pool::builder(Source { address, runtime })
-            .max_size(CONNECTIONS)
+            .max_size(connections)
             .runtime(Runtime::Tokio1)
             .timeouts(managed::Timeouts {
                 wait: Some(CONNECTION_WAIT),
@@ -118,22 +179,23 @@ impl Pool {
                 recycle: Some(CONNECTION_WAIT),
             })
             .build()
-            .map(Self::Own)
-            .map_err(|error| Error::Unavailable(error.to_string()))
+            .map(|pool| PoolOf::Own(pool).into())
+            .map_err(Error::unavailable)
     }
 
     pub(crate) async fn get(&self) -> Result<Connection, Error> {
-        Ok(Connection::of(match self {
-            Self::Own(pool) => Held::Own(pool.get().await.map_err(unpooled)?),
-            Self::Given(pool) => Held::Given(pool.get().await?),
-        }))
+        let held = match &self.of {
+            PoolOf::Own(pool) => Held::Own(pool.get().await.map_err(unpooled)?),
+            PoolOf::Given(pool) => Held::Given(pool.get().await?),
+        };
+        Ok(Connection::of(held, Arc::clone(&self.named)))
     }
 }
 
 fn unpooled(error: managed::PoolError<Error>) -> Error {
     match error {
         managed::PoolError::Backend(error) => error,
-        other => Error::Unavailable(other.to_string()),
+        other => Error::unavailable(other),
     }
 }
 
@@ -162,7 +224,7 @@ impl managed::Manager for Source {
             None => opening.await,
             Some(runtime) => on(runtime, opening)
                 .await
-                .unwrap_or_else(|| Err(Error::Unavailable("the worker has ended".into()))),
+                .unwrap_or_else(|| Err(Error::unavailable("the worker has ended"))),
         }
     }
 

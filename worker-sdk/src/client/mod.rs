@@ -4,12 +4,15 @@
 //! Every call of a [`Client`] stands in this file. Each is one transaction of its own. The same call
 //! within the caller's transaction is in `transaction.rs`, `operation.rs` and `periodic.rs`.
 
+pub(crate) mod builder;
 pub(crate) mod calls;
 pub(crate) mod chain;
 pub(crate) mod connection;
 pub(crate) mod new_task;
 pub(crate) mod operation;
+pub(crate) mod payload;
 pub(crate) mod periodic;
+pub(crate) mod session;
 pub(crate) mod status;
 mod transaction;
 mod wait;
@@ -17,29 +20,26 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_postgres::GenericClient;
 
+use crate::client::builder::{ClientBuilder, DEADLINE};
 use crate::client::calls::{change, read};
-use crate::client::chain::{Chain, On, ParentTask, Scheduled};
+use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled, ScheduledBatch};
 use crate::client::connection::{Connection, Pool};
 use crate::client::new_task::NewTask;
 use crate::client::operation::{Operation, OperationPreview, OperationProgress};
+use crate::client::payload::IntoTask;
 use crate::client::periodic::{Defined, Periodic};
+use crate::client::session::Transaction;
 use crate::client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use crate::client::transaction::TransactionClient;
 use crate::client::wait::EndListener;
-use crate::db::address::Address;
-use crate::db::version;
+use crate::db::address::IntoAddress;
 use crate::error::Error;
-use crate::task::TaskId;
+use crate::task::{OperationId, TaskId};
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
 pub const BATCH_MAX: usize = 10_000;
-
-/// Longest wait for an answer, unless [`Client::deadline`] sets another. The same as a worker's.
-const DEADLINE: Duration = Duration::from_secs(15);
 
 /// A client on a pool of connections. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,63 +51,42 @@ pub struct Client {
 
 /// How a client comes about.
 impl Client {
-    /// Connects to `url` with up to 8 connections, and checks that schema and binary fit together.
+    /// Connects with the defaults of a [`ClientBuilder`], and checks that schema and binary fit together. The
+    /// address is a URL, `key=value` pairs, an [`Address`](crate::Address), or a configuration of tokio-postgres.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the url; [`Error::Unavailable`]; [`Error::Denied`]; [`Error::Incompatible`].
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        let address: Address = url
-            .parse()
-            .map_err(|error| Error::invalid("TK013", format!("invalid_url: {error}")))?;
-        Self::with_address(address).await
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(address: impl IntoAddress) -> Result<Self, Error> {
+        Self::builder(address).connect().await
     }
 
-    /// The same from a parsed address, or a configuration of tokio-postgres.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    pub async fn with_address(address: impl Into<Address>) -> Result<Self, Error> {
-        let client = Self::lazy(address.into(), None)?;
-        version::check(read!(client, db => db.version())?)?;
-        Ok(client)
-    }
-
-    /// Opens no connection yet. `runtime` drives its connections; none: the runtime of each caller.
-    pub(crate) fn lazy(address: Address, runtime: Option<Handle>) -> Result<Self, Error> {
-        let address = address.with(|config| {
-            if config.get_application_name().is_none() {
-                config.application_name("tuskline-client");
-            }
-        });
-        let end_listener = Arc::new(EndListener::on(address.clone(), runtime.clone()));
-        Ok(Self { pool: Pool::own(address, runtime)?, deadline: DEADLINE, end_listener })
+    /// A client with settings of its own.
+    pub fn builder(address: impl IntoAddress) -> ClientBuilder {
+        ClientBuilder::new(address)
     }
 
     /// A client on a pool that you already have. The schema is not checked. Such a pool drops the
     /// server's warnings, so a commit whose wait for a synchronous standby was cancelled is not noticed.
     pub fn on(pool: deadpool_postgres::Pool) -> Self {
-        Self { pool: Pool::Given(pool), deadline: DEADLINE, end_listener: Arc::default() }
+        Self { pool: Pool::given(pool), deadline: DEADLINE, end_listener: Arc::default() }
     }
 
-    /// Sets the longest wait for the answer to one call; 15 s by default. A call without an answer closes
-    /// its connection and returns [`Error::Unknown`], or [`Error::Unavailable`] if it changes nothing.
-    /// Calls through [`Client::within`] and [`Client::connection`] have no deadline of ours.
+    /// The same client with another longest wait for an answer: see [`ClientBuilder::deadline`].
     #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline, ..self.clone() }
     }
 
     /// The same calls on your own connection or transaction: their changes commit or roll back with it.
     /// After your commit, ask [`Connection::confirm`].
-    pub fn within<C: GenericClient>(connection: &C) -> TransactionClient<'_, C> {
-        TransactionClient { connection }
+    pub fn within(transaction: &mut impl Transaction) -> TransactionClient<'_> {
+        TransactionClient { session: transaction }
     }
 
     /// A connection of the pool, for a transaction of your own.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn connection(&self) -> Result<Connection, Error> {
         self.pool.get().await
     }
@@ -119,10 +98,11 @@ impl Client {
     /// the id is that task's.
     ///
     /// # Errors
-    /// [`Error::Invalid`] (unknown lambda, too large, due date, ...), [`Error::Unavailable`].
-    /// [`Error::Unknown`]: the connection broke before the answer came, or the deadline passed. Or the wait
-    /// for a synchronous standby was cancelled: the task is accepted, and a failover may lose it.
-    pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
+    /// [`Invalid`](crate::ErrorKind::Invalid) (unknown lambda, too large, due date, ...),
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). [`Unknown`](crate::ErrorKind::Unknown): the connection
+    /// broke before the answer came, or the deadline passed. Or the wait for a synchronous standby was
+    /// cancelled: the task is accepted, and a failover may lose it.
+    pub async fn schedule(&self, task: impl IntoTask) -> Result<TaskId, Error> {
         change!(self, db => db.schedule(task))
     }
 
@@ -130,7 +110,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::schedule`]; a refusal names the row.
-    pub async fn schedule_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, Error> {
+    pub async fn schedule_many<I>(&self, tasks: I) -> Result<Vec<TaskId>, Error>
+    where
+        I: IntoIterator<Item: IntoTask>,
+    {
+        let tasks: Vec<NewTask> = tasks.into_iter().map(IntoTask::into_task).collect();
         change!(self, db => db.schedule_many(tasks))
     }
 
@@ -139,19 +123,23 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::schedule_many`] and [`Client::schedule_chain`].
-    pub async fn schedule_many_then(
+    pub async fn schedule_many_then<I>(
         &self,
-        tasks: &[NewTask],
-        then: &NewTask,
-    ) -> Result<(Vec<TaskId>, TaskId), Error> {
+        tasks: I,
+        then: impl IntoTask,
+    ) -> Result<ScheduledBatch, Error>
+    where
+        I: IntoIterator<Item: IntoTask>,
+    {
+        let tasks: Vec<NewTask> = tasks.into_iter().map(IntoTask::into_task).collect();
         let mut connection = self.pool.get().await?;
         let call = async {
-            let transaction = connection.transaction().await.map_err(Error::from_read)?;
-            let within = Self::within(&*transaction);
+            let mut transaction = connection.transaction().await.map_err(Error::from_read)?;
+            let mut within = Self::within(&mut transaction);
             let ids = within.schedule_many(tasks).await?;
             let then = within.schedule_then(&ids, On::Always, then).await?;
             transaction.commit().await.map_err(Error::from_write)?;
-            Ok((ids, then))
+            Ok(ScheduledBatch { ids, then })
         };
         let answer = timeout(self.deadline, call).await;
         self.changed(connection, answer.ok())
@@ -160,8 +148,8 @@ impl Client {
     /// Schedules the tasks of a chain in one commit, all or none.
     ///
     /// # Errors
-    /// As [`Client::schedule`]. [`Error::Invalid`]: a circle, two tasks of one name, an unknown parent, a
-    /// parent on two conditions, a path of over 1,000 tasks, or over 10,000 tasks in all.
+    /// As [`Client::schedule`]. [`Invalid`](crate::ErrorKind::Invalid): a circle, two tasks of one name, an
+    /// unknown parent, a parent on two conditions, a path of over 1,000 tasks, or over 10,000 tasks in all.
     pub async fn schedule_chain(&self, chain: &Chain) -> Result<Scheduled, Error> {
         change!(self, db => db.schedule_chain(chain))
     }
@@ -172,7 +160,7 @@ impl Client {
     /// Everything known of a task; `None`: no such id, or past its retention.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], [`Error::Denied`].
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied).
     pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
         read!(self, db => db.status(task))
     }
@@ -208,21 +196,21 @@ impl Client {
     /// Cancels a task, or asks the worker that holds it to stop.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Unknown`].
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
         change!(self, db => db.cancel(task, reason))
     }
 
-    /// Cancels the chain that a task belongs to. Returns how many tasks ended at once, and how many are
-    /// with a worker and were asked to stop.
+    /// Cancels the chain that a task belongs to.
     ///
     /// # Errors
-    /// As [`Client::cancel`], and [`Error::Invalid`]: the task belongs to no chain.
+    /// As [`Client::cancel`], and [`Invalid`](crate::ErrorKind::Invalid): the task belongs to no chain.
     pub async fn cancel_chain(
         &self,
         task: TaskId,
         reason: Option<&str>,
-    ) -> Result<(i32, i32), Error> {
+    ) -> Result<CancelledChain, Error> {
         change!(self, db => db.cancel_chain(task, reason))
     }
 
@@ -238,7 +226,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::cancel_chain`].
-    pub async fn retry_chain(&self, task: TaskId) -> Result<i32, Error> {
+    pub async fn retry_chain(&self, task: TaskId) -> Result<u32, Error> {
         change!(self, db => db.retry_chain(task))
     }
 }
@@ -248,7 +236,8 @@ impl Client {
     /// Defines a lambda with the default settings; `false`: it was defined already.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the name; [`Error::Denied`]; [`Error::Unavailable`]; [`Error::Unknown`].
+    /// [`Invalid`](crate::ErrorKind::Invalid): the name; [`Denied`](crate::ErrorKind::Denied);
+    /// [`Unavailable`](crate::ErrorKind::Unavailable); [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
         change!(self, db => db.define_lambda(name))
     }
@@ -256,21 +245,23 @@ impl Client {
     /// Starts an operation on many tasks and returns its number. Store consumers carry it out.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: it does not say which tasks, a status that the action is not for, a number
-    /// out of range, a redrive without a reason (TK029), an unknown lambda (TK001).
-    /// [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
+    /// [`Invalid`](crate::ErrorKind::Invalid): it does not say which tasks, a status that the action is not
+    /// for, a number out of range, a redrive without a reason (TK029), an unknown lambda (TK001).
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn start_operation(
         &self,
         operation: &Operation,
         reason: Option<&str>,
-    ) -> Result<i64, Error> {
+    ) -> Result<OperationId, Error> {
         change!(self, db => db.start_operation(operation, reason))
     }
 
     /// How many tasks an operation would change now, by lambda and status.
     ///
     /// # Errors
-    /// [`Error::Invalid`] as [`Client::start_operation`], [`Error::Denied`], [`Error::Unavailable`].
+    /// [`Invalid`](crate::ErrorKind::Invalid) as [`Client::start_operation`],
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn preview_operation(
         &self,
         operation: &Operation,
@@ -281,28 +272,30 @@ impl Client {
     /// How far an operation has come; `None`: no such number, or it ended over a month ago.
     ///
     /// # Errors
-    /// [`Error::Denied`], [`Error::Unavailable`].
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn operation_progress(
         &self,
-        number: i64,
+        operation: OperationId,
     ) -> Result<Option<OperationProgress>, Error> {
-        read!(self, db => db.operation_progress(number))
+        read!(self, db => db.operation_progress(operation))
     }
 
     /// Stops an operation. Its changes so far stay. `false`: it was not running.
     ///
     /// # Errors
-    /// [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
-    pub async fn stop_operation(&self, number: i64) -> Result<bool, Error> {
-        change!(self, db => db.stop_operation(number))
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
+    pub async fn stop_operation(&self, operation: OperationId) -> Result<bool, Error> {
+        change!(self, db => db.stop_operation(operation))
     }
 
     /// Defines a schedule, or changes the one of that name. Every deployment may call it. A paused
     /// schedule stays paused.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: a cron or a zone that no server can read, a setting out of range, an unknown
-    /// lambda. [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
+    /// [`Invalid`](crate::ErrorKind::Invalid): a cron or a zone that no server can read, a setting out of
+    /// range, an unknown lambda. [`Denied`](crate::ErrorKind::Denied),
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
         change!(self, db => db.define_periodic(periodic))
     }
@@ -310,7 +303,8 @@ impl Client {
     /// Pauses a schedule at once. Its ticks during the pause are not made up for. `false`: no such name.
     ///
     /// # Errors
-    /// [`Error::Denied`], [`Error::Unavailable`], [`Error::Unknown`].
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn pause_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         change!(self, db => db.pause_periodic(name, reason))
     }

@@ -1,12 +1,15 @@
 //! A task about to be scheduled.
+//!
+//! Promises: nothing is checked before the last call: setters collect, scheduling refuses. Must never: read a
+//! clock; a delay is added to the database's.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::db::json;
-use crate::error::Error;
+use crate::db::json::{self, PayloadText};
+use crate::error::{Code, Error};
 use crate::task::Priority;
 
 /// When a task is due.
@@ -30,10 +33,29 @@ impl Due {
 }
 
 /// A task about to be scheduled.
+///
+/// Made from a [`Payload`](crate::Payload), or untyped from the name of a lambda and a value that serialises. A setter
+/// refuses nothing: a value that is wrong is refused when the task is scheduled.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// use tuskline_sdk::{NewTask, Priority};
+///
+/// #[derive(serde::Serialize)]
+/// struct Report {
+///     month: u8,
+/// }
+///
+/// let task = NewTask::new("build_report", &Report { month: 7 })
+///     .priority(Priority::Low)
+///     .after(Duration::from_secs(3600));
+/// ```
 #[derive(Debug, Clone)]
+#[must_use = "a task does nothing until it is scheduled"]
 pub struct NewTask {
     pub(crate) lambda: String,
-    pub(crate) payload: String,
+    payload: PayloadText,
     pub(crate) priority: Priority,
     pub(crate) collection: Option<String>,
     pub(crate) due: Due,
@@ -59,29 +81,22 @@ impl Keys {
 }
 
 impl NewTask {
-    /// A task of `lambda` with `payload` as JSON, due at once, priority normal.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`]: the name, or a payload that is no JSON, nests deeper than 64, contains a
-    /// NUL character or is larger than 1 MiB (each lambda has its own, lower limit in the database).
-    pub fn new(lambda: &str, payload: &impl Serialize) -> Result<Self, Error> {
-        check_name("lambda", lambda)?;
-        Ok(Self::checked(lambda, json::payload_of(payload)?))
+    /// An untyped task of a lambda that is known by name: due at once, priority normal. A payload is at most
+    /// 1 MiB of JSON, nests 64 deep, and has no NUL character; the lambda can have a lower limit in the
+    /// database.
+    pub fn new(lambda: impl Into<String>, payload: &impl Serialize) -> Self {
+        Self::of_text(lambda.into(), json::payload_of(payload))
     }
 
     /// The same from JSON text.
-    ///
-    /// # Errors
-    /// As [`NewTask::new`].
-    pub fn from_json(lambda: &str, payload: String) -> Result<Self, Error> {
-        check_name("lambda", lambda)?;
-        json::check_payload(&payload)?;
-        Ok(Self::checked(lambda, payload))
+    pub fn from_json(lambda: impl Into<String>, payload: impl Into<String>) -> Self {
+        let text = payload.into();
+        Self::of_text(lambda.into(), json::check_payload(&text).map(|()| text))
     }
 
-    fn checked(lambda: &str, payload: String) -> Self {
+    fn of_text(lambda: String, payload: PayloadText) -> Self {
         Self {
-            lambda: lambda.into(),
+            lambda,
             payload,
             priority: Priority::Normal,
             collection: None,
@@ -91,95 +106,101 @@ impl NewTask {
     }
 
     /// Sets the priority.
-    #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Puts the task into a collection, a labelled subset of the lambda's tasks.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`]: the name.
-    pub fn collection(mut self, collection: &str) -> Result<Self, Error> {
-        check_name("collection", collection)?;
+    /// Puts the task into a collection, a labelled subset of the lambda's tasks. Gates and limits can name
+    /// it. `[a-z][a-z0-9_]{0,62}`.
+    pub fn collection(mut self, collection: impl Into<String>) -> Self {
         self.collection = Some(collection.into());
-        Ok(self)
+        self
     }
 
     /// Tasks of a lambda with one ordering key run one at a time, in the order in which they were
-    /// accepted. The lambda must keep an order: `tuskline.set_order`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`]: a key of no or more than 256 bytes, or with a NUL character.
-    pub fn ordering_key(mut self, key: &str) -> Result<Self, Error> {
-        self.keys.ordering = Some(checked_key(key)?);
-        Ok(self)
+    /// accepted. The lambda must keep an order: `tuskline.set_order`. 1 to 256 bytes, as each key.
+    pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
+        self.keys.ordering = Some(key.into());
+        self
     }
 
     /// The key that limits by key count by: a customer, an account, a host. See `tuskline.set_limit`.
-    ///
-    /// # Errors
-    /// As [`NewTask::ordering_key`].
-    pub fn limit_key(mut self, key: &str) -> Result<Self, Error> {
-        self.keys.limit = Some(checked_key(key)?);
-        Ok(self)
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.keys.limit = Some(key.into());
+        self
     }
 
     /// Sets the tenant under a fair limit.
-    ///
-    /// # Errors
-    /// As [`NewTask::ordering_key`].
-    pub fn fairness_key(mut self, key: &str) -> Result<Self, Error> {
-        self.keys.fairness = Some(checked_key(key)?);
-        Ok(self)
+    pub fn fairness_key(mut self, key: impl Into<String>) -> Self {
+        self.keys.fairness = Some(key.into());
+        self
     }
 
     /// Sets the unique key. The first task of a lambda holds its key. Scheduling another task with the key
     /// returns the id of the holder, as `tuskline.set_unique` says. A key that is held for ever makes a
     /// repeated call harmless. A task of a chain, or one that waits for a batch, can have none.
-    ///
-    /// # Errors
-    /// As [`NewTask::ordering_key`].
-    pub fn unique_key(mut self, key: &str) -> Result<Self, Error> {
-        self.keys.unique = Some(checked_key(key)?);
-        Ok(self)
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.keys.unique = Some(key.into());
+        self
     }
 
     /// Makes it due at an instant; one that has passed means now.
-    #[must_use]
     pub fn at(mut self, at: DateTime<Utc>) -> Self {
         self.due = Due::At(at);
         self
     }
 
     /// Makes it due `delay` from now, on the database's clock.
-    #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.due = Due::In(delay);
         self
     }
+
+    /// The JSON text of the payload, if the task can be scheduled.
+    ///
+    /// # Errors
+    /// TK002, TK003, TK004, TK019: a value that a setter was given.
+    pub(crate) fn checked(&self) -> Result<&str, Error> {
+        check_name("lambda", &self.lambda)?;
+        self.collection.iter().try_for_each(|name| check_name("collection", name))?;
+        let Keys { ordering, limit, fairness, unique } = &self.keys;
+        [ordering, limit, fairness, unique]
+            .into_iter()
+            .flatten()
+            .try_for_each(|key| check_key(key))?;
+        json::checked(&self.payload)
+    }
 }
 
-fn checked_key(key: &str) -> Result<String, Error> {
+fn check_key(key: &str) -> Result<(), Error> {
     if (1..=256).contains(&key.len()) && !key.contains('\0') {
-        return Ok(key.into());
+        return Ok(());
     }
-    let got = key.len();
-    let text = format!("invalid_key: a key must have 1 to 256 bytes and no NUL, got {got}");
-    Err(Error::invalid("TK019", text))
+    let text = format!("a key must have 1 to 256 bytes and no NUL, got {}", key.len());
+    Err(Error::refused(Code::InvalidKey, text))
 }
 
 /// Names of lambdas and collections: `[a-z][a-z0-9_]{0,62}`.
 pub(crate) fn check_name(field: &str, name: &str) -> Result<(), Error> {
-    let bytes = name.as_bytes();
-    let fits = (1..=63).contains(&bytes.len())
-        && bytes[0].is_ascii_lowercase()
-        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_');
-    if fits {
+    if is_name(name) {
         return Ok(());
     }
     let got: String = name.chars().take(80).collect();
-    let text = format!("invalid_name: {field} must match [a-z][a-z0-9_]{{0,62}}, got {got:?}");
-    Err(Error::invalid("TK002", text))
+    let text = format!("{field} must match [a-z][a-z0-9_]{{0,62}}, got {got:?}");
+    Err(Error::refused(Code::InvalidName, text))
+}
+
+/// True: a name of a lambda or a collection. A `const fn`, so that a wrong one does not build.
+pub(crate) const fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let inside = bytes[at].is_ascii_digit() || bytes[at] == b'_';
+        if !bytes[at].is_ascii_lowercase() && (at == 0 || !inside) {
+            return false;
+        }
+        at += 1;
+    }
+    !bytes.is_empty() && bytes.len() <= 63
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::client::transaction::{Parameters, TransactionClient};
-use crate::db::json::payload_of;
+use crate::client::session::Row;
+use crate::client::transaction::TransactionClient;
+use crate::db::Parameters;
+use crate::db::json::{PayloadText, checked, payload_of};
 use crate::error::Error;
-use crate::task::{Priority, Status, TaskId};
+use crate::task::{OperationId, Priority, Status, TaskId};
 
 /// The action of an operation on its tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +56,8 @@ impl Action {
 /// let redrive = Operation::new(Action::Redrive).lambda("send_email").fingerprint("bb2b0fb8fe12");
 /// let redrive = redrive.canary().per_second(100.0);
 /// println!("it would release {:?}", client.preview_operation(&redrive).await?);
-/// let number = client.start_operation(&redrive, Some("the address book is back")).await?;
-/// println!("{:?}", client.operation_progress(number).await?);
+/// let redriving = client.start_operation(&redrive, Some("the address book is back")).await?;
+/// println!("{:?}", client.operation_progress(redriving).await?);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ pub struct Operation {
     limit: Option<i64>,
     per_second: Option<f64>,
     canary: bool,
-    payload: Option<String>,
+    payload: Option<PayloadText>,
 }
 
 /// How far an operation has come.
@@ -226,12 +227,10 @@ impl Operation {
     }
 
     /// Another payload, for a redrive of one task; the old one is kept in `tuskline.redriven`.
-    ///
-    /// # Errors
-    /// As [`NewTask::new`](crate::NewTask::new).
-    pub fn payload(mut self, payload: &impl Serialize) -> Result<Self, Error> {
-        self.payload = Some(payload_of(payload)?);
-        Ok(self)
+    #[must_use]
+    pub fn payload(mut self, payload: &impl Serialize) -> Self {
+        self.payload = Some(payload_of(payload));
+        self
     }
 }
 
@@ -241,27 +240,28 @@ const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
 const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
                         from tuskline.operations where operation_id = $1";
 
-impl<C: GenericClient> TransactionClient<'_, C> {
+impl TransactionClient<'_> {
     /// Starts an operation when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::start_operation`](crate::Client::start_operation).
     pub async fn start_operation(
-        &self,
+        &mut self,
         operation: &Operation,
         reason: Option<&str>,
-    ) -> Result<i64, Error> {
+    ) -> Result<OperationId, Error> {
         let sql = format!("select tuskline.start_operation({CHOICE}, $14, $15, $16, $17)");
         let (action, value) = operation.action.parts();
         let priority = operation.priority.map(Priority::as_str);
+        let payload = operation.payload.as_ref().map(checked).transpose()?;
         let manner: &Parameters<'_> = &[
             (&operation.per_second, Type::FLOAT8),
             (&operation.canary, Type::BOOL),
-            (&operation.payload, Type::TEXT),
+            (&payload, Type::TEXT),
             (&reason, Type::TEXT),
         ];
         let parameters = [&choice(operation, &action, &value, &priority)[..], manner].concat();
-        Ok(self.one(&sql, &parameters).await?.get(0))
+        Ok(OperationId(self.one(&sql, &parameters).await?.get(0)))
     }
 
     /// How many tasks an operation would change now, as this connection sees them.
@@ -269,7 +269,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// # Errors
     /// As [`Client::preview_operation`](crate::Client::preview_operation).
     pub async fn preview_operation(
-        &self,
+        &mut self,
         operation: &Operation,
     ) -> Result<Vec<OperationPreview>, Error> {
         let sql = format!(
@@ -278,7 +278,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
         let (action, value) = operation.action.parts();
         let priority = operation.priority.map(Priority::as_str);
         let rows = self.rows(&sql, &choice(operation, &action, &value, &priority)).await?;
-        let preview = |row: &tokio_postgres::Row| OperationPreview {
+        let preview = |row: &Row| OperationPreview {
             lambda: row.get(0),
             status: row.get(1),
             tasks: row.get(2),
@@ -292,10 +292,10 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// # Errors
     /// As [`Client::operation_progress`](crate::Client::operation_progress).
     pub async fn operation_progress(
-        &self,
-        number: i64,
+        &mut self,
+        operation: OperationId,
     ) -> Result<Option<OperationProgress>, Error> {
-        let rows = self.rows(PROGRESS, &[(&number, Type::INT8)]).await?;
+        let rows = self.rows(PROGRESS, &[(&operation.0, Type::INT8)]).await?;
         Ok(rows.first().map(|row| OperationProgress {
             state: row.get(0),
             looked: row.get(1),
@@ -310,9 +310,9 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     ///
     /// # Errors
     /// As [`Client::stop_operation`](crate::Client::stop_operation).
-    pub async fn stop_operation(&self, number: i64) -> Result<bool, Error> {
+    pub async fn stop_operation(&mut self, operation: OperationId) -> Result<bool, Error> {
         let sql = "select tuskline.stop_operation($1)";
-        Ok(self.one(sql, &[(&number, Type::INT8)]).await?.get(0))
+        Ok(self.one(sql, &[(&operation.0, Type::INT8)]).await?.get(0))
     }
 }
 

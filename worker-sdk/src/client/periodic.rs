@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use crate::client::transaction::{Parameters, TransactionClient};
-use crate::db::json::{JsonText, payload_of};
+use crate::client::transaction::TransactionClient;
+use crate::db::Parameters;
+use crate::db::json::{JsonText, PayloadText, checked, payload_of};
 use crate::error::Error;
 use crate::task::Priority;
 
 /// The rule for ticks that no server saw in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Missed {
     /// They are left out.
     Skip,
@@ -28,6 +29,7 @@ pub enum Missed {
 
 /// The rule for a tick while the task of an earlier tick has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overlap {
     /// Another task.
     Allow,
@@ -40,6 +42,7 @@ pub enum Overlap {
 /// The answer of [`Client::define_periodic`](crate::Client::define_periodic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Defined {
     /// A new schedule.
     Defined,
@@ -57,7 +60,7 @@ pub enum Defined {
 /// # async fn deploy(client: &Client) -> Result<(), Error> {
 /// let nightly = Periodic::new("nightly", "report", "30 2 * * *")
 ///     .zone("Europe/Berlin")
-///     .payload(&serde_json::json!({"kind": "daily"}))?
+///     .payload(&serde_json::json!({"kind": "daily"}))
 ///     .missed(Missed::Once)
 ///     .overlap(Overlap::Skip);
 /// client.define_periodic(&nightly).await?;
@@ -69,7 +72,7 @@ pub struct Periodic {
     lambda: String,
     cron: String,
     zone: String,
-    payload: Option<String>,
+    payload: Option<PayloadText>,
     collection: Option<String>,
     priority: Priority,
     missed: Missed,
@@ -111,12 +114,10 @@ impl Periodic {
     }
 
     /// Payload of each task.
-    ///
-    /// # Errors
-    /// As [`NewTask::new`](crate::NewTask::new).
-    pub fn payload(mut self, payload: &impl Serialize) -> Result<Self, Error> {
-        self.payload = Some(payload_of(payload)?);
-        Ok(self)
+    #[must_use]
+    pub fn payload(mut self, payload: &impl Serialize) -> Self {
+        self.payload = Some(payload_of(payload));
+        self
     }
 
     /// Collection of each task.
@@ -172,12 +173,12 @@ impl Periodic {
 const DEFINE: &str = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
                       make_interval(secs => $10), $11, $12, $13)";
 
-impl<C: GenericClient> TransactionClient<'_, C> {
+impl TransactionClient<'_> {
     /// Defines a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::define_periodic`](crate::Client::define_periodic)(crate::Client::define_periodic).
-    pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
+    /// As [`Client::define_periodic`](crate::Client::define_periodic).
+    pub async fn define_periodic(&mut self, periodic: &Periodic) -> Result<Defined, Error> {
         let (missed, most) = match periodic.missed {
             Missed::Skip => ("skip", MISSED_MOST),
             Missed::Once => ("once", MISSED_MOST),
@@ -188,7 +189,7 @@ impl<C: GenericClient> TransactionClient<'_, C> {
             Overlap::Skip => "skip",
             Overlap::Queue => "queue",
         };
-        let payload = periodic.payload.as_deref().map(JsonText);
+        let payload = periodic.payload.as_ref().map(checked).transpose()?.map(JsonText);
         let parameters: &Parameters<'_> = &[
             (&periodic.name, Type::TEXT),
             (&periodic.lambda, Type::TEXT),
@@ -214,29 +215,37 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// Pauses a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::pause_periodic`](crate::Client::pause_periodic)(crate::Client::pause_periodic).
-    pub async fn pause_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
+    /// As [`Client::pause_periodic`](crate::Client::pause_periodic).
+    pub async fn pause_periodic(
+        &mut self,
+        name: &str,
+        reason: Option<&str>,
+    ) -> Result<bool, Error> {
         self.about_periodic("select tuskline.pause_periodic($1, $2)", name, reason).await
     }
 
     /// Resumes a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::resume_periodic`](crate::Client::resume_periodic)(crate::Client::resume_periodic).
-    pub async fn resume_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
+    /// As [`Client::resume_periodic`](crate::Client::resume_periodic).
+    pub async fn resume_periodic(
+        &mut self,
+        name: &str,
+        reason: Option<&str>,
+    ) -> Result<bool, Error> {
         self.about_periodic("select tuskline.resume_periodic($1, $2)", name, reason).await
     }
 
     /// Deletes a schedule when your transaction commits.
     ///
     /// # Errors
-    /// As [`Client::drop_periodic`](crate::Client::drop_periodic)(crate::Client::drop_periodic).
-    pub async fn drop_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
+    /// As [`Client::drop_periodic`](crate::Client::drop_periodic).
+    pub async fn drop_periodic(&mut self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         self.about_periodic("select tuskline.drop_periodic($1, $2)", name, reason).await
     }
 
     async fn about_periodic(
-        &self,
+        &mut self,
         sql: &str,
         name: &str,
         reason: Option<&str>,

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::Row;
 
+use crate::client::session::Row;
 use crate::db::json::JsonOwned;
 use crate::error::Error;
 use crate::task::{Status, TaskId};
@@ -11,6 +11,7 @@ use crate::task::{Status, TaskId};
 /// The answer of [`Client::cancel`](crate::Client::cancel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Cancelled {
     /// It was waiting and is cancelled now.
     Cancelled,
@@ -25,6 +26,7 @@ pub enum Cancelled {
 /// The answer of [`Client::retry`](crate::Client::retry).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Retried {
     /// It runs again.
     Retried,

@@ -1,32 +1,38 @@
 //! The calls of a client within the caller's connection or transaction.
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
-use crate::client::chain::{Chain, On, ParentTask, Scheduled};
+use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled};
 use crate::client::new_task::{Due, NewTask};
+use crate::client::payload::IntoTask;
+use crate::client::session::Row;
+use crate::client::session::sealed::Session;
 use crate::client::status::{Cancelled, Reason, Retried, TaskStatus};
+use crate::db::Parameters;
 use crate::db::json::JsonText;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::task::{Priority, TaskId};
 
-/// Parameters of a statement, with their types.
-pub(crate) type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
-
-/// The verbs on one connection or transaction of the caller's; see [`Client::within`](crate::Client::within).
-#[derive(Debug)]
-pub struct TransactionClient<'a, C> {
-    pub(super) connection: &'a C,
+/// The verbs on one transaction of the caller's; see [`Client::within`](crate::Client::within).
+pub struct TransactionClient<'t> {
+    pub(super) session: &'t mut dyn Session,
 }
 
-impl<C: GenericClient> TransactionClient<'_, C> {
+impl std::fmt::Debug for TransactionClient<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransactionClient").finish_non_exhaustive()
+    }
+}
+
+impl TransactionClient<'_> {
     /// Schedules one task; accepted when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::schedule`](crate::Client::schedule).
-    pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
+    pub async fn schedule(&mut self, task: impl IntoTask) -> Result<TaskId, Error> {
+        let task = task.into_task();
         let (at, delay) = task.due.parts();
-        let (payload, priority) = (JsonText(&task.payload), task.priority.as_str());
+        let (payload, priority) = (JsonText(task.checked()?), task.priority.as_str());
         let params: [(&(dyn ToSql + Sync), Type); 10] = [
             (&task.lambda, Type::TEXT),
             (&payload, Type::JSON),
@@ -49,17 +55,22 @@ impl<C: GenericClient> TransactionClient<'_, C> {
                 (sql, &params[..])
             }
         };
-        let rows = self.connection.query_typed(sql, params).await.map_err(Error::from_write)?;
-        Ok(TaskId(rows[0].get(0)))
+        Ok(TaskId(self.one(sql, params).await?.get(0)))
     }
 
     /// Schedules up to [`BATCH_MAX`](crate::BATCH_MAX) tasks; accepted when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::schedule_many`](crate::Client::schedule_many).
-    pub async fn schedule_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, Error> {
+    pub async fn schedule_many<I>(&mut self, tasks: I) -> Result<Vec<TaskId>, Error>
+    where
+        I: IntoIterator<Item: IntoTask>,
+    {
+        let tasks: Vec<NewTask> = tasks.into_iter().map(IntoTask::into_task).collect();
+        let tasks = &tasks[..];
         let lambdas: Vec<_> = tasks.iter().map(|t| t.lambda.as_str()).collect();
-        let payloads: Vec<_> = tasks.iter().map(|t| JsonText(&t.payload)).collect();
+        let payloads = tasks.iter().map(|t| t.checked().map(JsonText));
+        let payloads = payloads.collect::<Result<Vec<_>, Error>>()?;
         let priorities =
             some_if(tasks, |t| t.priority != Priority::Normal, |t| t.priority.as_str());
         let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
@@ -83,29 +94,20 @@ impl<C: GenericClient> TransactionClient<'_, C> {
             (&fairness, Type::TEXT_ARRAY),
             (&unique, Type::TEXT_ARRAY),
         ];
-        let rows = self
-            .connection
-            .query_typed(
-                "select tuskline.schedule_many($1, $2, $3, $4, $5, \
+        let sql = "select tuskline.schedule_many($1, $2, $3, $4, $5, \
                  case when $6::float8[] is not null then \
-                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9, $10)",
-                &params,
-            )
-            .await
-            .map_err(Error::from_write)?;
-        Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(TaskId).collect())
+                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9, $10)";
+        let ids: Vec<i64> = self.one(sql, &params).await?.get(0);
+        Ok(ids.into_iter().map(TaskId).collect())
     }
 
     /// Everything known of a task, as this connection sees it.
     ///
     /// # Errors
     /// As [`Client::status`](crate::Client::status).
-    pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
-        let rows = self
-            .connection
-            .query_typed("select * from tuskline.task_status($1)", &[(&task.0, Type::INT8)])
-            .await
-            .map_err(Error::from_read)?;
+    pub async fn status(&mut self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
+        let sql = "select * from tuskline.task_status($1)";
+        let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
         rows.first().map(TaskStatus::read).transpose()
     }
 
@@ -113,13 +115,9 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     ///
     /// # Errors
     /// As [`Client::explain`](crate::Client::explain).
-    pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
+    pub async fn explain(&mut self, task: TaskId) -> Result<Vec<Reason>, Error> {
         let sql = "select reason, detail, cause, remedy from tuskline.explain($1)";
-        let rows = self
-            .connection
-            .query_typed(sql, &[(&task.0, Type::INT8)])
-            .await
-            .map_err(Error::from_read)?;
+        let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(rows.iter().map(Reason::read).collect())
     }
 
@@ -127,16 +125,10 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     ///
     /// # Errors
     /// As [`Client::cancel`](crate::Client::cancel).
-    pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
-        let rows = self
-            .connection
-            .query_typed(
-                "select tuskline.cancel($1, $2)",
-                &[(&task.0, Type::INT8), (&reason, Type::TEXT)],
-            )
-            .await
-            .map_err(Error::from_write)?;
-        Ok(match rows[0].get(0) {
+    pub async fn cancel(&mut self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
+        let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&reason, Type::TEXT)];
+        let row = self.one("select tuskline.cancel($1, $2)", parameters).await?;
+        Ok(match row.get(0) {
             "cancelled" => Cancelled::Cancelled,
             "requested" => Cancelled::Requested,
             "too_late" => Cancelled::TooLate,
@@ -145,12 +137,12 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     }
 }
 
-impl<C: GenericClient> TransactionClient<'_, C> {
+impl TransactionClient<'_> {
     /// Schedules the tasks of a chain; accepted when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
-    pub async fn schedule_chain(&self, chain: &Chain) -> Result<Scheduled, Error> {
+    pub async fn schedule_chain(&mut self, chain: &Chain) -> Result<Scheduled, Error> {
         let tasks = chain.to_json()?;
         let sql = "select chain_id, ids from tuskline.schedule_chain($1)";
         let row = self.one(sql, &[(&JsonText(&tasks), Type::JSON)]).await?;
@@ -163,13 +155,13 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// # Errors
     /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
     pub async fn schedule_then(
-        &self,
+        &mut self,
         after: &[TaskId],
         on: On,
-        then: &NewTask,
+        then: impl IntoTask,
     ) -> Result<TaskId, Error> {
         let scheduled = self.schedule_chain(&Chain::after_all(after, on, then)).await?;
-        scheduled.ids.first().copied().ok_or_else(|| Error::Unknown("no answer".into()))
+        scheduled.ids.first().copied().ok_or_else(|| Error::unknown("no answer"))
     }
 
     /// Cancels what has not ended of a chain, when your transaction commits.
@@ -177,20 +169,21 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     /// # Errors
     /// As [`Client::cancel_chain`](crate::Client::cancel_chain).
     pub async fn cancel_chain(
-        &self,
+        &mut self,
         task: TaskId,
         reason: Option<&str>,
-    ) -> Result<(i32, i32), Error> {
+    ) -> Result<CancelledChain, Error> {
         let sql = "select cancelled, requested from tuskline.cancel_chain($1, $2)";
         let row = self.one(sql, &[(&task.0, Type::INT8), (&reason, Type::TEXT)]).await?;
-        Ok((row.get(0), row.get(1)))
+        let [cancelled, requested] = [0, 1].map(|at| row.get::<_, i32>(at).unsigned_abs());
+        Ok(CancelledChain { cancelled, requested })
     }
 
     /// Runs an ended task again, when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::retry`](crate::Client::retry).
-    pub async fn retry(&self, task: TaskId) -> Result<Retried, Error> {
+    pub async fn retry(&mut self, task: TaskId) -> Result<Retried, Error> {
         let row = self.one("select tuskline.retry($1)", &[(&task.0, Type::INT8)]).await?;
         Ok(match row.get(0) {
             "retried" => Retried::Retried,
@@ -204,48 +197,52 @@ impl<C: GenericClient> TransactionClient<'_, C> {
     ///
     /// # Errors
     /// As [`Client::retry_chain`](crate::Client::retry_chain).
-    pub async fn retry_chain(&self, task: TaskId) -> Result<i32, Error> {
+    pub async fn retry_chain(&mut self, task: TaskId) -> Result<u32, Error> {
         let sql = "select retried from tuskline.retry_chain($1)";
-        Ok(self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0))
+        let retried: i32 = self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0);
+        Ok(retried.unsigned_abs())
     }
 
     /// The parents of a task, as this connection sees them.
     ///
     /// # Errors
     /// As [`Client::parents`](crate::Client::parents).
-    pub async fn parents(&self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
+    pub async fn parents(&mut self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
         let sql = "select id, name, lambda, status, output from tuskline.parents($1)";
-        let rows = self.connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
-        rows.map_err(Error::from_read)?.iter().map(ParentTask::read).collect()
+        self.rows(sql, &[(&task.0, Type::INT8)]).await?.iter().map(ParentTask::read).collect()
     }
 }
 
-impl<C: GenericClient> TransactionClient<'_, C> {
+impl TransactionClient<'_> {
     /// Defines a lambda when your transaction commits.
     ///
     /// # Errors
     /// As [`Client::define_lambda`](crate::Client::define_lambda).
-    pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
+    pub async fn define_lambda(&mut self, name: &str) -> Result<bool, Error> {
         Ok(self.one("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?.get(0))
     }
 
-    pub(super) async fn version(&self) -> Result<Option<i32>, Error> {
+    pub(super) async fn version(&mut self) -> Result<Option<i32>, Error> {
         Ok(self.rows("select tuskline.version()", &[]).await?[0].get(0))
     }
 
     /// The only row of a call that changes something.
-    pub(crate) async fn one(&self, sql: &str, parameters: &Parameters<'_>) -> Result<Row, Error> {
-        let rows = self.connection.query_typed(sql, parameters).await.map_err(Error::from_write)?;
-        rows.into_iter().next().ok_or_else(|| Error::Unknown("no answer".into()))
+    pub(crate) async fn one(
+        &mut self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> Result<Row, Error> {
+        let rows = self.session.query(sql, parameters, ErrorKind::Unknown).await?;
+        rows.into_iter().next().ok_or_else(|| Error::unknown("no answer"))
     }
 
     /// The rows of a call that changes nothing.
     pub(crate) async fn rows(
-        &self,
+        &mut self,
         sql: &str,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, Error> {
-        self.connection.query_typed(sql, parameters).await.map_err(Error::from_read)
+        self.session.query(sql, parameters, ErrorKind::Unavailable).await
     }
 }
 

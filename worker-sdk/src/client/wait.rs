@@ -72,9 +72,9 @@ impl Client {
         let answer = timeout_at(until, call).await;
         let asked = self.changed(connection, answer.ok());
         asked
-            .inspect_err(
-                |error| tracing::debug!(%error, "no notification of an end; polling instead"),
-            )
+            .inspect_err(|error| {
+                tracing::debug!("no notification of an end; polling instead: {error:#}")
+            })
             .is_ok()
     }
 }

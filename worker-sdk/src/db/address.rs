@@ -3,7 +3,6 @@
 //! tokio-postgres reads all options except those of TLS. [`TlsSettings`] reads these.
 //! Must never: print an address, or quote one in an error: it may hold a password.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use crate::db::tls::TlsSettings;
+use crate::db::tls::{TlsOptions, TlsSettings};
 
 /// The options of TLS: the name in an address, and the variable that holds for an address without it.
 const TLS_OPTIONS: [(&str, &str); 6] = [
@@ -23,9 +22,6 @@ const TLS_OPTIONS: [(&str, &str); 6] = [
     ("sslnegotiation", "PGSSLNEGOTIATION"),
     ("channel_binding", "PGCHANNELBINDING"),
 ];
-
-/// The options of TLS that are given, by name.
-pub(crate) type TlsOptions = BTreeMap<&'static str, String>;
 
 /// The address of a database, with its settings of TLS.
 ///
@@ -132,6 +128,37 @@ impl FromStr for Address {
         let tls = TlsSettings::read(&options, &mut config).map_err(InvalidAddress)?;
         Ok(Self { config, tls })
     }
+}
+
+/// An address in one of three forms: a text, an [`Address`], or a configuration of tokio-postgres.
+/// [`Client::connect`](crate::Client::connect) and [`Worker::builder`](crate::Worker::builder) accept each.
+pub trait IntoAddress {
+    /// The address.
+    ///
+    /// # Errors
+    /// The text is not an address.
+    fn into_address(self) -> Result<Address, InvalidAddress>;
+}
+
+macro_rules! addresses {
+    ($($kind:ty => $read:expr),* $(,)?) => { $(
+        impl IntoAddress for $kind {
+            fn into_address(self) -> Result<Address, InvalidAddress> {
+                let read: fn($kind) -> Result<Address, InvalidAddress> = $read;
+                read(self)
+            }
+        }
+    )* };
+}
+
+addresses! {
+    &str => |text| text.parse(),
+    &String => |text| text.parse(),
+    String => |text| text.parse(),
+    Address => Ok,
+    &Address => |address| Ok(address.clone()),
+    Config => |config| Ok(config.into()),
+    &Config => |config| Ok(config.into()),
 }
 
 fn is_url(text: &str) -> bool {

@@ -5,10 +5,8 @@ mod exchange;
 
 use std::time::Duration;
 
+use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Transaction};
-
-use crate::db::json::JsonText;
 
 #[cfg(test)]
 pub(crate) use exchange::ClaimedTask;
@@ -248,25 +246,6 @@ pub(crate) async fn release_lease(client: &Client, executor: i64, lease: LeaseId
             &[(&executor, Type::INT8), (&lease.0, Type::INT8)],
         )
         .await?;
-    Ok(())
-}
-
-pub(crate) async fn assert_current(tx: &Transaction<'_>, task: i64, fence: i64) -> Result<()> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&task, Type::INT8), (&fence, Type::INT8)];
-    tx.query_typed("select tuskline.assert_current($1, $2)", &params).await?;
-    Ok(())
-}
-
-pub(crate) async fn complete(
-    tx: &Transaction<'_>,
-    task: i64,
-    fence: i64,
-    output: Option<&str>,
-) -> Result<()> {
-    let output = output.map(JsonText);
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&task, Type::INT8), (&fence, Type::INT8), (&output, Type::JSON)];
-    tx.query_typed("select tuskline.complete($1, $2, $3)", &params).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// Largest payload any lambda may accept, in bytes of JSON text.
 const PAYLOAD_MAX_BYTES: usize = 1 << 20;
@@ -43,29 +43,39 @@ impl<'a> FromSql<'a> for JsonOwned {
 
 type BoxError = Box<dyn std::error::Error + Sync + Send>;
 
+/// The JSON text of a payload. `Err`: why the value is none, kept until the call that sends it.
+pub(crate) type PayloadText = Result<String, (Code, String)>;
+
+/// The text of a payload that can be sent.
+///
+/// # Errors
+/// The refusal that was kept.
+pub(crate) fn checked(payload: &PayloadText) -> Result<&str, Error> {
+    payload.as_deref().map_err(|(code, text)| Error::refused(*code, text))
+}
+
 /// A value as the JSON text of a payload.
-pub(crate) fn payload_of(value: &impl serde::Serialize) -> Result<String, Error> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| Error::invalid("TK003", format!("invalid_payload: {error}")))?;
+pub(crate) fn payload_of(value: &impl serde::Serialize) -> PayloadText {
+    let text =
+        serde_json::to_string(value).map_err(|error| (Code::InvalidPayload, error.to_string()))?;
     check_payload(&text)?;
     Ok(text)
 }
 
 /// Refuses what no worker could read: too large, too deep, a NUL character.
-pub(crate) fn check_payload(text: &str) -> Result<(), Error> {
+pub(crate) fn check_payload(text: &str) -> Result<(), (Code, String)> {
     if text.len() > PAYLOAD_MAX_BYTES {
         let got = text.len();
-        let text = format!("payload_too_large: at most {PAYLOAD_MAX_BYTES} bytes, got {got}");
-        return Err(Error::invalid("TK004", text));
+        let text = format!("at most {PAYLOAD_MAX_BYTES} bytes, got {got}");
+        return Err((Code::PayloadTooLarge, text));
     }
     match scan(text.as_bytes()) {
         Scan { nul: true, .. } => {
-            Err(Error::invalid("TK003", "invalid_payload: \\u0000 cannot be stored in text"))
+            Err((Code::InvalidPayload, "\\u0000 cannot be stored in text".to_owned()))
         }
-        Scan { depth, .. } if depth > DEPTH_MAX => Err(Error::invalid(
-            "TK003",
-            format!("invalid_payload: nesting at most {DEPTH_MAX} deep, got {depth}"),
-        )),
+        Scan { depth, .. } if depth > DEPTH_MAX => {
+            Err((Code::InvalidPayload, format!("nesting at most {DEPTH_MAX} deep, got {depth}")))
+        }
         _ => Ok(()),
     }
 }

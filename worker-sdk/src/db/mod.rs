@@ -13,3 +13,8 @@ pub(crate) mod multi_host;
 pub(crate) mod tls;
 pub(crate) mod uncertain_commit;
 pub(crate) mod version;
+
+use tokio_postgres::types::{ToSql, Type};
+
+/// Parameters of a statement, with their types.
+pub(crate) type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];

@@ -9,13 +9,12 @@ mod connector;
 mod provider;
 pub(crate) mod refusal;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
-
-use crate::db::address::TlsOptions;
 
 #[cfg(feature = "tls")]
 pub use connector::Stream;
@@ -37,6 +36,9 @@ pub(crate) enum Mode {
     /// The same, and the certificate names the host.
     VerifyFull,
 }
+
+/// The options of TLS that are given, by name.
+pub(crate) type TlsOptions = BTreeMap<&'static str, String>;
 
 const MODES: [(&str, Mode); 5] = [
     ("disable", Mode::Disable),
@@ -196,7 +198,10 @@ impl TlsSettings {
     /// # Errors
     /// None.
     #[cfg(not(feature = "tls"))]
-    pub(crate) fn connector(&self, _: Mode) -> Result<tokio_postgres::NoTls, refusal::TlsRefusal> {
+    pub(crate) fn connector(
+        &self,
+        _: Mode,
+    ) -> Result<tokio_postgres::NoTls, crate::error::TlsRefusal> {
         Ok(tokio_postgres::NoTls)
     }
 

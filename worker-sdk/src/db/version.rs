@@ -5,7 +5,7 @@
 //! every call of an earlier one, and servers, workers and services may be renewed in any order after
 //! the schema. An earlier set lacks verbs, and one of another major version may mean other things.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// Number of the set of SQL functions this crate speaks to. The thousands are the major version.
 pub const SCHEMA_VERSION: i32 = 1;
@@ -46,13 +46,19 @@ pub(crate) fn check(found: Option<i32>) -> Result<(), Error> {
             tracing::debug!(found, ours = SCHEMA_VERSION, "the schema is newer than this binary");
             Ok(())
         }
-        SchemaCompatibility::TooOld => Err(Error::Incompatible(format!(
-            "the schema's function set {found} is older than this binary's {SCHEMA_VERSION}: run `tuskline migrate`"
-        ))),
-        SchemaCompatibility::TooNew => Err(Error::Incompatible(format!(
-            "the schema's function set {found} is of a later major version than this binary's {SCHEMA_VERSION}: update the binary"
-        ))),
+        SchemaCompatibility::TooOld => Err(incompatible(format!(
+            "the schema's function set {found} is older than this binary's {SCHEMA_VERSION}"
+        ))
+        .hinting("run `tuskline migrate`")),
+        SchemaCompatibility::TooNew => Err(incompatible(format!(
+            "the schema's function set {found} is of a later major version than this binary's {SCHEMA_VERSION}"
+        ))
+        .hinting("update the binary")),
     }
+}
+
+fn incompatible(text: String) -> Error {
+    Error::new(ErrorKind::Incompatible, text)
 }
 
 #[cfg(test)]
@@ -70,6 +76,6 @@ mod tests {
         for older in [SCHEMA_VERSION - 1, 0, -1, i32::MIN] {
             assert_eq!(SchemaCompatibility::of(older), SchemaCompatibility::TooOld);
         }
-        assert!(check(None).unwrap_err().to_string().ends_with("run `tuskline migrate`"));
+        assert_eq!(check(None).unwrap_err().hint(), Some("run `tuskline migrate`"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// A duration beyond this is as good as for ever, and counts as this: clocks cannot tell the end of any.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
@@ -161,7 +161,7 @@ impl WorkerConfig {
     /// Refuses timings under which two executions of one task could overlap, and empty bounds.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the formula that does not hold.
+    /// [`Invalid`](crate::ErrorKind::Invalid) with the formula that does not hold.
     pub fn check(&self) -> Result<(), Error> {
         #[cfg(mutants)]
         if crate::db::fault_injection::is("t_longer_than_l") {
@@ -174,10 +174,10 @@ impl WorkerConfig {
         self.check_rests()?;
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
         if self.self_termination < beats {
-            return Err(Error::invalid(
-                "TK010",
+            return Err(Error::refused(
+                Code::InvalidLease,
                 format!(
-                    "invalid_lease: T >= 3 * HB + heartbeat_timeout must hold, got T = {:?}, 3 * HB + heartbeat_timeout = {beats:?}",
+                    "T >= 3 * HB + heartbeat_timeout must hold, got T = {:?}, 3 * HB + heartbeat_timeout = {beats:?}",
                     self.self_termination
                 ),
             ));
@@ -185,18 +185,18 @@ impl WorkerConfig {
         let least =
             (self.self_termination + self.watchdog_margin).mul_f64(1.0 + self.clock_drift.abs());
         if self.lease < least {
-            return Err(Error::invalid(
-                "TK010",
+            return Err(Error::refused(
+                Code::InvalidLease,
                 format!(
-                    "invalid_lease: L >= (T + M) * (1 + drift) must hold, got L = {:?}, (T + M) * (1 + drift) = {least:?}",
+                    "L >= (T + M) * (1 + drift) must hold, got L = {:?}, (T + M) * (1 + drift) = {least:?}",
                     self.lease
                 ),
             ));
         }
         if [self.exchange_connections, self.max_batch, self.slots, self.threads].contains(&0) {
-            return Err(Error::invalid(
-                "TK009",
-                "invalid_setting: exchange_connections, max_batch, slots and threads must be at least 1",
+            return Err(Error::refused(
+                Code::InvalidSetting,
+                "exchange_connections, max_batch, slots and threads must be at least 1",
             ));
         }
         Ok(())
@@ -211,15 +211,15 @@ impl WorkerConfig {
             ("busy_poll", self.busy_poll),
         ];
         if let Some((name, rest)) = rests.iter().find(|(_, rest)| *rest < LOOK) {
-            return Err(Error::invalid(
-                "TK009",
-                format!("invalid_setting: {name} must be at least {LOOK:?}, got {rest:?}"),
+            return Err(Error::refused(
+                Code::InvalidSetting,
+                format!("{name} must be at least {LOOK:?}, got {rest:?}"),
             ));
         }
         if !(0.0..=1.0).contains(&self.clock_drift.abs()) {
-            return Err(Error::invalid(
-                "TK009",
-                format!("invalid_setting: clock_drift must be 0 to 1, got {}", self.clock_drift),
+            return Err(Error::refused(
+                Code::InvalidSetting,
+                format!("clock_drift must be 0 to 1, got {}", self.clock_drift),
             ));
         }
         Ok(())

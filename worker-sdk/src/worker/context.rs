@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::client::chain::ParentTask;
-use crate::client::new_task::NewTask;
-use crate::db::hsc;
-use crate::error::Error;
+use crate::client::payload::IntoTask;
+use crate::client::session::Transaction;
+use crate::db::Parameters;
+use crate::db::json::JsonText;
+use crate::error::{Code, Error};
 use crate::task::{Fence, TaskId};
 use crate::worker::bodies::BodyGuard;
+use crate::worker::data::DataMap;
 use crate::worker::outcome::Outcome;
 use crate::worker::work::checked_output;
 
@@ -26,6 +30,7 @@ pub struct Context {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    pub lambda: Arc<str>,
     pub task: TaskId,
     pub fence: Fence,
     pub attempt: i16,
@@ -34,11 +39,17 @@ pub(crate) struct Inner {
     pub deadline: Instant,
     pub cancelled: CancellationToken,
     pub client: Client,
+    pub data: Arc<DataMap>,
     /// Code that keeps the context counts as a part of the body.
-    pub running: BodyGuard,
+    pub _running: BodyGuard,
 }
 
 impl Context {
+    /// Name of the lambda.
+    pub fn lambda(&self) -> &str {
+        &self.inner.lambda
+    }
+
     /// The task.
     pub fn task(&self) -> TaskId {
         self.inner.task
@@ -84,7 +95,7 @@ impl Context {
     ///
     /// # Errors
     /// As [`Client::schedule`].
-    pub async fn schedule(&self, task: &NewTask) -> Result<TaskId, Error> {
+    pub async fn schedule(&self, task: impl IntoTask) -> Result<TaskId, Error> {
         self.inner.client.schedule(task).await
     }
 
@@ -102,64 +113,56 @@ impl Context {
     /// for an hour. Call it in every transaction with writes of your own.
     ///
     /// # Errors
-    /// [`Error::Fenced`]: the attempt is over, and the transaction cannot commit any more. Return the
-    /// error; what this attempt says is refused. Else as [`Client::schedule`].
+    /// [`Fenced`](crate::ErrorKind::Fenced): the attempt is over, and the transaction cannot commit any more.
+    /// Return the error; what this attempt says is refused. Else as [`Client::schedule`].
     ///
     /// # Example
     /// ```no_run
-    /// # use tuskline_sdk::{Context, Error, Outcome};
-    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// # use tuskline_sdk::{Context, Failure, Outcome};
     /// async fn book(order: i64, context: Context) -> Result<Outcome, Failure> {
     ///     let mut connection = context.client().connection().await?;
-    ///     let transaction = connection.transaction().await?;
-    ///     context.assert_current(&transaction).await?; // or another attempt may be at work
+    ///     let mut transaction = connection.transaction().await?;
+    ///     context.assert_current(&mut transaction).await?; // or another attempt may be at work
     ///     transaction.execute("insert into booking values ($1)", &[&order]).await?;
-    ///     let done = context.complete_in(&transaction).await?;
+    ///     let done = context.complete_in(&mut transaction, &()).await?;
     ///     transaction.commit().await?; // the booking and the task's success, or neither
     ///     Ok(done)
     /// }
     /// ```
-    pub async fn assert_current(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+    pub async fn assert_current(&self, transaction: &mut impl Transaction) -> Result<(), Error> {
         let Inner { task, fence, .. } = *self.inner;
-        hsc::assert_current(transaction, task.0, fence.0).await.map_err(Error::from_write)
+        let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&fence.0, Type::INT8)];
+        let mut within = Client::within(transaction);
+        within.one("select tuskline.assert_current($1, $2)", parameters).await.map(drop)
     }
 
-    /// Records the success of this attempt in `transaction`: it commits with your writes or not at
-    /// all. Includes [`Context::assert_current`]. Commit, then return the outcome it answers with,
-    /// which says the same once more. When the transaction did not commit, or you do not know,
-    /// return the error: the attempt counts as failed, unless its success is recorded.
+    /// Records the success of this attempt in `transaction`, with an output or with `&()`: it commits with your
+    /// writes or not at all. Includes [`Context::assert_current`]. Commit, then return the outcome it answers
+    /// with, which says the same once more. When the transaction did not commit, or you do not know, return
+    /// the error: the attempt counts as failed, unless its success is recorded.
     ///
     /// # Errors
     /// As [`Context::assert_current`]. Above `READ COMMITTED` also SQLSTATE 40001, if the task was asked
     /// to stop, or counted as processing, after the transaction took its snapshot.
-    pub async fn complete_in(&self, transaction: &Transaction<'_>) -> Result<Outcome, Error> {
-        self.complete(transaction, None).await
-    }
-
-    /// As [`Context::complete_in`], with an output to keep.
-    ///
-    /// # Errors
-    /// As [`Context::assert_current`], and [`Error::Invalid`]: the output is larger than 1 MiB or
-    /// nests deeper than 64.
-    pub async fn complete_in_with(
+    /// [`Invalid`](crate::ErrorKind::Invalid): the output has no JSON form, is larger than 1 MiB or nests
+    /// deeper than 64.
+    pub async fn complete_in(
         &self,
-        transaction: &Transaction<'_>,
-        output: Value,
+        transaction: &mut impl Transaction,
+        output: &impl Serialize,
     ) -> Result<Outcome, Error> {
-        let output = checked_output(output)
-            .map_err(|reason| Error::invalid("TK012", format!("invalid_result: {reason}")))?;
-        self.complete(transaction, Some(output)).await
-    }
-
-    async fn complete(
-        &self,
-        transaction: &Transaction<'_>,
-        output: Option<Value>,
-    ) -> Result<Outcome, Error> {
-        let Inner { task, fence, .. } = *self.inner;
+        let output = serde_json::to_value(output)
+            .map_err(|error| error.to_string())
+            .and_then(checked_output)
+            .map_err(|reason| Error::refused(Code::InvalidResult, reason))?;
+        let output = Some(output).filter(|output| !output.is_null());
         let text = output.as_ref().map(Value::to_string);
-        let completed = hsc::complete(transaction, task.0, fence.0, text.as_deref()).await;
-        completed.map_err(Error::from_write)?;
+        let json = text.as_deref().map(JsonText);
+        let Inner { task, fence, .. } = *self.inner;
+        let parameters: &Parameters<'_> =
+            &[(&task.0, Type::INT8), (&fence.0, Type::INT8), (&json, Type::JSON)];
+        let mut within = Client::within(transaction);
+        within.one("select tuskline.complete($1, $2, $3)", parameters).await?;
         Ok(Outcome::Success(output))
     }
 

@@ -119,7 +119,7 @@ impl Controller {
         let now = Instant::now();
         let (mut queues, mut rooms) = (Vec::new(), Vec::new());
         for (index, lambda) in lambdas.into_iter().enumerate() {
-            let own = served.iter().filter(|one| one.lambda == lambda.name);
+            let own = served.iter().filter(|one| *one.lambda == *lambda.name);
             let timeout = own.clone().next().map(|served| served.attempt_timeout);
             let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
             ids.sort();

@@ -12,9 +12,9 @@ use crate::db::backoff::Backoff;
 use crate::db::connect::Session;
 use crate::db::hsc;
 use crate::db::hsc::{Registration, Served};
-use crate::db::tls::refusal::TlsRefusal;
 use crate::db::version;
 use crate::error::Error;
+use crate::error::TlsRefusal;
 use crate::error::queues_not_rebuilt;
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
@@ -131,7 +131,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     version::check(in_time(limit, hsc::version(&heartbeat)).await?)?;
     let control = in_time(limit, open(address, limit, pooled)).await?;
     let exchange = in_time(limit, open(address, limit, pooled)).await?;
-    let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.clone()).collect();
+    let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.to_string()).collect();
     if worker.define {
         for name in &names {
             changed(limit, hsc::define_lambda(&control, name)).await?;
@@ -153,7 +153,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
         // T counts from its sending: it is over already, and holds nothing.
         let text = format!("the registration was answered after more than {limit:?}");
-        return Err(Refusal::Later(Error::Unavailable(text)));
+        return Err(Refusal::Later(Error::unavailable(text)));
     }
     // A test that keeps a history of the worker reads this from the trace.
     tracing::trace!(executor, beat = sent_ns, "registration answered");
@@ -171,7 +171,7 @@ async fn in_time<T>(
 ) -> Result<T, Refusal> {
     match tokio::time::timeout(limit, asked).await {
         Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_read)),
-        Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}")).into()),
+        Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}")).into()),
     }
 }
 
@@ -182,7 +182,7 @@ async fn changed<T>(
 ) -> Result<T, Refusal> {
     match tokio::time::timeout(limit, asked).await {
         Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_write)),
-        Err(_) => Err(Error::Unknown(format!("no answer within {limit:?}")).into()),
+        Err(_) => Err(Error::unknown(format!("no answer within {limit:?}")).into()),
     }
 }
 
@@ -194,7 +194,7 @@ struct Log {
 
 impl Log {
     fn waiting(&mut self, error: &Error, nap: Duration) {
-        let text = error.to_string();
+        let text = format!("{error:#}");
         let news = self.said.as_ref().is_none_or(|(at, longest, last)| {
             nap >= *longest * 2 || *last != text || at.elapsed() >= REPEAT
         });

@@ -14,8 +14,9 @@ use crate::worker::bodies::BodyGuard;
 use crate::worker::context::Context;
 use crate::worker::context::Inner;
 use crate::worker::controller::Controller;
+use crate::worker::data::DataMap;
 use crate::worker::database::Database;
-use crate::worker::lambda::Body;
+use crate::worker::layer::{Attempt, Running};
 use crate::worker::outcome::Outcome;
 use crate::worker::watchdog;
 use crate::worker::watchdog::Watchdog;
@@ -29,6 +30,7 @@ pub(crate) struct Executor {
     pub db: Arc<Database>,
     pub watchdog: Arc<Watchdog>,
     pub client: Client,
+    pub data: Arc<DataMap>,
     pub lambda: usize,
 }
 
@@ -72,7 +74,7 @@ impl Executor {
         }
     }
 
-    async fn execute(&self, work: Work) -> Ended {
+    async fn execute(&self, mut work: Work) -> Ended {
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
         if work.crashes > 0 {
@@ -88,15 +90,10 @@ impl Executor {
         let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
         let lambda = &self.controller.lambdas[self.lambda];
         let context = self.context(&work, running.clone());
-        let body = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            (lambda.lambda.start)(&work.payload, context)
-        }));
+        let attempt = Attempt { payload: std::mem::take(&mut work.payload), context };
+        let body = std::panic::catch_unwind(AssertUnwindSafe(|| lambda.lambda.body.run(attempt)));
         let end = match body {
-            Ok(Ok(body)) => self.watch(&work, body).await,
-            Ok(Err(reason)) => {
-                let outcome = Outcome::fatal(format!("payload does not decode: {reason}"));
-                return Ended::Finished(AttemptResult::of(&work, outcome, Some("decode")));
-            }
+            Ok(body) => self.watch(&work, body).await,
             Err(panic) => BodyEnd::Panicked(panic_text(panic.as_ref())),
         };
         drop(running);
@@ -106,6 +103,7 @@ impl Executor {
     fn context(&self, work: &Work, running: BodyGuard) -> Context {
         Context {
             inner: Arc::new(Inner {
+                lambda: Arc::clone(&self.controller.lambdas[self.lambda].lambda.name),
                 task: TaskId(work.task),
                 fence: Fence(work.fence),
                 attempt: work.attempt,
@@ -114,13 +112,14 @@ impl Executor {
                 deadline: Instant::now() + self.controller.lambdas[self.lambda].attempt_timeout,
                 cancelled: work.stop.token.clone(),
                 client: self.client.clone(),
-                running,
+                data: Arc::clone(&self.data),
+                _running: running,
             }),
         }
     }
 
     /// Polls the body to its end, its deadline, or until it is told to stop and its grace is over.
-    async fn watch(&self, work: &Work, body: Body) -> BodyEnd {
+    async fn watch(&self, work: &Work, body: Running) -> BodyEnd {
         let mut body = AssertUnwindSafe(body).catch_unwind();
         // Most bodies of short tasks are done at the first poll: no timer is armed for them.
         if let Some(ended) = (&mut body).now_or_never() {

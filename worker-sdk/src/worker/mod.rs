@@ -4,18 +4,22 @@
 //! controller decides, and knows neither a connection nor SQL. Each connection has a module of its own:
 //! heartbeat, control, exchange, watch.
 
+pub(crate) mod arguments;
 mod bodies;
+pub(crate) mod builder;
 pub(crate) mod config;
 mod connections;
 pub(crate) mod context;
 mod control_connection;
 mod controller;
+pub(crate) mod data;
 mod database;
 mod enlist;
 mod exchange_connection;
 mod executor;
 mod heartbeat;
 pub(crate) mod lambda;
+pub(crate) mod layer;
 mod opener;
 pub(crate) mod outcome;
 mod perform;
@@ -29,96 +33,47 @@ mod watch_connection;
 mod watchdog;
 mod work;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::db::address::Address;
+use crate::db::address::{Address, IntoAddress};
 use crate::error::Error;
+use crate::worker::builder::{Signal, WorkerBuilder};
 use crate::worker::config::WorkerConfig;
+use crate::worker::data::DataMap;
 use crate::worker::enlist::enlist;
 use crate::worker::lambda::Lambda;
 use crate::worker::registered::Ended;
 use crate::worker::watchdog::OnLost;
 
-/// A worker: claims the tasks of its lambdas and executes them until it is told to stop.
+/// A worker that is ready to run: claims the tasks of its lambdas and executes them until it is told to stop.
 ///
 /// See the [crate page](crate) for a whole one.
 pub struct Worker {
     pub(crate) database: Address,
     pub(crate) config: WorkerConfig,
     pub(crate) lambdas: Vec<Lambda>,
+    pub(crate) data: Arc<DataMap>,
     pub(crate) define: bool,
-    signals: bool,
+    /// None: SIGTERM and SIGINT. In a lock, because the parts of the worker share it, and a future need not
+    /// be `Sync`.
+    until: Mutex<Option<Signal>>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) on_lost: Option<OnLost>,
 }
 
 impl Worker {
-    /// A worker on the database at `url`, with default knobs and no lambdas yet.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`]: the url.
-    pub fn new(url: &str) -> Result<Self, Error> {
-        let address: Address = url
-            .parse()
-            .map_err(|error| Error::invalid("TK013", format!("invalid_url: {error}")))?;
-        Ok(Self::with_address(address))
+    /// A worker on a database, with default knobs and no lambdas yet. The address is a URL, `key=value`
+    /// pairs, an [`Address`], or a configuration of tokio-postgres.
+    pub fn builder(address: impl IntoAddress) -> WorkerBuilder {
+        WorkerBuilder::new(address)
     }
 
-    /// The same from a parsed address, or a configuration of tokio-postgres.
-    pub fn with_address(address: impl Into<Address>) -> Self {
-        Self {
-            database: address.into(),
-            config: WorkerConfig::default(),
-            lambdas: Vec::new(),
-            define: false,
-            signals: true,
-            shutdown: CancellationToken::new(),
-            on_lost: None,
-        }
-    }
-
-    /// Serves a lambda.
-    #[must_use]
-    pub fn lambda(mut self, lambda: Lambda) -> Self {
-        self.lambdas.push(lambda);
-        self
-    }
-
-    /// Sets the knobs.
-    #[must_use]
-    pub fn config(mut self, config: WorkerConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Defines lambdas that are unknown, with default settings, instead of refusing to start.
-    #[must_use]
-    pub fn define_missing(mut self) -> Self {
-        self.define = true;
-        self
-    }
-
-    /// Drains when `token` is cancelled, and leaves SIGTERM and SIGINT to the caller.
-    #[must_use]
-    pub fn until(mut self, token: CancellationToken) -> Self {
-        self.shutdown = token;
-        self.signals = false;
-        self
-    }
-
-    /// For tests that live in the worker's process: called instead of ending it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn on_lost(mut self, act: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_lost = Some(Arc::new(act));
-        self
-    }
-
-    /// Works until SIGTERM, SIGINT or the token of [`Worker::until`]; then stops claiming, gives back
+    /// Works until SIGTERM, SIGINT or the signal of [`WorkerBuilder::until`]; then stops claiming, gives back
     /// what has not started, lets running tasks finish within `drain_grace`, reports and returns.
     ///
     /// When heartbeats fail for `self_termination`, its bodies are stopped: async ones are dropped. It then
@@ -127,19 +82,26 @@ impl Worker {
     /// the process ends instead.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the knobs, no lambda, two of one name, an unknown one; [`Error::Incompatible`];
-    /// [`Error::Denied`]; [`Error::Unavailable`] when the database cannot be reached at the start, or
+    /// [`Invalid`](crate::ErrorKind::Invalid): the knobs, no lambda, two of one name, an unknown one;
+    /// [`Incompatible`](crate::ErrorKind::Incompatible); [`Denied`](crate::ErrorKind::Denied);
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be reached at the start, or
     /// when a part of it has panicked, after a drain. A server that has no connection left is waited for.
-    /// Dropping the future is no way to stop: bodies that block would run on, so the watchdog then ends
-    /// the process.
+    /// Dropping the future is no way to stop: bodies that block would run on, so the watchdog then ends the
+    /// process.
     pub async fn run(mut self) -> Result<(), Error> {
-        self.config = self.config.bounded();
-        self.config.check()?;
-        check_names(&self.lambdas)?;
-        let client = Client::lazy(self.database.clone(), Some(Handle::current()))?;
-        if self.signals {
-            shutdown::on_signal(self.shutdown.clone())
-                .map_err(|error| Error::Unavailable(error.to_string()))?;
+        let builder = Client::builder(&self.database);
+        let client = builder.lazy(Some(Handle::current()))?;
+        // Dropped with this future, it ends the waiting for the signal.
+        let mut signals = JoinSet::new();
+        match self.until.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(signal) => {
+                let shutdown = self.shutdown.clone();
+                signals.spawn(async move {
+                    signal.await;
+                    shutdown.cancel();
+                });
+            }
+            None => shutdown::on_signal(self.shutdown.clone()).map_err(Error::unavailable)?,
         }
         let mut former = None;
         while let Some(enlisted) = enlist(&self, former).await? {
@@ -152,25 +114,6 @@ impl Worker {
         }
         tracing::info!("told to end while it was not registered");
         Ok(())
-    }
-}
-
-/// A worker without a lambda would do nothing; of two with one name one would never be called.
-fn check_names(lambdas: &[Lambda]) -> Result<(), Error> {
-    if lambdas.is_empty() {
-        let text = "invalid_setting: a worker must have a lambda, got none: call Worker::lambda";
-        return Err(Error::invalid("TK009", text));
-    }
-    let mut names = std::collections::HashSet::new();
-    match lambdas.iter().find(|lambda| !names.insert(&lambda.name)) {
-        None => Ok(()),
-        Some(twice) => Err(Error::invalid(
-            "TK009",
-            format!(
-                "invalid_setting: lambdas of a worker must differ in name, got '{}' twice",
-                twice.name
-            ),
-        )),
     }
 }
 

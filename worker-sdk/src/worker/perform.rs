@@ -14,7 +14,9 @@ use crate::task::{Fence, TaskId};
 use crate::worker::bodies::BodyGuard;
 use crate::worker::context::Context;
 use crate::worker::context::Inner;
+use crate::worker::data::DataMap;
 use crate::worker::lambda::Lambda;
+use crate::worker::layer::Attempt;
 use crate::worker::outcome::Outcome;
 use crate::worker::work::checked_output;
 
@@ -23,20 +25,24 @@ const DEADLINE: Duration = Duration::from_secs(300);
 
 impl Lambda {
     /// Executes the body once, in the caller's own runtime, and answers with what it said. Its context is
-    /// of task 0 under fence 0, which there is not: what asks for the attempt gets [`Error::Fenced`]. A
-    /// panic of the body is the caller's.
+    /// of task 0 under fence 0. There is no such attempt, so a call that asks for it gets
+    /// [`Fenced`](crate::ErrorKind::Fenced). A panic of the body is the caller's.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: a payload or a name that could not be scheduled.
+    /// [`Invalid`](crate::ErrorKind::Invalid): a payload or a name that could not be scheduled.
     #[doc(hidden)]
     pub async fn perform(
         &self,
         payload: &impl Serialize,
         attempt: i16,
         client: &Client,
+        data: &DataMap,
     ) -> Result<Outcome, Error> {
-        let task = NewTask::new(&self.name, payload)?;
+        let task = NewTask::new(&*self.name, payload);
+        let payload = task.checked()?.to_owned();
+        (self.check)(data)?;
         let inner = Inner {
+            lambda: Arc::clone(&self.name),
             task: TaskId(0),
             fence: Fence(0),
             attempt,
@@ -45,13 +51,11 @@ impl Lambda {
             deadline: Instant::now() + DEADLINE,
             cancelled: CancellationToken::new(),
             client: client.clone(),
-            running: BodyGuard::alone(),
+            data: Arc::new(data.clone()),
+            _running: BodyGuard::alone(),
         };
-        let said = match (self.start)(&task.payload, Context { inner: Arc::new(inner) }) {
-            Ok(body) => body.await,
-            Err(reason) => Outcome::fatal(format!("payload does not decode: {reason}")),
-        };
-        Ok(match said {
+        let context = Context { inner: Arc::new(inner) };
+        Ok(match self.body.run(Attempt { payload, context }).await {
             Outcome::Success(Some(output)) => match checked_output(output) {
                 Ok(output) => Outcome::Success(Some(output)),
                 Err(reason) => Outcome::fatal(reason),

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::client::calls::{change, read};
 use crate::db::json;
 use crate::db::json::{JsonOwned, JsonText};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::task::{Fence, TaskId};
 use crate::worker::context::Context;
 use crate::worker::context::Inner;
@@ -18,8 +18,8 @@ impl Context {
     /// Each call is a commit: once a second is plenty.
     ///
     /// # Errors
-    /// [`Error::Fenced`]: the attempt is over. [`Error::Invalid`]: not 0 to 100 percent. Else as
-    /// [`Client::schedule`].
+    /// [`Fenced`](crate::ErrorKind::Fenced): the attempt is over. [`Invalid`](crate::ErrorKind::Invalid): not
+    /// 0 to 100 percent. Else as [`Client::schedule`].
     pub async fn progress(&self, percent: f32, message: &str) -> Result<(), Error> {
         let Inner { task, fence, .. } = *self.inner;
         self.inner.client.set_progress(task, fence, Some((percent, message)), None).await
@@ -28,7 +28,8 @@ impl Context {
     /// Keeps what the next attempt needs to go on from here, should this one fail or its worker die.
     ///
     /// # Errors
-    /// As [`Context::progress`]; [`Error::Invalid`]: larger than 1 MiB, or nests deeper than 64.
+    /// As [`Context::progress`]; [`Invalid`](crate::ErrorKind::Invalid): larger than 1 MiB, or nests deeper
+    /// than 64.
     pub async fn save(&self, checkpoint: &impl Serialize) -> Result<(), Error> {
         let Inner { task, fence, .. } = *self.inner;
         let text = serde_json::to_string(checkpoint).map_err(no_progress)?;
@@ -42,7 +43,7 @@ impl Context {
     /// The value that an earlier attempt, or this one, has kept with [`Context::save`].
     ///
     /// # Errors
-    /// As [`Client::status`]; [`Error::Invalid`]: it is no `T`.
+    /// As [`Client::status`]; [`Invalid`](crate::ErrorKind::Invalid): it is no `T`.
     pub async fn checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         let text = self.inner.client.checkpoint(self.inner.task).await?;
         // Straight from the text: a `Value` in between would round numbers of more than 64 bits.
@@ -51,7 +52,7 @@ impl Context {
 }
 
 fn no_progress(reason: impl std::fmt::Display) -> Error {
-    Error::invalid("TK028", format!("invalid_progress: {reason}"))
+    Error::refused(Code::InvalidProgress, reason)
 }
 
 impl Client {
@@ -81,7 +82,7 @@ impl Client {
         let sql = "select tuskline.set_progress($1, $2, $3, $4, $5)";
         match change!(self, db => db.one(sql, &params))?.get(0) {
             true => Ok(()),
-            false => Err(Error::Fenced(format!("TK014 not_current: task {task} is held no more"))),
+            false => Err(Error::refused(Code::NotCurrent, format!("task {task} is held no more"))),
         }
     }
 }

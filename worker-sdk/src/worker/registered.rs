@@ -62,14 +62,14 @@ struct Parts {
 /// Works under a registration until the worker drains, or the registration is over.
 ///
 /// # Errors
-/// [`Error::Unavailable`]: there were no threads to be had.
+/// [`Unavailable`](crate::ErrorKind::Unavailable): there were no threads to be had.
 pub(crate) async fn work(
     worker: &Worker,
     enlisted: Enlisted,
     client: &Client,
 ) -> Result<Ended, Error> {
-    let (registered, parts) = RegisteredWorker::new(worker, enlisted)
-        .map_err(|error| Error::Unavailable(error.to_string()))?;
+    let (registered, parts) =
+        RegisteredWorker::new(worker, enlisted).map_err(Error::unavailable)?;
     let watchdog = Arc::clone(&registered.watchdog);
     // The loser of the two is dropped, and with it all that it has begun.
     Ok(tokio::select! {
@@ -142,7 +142,7 @@ impl RegisteredWorker {
         draining.cancel();
         self.drain(worker, executors, exchanges).await;
         background.abort_all();
-        lost.map_or(Ok(()), |what| Err(Error::Unavailable(what)))
+        lost.map_or(Ok(()), |what| Err(Error::unavailable(what)))
     }
 
     fn start_exchanges(
@@ -174,6 +174,7 @@ impl RegisteredWorker {
                     db: Arc::clone(&self.db),
                     watchdog: Arc::clone(&self.watchdog),
                     client: client.clone(),
+                    data: Arc::clone(&worker.data),
                     lambda,
                 };
                 handles.push(executors.spawn_on(executor.run(), &self.handles[lambda]));

@@ -30,7 +30,7 @@ impl Threads {
             Builder::new_multi_thread()
                 .worker_threads(slots.clamp(1, threads.max(1)))
                 .max_blocking_threads(blocking)
-                .thread_name(&lambda.name)
+                .thread_name(&*lambda.name)
                 .enable_all()
                 .build()
         };
@@ -75,7 +75,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(200);
 
     fn threads() -> (Threads, Handle) {
-        let lambda = Lambda::new("work", |(): (), _: Context| async { Outcome::Success(None) });
+        let lambda = Lambda::named("work", |(): (), _: Context| async { Outcome::Success(None) });
         let threads = Threads::start(&[lambda], 4, 2).expect("threads");
         let handle = threads.handles().remove(0);
         (threads, handle)

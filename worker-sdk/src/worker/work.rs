@@ -133,6 +133,10 @@ impl AttemptResult {
                 work,
                 Some(Note { status: "snoozed", after_ms: Some(in_ms(delay)), ..note }),
             ),
+            Outcome::Undecodable { reason } => {
+                let reason = format!("payload does not decode: {reason}");
+                Self::of(work, Outcome::Fatal { reason }, Some("decode"))
+            }
             Outcome::Fatal { reason } => Self::new(
                 work,
                 Some(Note {

@@ -39,7 +39,7 @@ async fn a_drain_says_what_became_of_each() {
     db.run("select tuskline.gate('say', 'drop', 'spam', p_unseen => true, p_reason => 'spam')")
         .await
         .unwrap();
-    let spam = task("say", &json!("success")).collection("spam").unwrap();
+    let spam = task("say", &json!("success")).collection("spam");
     let spam = db.client().schedule(&spam).await.unwrap();
     let drained = db.drain(saying(&db)).await.unwrap();
     assert_eq!(drained.succeeded, [ids[0], ids[4]]);
@@ -85,7 +85,7 @@ async fn a_drain_follows_chains_and_what_bodies_schedule() {
     let last = chain.task(task("say", &json!("success")));
     chain.after(second, first).after(third, second).after_end(last, second, On::Failure);
     let chain = db.client().schedule_chain(&chain).await.unwrap();
-    let worker = saying(&db).lambda(Lambda::new("root", root)).lambda(echo("leaf"));
+    let worker = saying(&db).serve(Lambda::named("root", root)).serve(echo("leaf"));
     let drained = db.drain(worker).await.unwrap();
     assert_eq!(drained.succeeded.len(), 2 + 3);
     assert_eq!(drained.failed, [chain.id(second)]);
@@ -99,7 +99,7 @@ async fn limits_orders_and_gates_hold_up_no_drain() {
     let db = pinned().await;
     db.run("select tuskline.set_limit('say', 2), tuskline.set_order('say', 'skip')").await.unwrap();
     let tasks: Vec<_> = (0..30)
-        .map(|n| task("say", &json!("success")).ordering_key(&format!("key {}", n % 3)).unwrap())
+        .map(|n| task("say", &json!("success")).ordering_key(format!("key {}", n % 3)))
         .collect();
     db.client().schedule_many(&tasks).await.unwrap();
     assert_eq!(db.drain(saying(&db)).await.unwrap().succeeded.len(), 30);
@@ -151,7 +151,7 @@ async fn a_redrive_goes_on_while_it_is_drained() {
     )
     .await
     .unwrap();
-    let mended = || db.worker().lambda(echo("say"));
+    let mended = || db.worker().serve(echo("say"));
     let drained = db.drain(mended()).await.unwrap();
     assert_eq!(drained.succeeded.len(), 20);
 }
@@ -192,7 +192,7 @@ async fn a_body_that_schedules_itself_for_ever_ends_in_an_error() {
         context.schedule(&task("again", &json!(n + 1))).await.map(drop)
     };
     schedule(&db, "again", json!(1)).await;
-    let worker = db.worker().lambda(Lambda::new("again", again));
+    let worker = db.worker().serve(Lambda::named("again", again));
     let limit = Limit { rounds: 20, ..Limit::default() };
     let error = db.drain_within(worker, limit).await.unwrap_err().to_string();
     assert!(error.starts_with("not drained: after "), "{error}");
@@ -205,7 +205,7 @@ async fn a_body_that_never_ends_ends_in_an_error() {
     db.define(&["stuck"]).await.unwrap();
     let stuck = |_: Value, _: Context| std::future::pending::<()>();
     let id = schedule(&db, "stuck", json!(null)).await;
-    let worker = db.worker().lambda(Lambda::new("stuck", stuck));
+    let worker = db.worker().serve(Lambda::named("stuck", stuck));
     let limit = Limit { time: Duration::from_millis(300), ..Limit::default() };
     let error = db.drain_within(worker, limit).await.unwrap_err().to_string();
     let left = format!("task {id} of stuck is being executed");
@@ -216,5 +216,6 @@ async fn a_body_that_never_ends_ends_in_an_error() {
 async fn a_worker_that_does_not_start_is_an_error() {
     let db = pinned().await;
     let error = db.drain(db.worker()).await.unwrap_err();
-    assert!(matches!(error, Error::Sdk(tuskline_sdk::Error::Invalid { .. })), "{error}");
+    let Error::Sdk(error) = error else { panic!("{error}") };
+    assert_eq!(error.code(), Some(tuskline_sdk::Code::InvalidSetting), "{error}");
 }

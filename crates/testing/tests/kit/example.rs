@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tuskline_sdk::{Context, Lambda, NewTask, Worker};
+use tuskline_sdk::{Context, Lambda, NewTask, WorkerBuilder};
 use tuskline_testing::{Database, Error};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 // Under test: a sign-up schedules a mail for a day later.
 async fn sign_up(to: String, context: Context) -> Result<(), tuskline_sdk::Error> {
-    let mail = NewTask::new("send_mail", &json!({ "to": to, "about": "first day" }))?.after(DAY);
+    let mail = NewTask::new("send_mail", &json!({ "to": to, "about": "first day" })).after(DAY);
     context.schedule(&mail).await?;
     Ok(())
 }
@@ -20,8 +20,10 @@ async fn send_mail(mail: serde_json::Value, _: Context) -> Result<(), String> {
     }
 }
 
-fn worker(db: &Database) -> Worker {
-    db.worker().lambda(Lambda::new("sign_up", sign_up)).lambda(Lambda::new("send_mail", send_mail))
+fn worker(db: &Database) -> WorkerBuilder {
+    db.worker()
+        .serve(Lambda::named("sign_up", sign_up))
+        .serve(Lambda::named("send_mail", send_mail))
 }
 
 #[tokio::test]
@@ -29,7 +31,7 @@ async fn a_sign_up_is_followed_by_a_mail_a_day_later() -> Result<(), Error> {
     let db = Database::new().await?;
     db.define(&["sign_up", "send_mail"]).await?;
     db.pin().await?;
-    db.client().schedule(&NewTask::new("sign_up", &"ada@example.org")?).await?;
+    db.client().schedule(&NewTask::new("sign_up", &"ada@example.org")).await?;
 
     db.drain(worker(&db)).await?.assert_all_succeeded();
     let mails = db.scheduled("send_mail").await?;

@@ -33,7 +33,7 @@ async fn inline_fires_a_tick_as_soon_as_the_clock_has_come_to_it() {
 #[tokio::test]
 async fn inline_runs_a_task_and_answers_with_it() {
     let db = pinned().await;
-    let worker = saying(&db).lambda(echo("echo"));
+    let worker = saying(&db).serve(echo("echo"));
     let mut inline = db.inline(worker).await.unwrap();
     let ran = inline.run(&task("echo", &json!({ "n": 1 }))).await.unwrap();
     assert_eq!((ran.status, ran.output), (Status::Success, Some(json!({ "n": 1 }))));
@@ -87,7 +87,7 @@ async fn an_inline_that_is_dropped_executes_nothing_more() {
     let inline = db.inline(saying(&db)).await.unwrap();
     drop(inline);
     let id = schedule(&db, "say", json!("success")).await;
-    let drained = db.drain(db.worker().lambda(echo("echo"))).await.unwrap();
+    let drained = db.drain(db.worker().serve(echo("echo"))).await.unwrap();
     assert_eq!((drained.tasks().len(), drained.unserved), (0, vec![id]));
 }
 
@@ -98,14 +98,14 @@ async fn a_body_that_writes_to_the_tests_tables_is_seen_there() {
     db.run("create table booking (n bigint)").await.unwrap();
     let book = |n: i64, context: Context| async move {
         let mut connection = context.client().connection().await?;
-        let transaction = connection.transaction().await?;
-        context.assert_current(&transaction).await?;
+        let mut transaction = connection.transaction().await?;
+        context.assert_current(&mut transaction).await?;
         transaction.execute("insert into booking values ($1)", &[&n]).await?;
-        let done = context.complete_in(&transaction).await?;
+        let done = context.complete_in(&mut transaction, &()).await?;
         transaction.commit().await?;
         Ok::<_, Failed>(done)
     };
-    let mut inline = db.inline(db.worker().lambda(Lambda::new("book", book))).await.unwrap();
+    let mut inline = db.inline(db.worker().serve(Lambda::named("book", book))).await.unwrap();
     inline.run(&task("book", &json!(7))).await.unwrap().assert_succeeded();
     let row = db.sql().query_one("select n from booking", &[]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), 7);
@@ -121,7 +121,7 @@ async fn a_test_that_leaves_in_the_middle_of_a_body_leaves_nothing() {
         std::future::pending::<()>()
     };
     let db = pinned().await;
-    let inline = db.inline(db.worker().lambda(Lambda::new("hang", hang))).await.unwrap();
+    let inline = db.inline(db.worker().serve(Lambda::named("hang", hang))).await.unwrap();
     schedule(&db, "hang", json!(null)).await;
     while begun.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, TimeZone, Utc};
 use serde_json::{Value, json};
-use tuskline_sdk::{Context, Lambda, NewTask, Outcome, TaskId, Worker};
+use tuskline_sdk::{Context, Failure, Lambda, NewTask, Outcome, TaskId, WorkerBuilder};
 use tuskline_testing::{Database, Error};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,12 +21,12 @@ const HOUR: Duration = Duration::from_secs(3_600);
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn task(lambda: &str, payload: &Value) -> NewTask {
-    NewTask::new(lambda, payload).unwrap()
+    NewTask::new(lambda, payload)
 }
 
 /// Succeeds, with its payload as output.
 fn echo(name: &str) -> Lambda {
-    Lambda::new(name, |payload: Value, _: Context| async move { payload })
+    Lambda::named(name, |payload: Value, _: Context| async move { Ok::<_, Failure>(payload) })
 }
 
 /// Says what its payload names.
@@ -42,8 +42,8 @@ async fn say(word: String, context: Context) -> Outcome {
     }
 }
 
-fn saying(db: &Database) -> Worker {
-    db.worker().lambda(Lambda::new("say", say))
+fn saying(db: &Database) -> WorkerBuilder {
+    db.worker().serve(Lambda::named("say", say))
 }
 
 async fn schedule(db: &Database, lambda: &str, payload: Value) -> TaskId {
@@ -142,19 +142,19 @@ async fn a_migration_leaves_the_pin_alone() {
 #[tokio::test]
 async fn a_body_is_performed_without_a_task() {
     let db = Database::new().await.unwrap();
-    let lambda = Lambda::new("say", say);
+    let lambda = Lambda::named("say", say);
     assert_eq!(db.perform(&lambda, &"success").await.unwrap(), Outcome::Success(None));
     assert_eq!(db.perform(&lambda, &"fatal").await.unwrap(), Outcome::fatal("never"));
     let second = db.perform_attempt(&lambda, &"second", 2).await.unwrap();
     assert_eq!(second, Outcome::Success(Some(json!("at last"))));
-    let Outcome::Fatal { reason } = db.perform(&lambda, &7).await.unwrap() else {
+    let Outcome::Undecodable { reason } = db.perform(&lambda, &7).await.unwrap() else {
         panic!("a number is no word");
     };
-    assert!(reason.starts_with("payload does not decode: "), "{reason}");
-    let booking = Lambda::new("book", |_: Value, context: Context| async move {
+    assert!(reason.starts_with("invalid type: integer `7`"), "{reason}");
+    let booking = Lambda::named("book", |_: Value, context: Context| async move {
         let mut connection = context.client().connection().await?;
-        let transaction = connection.transaction().await?;
-        Ok::<_, Failed>(context.complete_in(&transaction).await?)
+        let mut transaction = connection.transaction().await?;
+        Ok::<_, Failed>(context.complete_in(&mut transaction, &()).await?)
     });
     let Outcome::Retriable { reason, .. } = db.perform(&booking, &7).await.unwrap() else {
         panic!("there is no task to complete");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use tuskline_sdk::{Context, Lambda, NewTask, Outcome, Priority, Status};
+use tuskline_sdk::{Context, Failure, Lambda, NewTask, Outcome, Priority, Status};
 use tuskline_testing::{Database, Tasks};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -30,15 +30,15 @@ async fn some() -> Database {
     db.run("select tuskline.set_unique('send_mail')").await.unwrap();
     db.pin().await.unwrap();
     let mail = |to: &str, about: &str| {
-        NewTask::new("send_mail", &json!({ "to": to, "about": { "kind": about } })).unwrap()
+        NewTask::new("send_mail", &json!({ "to": to, "about": { "kind": about } }))
     };
     let long =
         "a subject that is much too long to be shown on a screen of eighty columns".repeat(2);
     let tasks = [
         mail("ada", "welcome"),
         mail("bob", "welcome").after(HOUR).priority(Priority::High),
-        mail("ada", &long).after(HOUR * 2).collection("news").unwrap().unique_key("k 1").unwrap(),
-        NewTask::new("report", &7).unwrap(),
+        mail("ada", &long).after(HOUR * 2).collection("news").unique_key("k 1"),
+        NewTask::new("report", &7),
     ];
     for task in &tasks {
         db.client().schedule(task).await.unwrap();
@@ -146,7 +146,7 @@ async fn nothing_at_all_is_said_so() {
 async fn of_many_tasks_some_are_shown() {
     let db = some().await;
     for n in 0..20 {
-        db.client().schedule(&NewTask::new("report", &n).unwrap()).await.unwrap();
+        db.client().schedule(&NewTask::new("report", &n)).await.unwrap();
     }
     let tasks = db.scheduled("report").await.unwrap();
     insta::assert_snapshot!(said(|| {
@@ -170,8 +170,8 @@ async fn what_did_not_succeed_is_shown_with_its_failures() {
     };
     db.run("select tuskline.alter_lambda('report', p_max_attempts => 5)").await.unwrap();
     let send = |_: serde_json::Value, _: Context| async {};
-    let worker = db.worker().lambda(Lambda::new("report", fail));
-    let drained = db.drain(worker.lambda(Lambda::new("send_mail", send))).await.unwrap();
+    let worker = db.worker().serve(Lambda::named("report", fail));
+    let drained = db.drain(worker.serve(Lambda::named("send_mail", send))).await.unwrap();
     insta::assert_snapshot!(
         "drained",
         said(|| {
@@ -197,7 +197,7 @@ async fn what_did_not_succeed_is_shown_with_its_failures() {
 async fn a_drain_of_nothing_is_no_success() {
     let db = some().await;
     let send = |_: serde_json::Value, _: Context| async {};
-    let worker = || db.worker().lambda(Lambda::new("send_mail", send));
+    let worker = || db.worker().serve(Lambda::named("send_mail", send));
     db.drain(worker()).await.unwrap().assert_all_succeeded();
     let drained = db.drain(worker()).await.unwrap();
     insta::assert_snapshot!(said(|| {
@@ -208,8 +208,9 @@ async fn a_drain_of_nothing_is_no_success() {
 #[tokio::test]
 async fn an_output_of_another_type_is_shown() {
     let db = some().await;
-    let answer = |n: u64, _: Context| async move { json!({ "half": n as f64 / 2.0 }) };
-    let drained = db.drain(db.worker().lambda(Lambda::new("report", answer))).await.unwrap();
+    let answer =
+        |n: u64, _: Context| async move { Ok::<_, Failure>(json!({ "half": n as f64 / 2.0 })) };
+    let drained = db.drain(db.worker().serve(Lambda::named("report", answer))).await.unwrap();
     let task = db.task(drained.succeeded[0]).await.unwrap();
     insta::assert_snapshot!(said(|| {
         task.output_as::<Vec<u64>>();

@@ -11,7 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tuskline_history::{Event, Writer};
-use tuskline_sdk::{Chain, Client, Error, NewTask, Node, On, OnParentFailure, Priority, TaskId};
+use tuskline_sdk::{
+    Chain, Client, Error, ErrorKind, NewTask, Node, On, OnParentFailure, Priority, TaskId,
+};
 
 use super::worker::{BRITTLE, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, Payload};
 use super::{Load, Order};
@@ -39,7 +41,7 @@ pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()
     let client = loop {
         match Client::connect(&order.url).await {
             Ok(client) => break client,
-            Err(Error::Unavailable(_) | Error::Unknown(_)) if !stop.is_cancelled() => {
+            Err(error) if error.is_retryable() && !stop.is_cancelled() => {
                 tokio::time::sleep(ROUND).await;
             }
             Err(error) => return Err(error.into()),
@@ -217,10 +219,12 @@ impl Call {
         });
         let op = self.op;
         let sent = self.send().await;
-        self.give_back_key(matches!(sent, Err(Error::Unknown(_))));
+        self.give_back_key(sent.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown));
         let ids = match sent {
             Ok(ids) => ids,
-            Err(Error::Unknown(why)) => return self.writer.note(Event::ScheduleInfo { op, why }),
+            Err(error) if error.kind() == ErrorKind::Unknown => {
+                return self.writer.note(Event::ScheduleInfo { op, why: error.to_string() });
+            }
             Err(error) => {
                 return self.writer.note(Event::ScheduleFail { op, why: error.to_string() });
             }
@@ -252,9 +256,9 @@ impl Call {
     }
 
     fn task(&self, n: u32) -> Result<NewTask, Error> {
-        let task = NewTask::new(self.lambda, &self.payload(n))?.priority(self.priority);
+        let task = NewTask::new(self.lambda, &self.payload(n)).priority(self.priority);
         let task = match &self.key {
-            Some(key) => task.ordering_key(key)?,
+            Some(key) => task.ordering_key(key),
             None => task,
         };
         Ok(if self.delay.is_zero() { task } else { task.after(self.delay) })
@@ -282,7 +286,7 @@ impl Call {
         let (mut chain, mut nodes) = (Chain::new(), Vec::<Node>::new());
         for n in 0..self.tasks {
             let payload = Payload { fatal: fastrand::u32(0..12) == 0, ..self.payload(n) };
-            let node = chain.task(NewTask::new(self.lambda, &payload)?.priority(self.priority));
+            let node = chain.task(NewTask::new(self.lambda, &payload).priority(self.priority));
             // Each of them once: a parent is waited for on one condition.
             let mut near = nodes[nodes.len().saturating_sub(8)..].to_vec();
             for _ in 0..fastrand::usize(0..4).min(near.len()) {
@@ -308,8 +312,8 @@ impl Call {
         let transaction = connection.transaction().await.map_err(Error::from_read)?;
         let mut ids = Vec::new();
         for n in 0..self.tasks {
-            let payload = to_raw_value(&self.payload(n))
-                .map_err(|error| Error::Unavailable(format!("a payload is not JSON: {error}")))?;
+            // A number and a text: they have a JSON form.
+            let payload = to_raw_value(&self.payload(n)).unwrap_or_default();
             let row = transaction
                 .query_one(
                     "insert into tuskline.task (lambda, payload, priority, ordering_key, scheduled_at) \

@@ -76,9 +76,9 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
         poison::run_out_of_memory();
     });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));
-    let mut worker = Worker::new(&order.url)?.config(order.timings.worker_config());
+    let mut worker = Worker::builder(&order.url).config(order.timings.worker_config());
     for name in LAMBDAS.into_iter().chain(CONTROLLED).chain([BRITTLE]) {
-        worker = worker.lambda(lambda(name, &bodies).slots(8));
+        worker = worker.serve(lambda(name, &bodies).slots(8));
     }
     worker.run().await?;
     writer.note(Event::Exit);
@@ -88,16 +88,16 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
 fn lambda(name: &str, bodies: &Arc<Bodies>) -> Lambda {
     let bodies = Arc::clone(bodies);
     match name {
-        PILL => Lambda::new(name, move |payload: Payload, context: Context| {
+        PILL => Lambda::named(name, move |payload: Payload, context: Context| {
             let _running = bodies.begin(&payload, &context);
             poison::die(payload.op);
             #[allow(unreachable_code, reason = "gives the closure its type")]
             std::future::ready(())
         }),
-        "blocking" => Lambda::blocking(name, move |payload: Payload, context: Context| {
+        "blocking" => Lambda::blocking_named(name, move |payload: Payload, context: Context| {
             body::blocking(&bodies, &payload, &context)
         }),
-        _ => Lambda::new(name, move |payload: Payload, context: Context| {
+        _ => Lambda::named(name, move |payload: Payload, context: Context| {
             let bodies = Arc::clone(&bodies);
             async move { body::waiting(&bodies, &payload, &context).await }
         }),

@@ -1,10 +1,18 @@
-use tuskline_sdk::{Context, Error, Lambda, Priority, Worker};
+use tuskline_sdk::{Lambda, Payload, Priority, Worker, WorkerBuilder};
 
-async fn resize(image: u64, _: Context) {
-    println!("image {image}");
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Resize {
+    image: u64,
 }
 
-fn worker(url: &str) -> Result<Worker, Error> {
-    let resize = Lambda::new("resize", resize).slots(8).slots_for(Priority::Low, 2);
-    Ok(Worker::new(url)?.lambda(resize))
+impl Payload for Resize {
+    const LAMBDA: &'static str = "resize";
+}
+
+async fn resize(resize: Resize) {
+    println!("image {}", resize.image);
+}
+
+fn worker(url: &str) -> WorkerBuilder {
+    Worker::builder(url).serve(Lambda::new(resize).slots(8).slots_for(Priority::Low, 2))
 }

@@ -1,19 +1,23 @@
-use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker};
+use tuskline_sdk::{Context, Error, Failure, Payload, Worker};
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Email {
     to: String,
 }
 
-async fn send_email(email: Email, context: Context) -> Outcome {
+impl Payload for Email {
+    const LAMBDA: &'static str = "send_email";
+}
+
+async fn send_email(email: Email, context: Context) -> Result<(), Failure> {
+    if !email.to.contains('@') {
+        return Err(Failure::fatal("not an address")); // never again
+    }
     println!("task {} attempt {}: mail to {}", context.task(), context.attempt(), email.to);
-    Outcome::Success(None)
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    Worker::new("postgresql://localhost/app")?
-        .lambda(Lambda::new("send_email", send_email))
-        .run()
-        .await
+    Worker::builder("postgresql://localhost/app").lambda(send_email).run().await
 }

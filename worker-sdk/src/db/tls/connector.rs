@@ -16,8 +16,8 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::db::tls::refusal::TlsRefusal;
 use crate::db::tls::{Mode, Roots, TlsSettings};
+use crate::error::TlsRefusal;
 
 /// Makes the TLS of connections.
 pub type Connector = MakeRustlsConnect;

@@ -1,7 +1,6 @@
 //! Refusals of TLS as a user reads them: the error, the host, and the setting that mends it.
 
 use std::error::Error as _;
-use std::fmt;
 
 #[cfg(feature = "tls")]
 use rustls::{AlertDescription, CertificateError, Error as Rustls};
@@ -12,38 +11,7 @@ use tokio_postgres::error::SqlState;
 use crate::db::tls::{Mode, TlsSettings};
 #[cfg(feature = "tls")]
 use crate::db::tls::{Roots, connector, provider};
-
-/// Why a connection with TLS was refused, here or by the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsRefusal {
-    text: String,
-    hint: Option<String>,
-}
-
-impl TlsRefusal {
-    pub(super) fn new(text: String, hint: Option<String>) -> Self {
-        Self { text, hint }
-    }
-
-    /// The setting that mends it, if there is one.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    /// The refusal that an error of tokio-postgres carries.
-    pub fn of(error: &Error) -> Option<&Self> {
-        let inner = error.source()?.downcast_ref::<std::io::Error>()?.get_ref()?;
-        inner.downcast_ref()
-    }
-}
-
-impl fmt::Display for TlsRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for TlsRefusal {}
+use crate::error::TlsRefusal;
 
 /// The refusal that an error of a connection is; none: it has nothing to do with TLS.
 pub(crate) fn explain(

@@ -8,6 +8,8 @@ mod leases;
 mod queue_watch;
 mod shared_bells;
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::exchange_plan::ClaimPlan;
@@ -35,7 +37,7 @@ fn serving(config: WorkerConfig, names: &[&str]) -> (Controller, UnboundedReceiv
 }
 
 fn lambda(name: &str) -> Lambda {
-    Lambda::new(name, |_: serde_json::Value, _: Context| async { Outcome::Success(None) })
+    Lambda::named(name, |_: serde_json::Value, _: Context| async { Outcome::Success(None) })
 }
 
 fn serving_these(
@@ -44,8 +46,8 @@ fn serving_these(
 ) -> (Controller, UnboundedReceiver<WatchRequest>) {
     let (wake, requests) = mpsc::unbounded_channel();
     let all = lambdas.iter().flat_map(|one| Priority::ALL.iter().map(|at| (one.name.clone(), at)));
-    let served = |(at, (lambda, priority)): (usize, (String, &Priority))| Served {
-        lambda,
+    let served = |(at, (lambda, priority)): (usize, (Arc<str>, &Priority))| Served {
+        lambda: lambda.to_string(),
         priority: *priority,
         queue_id: i32::try_from(at).expect("few") + 1,
         attempt_timeout: Duration::from_secs(60),

@@ -1,0 +1,163 @@
+//! The transaction that the caller has already, whichever library it comes from.
+//!
+//! Promises: a call within it commits or rolls back with the caller's own writes. Must never: show a type of
+//! such a library where it is not asked for; each adapter is one `impl` behind one feature.
+
+#[cfg(feature = "sqlx")]
+mod of_sqlx;
+
+use std::pin::Pin;
+
+use tokio_postgres::types::FromSql;
+#[cfg(feature = "sqlx")]
+use tokio_postgres::types::Type;
+
+use crate::client::connection::Connection;
+use crate::db::Parameters;
+use crate::error::{Error, ErrorKind};
+
+/// A transaction of tokio-postgres or deadpool-postgres, or of sqlx (feature `sqlx`). A connection of these
+/// is one as well: then each call commits by itself.
+///
+/// The trait has no lifetime and is implemented for the transaction itself, not for a reference. So a
+/// function of yours can take `&mut impl Transaction` and use it twice.
+///
+/// # Example
+/// ```
+/// # use tuskline_sdk::{Client, Error, NewTask, Transaction};
+/// async fn place_order(order: i64, transaction: &mut impl Transaction) -> Result<(), Error> {
+///     let mut tasks = Client::within(transaction);
+///     tasks.schedule(NewTask::new("charge", &order)).await?;
+///     tasks.schedule(NewTask::new("send_receipt", &order)).await?;
+///     Ok(())
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction that Tuskline knows",
+    label = "expected a transaction of tokio-postgres, deadpool-postgres or sqlx",
+    note = "for sqlx, enable the feature `sqlx`",
+    note = "pass the transaction by `&mut`; a pool is not a transaction"
+)]
+pub trait Transaction: sealed::Session {}
+
+#[diagnostic::do_not_recommend]
+impl<T: sealed::Session> Transaction for T {}
+
+pub(crate) mod sealed {
+    use super::{Answering, ErrorKind, Parameters};
+
+    /// All that an adapter implements. The verbs are written once on top.
+    pub trait Session: Send {
+        /// Sends one statement. `broken`: the kind of the error if the connection breaks before the answer.
+        fn query<'a>(
+            &'a mut self,
+            sql: &'a str,
+            parameters: &'a Parameters<'a>,
+            broken: ErrorKind,
+        ) -> Answering<'a>;
+    }
+}
+
+/// The answer to a statement, when it comes.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;
+
+/// A row of an answer.
+#[derive(Debug)]
+pub struct Row(pub(crate) RowOf);
+
+#[derive(Debug)]
+pub(crate) enum RowOf {
+    Postgres(tokio_postgres::Row),
+    /// Name, type and bytes of each column.
+    #[cfg(feature = "sqlx")]
+    Raw(Vec<(String, Type, Option<Vec<u8>>)>),
+}
+
+/// The place or the name of a column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Column<'c> {
+    At(usize),
+    Named(&'c str),
+}
+
+impl From<usize> for Column<'_> {
+    fn from(at: usize) -> Self {
+        Self::At(at)
+    }
+}
+
+impl<'c> From<&'c str> for Column<'c> {
+    fn from(name: &'c str) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl Row {
+    /// A value. The statements are ours, so a column that is missing or has another type is a fault of ours.
+    ///
+    /// # Panics
+    /// As `tokio_postgres::Row::get`.
+    pub(crate) fn get<'r, C: Into<Column<'r>>, T: FromSql<'r>>(&'r self, column: C) -> T {
+        match (&self.0, column.into()) {
+            (RowOf::Postgres(row), Column::At(at)) => row.get(at),
+            (RowOf::Postgres(row), Column::Named(name)) => row.get(name),
+            #[cfg(feature = "sqlx")]
+            (RowOf::Raw(columns), column) => {
+                let found = match column {
+                    Column::At(at) => columns.get(at),
+                    Column::Named(name) => columns.iter().find(|(known, ..)| known == name),
+                };
+                let value = found.map(|(_, kind, raw)| T::from_sql_nullable(kind, raw.as_deref()));
+                match value {
+                    Some(Ok(value)) => value,
+                    Some(Err(error)) => panic!("column {column:?}: {error}"),
+                    None => panic!("no column {column:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// The rows, or the error by what the caller can do.
+pub(crate) fn answer(
+    rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>,
+    broken: ErrorKind,
+) -> Result<Vec<Row>, Error> {
+    let rows = rows.map_err(|error| Error::of_postgres(error, broken))?;
+    Ok(rows.into_iter().map(|row| Row(RowOf::Postgres(row))).collect())
+}
+
+macro_rules! adapters {
+    ($($kind:ty),* $(,)?) => { $(
+        impl sealed::Session for $kind {
+            fn query<'a>(
+                &'a mut self,
+                sql: &'a str,
+                parameters: &'a Parameters<'a>,
+                broken: ErrorKind,
+            ) -> Answering<'a> {
+                Box::pin(async move { answer(self.query_typed(sql, parameters).await, broken) })
+            }
+        }
+    )* };
+}
+
+// A pooler may stand between, so these send statements without a name.
+adapters! {
+    tokio_postgres::Client,
+    tokio_postgres::Transaction<'_>,
+    deadpool_postgres::Client,
+    deadpool_postgres::ClientWrapper,
+    deadpool_postgres::Transaction<'_>,
+}
+
+impl sealed::Session for Connection {
+    fn query<'a>(
+        &'a mut self,
+        sql: &'a str,
+        parameters: &'a Parameters<'a>,
+        broken: ErrorKind,
+    ) -> Answering<'a> {
+        Box::pin(async move { answer(self.query_prepared(sql, parameters).await, broken) })
+    }
+}

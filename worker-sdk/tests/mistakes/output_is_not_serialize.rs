@@ -1,0 +1,20 @@
+use tuskline_sdk::{Failure, Payload, Worker};
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Thumbnail {
+    width: u32,
+}
+
+impl Payload for Thumbnail {
+    const LAMBDA: &'static str = "thumbnail";
+}
+
+struct Picture;
+
+async fn thumbnail(_: Thumbnail) -> Result<Picture, Failure> {
+    Ok(Picture)
+}
+
+fn main() {
+    let _ = Worker::builder("postgresql://localhost/app").lambda(thumbnail);
+}
