@@ -100,6 +100,22 @@ comment on column tuskline.unique_policy.outcome is
 comment on column tuskline.unique_policy.author is 'Role that set it last.';
 comment on column tuskline.unique_policy.set_at is 'When it was set last.';
 
+create table tuskline.definition (
+  lambda     text primary key references tuskline.lambda (name),
+  version    integer[] not null,
+  parts      jsonb not null,
+  author     name not null default session_user,
+  defined_at timestamptz not null);
+comment on table tuskline.definition is
+  'Last definition of each lambda that an application has brought with define().';
+comment on column tuskline.definition.lambda is 'The lambda.';
+comment on column tuskline.definition.version is
+  'Version of the application, as numbers: 1.4.2 is {1,4,2}. Empty: it gave none.';
+comment on column tuskline.definition.parts is
+  'Settings and parts that it defined. The next call of define() applies what differs from these.';
+comment on column tuskline.definition.author is 'Role that called define().';
+comment on column tuskline.definition.defined_at is 'When it was defined last.';
+
 create table tuskline.unique_key (
   lambda  text not null,
   key     text not null,

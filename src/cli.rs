@@ -8,6 +8,7 @@ mod breaker;
 mod chain;
 mod database;
 mod dead_letter;
+mod define;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
@@ -80,6 +81,8 @@ enum Command {
     /// Define, alter and list lambdas.
     #[command(subcommand)]
     Lambda(lambda::LambdaCommand),
+    /// Define lambdas with their settings, limits, gates and schedules from a file.
+    Define(define::DefineArgs),
     /// Pause, drop, divert or slow down the tasks of a lambda, and let them go again.
     #[command(subcommand)]
     Gate(gate::GateCommand),
@@ -146,6 +149,7 @@ impl Program for Cli {
             #[cfg(feature = "dev")]
             Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
             Command::Lambda(command) => lambda::run(global, command).await,
+            Command::Define(args) => define::run(global, args).await,
             Command::Gate(command) => gate::run(global, command).await,
             Command::Limit(command) => limit::run(global, command).await,
             Command::Order(command) => order::run(global, command).await,

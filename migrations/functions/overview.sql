@@ -28,7 +28,7 @@
 --     breakers/       breaker; internal: recent_failure
 --     dead_letters/   dead_letter redriven
 --   periodic/   schedules and their ticks: periodic tick; internal: time_zone
---   owner/      settings, and acts on tasks by hand: operation
+--   owner/      settings, and acts on tasks by hand: definition operation
 --   retention/  the segments of task and their end: segment task_kept task_archive; internal:
 --               segment_guard retention_guard
 --   repair/     what rows name and a restore did not bring
@@ -48,8 +48,8 @@
 --                segments_to_finish segments_set_aside find_stalled keep_remaining keep_late
 --                return_kept purge purge_kept purge_history kept_to_file goes_to_file wants_archive
 --                archive_segment archive_lines unarchived delete_written
---   owner        define_lambda alter_lambda gate ungate throttle set_limit set_order set_weight
---                drop_limit
+--   owner        define define_lambda alter_lambda gate ungate throttle set_limit set_order
+--                set_weight drop_limit
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation adopt damage repair

@@ -72,6 +72,10 @@ pub use client::chain::{
     CancelledChain, Chain, Node, On, OnParentFailure, Parent, ParentTask, Scheduled, ScheduledBatch,
 };
 pub use client::connection::Connection;
+pub use client::definition::{
+    Archive, Breaker, DefinedLambda, Definition, DefinitionOutcome, Definitions, Gate, Limit,
+    OnDuplicate, OnFailure, SettingChange, Throttle, Unique,
+};
 pub use client::new_task::NewTask;
 pub use client::operation::{Action, Operation, OperationPreview, OperationProgress};
 pub use client::payload::{IntoTask, Payload};
@@ -92,7 +96,7 @@ pub use db::version::SCHEMA_VERSION;
 #[doc(hidden)]
 pub use db::version::SchemaCompatibility;
 pub use error::{Code, Error, ErrorKind, TlsRefusal};
-pub use task::{Fence, OperationId, Priority, Status, TaskId};
+pub use task::{Fence, GateId, LimitId, OperationId, Priority, Status, TaskId};
 pub use worker::Worker;
 pub use worker::arguments::{Arguments, FromContext};
 pub use worker::builder::WorkerBuilder;

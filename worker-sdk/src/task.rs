@@ -15,15 +15,28 @@ impl std::fmt::Display for TaskId {
     }
 }
 
-/// Number of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct OperationId(pub i64);
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub i64);
 
-impl std::fmt::Display for OperationId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )* };
+}
+
+numbers! {
+    /// Number of a gate.
+    GateId;
+    /// Number of a limit, an order or a throttle.
+    LimitId;
+    /// Number of an operation.
+    OperationId;
 }
 
 /// Number of the lease under which an attempt runs. Every change it asks for carries it, and is

@@ -11,6 +11,7 @@ mod control_input;
 mod control_sequences;
 mod crons;
 mod dead_letters;
+mod definitions;
 mod gates;
 mod limits;
 mod operation;

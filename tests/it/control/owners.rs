@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tuskline_sdk::{
-    Action, Client, Context, Defined, Error, Lambda, Missed, NewTask, On, Operation, OperationId,
-    Outcome, Overlap, Periodic, Priority, Status, TaskId,
+    Action, Breaker, Client, Context, Defined, Error, Gate, GateId, Lambda, Limit, LimitId, Missed,
+    NewTask, On, OnDuplicate, OnFailure, Operation, OperationId, Outcome, Overlap, Periodic,
+    Priority, Status, TaskId, Throttle, Unique,
 };
 
 use crate::support::{Db, Running, calm};
@@ -205,4 +206,49 @@ async fn ended_tasks_are_purged_by_filter_and_no_further_ones() {
     assert_eq!(client.status(ids[2]).await.unwrap().unwrap().status, Status::Enqueued);
     let all = Operation::new(Action::Purge);
     assert_eq!(code(&client.start_operation(&all, None).await.unwrap_err()), "TK029");
+}
+
+#[tokio::test]
+async fn an_owner_sets_and_drops_each_policy() {
+    let db = Db::with_lambda("work").await;
+    let client = client(&db).await;
+    let gate = Gate::pause("a broken relay").priority(Priority::Low);
+    let gate = client.gate("work", &gate.lasting(Duration::from_secs(60))).await.unwrap();
+    let again = client.gate("work", &Gate::drop("twice").priority(Priority::Low)).await;
+    assert_eq!(code(&again.unwrap_err()), "TK015");
+    assert!(client.ungate(gate).await.unwrap());
+    assert!(!client.ungate(GateId(gate.0 + 1)).await.unwrap());
+
+    let fair = client.set_limit("work", &Limit::concurrency(3).fair()).await.unwrap();
+    client.set_weight(fair, "ada", 2.0).await.unwrap();
+    let rate = Limit::rate(0.5).by_key().collection("news").burst(4);
+    let rate = client.set_limit("work", &rate).await.unwrap();
+    let order = client.set_order("work", OnFailure::Skip).await.unwrap();
+    let slow = client.throttle("work", &Throttle::new(2.0, "the relay is slow")).await.unwrap();
+    let unfair = client.set_weight(rate, "ada", 2.0).await.unwrap_err();
+    assert_eq!(code(&unfair), "TK018");
+    let seen = "select concat_ws(' ', kind, collection, max_concurrency, per_second, burst, on_failure, reason) \
+                  from tuskline.task_limit where dropped_at is null order by limit_id";
+    let limits = ["concurrency 3", "rate news 0.5 4", "order skip", "rate 2 2 the relay is slow"];
+    assert_eq!(db.all::<String>(seen).await, limits);
+    for limit in [fair, rate, order, slow] {
+        assert!(client.drop_limit(limit).await.unwrap());
+    }
+    assert!(!client.drop_limit(LimitId(slow.0 + 1)).await.unwrap());
+    assert!(!client.unblock("work", "nothing").await.unwrap());
+
+    let unique = Unique::period(Duration::from_secs(3_600)).on_duplicate(OnDuplicate::Reject);
+    client.set_unique("work", &unique).await.unwrap();
+    let task = || NewTask::new("work", &1).unique_key("one");
+    client.schedule(task()).await.unwrap();
+    assert_eq!(code(&client.schedule(task()).await.unwrap_err()), "TK027");
+    assert!(client.drop_unique("work").await.unwrap());
+    assert!(!client.drop_unique("work").await.unwrap());
+
+    let breaker = Breaker::new(9, Duration::from_secs(60)).probe_after(Duration::from_secs(5));
+    client.set_breaker("work", &breaker).await.unwrap();
+    let never = client.set_breaker("work", &breaker.share(2.0)).await.unwrap_err();
+    assert_eq!(code(&never), "TK026");
+    assert!(client.drop_breaker("work").await.unwrap());
+    assert!(!client.drop_breaker("work").await.unwrap());
 }

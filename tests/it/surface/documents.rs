@@ -13,7 +13,7 @@ use crate::support::cli::{TUSKLINE, url};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
-const RUST: [&str; 10] = [
+const RUST: [&str; 11] = [
     include_str!("documents/worker.rs"),
     include_str!("documents/fenced.rs"),
     include_str!("documents/progress.rs"),
@@ -23,6 +23,7 @@ const RUST: [&str; 10] = [
     include_str!("documents/patient.rs"),
     include_str!("documents/sqlx.rs"),
     include_str!("documents/defaults.rs"),
+    include_str!("documents/definitions.rs"),
     include_str!("../../../crates/testing/tests/kit/example.rs"),
 ];
 
@@ -422,6 +423,23 @@ mod sqlx {
         let id = order(&pool, "lamp").await.unwrap();
         assert!(order(&pool, "lamp").await.is_err(), "it was bought already");
         assert_eq!(db.all::<i64>("select id from tuskline.task").await, [id.0]);
+    }
+}
+
+/// The lambdas of a deploy.
+mod definitions {
+    include!("documents/definitions.rs");
+
+    use crate::support::Db;
+
+    #[tokio::test]
+    async fn its_deploy_brings_two_lambdas_and_a_schedule() {
+        let db = Db::new().await;
+        let client = Client::connect(&db.config).await.unwrap();
+        deploy(&client).await.unwrap();
+        let seen = "select l.name || coalesce(' ' || p.name, '') from tuskline.lambda l \
+                      left join tuskline.periodic p on p.lambda = l.name order by 1";
+        assert_eq!(db.all::<String>(seen).await, ["build_report nightly", "send_email"]);
     }
 }
 

@@ -1,15 +1,19 @@
 //! Schedule tasks, ask about them and steer them: on a pool of connections, or within a transaction of
 //! the caller.
 //!
-//! Every call of a [`Client`] stands in this file. Each is one transaction of its own. The same call
-//! within the caller's transaction is in `transaction.rs`, `operation.rs` and `periodic.rs`.
+//! The calls of a [`Client`] stand in this file, and those of owners in `owner_calls.rs`. Each is one
+//! transaction of its own. The same call within the caller's transaction is in `transaction.rs`,
+//! `definition.rs`, `owners.rs`, `operation.rs` and `periodic.rs`.
 
 pub(crate) mod builder;
 pub(crate) mod calls;
 pub(crate) mod chain;
 pub(crate) mod connection;
+pub(crate) mod definition;
 pub(crate) mod new_task;
 pub(crate) mod operation;
+mod owner_calls;
+mod owners;
 pub(crate) mod payload;
 pub(crate) mod periodic;
 pub(crate) mod session;
@@ -27,16 +31,14 @@ use crate::client::calls::{change, read};
 use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled, ScheduledBatch};
 use crate::client::connection::{Connection, Pool};
 use crate::client::new_task::NewTask;
-use crate::client::operation::{Operation, OperationPreview, OperationProgress};
 use crate::client::payload::IntoTask;
-use crate::client::periodic::{Defined, Periodic};
 use crate::client::session::Transaction;
 use crate::client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use crate::client::transaction::TransactionClient;
 use crate::client::wait::EndListener;
 use crate::db::address::IntoAddress;
 use crate::error::Error;
-use crate::task::{OperationId, TaskId};
+use crate::task::TaskId;
 
 /// Most tasks in one [`Client::schedule_many`]; use `COPY tuskline.task` for more.
 pub const BATCH_MAX: usize = 10_000;
@@ -228,100 +230,5 @@ impl Client {
     /// As [`Client::cancel_chain`].
     pub async fn retry_chain(&self, task: TaskId) -> Result<u32, Error> {
         change!(self, db => db.retry_chain(task))
-    }
-}
-
-/// Calls of lambda owners.
-impl Client {
-    /// Defines a lambda with the default settings; `false`: it was defined already.
-    ///
-    /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid): the name; [`Denied`](crate::ErrorKind::Denied);
-    /// [`Unavailable`](crate::ErrorKind::Unavailable); [`Unknown`](crate::ErrorKind::Unknown).
-    pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
-        change!(self, db => db.define_lambda(name))
-    }
-
-    /// Starts an operation on many tasks and returns its number. Store consumers carry it out.
-    ///
-    /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid): it does not say which tasks, a status that the action is not
-    /// for, a number out of range, a redrive without a reason (TK029), an unknown lambda (TK001).
-    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
-    /// [`Unknown`](crate::ErrorKind::Unknown).
-    pub async fn start_operation(
-        &self,
-        operation: &Operation,
-        reason: Option<&str>,
-    ) -> Result<OperationId, Error> {
-        change!(self, db => db.start_operation(operation, reason))
-    }
-
-    /// How many tasks an operation would change now, by lambda and status.
-    ///
-    /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) as [`Client::start_operation`],
-    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
-    pub async fn preview_operation(
-        &self,
-        operation: &Operation,
-    ) -> Result<Vec<OperationPreview>, Error> {
-        read!(self, db => db.preview_operation(operation))
-    }
-
-    /// How far an operation has come; `None`: no such number, or it ended over a month ago.
-    ///
-    /// # Errors
-    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
-    pub async fn operation_progress(
-        &self,
-        operation: OperationId,
-    ) -> Result<Option<OperationProgress>, Error> {
-        read!(self, db => db.operation_progress(operation))
-    }
-
-    /// Stops an operation. Its changes so far stay. `false`: it was not running.
-    ///
-    /// # Errors
-    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
-    /// [`Unknown`](crate::ErrorKind::Unknown).
-    pub async fn stop_operation(&self, operation: OperationId) -> Result<bool, Error> {
-        change!(self, db => db.stop_operation(operation))
-    }
-
-    /// Defines a schedule, or changes the one of that name. Every deployment may call it. A paused
-    /// schedule stays paused.
-    ///
-    /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid): a cron or a zone that no server can read, a setting out of
-    /// range, an unknown lambda. [`Denied`](crate::ErrorKind::Denied),
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown).
-    pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
-        change!(self, db => db.define_periodic(periodic))
-    }
-
-    /// Pauses a schedule at once. Its ticks during the pause are not made up for. `false`: no such name.
-    ///
-    /// # Errors
-    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
-    /// [`Unknown`](crate::ErrorKind::Unknown).
-    pub async fn pause_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        change!(self, db => db.pause_periodic(name, reason))
-    }
-
-    /// Resumes a paused schedule with its next tick. `false`: no such name.
-    ///
-    /// # Errors
-    /// As [`Client::pause_periodic`].
-    pub async fn resume_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        change!(self, db => db.resume_periodic(name, reason))
-    }
-
-    /// Deletes a schedule. The tasks that it made stay. `false`: no such name.
-    ///
-    /// # Errors
-    /// As [`Client::pause_periodic`].
-    pub async fn drop_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        change!(self, db => db.drop_periodic(name, reason))
     }
 }

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::client::definition::Definition;
 use crate::client::new_task::{NewTask, is_name};
 
 /// The payload of one lambda, and what a task of it gets unless the call says otherwise.
@@ -63,6 +64,12 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     /// collection or a key is often a part of the payload.
     fn defaults(&self, task: NewTask) -> NewTask {
         task
+    }
+
+    /// Sets what [`Definition::of`] brings to the database: attempts, backoff, timeouts, limits, schedules and
+    /// so on. Default: nothing.
+    fn settings(lambda: Definition) -> Definition {
+        lambda
     }
 
     /// The task, due at once.
@@ -132,5 +139,12 @@ impl IntoTask for NewTask {
 impl IntoTask for &NewTask {
     fn into_task(self) -> NewTask {
         self.clone()
+    }
+}
+
+impl Definition {
+    /// The lambda of a payload, with the [settings](Payload::settings) of its type.
+    pub fn of<P: Payload>() -> Self {
+        P::settings(Self::new(const { name_of::<P>() }))
     }
 }

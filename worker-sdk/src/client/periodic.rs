@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::types::Type;
+use serde_json::{Value, json};
 
-use crate::client::transaction::TransactionClient;
-use crate::db::Parameters;
-use crate::db::json::{JsonText, PayloadText, checked, payload_of};
-use crate::error::Error;
+use crate::db::interval;
+use crate::db::json::{PayloadText, payload_of};
+use crate::error::Code;
 use crate::task::Priority;
 
 /// The rule for ticks that no server saw in time.
@@ -27,6 +26,16 @@ pub enum Missed {
     },
 }
 
+impl Missed {
+    pub(super) fn parts(self) -> (&'static str, u16) {
+        match self {
+            Self::Skip => ("skip", MISSED_MOST),
+            Self::Once => ("once", MISSED_MOST),
+            Self::All { max } => ("all", max),
+        }
+    }
+}
+
 /// The rule for a tick while the task of an earlier tick has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,6 +46,16 @@ pub enum Overlap {
     Skip,
     /// A task that waits for that one.
     Queue,
+}
+
+impl Overlap {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Skip => "skip",
+            Self::Queue => "queue",
+        }
+    }
 }
 
 /// The answer of [`Client::define_periodic`](crate::Client::define_periodic).
@@ -68,18 +87,18 @@ pub enum Defined {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Periodic {
-    name: String,
-    lambda: String,
-    cron: String,
-    zone: String,
-    payload: Option<PayloadText>,
-    collection: Option<String>,
-    priority: Priority,
-    missed: Missed,
-    grace: Duration,
-    overlap: Overlap,
-    starts_at: Option<DateTime<Utc>>,
-    ends_at: Option<DateTime<Utc>>,
+    pub(super) name: String,
+    pub(super) lambda: String,
+    pub(super) cron: String,
+    pub(super) zone: String,
+    pub(super) payload: Option<PayloadText>,
+    pub(super) collection: Option<String>,
+    pub(super) priority: Priority,
+    pub(super) missed: Missed,
+    pub(super) grace: Duration,
+    pub(super) overlap: Overlap,
+    pub(super) starts_at: Option<DateTime<Utc>>,
+    pub(super) ends_at: Option<DateTime<Utc>>,
 }
 
 /// The default of `Missed::All`; `tuskline.define_periodic` has the same.
@@ -170,86 +189,20 @@ impl Periodic {
     }
 }
 
-const DEFINE: &str = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-                      make_interval(secs => $10), $11, $12, $13)";
-
-impl TransactionClient<'_> {
-    /// Defines a schedule when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::define_periodic`](crate::Client::define_periodic).
-    pub async fn define_periodic(&mut self, periodic: &Periodic) -> Result<Defined, Error> {
-        let (missed, most) = match periodic.missed {
-            Missed::Skip => ("skip", MISSED_MOST),
-            Missed::Once => ("once", MISSED_MOST),
-            Missed::All { max } => ("all", max),
+impl Periodic {
+    /// The schedule as a part of a definition.
+    pub(crate) fn to_part(&self) -> Result<Value, (Code, String)> {
+        let payload = match self.payload.clone().transpose()? {
+            None => Value::Null,
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|error| (Code::InvalidPayload, error.to_string()))?,
         };
-        let overlap = match periodic.overlap {
-            Overlap::Allow => "allow",
-            Overlap::Skip => "skip",
-            Overlap::Queue => "queue",
-        };
-        let payload = periodic.payload.as_ref().map(checked).transpose()?.map(JsonText);
-        let parameters: &Parameters<'_> = &[
-            (&periodic.name, Type::TEXT),
-            (&periodic.lambda, Type::TEXT),
-            (&periodic.cron, Type::TEXT),
-            (&payload, Type::JSON),
-            (&periodic.zone, Type::TEXT),
-            (&periodic.collection, Type::TEXT),
-            (&periodic.priority.as_str(), Type::TEXT),
-            (&missed, Type::TEXT),
-            (&i32::from(most), Type::INT4),
-            (&periodic.grace.as_secs_f64(), Type::FLOAT8),
-            (&overlap, Type::TEXT),
-            (&periodic.starts_at, Type::TIMESTAMPTZ),
-            (&periodic.ends_at, Type::TIMESTAMPTZ),
-        ];
-        Ok(match self.one(DEFINE, parameters).await?.get(0) {
-            "defined" => Defined::Defined,
-            "changed" => Defined::Changed,
-            _ => Defined::Unchanged,
-        })
-    }
-
-    /// Pauses a schedule when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::pause_periodic`](crate::Client::pause_periodic).
-    pub async fn pause_periodic(
-        &mut self,
-        name: &str,
-        reason: Option<&str>,
-    ) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.pause_periodic($1, $2)", name, reason).await
-    }
-
-    /// Resumes a schedule when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::resume_periodic`](crate::Client::resume_periodic).
-    pub async fn resume_periodic(
-        &mut self,
-        name: &str,
-        reason: Option<&str>,
-    ) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.resume_periodic($1, $2)", name, reason).await
-    }
-
-    /// Deletes a schedule when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::drop_periodic`](crate::Client::drop_periodic).
-    pub async fn drop_periodic(&mut self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.drop_periodic($1, $2)", name, reason).await
-    }
-
-    async fn about_periodic(
-        &mut self,
-        sql: &str,
-        name: &str,
-        reason: Option<&str>,
-    ) -> Result<bool, Error> {
-        Ok(self.one(sql, &[(&name, Type::TEXT), (&reason, Type::TEXT)]).await?.get(0))
+        let (missed, most) = self.missed.parts();
+        Ok(json!({
+            "name": self.name, "cron": self.cron, "zone": self.zone, "payload": payload,
+            "collection": self.collection, "priority": self.priority, "missed": missed,
+            "missed_most": most, "grace": interval(self.grace), "overlap": self.overlap.label(),
+            "starts_at": self.starts_at, "ends_at": self.ends_at,
+        }))
     }
 }

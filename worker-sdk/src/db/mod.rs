@@ -14,7 +14,20 @@ pub(crate) mod tls;
 pub(crate) mod uncertain_commit;
 pub(crate) mod version;
 
+use std::time::Duration;
+
 use tokio_postgres::types::{ToSql, Type};
 
 /// Parameters of a statement, with their types.
 pub(crate) type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
+/// A duration as PostgreSQL reads it; whole days stay days, for the people who read the tables.
+pub(crate) fn interval(duration: Duration) -> String {
+    const DAY: u64 = 86_400;
+    match duration.as_secs() {
+        seconds if duration.subsec_nanos() == 0 && seconds > 0 && seconds % DAY == 0 => {
+            format!("{} days", seconds / DAY)
+        }
+        _ => format!("{} seconds", duration.as_secs_f64()),
+    }
+}

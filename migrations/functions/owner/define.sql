@@ -1,0 +1,243 @@
+-- Brings lambdas and their settings to the database, as the code of an application defines them.
+--
+-- p_definitions is an array of objects. Each names a lambda, settings of alter_lambda, and parts:
+--
+--   [{"lambda": "send_email", "max_attempts": 5, "attempt_timeout": "30 seconds",
+--     "order": {"on_failure": "skip"}, "unique": {"scope": "forever"}, "breaker": {"failures": 50},
+--     "limits": [{"max_concurrency": 10, "by_key": true}],
+--     "gates": [{"action": "pause", "collection": "beta", "reason": "not yet"}],
+--     "schedules": [{"name": "digest", "cron": "0 7 * * *"}]}]
+--
+-- Each deploy may call it. The last definition of a lambda is kept, and only what differs from it
+-- is applied: a setting that an operator has changed since stays as the operator set it. A part
+-- that the last definition had, and that this one does not have, is removed; a setting is not.
+--
+-- p_version is the version of the application: numbers with dots, as 1.4.2. A lambda that a newer
+-- version has defined is left alone. A call without a version is older than each version.
+--
+-- p_dry_run returns the same rows and changes nothing.
+--
+-- Returns a row per lambda: created, changed, unchanged or newer (defined by a newer version); and
+-- each change as {"setting": [before, after]}.
+--
+-- Locks: the guard of queues if a lambda is new; then the rows of the lambdas to change, by name.
+create or replace function tuskline.define(
+  p_definitions json, p_version text default null, p_dry_run boolean default false)
+returns table (lambda text, outcome text, changes jsonb)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_done jsonb;
+begin
+  perform tuskline_core.check_definitions(p_definitions::jsonb);
+  begin
+    v_done := tuskline_core.define_all(p_definitions::jsonb, tuskline_core.version_of(p_version));
+    if p_dry_run then raise exception using errcode = 'TKDRY'; end if;
+  exception when sqlstate 'TKDRY' then null; -- undone; the variable keeps what was done
+  end;
+  return query select d.lambda, d.outcome, d.changes
+                 from jsonb_to_recordset(v_done) as d (lambda text, outcome text, changes jsonb);
+end $$;
+comment on function tuskline.define(json, text, boolean) is
+  'Brings lambdas with their settings, limits, gates and schedules to the database. Applies what '
+  'differs from the last definition, unless a newer version has defined the lambda. p_dry_run: '
+  'only returns the changes. Audited.';
+
+create or replace function tuskline_core.define_all(p_definitions jsonb, p_version integer[])
+returns jsonb language plpgsql as $$
+declare
+  v_new  text[];
+  v_name text;
+  v_text text;
+  v_hint text;
+  v_done jsonb := '[]';
+  d      jsonb;
+begin
+  select array_agg(n.name) into v_new
+    from (select e.value ->> 'lambda' as name from jsonb_array_elements(p_definitions) e
+           order by (e.value ->> 'lambda') collate "C") n
+   where tuskline.define_lambda(n.name);
+  -- A process that starts with the definition that is kept takes no lock.
+  perform from tuskline.lambda l
+    where l.name = any (array(
+      select e.value ->> 'lambda' from jsonb_array_elements(p_definitions) e
+             left join tuskline.definition k on k.lambda = e.value ->> 'lambda'
+       where k.lambda is null or k.version < p_version
+          or k.version = p_version
+             and k.parts is distinct from tuskline_core.parts_of(e.value)))
+    order by l.name collate "C" for update;
+  for d in select e.value from jsonb_array_elements(p_definitions) e
+            order by (e.value ->> 'lambda') collate "C" loop
+    v_name := d ->> 'lambda';
+    v_done := v_done || tuskline_core.define_one(
+      v_name, tuskline_core.parts_of(d), p_version, coalesce(v_name = any (v_new), false));
+  end loop;
+  return v_done;
+exception when others then -- the text names the lambda; the code stays
+  if sqlstate like '22%' then
+    perform tuskline_core.refuse('TK009', format('invalid_setting: %s: %s', v_name, sqlerrm));
+  elsif sqlstate not like 'TK%' or v_name is null then
+    raise;
+  end if;
+  get stacked diagnostics v_text = message_text, v_hint = pg_exception_hint;
+  raise exception using errcode = sqlstate, hint = v_hint,
+    message = overlay(v_text placing format(': %s: ', v_name) from position(': ' in v_text) for 2);
+end $$;
+comment on function tuskline_core.define_all(jsonb, integer[]) is
+  'Creates the lambdas that are new, and applies each definition in the order of names.';
+
+-- Applies the parts of one definition that differ from those of the last one.
+create or replace function tuskline_core.define_one(
+  p_lambda text, p_parts jsonb, p_version integer[], p_new boolean)
+returns jsonb language plpgsql as $$
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_last   tuskline.definition;
+  v_before jsonb := tuskline_core.settings_of(p_lambda);
+  v_after  jsonb;
+  p        record;
+begin
+  select * into v_last from tuskline.definition k where k.lambda = p_lambda;
+  if v_last.version > p_version then
+    return jsonb_build_object('lambda', p_lambda, 'outcome', 'newer', 'changes', '{}'::jsonb);
+  end if;
+  perform tuskline_core.alter_by(p_lambda, coalesce((
+    select jsonb_object_agg(s.key, s.value) from jsonb_each(p_parts) s
+     where jsonb_typeof(s.value) <> 'object' and s.value is distinct from v_last.parts -> s.key),
+    '{}'));
+  for p in
+    select k.key, v_last.parts -> k.key as last, p_parts -> k.key as next
+      from (select jsonb_object_keys(p_parts || coalesce(v_last.parts, '{}')) as key) k
+     where 'object' in (jsonb_typeof(v_last.parts -> k.key), jsonb_typeof(p_parts -> k.key))
+       and v_last.parts -> k.key is distinct from p_parts -> k.key
+     order by k.key collate "C"
+  loop
+    perform tuskline_core.define_part(p_lambda, p.key, coalesce(p.next, p.last), p.next is null);
+  end loop;
+  if v_last.lambda is null or (v_last.version, v_last.parts) <> (p_version, p_parts) then
+    insert into tuskline.definition as k (lambda, version, parts, defined_at)
+    values (p_lambda, p_version, p_parts, v_now)
+    on conflict on constraint definition_pkey do update
+       set version = excluded.version, parts = excluded.parts, author = session_user,
+           defined_at = excluded.defined_at;
+  end if;
+  v_after := tuskline_core.settings_of(p_lambda);
+  return jsonb_build_object(
+    'lambda', p_lambda,
+    'outcome', case when p_new then 'created' when v_after = v_before then 'unchanged'
+                    else 'changed' end,
+    'changes', coalesce((
+      select jsonb_object_agg(s.key, jsonb_build_array(v_before -> s.key, v_after -> s.key))
+        from (select jsonb_object_keys(v_before || v_after) as key) s
+       where v_before -> s.key is distinct from v_after -> s.key), '{}'));
+end $$;
+comment on function tuskline_core.define_one(text, jsonb, integer[], boolean) is
+  'Applies the parts of a definition that differ from the last one. Returns a row of define().';
+
+-- Sets or removes one part. p_part is its object; p_gone: the definition has it no more.
+create or replace function tuskline_core.define_part(
+  p_lambda text, p_key text, p_part jsonb, p_gone boolean)
+returns void language plpgsql as $$
+begin
+  case split_part(p_key, ' ', 1)
+    when 'unique' then
+      if p_gone then perform tuskline.drop_unique(p_lambda);
+      else perform tuskline.set_unique(
+             p_lambda, coalesce(p_part ->> 'scope', 'running'),
+             coalesce(p_part ->> 'outcome', 'keep'), (p_part ->> 'period')::interval);
+      end if;
+    when 'breaker' then
+      if p_gone then perform tuskline.drop_breaker(p_lambda);
+      else perform tuskline.set_breaker(
+             p_lambda, coalesce((p_part ->> 'failures')::integer, 20),
+             coalesce((p_part ->> 'window')::interval, '1 minute'),
+             coalesce((p_part ->> 'share')::double precision, 0.5),
+             coalesce((p_part ->> 'probe_after')::interval, '30 seconds'));
+      end if;
+    when 'schedule' then
+      if p_gone then perform tuskline.drop_periodic(p_part ->> 'name', 'not in the definition');
+      else perform tuskline_core.define_schedule(p_lambda, p_part);
+      end if;
+    when 'gate' then
+      if p_gone then
+        perform tuskline.ungate(g.gate_id) from tuskline.gate g
+          where g.lambda = p_lambda and g.opened_at is null
+            and g.collection is not distinct from p_part ->> 'collection'
+            and g.priority::text is not distinct from p_part ->> 'priority';
+      else
+        perform tuskline.gate(
+          p_lambda, p_part ->> 'action', p_part ->> 'collection', p_part ->> 'priority',
+          (p_part ->> 'until')::timestamptz, (p_part ->> 'for')::interval, p_part ->> 'reason',
+          true);
+      end if;
+    else perform tuskline_core.define_limit(p_lambda, p_key, p_part, p_gone);
+  end case;
+end $$;
+comment on function tuskline_core.define_part(text, text, jsonb, boolean) is
+  'Sets a part of a definition (limit, gate, schedule, ...), or removes one that is gone.';
+
+create or replace function tuskline_core.define_limit(
+  p_lambda text, p_key text, p_part jsonb, p_gone boolean)
+returns void language plpgsql as $$
+begin
+  if p_gone then
+    perform tuskline.drop_limit(r.limit_id) from tuskline.task_limit r
+      where r.lambda = p_lambda and r.dropped_at is null and r.reason is null
+        and r.kind = split_part(p_key, ' ', 1)
+        and (r.kind = 'order' or r.by_key = coalesce((p_part ->> 'by_key')::boolean, false))
+        and r.collection is not distinct from p_part ->> 'collection'
+        and r.priority::text is not distinct from p_part ->> 'priority';
+  elsif p_key = 'order' then
+    perform tuskline.set_order(p_lambda, coalesce(p_part ->> 'on_failure', 'block'));
+  else
+    perform tuskline.set_limit(
+      p_lambda, (p_part ->> 'max_concurrency')::integer,
+      (p_part ->> 'per_second')::double precision, p_part ->> 'collection', p_part ->> 'priority',
+      coalesce((p_part ->> 'by_key')::boolean, false), (p_part ->> 'burst')::integer,
+      coalesce((p_part ->> 'fair')::boolean, false));
+  end if;
+end $$;
+comment on function tuskline_core.define_limit(text, text, jsonb, boolean) is
+  'Sets or removes the limit or the order of a definition.';
+
+create or replace function tuskline_core.define_schedule(p_lambda text, p_part jsonb)
+returns void language sql as $$
+  select tuskline.define_periodic(
+    p_part ->> 'name', p_lambda, p_part ->> 'cron',
+    nullif(p_part -> 'payload', 'null')::text,
+    coalesce(p_part ->> 'zone', 'UTC'), p_part ->> 'collection',
+    coalesce(p_part ->> 'priority', 'normal'), coalesce(p_part ->> 'missed', 'once'),
+    coalesce((p_part ->> 'missed_most')::integer, 100),
+    coalesce((p_part ->> 'grace')::interval, '1 minute'), coalesce(p_part ->> 'overlap', 'allow'),
+    (p_part ->> 'starts_at')::timestamptz, (p_part ->> 'ends_at')::timestamptz)
+$$;
+comment on function tuskline_core.define_schedule(text, jsonb) is
+  'Defines the schedule of a definition.';
+
+-- Changes the settings in p_settings that differ. Those equal in value stay, also if their text
+-- differs, as 1 day and 24:00:00.
+create or replace function tuskline_core.alter_by(p_lambda text, p_settings jsonb) returns void
+language plpgsql as $$
+declare
+  l tuskline.lambda; -- old
+  n tuskline.lambda; -- new
+begin
+  select * into l from tuskline.lambda where name = p_lambda;
+  n := jsonb_populate_record(l, p_settings);
+  if n is not distinct from l then return; end if;
+  perform tuskline.alter_lambda(
+    p_lambda, nullif(n.attempt_timeout, l.attempt_timeout),
+    nullif(n.max_attempts, l.max_attempts), nullif(n.retry_base, l.retry_base),
+    nullif(n.retry_cap, l.retry_cap), nullif(n.retention, l.retention),
+    nullif(n.dead_retention, l.dead_retention), nullif(n.direct, l.direct),
+    nullif(n.max_payload_bytes, l.max_payload_bytes), nullif(n.max_crashes, l.max_crashes),
+    nullif(n.max_backlog, l.max_backlog),
+    nullif(n.cancelled_retention, l.cancelled_retention),
+    nullif(n.dropped_retention, l.dropped_retention),
+    nullif(n.fatal_retention, l.fatal_retention), nullif(n.archive, l.archive),
+    array_remove(array[case when n.cancelled_retention is null then 'cancelled' end,
+                       case when n.dropped_retention is null then 'dropped' end,
+                       case when n.fatal_retention is null then 'fatal_failure' end], null));
+end $$;
+comment on function tuskline_core.alter_by(text, jsonb) is
+  'Changes those settings of a lambda that differ from the given ones.';

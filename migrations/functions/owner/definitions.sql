@@ -1,0 +1,153 @@
+-- Reads definitions for define(): their form, their version, their parts, and the settings that a
+-- lambda has now.
+create or replace function tuskline_core.scope_of_part(p_part jsonb) returns text
+language sql immutable as $$
+  select nullif(concat_ws(' ', 'collection ' || (p_part ->> 'collection'),
+                          'priority ' || (p_part ->> 'priority')), '')
+$$;
+comment on function tuskline_core.scope_of_part(jsonb) is
+  'Returns collection and priority of a part as text; null: the whole lambda.';
+
+-- The parts of a definition by their keys: a setting by its name, a limit, gate or schedule by its
+-- kind and scope.
+create or replace function tuskline_core.parts_of(p_definition jsonb) returns jsonb
+language sql immutable as $$
+  select coalesce(jsonb_object_agg(p.key, p.value), '{}')
+    from (select e.key, e.value from jsonb_each(p_definition) e
+           where e.key not in ('lambda', 'limits', 'gates', 'schedules')
+             and (e.value <> 'null' or e.key not in ('order', 'unique', 'breaker'))
+          union all
+          select concat_ws(' ', case when e.value ? 'per_second' then 'rate' else 'concurrency' end,
+                           'limit', case when (e.value ->> 'by_key') = 'true' then 'by key' end,
+                           tuskline_core.scope_of_part(e.value)), e.value
+            from jsonb_path_query(p_definition, '$.limits[*]') as e (value)
+          union all
+          select concat_ws(' ', 'gate', tuskline_core.scope_of_part(e.value)), e.value
+            from jsonb_path_query(p_definition, '$.gates[*]') as e (value)
+          union all
+          select 'schedule ' || (e.value ->> 'name'), e.value
+            from jsonb_path_query(p_definition, '$.schedules[*]') as e (value)) p
+$$;
+comment on function tuskline_core.parts_of(jsonb) is
+  'Returns the parts of a definition by their keys, as settings_of() names them.';
+
+create or replace function tuskline_core.check_definitions(p_definitions jsonb) returns void
+language plpgsql immutable as $$
+declare
+  v_wrong text := case
+    when jsonb_typeof(p_definitions) is distinct from 'array'
+         or jsonb_array_length(p_definitions) not between 1 and 1000
+      then 'definitions must be an array of 1 to 1000 objects'
+    when exists (select from jsonb_array_elements(p_definitions) e
+                  where jsonb_typeof(e.value -> 'lambda') is distinct from 'string')
+      then 'each definition must be an object with the name of its lambda'
+    when (select count(*) <> count(distinct e.value ->> 'lambda')
+            from jsonb_array_elements(p_definitions) e)
+      then 'each lambda must be defined once'
+  end;
+begin
+  v_wrong := coalesce(v_wrong, (
+    select format('%s of lambda %s ', d.part, d.lambda) || case
+             when jsonb_typeof(d.item) <> 'object' then 'must be an object'
+             when d.unknown is not null
+               then format('must not have the field %L; known are %s', left(d.unknown, 80),
+                           array_to_string(d.fields, ', '))
+             else 'must have a name' end
+      from tuskline_core.fields_of_definitions(p_definitions) d
+     where jsonb_typeof(d.item) <> 'object' or d.unknown is not null
+        or d.part = 'schedules' and jsonb_typeof(d.item -> 'name') is distinct from 'string'
+     limit 1), (
+    select format('%s of lambda %s must differ in scope', d.part, d.lambda)
+      from tuskline_core.fields_of_definitions(p_definitions) d
+     where d.part in ('limits', 'gates', 'schedules')
+     group by d.lambda, d.part
+    having count(*) > (
+      select count(*) from jsonb_object_keys(tuskline_core.parts_of(
+               jsonb_build_object(d.part, jsonb_agg(d.item)))))
+     limit 1));
+  if v_wrong is not null then
+    perform tuskline_core.refuse('TK009', 'invalid_setting: ' || v_wrong);
+  end if;
+end $$;
+comment on function tuskline_core.check_definitions(jsonb) is
+  'Refuses (TK009) definitions of a wrong form: no array, an unknown field, a part given twice.';
+
+-- Each object of the definitions, with the fields that it may have and one that is unknown.
+create or replace function tuskline_core.fields_of_definitions(p_definitions jsonb)
+returns table (lambda text, part text, item jsonb, fields text[], unknown text)
+language sql immutable as $$
+  select e.value ->> 'lambda', f.part, i.item, f.fields,
+         case when jsonb_typeof(i.item) = 'object' then (
+           select k.key from jsonb_object_keys(i.item) as k (key)
+            where k.key <> all (f.fields) limit 1) end
+    from jsonb_array_elements(p_definitions) e
+         cross join (values
+           ('settings', '$', '{lambda,attempt_timeout,max_attempts,max_crashes,retry_base,'
+             'retry_cap,retention,dead_retention,cancelled_retention,dropped_retention,'
+             'fatal_retention,archive,direct,max_payload_bytes,max_backlog,order,unique,breaker,'
+             'limits,gates,schedules}'::text[]),
+           ('order', '$.order ? (@ != null)', '{on_failure}'),
+           ('unique', '$.unique ? (@ != null)', '{scope,outcome,period}'),
+           ('breaker', '$.breaker ? (@ != null)', '{failures,window,share,probe_after}'),
+           ('limits', '$.limits[*]',
+             '{max_concurrency,per_second,collection,priority,by_key,burst,fair}'),
+           ('gates', '$.gates[*]', '{action,collection,priority,until,for,reason}'),
+           ('schedules', '$.schedules[*]', '{name,cron,payload,zone,collection,priority,missed,'
+             'missed_most,grace,overlap,starts_at,ends_at}')) as f (part, path, fields)
+         cross join jsonb_path_query(e.value, f.path::jsonpath) as i (item)
+$$;
+comment on function tuskline_core.fields_of_definitions(jsonb) is
+  'Returns the objects of definitions with the fields that each may have and one that is unknown.';
+
+create or replace function tuskline_core.version_of(p_version text) returns integer[]
+language plpgsql immutable as $$
+begin
+  if p_version !~ '^[0-9]{1,9}([.][0-9]{1,9}){0,5}([-+].*)?$' then
+    perform tuskline_core.refuse('TK009', format(
+      'invalid_setting: version must be numbers with dots, as 1.4.2, got %L', left(p_version, 80)));
+  end if;
+  return coalesce(string_to_array(substring(p_version from '^[0-9.]+'), '.')::integer[], '{}');
+end $$;
+comment on function tuskline_core.version_of(text) is
+  'Returns the numbers of a version as 1.4.2, to be compared; none for null.';
+
+-- The settings and parts of a lambda as they are now, by the keys of parts_of().
+create or replace function tuskline_core.settings_of(p_lambda text) returns jsonb
+language sql stable as $$
+  select (select to_jsonb(l) - '{name,owner,created_at,altered_at}'::text[]
+            from tuskline.lambda l where l.name = p_lambda)
+         || coalesce(jsonb_object_agg(s.key, s.value), '{}')
+    from (select case r.kind when 'order' then r.kind else
+                   concat_ws(' ', r.kind, 'limit', case when r.by_key then 'by key' end, x.scope)
+                 end as key,
+                 jsonb_strip_nulls(jsonb_build_object(
+                   'max_concurrency', r.max_concurrency, 'per_second', r.per_second,
+                   'burst', r.burst, 'fair', nullif(r.fair, false),
+                   'on_failure', r.on_failure)) as value
+            from tuskline.task_limit r,
+                 tuskline_core.scope_of_part(to_jsonb(r)) as x (scope)
+           where r.lambda = p_lambda and r.dropped_at is null and r.reason is null
+          union all
+          select concat_ws(' ', 'gate', tuskline_core.scope_of_part(to_jsonb(g))),
+                 jsonb_strip_nulls(jsonb_build_object(
+                   'action', g.action, 'until', g.until, 'reason', g.reason))
+            from tuskline.gate g where g.lambda = p_lambda and g.opened_at is null
+          union all
+          select 'unique', jsonb_strip_nulls(jsonb_build_object(
+                   'scope', u.scope, 'outcome', u.outcome, 'period', u.period))
+            from tuskline.unique_policy u where u.lambda = p_lambda
+          union all
+          select 'breaker', jsonb_build_object('failures', b.failures, 'window', b.span,
+                                               'share', b.share, 'probe_after', b.probe_after)
+            from tuskline.breaker b where b.lambda = p_lambda
+          union all
+          select 'schedule ' || p.name,
+                 jsonb_strip_nulls(jsonb_build_object(
+                   'cron', p.cron, 'zone', p.zone, 'payload', p.payload,
+                   'collection', p.collection, 'priority', p.priority, 'missed', p.missed,
+                   'missed_most', p.missed_max, 'grace', p.grace, 'overlap', p.overlap,
+                   'starts_at', p.starts_at, 'ends_at', p.ends_at))
+            from tuskline.periodic p where p.lambda = p_lambda) s
+$$;
+comment on function tuskline_core.settings_of(text) is
+  'Returns the settings, limits, gates and schedules of a lambda as they are now.';

@@ -1,0 +1,245 @@
+//! Lambdas and their settings in code, so that a deploy brings them along.
+//!
+//! Promises: only what differs from the last definition is applied. Must never: undo the change of an
+//! operator.
+
+mod answer;
+mod parts;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::client::periodic::Periodic;
+use crate::db::interval;
+use crate::error::Code;
+
+pub use answer::{DefinedLambda, DefinitionOutcome, SettingChange};
+pub use parts::{Archive, Breaker, Gate, Limit, OnDuplicate, OnFailure, Throttle, Unique};
+
+/// The lambdas of an application, for [`Client::define`](crate::Client::define).
+///
+/// # Example
+/// ```no_run
+/// # use std::time::Duration;
+/// # use tuskline_sdk::{Client, Definition, Definitions, Error, Limit, Payload, Periodic};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct SendEmail;
+/// # impl Payload for SendEmail { const LAMBDA: &'static str = "send_email"; }
+/// # async fn deploy(client: &Client) -> Result<(), Error> {
+/// let lambdas = Definitions::of_version(env!("CARGO_PKG_VERSION"))
+///     .lambda(Definition::of::<SendEmail>())
+///     .lambda(
+///         Definition::new("build_report")
+///             .max_attempts(3)
+///             .attempt_timeout(Duration::from_secs(1800))
+///             .limit(Limit::concurrency(4))
+///             .schedule(Periodic::new("nightly", "build_report", "30 2 * * *")),
+///     );
+/// for lambda in client.define(&lambdas).await? {
+///     println!("{lambda}"); // build_report: changed: max_attempts 20 -> 3
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Definitions {
+    pub(super) version: Option<String>,
+    pub(super) dry_run: bool,
+    lambdas: Vec<Definition>,
+}
+
+impl Definitions {
+    /// No lambda yet, and no version: a lambda that a version has defined is left alone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No lambda yet. A lambda that a newer version has defined is left alone. A version is up to six
+    /// numbers with dots, as `1.4.2`; a text behind `-` or `+` is not compared.
+    pub fn of_version(version: impl Into<String>) -> Self {
+        Self { version: Some(version.into()), ..Self::default() }
+    }
+
+    /// Adds a lambda.
+    #[must_use]
+    pub fn lambda(mut self, lambda: Definition) -> Self {
+        self.lambdas.push(lambda);
+        self
+    }
+
+    /// The definitions as JSON. `Err`: the refusal of a part.
+    pub(super) fn to_json(&self) -> Result<String, (Code, String)> {
+        if let Some(wrong) = self.lambdas.iter().find_map(|lambda| lambda.wrong.clone()) {
+            return Err(wrong);
+        }
+        let lambdas: Vec<_> = self.lambdas.iter().map(|lambda| &lambda.fields).collect();
+        serde_json::to_string(&lambdas).map_err(|error| (Code::InvalidSetting, error.to_string()))
+    }
+
+    /// Changes nothing, and returns the changes that the same call would make.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+}
+
+/// A lambda with its settings.
+///
+/// A setting that is left out stays as it is in the database. A part that is left out and that the last
+/// definition had (a limit, an order, a gate, a schedule, unique keys, a breaker) is removed.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    fields: Map<String, Value>,
+    /// The first refusal of a part that the SDK makes itself.
+    wrong: Option<(Code, String)>,
+}
+
+impl Definition {
+    /// A lambda by its name.
+    pub fn new(lambda: impl Into<String>) -> Self {
+        let fields = Map::from_iter([("lambda".to_owned(), Value::String(lambda.into()))]);
+        Self { fields, wrong: None }
+    }
+
+    fn set(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(field.to_owned(), value.into());
+        self
+    }
+
+    fn add(mut self, field: &str, part: Value) -> Self {
+        let parts = self.fields.entry(field).or_insert_with(|| json!([]));
+        if let Value::Array(parts) = parts {
+            parts.push(part);
+        }
+        self
+    }
+}
+
+/// Settings of the lambda.
+impl Definition {
+    /// Attempts that may fail before the task is dead. At least 1; default 20.
+    #[must_use]
+    pub fn max_attempts(self, attempts: u16) -> Self {
+        self.set("max_attempts", attempts)
+    }
+
+    /// Attempts that may end with the death of their worker before the task is dead. At least 1; default 3.
+    #[must_use]
+    pub fn max_crashes(self, crashes: u16) -> Self {
+        self.set("max_crashes", crashes)
+    }
+
+    /// Delay before the next attempt: `first`, then doubled up to `longest`, with jitter. At most 24 h;
+    /// default 1 s and 1 h.
+    #[must_use]
+    pub fn backoff(self, first: Duration, longest: Duration) -> Self {
+        self.set("retry_base", interval(first)).set("retry_cap", interval(longest))
+    }
+
+    /// Deadline of one attempt: 10 ms to 7 days; default 5 min. A worker reads it when it registers.
+    #[must_use]
+    pub fn attempt_timeout(self, timeout: Duration) -> Self {
+        self.set("attempt_timeout", interval(timeout))
+    }
+
+    /// How long a task is kept after its success, and after each other end without a retention of its own.
+    /// Default 7 days.
+    #[must_use]
+    pub fn retention(self, retention: Duration) -> Self {
+        self.set("retention", interval(retention))
+    }
+
+    /// How long a dead task is kept. Default 30 days.
+    #[must_use]
+    pub fn dead_retention(self, retention: Duration) -> Self {
+        self.set("dead_retention", interval(retention))
+    }
+
+    /// How long a cancelled task is kept. Default as [`Definition::retention`].
+    #[must_use]
+    pub fn cancelled_retention(self, retention: Duration) -> Self {
+        self.set("cancelled_retention", interval(retention))
+    }
+
+    /// How long a dropped task is kept. Default as [`Definition::retention`].
+    #[must_use]
+    pub fn dropped_retention(self, retention: Duration) -> Self {
+        self.set("dropped_retention", interval(retention))
+    }
+
+    /// How long a task that failed for good is kept. Default as [`Definition::retention`].
+    #[must_use]
+    pub fn fatal_retention(self, retention: Duration) -> Self {
+        self.set("fatal_retention", interval(retention))
+    }
+
+    /// Where tasks go after their retention. Default nowhere.
+    #[must_use]
+    pub fn archive(self, archive: Archive) -> Self {
+        self.set("archive", archive.label())
+    }
+
+    /// Whether a task that is due at once enters its queue in the transaction that schedules it. Default
+    /// true.
+    #[must_use]
+    pub fn direct(self, direct: bool) -> Self {
+        self.set("direct", direct)
+    }
+
+    /// Largest payload in bytes of JSON: 1 to 1,048,576; default 262,144.
+    #[must_use]
+    pub fn max_payload_bytes(self, bytes: u32) -> Self {
+        self.set("max_payload_bytes", bytes)
+    }
+
+    /// Most tasks that have not ended; one more is refused (TK020). Default 0: no bound.
+    #[must_use]
+    pub fn max_backlog(self, tasks: u32) -> Self {
+        self.set("max_backlog", tasks)
+    }
+}
+
+/// Parts of the lambda.
+impl Definition {
+    /// Tasks of one ordering key run one at a time, in order.
+    #[must_use]
+    pub fn order(self, on_failure: OnFailure) -> Self {
+        self.set("order", json!({ "on_failure": on_failure.label() }))
+    }
+
+    /// Tasks may have a unique key.
+    #[must_use]
+    pub fn unique(self, unique: Unique) -> Self {
+        self.set("unique", unique.0)
+    }
+
+    /// A breaker pauses the lambda when attempts fail with one cause.
+    #[must_use]
+    pub fn breaker(self, breaker: Breaker) -> Self {
+        self.set("breaker", breaker.0)
+    }
+
+    /// Adds a limit. Two limits of a lambda must differ in kind or scope.
+    #[must_use]
+    pub fn limit(self, limit: Limit) -> Self {
+        self.add("limits", limit.0)
+    }
+
+    /// Adds a gate. It is set once: a gate that an operator has opened stays open.
+    #[must_use]
+    pub fn gate(self, gate: Gate) -> Self {
+        self.add("gates", gate.0)
+    }
+
+    /// Adds a schedule. It makes tasks of this lambda, whichever the schedule names.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Periodic) -> Self {
+        match schedule.to_part() {
+            Ok(part) => self.add("schedules", part),
+            Err(wrong) => {
+                self.wrong.get_or_insert(wrong);
+                self
+            }
+        }
+    }
+}
