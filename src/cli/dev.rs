@@ -76,7 +76,8 @@ fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
     let (url, psql) = (cluster.url(DATABASE), cluster.psql_command(DATABASE));
     if global.json {
         return output::put_json(
-            &json!({"url": url, "psql": psql, "attached": cluster.attached()}),
+            &json!({"url": url, "tcp": cluster.tcp_url(DATABASE), "psql": psql,
+                    "attached": cluster.attached()}),
         );
     }
     let how = if cluster.attached() { "attached to a running one" } else { "started" };

@@ -59,6 +59,8 @@
 //! `Err` is retried with exponential backoff; a panic too; a payload that does not decode fails that task
 //! only.
 
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use {chrono, deadpool_postgres, serde_json, tokio_postgres};
 
 mod client;
@@ -102,7 +104,9 @@ pub use worker::arguments::{Arguments, FromContext};
 pub use worker::builder::WorkerBuilder;
 pub use worker::config::WorkerConfig;
 pub use worker::context::Context;
-pub use worker::data::{Data, DataMap};
+pub use worker::data::Data;
+#[doc(hidden)]
+pub use worker::data::DataMap;
 pub use worker::lambda::{BlockingFn, Lambda, LambdaFn};
 pub use worker::layer::{Attempt, Body, Layer, Service};
 pub use worker::outcome::{Failure, IntoOutcome, Outcome};

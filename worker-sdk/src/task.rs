@@ -50,6 +50,7 @@ macro_rules! labels {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
         pub enum $name { $($(#[$label_doc])* $variant),* }
 
         impl $name {

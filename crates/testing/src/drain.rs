@@ -118,8 +118,8 @@ impl Drained {
             Status::New => &mut self.snoozed,
             Status::Cancelled => &mut self.cancelled,
             Status::Dropped => &mut self.dropped,
-            // A worker holds it, or will: a drain does not return before.
-            Status::Enqueued | Status::Claimed | Status::Processing => return None,
+            // Enqueued, claimed or processing: a drain does not return before it is not.
+            _ => return None,
         })
     }
 }

@@ -214,8 +214,8 @@ $$;
 comment on function tuskline_core.define_schedule(text, jsonb) is
   'Defines the schedule of a definition.';
 
--- Changes the settings in p_settings that differ. Those equal in value stay, also if their text
--- differs, as 1 day and 24:00:00.
+-- Changes the settings in p_settings that differ in value. A text alone is no difference: 1 day is
+-- 24:00:00.
 create or replace function tuskline_core.alter_by(p_lambda text, p_settings jsonb) returns void
 language plpgsql as $$
 declare

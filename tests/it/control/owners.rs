@@ -134,7 +134,7 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     let all = Operation::new(Action::Redrive).lambda("work").limit(2).per_second(1_000.0);
     let preview = client.preview_operation(&all).await.unwrap();
     let [group] = &preview[..] else { panic!("{preview:?}") };
-    assert_eq!((group.lambda.as_str(), group.status.as_str()), ("work", "fatal_failure"));
+    assert_eq!((group.lambda.as_str(), group.status), ("work", Status::FatalFailure));
     assert_eq!((group.tasks, &group.first_ids[..]), (2, &ids[..2]));
     let one = Operation::new(Action::Redrive).tasks(&ids[2..]);
     let one = one.payload(&json!({"to": "ada"}));
@@ -178,7 +178,7 @@ async fn an_operation_on_many_goes_batch_by_batch_until_it_is_done() {
     let first = client.operation_progress(number).await.unwrap().unwrap();
     assert_eq!((first.state.as_str(), first.looked, first.changed), ("running", 1_000, 1_000));
     assert_eq!(ended(&db, &client, number).await, ("done".to_owned(), 1_500));
-    assert_eq!(client.status(spared).await.unwrap().unwrap().priority, "high");
+    assert_eq!(client.status(spared).await.unwrap().unwrap().priority, Priority::High);
     let cancel = Operation::new(Action::Cancel).lambda("work");
     let number = client.start_operation(&cancel, None).await.unwrap();
     assert!(client.stop_operation(number).await.unwrap());

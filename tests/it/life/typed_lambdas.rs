@@ -83,7 +83,7 @@ async fn a_task_has_the_defaults_of_its_payload_unless_the_call_says_otherwise()
     let (first, second) =
         (client.status(first).await.unwrap(), client.status(second).await.unwrap());
     let (first, second) = (first.unwrap(), second.unwrap());
-    assert_eq!((first.priority.as_str(), second.priority.as_str()), ("high", "low"));
+    assert_eq!((first.priority, second.priority), (Priority::High, Priority::Low));
     assert_eq!(first.collection.as_deref(), Some("images"));
     assert_eq!(first.unique_key.as_deref(), Some("sunset"));
     assert_eq!(first.payload.unwrap()["width"], 80);

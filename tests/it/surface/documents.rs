@@ -457,7 +457,7 @@ mod defaults {
         let client = Client::connect(&db.config).await.unwrap();
         let first = client.schedule(Invoice { number: 7 }).await.unwrap();
         assert_eq!(client.schedule(Invoice { number: 7 }).await.unwrap(), first);
-        assert_eq!(client.status(first).await.unwrap().unwrap().priority, "high");
+        assert_eq!(client.status(first).await.unwrap().unwrap().priority, Priority::High);
     }
 }
 

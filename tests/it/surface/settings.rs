@@ -279,7 +279,7 @@ async fn how_statements_are_planned_changes_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "a database for each of 48 settings: a minute or two; ./x leg settings"]
+#[ignore = "a database for each of 48 settings: a minute or two; ./x leg surface"]
 async fn each_setting_alone_changes_nothing() {
     make_tablespace().await;
     let alone = async |settings: &[Setting]| {

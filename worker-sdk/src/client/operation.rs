@@ -106,7 +106,7 @@ pub struct OperationPreview {
     /// Their lambda.
     pub lambda: String,
     /// Their status.
-    pub status: String,
+    pub status: Status,
     /// How many.
     pub tasks: i64,
     /// The first ten.
@@ -278,13 +278,15 @@ impl TransactionClient<'_> {
         let (action, value) = operation.action.parts();
         let priority = operation.priority.map(Priority::as_str);
         let rows = self.rows(&sql, &choice(operation, &action, &value, &priority)).await?;
-        let preview = |row: &Row| OperationPreview {
-            lambda: row.get(0),
-            status: row.get(1),
-            tasks: row.get(2),
-            first_ids: row.get::<_, Vec<i64>>(3).into_iter().map(TaskId).collect(),
+        let preview = |row: &Row| {
+            Ok(OperationPreview {
+                lambda: row.get(0),
+                status: row.get::<_, &str>(1).parse()?,
+                tasks: row.get(2),
+                first_ids: row.get::<_, Vec<i64>>(3).into_iter().map(TaskId).collect(),
+            })
         };
-        Ok(rows.iter().map(preview).collect())
+        rows.iter().map(preview).collect()
     }
 
     /// How far an operation has come, as this connection sees it.

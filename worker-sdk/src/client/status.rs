@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::client::session::Row;
 use crate::db::json::JsonOwned;
 use crate::error::Error;
-use crate::task::{Status, TaskId};
+use crate::task::{Priority, Status, TaskId};
 
 /// The answer of [`Client::cancel`](crate::Client::cancel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -46,7 +46,7 @@ pub struct TaskStatus {
     pub id: TaskId,
     pub lambda: String,
     pub collection: Option<String>,
-    pub priority: String,
+    pub priority: Priority,
     pub status: Status,
     pub attempt: i32,
     pub max_attempts: Option<i32>,
@@ -107,7 +107,7 @@ impl TaskStatus {
             id: TaskId(row.get("id")),
             lambda: row.get("lambda"),
             collection: row.get("collection"),
-            priority: row.get("priority"),
+            priority: row.get::<_, &str>("priority").parse()?,
             status: row.get::<_, &str>("status").parse()?,
             attempt: row.get("attempt"),
             max_attempts: row.get("max_attempts"),
