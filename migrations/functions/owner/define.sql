@@ -20,71 +20,61 @@
 -- Returns a row per lambda: created, changed, unchanged or newer (defined by a newer version); and
 -- each change as {"setting": [before, after]}.
 --
--- Locks: the guard of queues if a lambda is new; then the rows of the lambdas to change, by name.
+-- Locks: the guard of queues if a lambda is new; then the rows of the lambdas to change, by name. A
+-- call with the stored definitions takes no lock.
 create or replace function tuskline.define(
   p_definitions json, p_version text default null, p_dry_run boolean default false)
 returns table (lambda text, outcome text, changes jsonb)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_done jsonb;
+  v_version integer[] := tuskline_core.version_of(p_version);
+  v_parts   jsonb     := tuskline_core.parts_by_lambda(p_definitions::jsonb);
+  v_done    jsonb     := '[]';
+  v_new     text[]    := '{}';
+  v_todo    text[];
+  v_name    text;
+  v_text    text;
+  v_hint    text;
 begin
-  perform tuskline_core.check_definitions(p_definitions::jsonb);
-  begin
-    v_done := tuskline_core.define_all(p_definitions::jsonb, tuskline_core.version_of(p_version));
-    if p_dry_run then raise exception using errcode = 'TKDRY'; end if;
-  exception when sqlstate 'TKDRY' then null; -- undone; the variable keeps what was done
-  end;
+  for v_name in select k.name from jsonb_object_keys(v_parts) as k (name)
+                 order by k.name collate "C" loop
+    if tuskline.define_lambda(v_name) then v_new := v_new || v_name; end if;
+  end loop;
+  v_todo := array(
+    select p.key from jsonb_each(v_parts) p left join tuskline.definition k on k.lambda = p.key
+     where k.lambda is null or k.version < v_version
+        or k.version = v_version and k.parts <> p.value);
+  perform from tuskline.lambda l where l.name = any (v_todo) order by l.name collate "C" for update;
+  for v_name in select k.name from jsonb_object_keys(v_parts) as k (name)
+                 order by k.name collate "C" loop
+    v_done := v_done || case
+      when v_name = any (v_todo) then tuskline_core.define_one(
+        v_name, v_parts -> v_name, v_version, v_name = any (v_new))
+      else jsonb_build_object(
+        'lambda', v_name, 'changes', '{}'::jsonb, 'outcome', (
+          select case when k.version > v_version then 'newer' else 'unchanged' end
+            from tuskline.definition k where k.lambda = v_name)) end;
+  end loop;
+  if p_dry_run then raise exception using errcode = 'TKDRY'; end if;
   return query select d.lambda, d.outcome, d.changes
                  from jsonb_to_recordset(v_done) as d (lambda text, outcome text, changes jsonb);
+exception
+  when sqlstate 'TKDRY' then -- undone; the variable keeps what was done
+    return query select d.lambda, d.outcome, d.changes
+                   from jsonb_to_recordset(v_done) as d (lambda text, outcome text, changes jsonb);
+  when others then -- the text names the lambda; the code stays
+    get stacked diagnostics v_text = message_text, v_hint = pg_exception_hint;
+    if sqlstate like '22%' then v_text := 'TK009 invalid_setting: ' || v_text;
+    elsif sqlstate not like 'TK%' then raise; end if;
+    perform tuskline_core.refuse(left(v_text, 5), overlay(substr(v_text, 7)
+      placing format(': %s: ', left(v_name, 80)) from position(': ' in substr(v_text, 7)) for 2),
+      nullif(v_hint, ''));
 end $$;
 comment on function tuskline.define(json, text, boolean) is
   'Brings lambdas with their settings, limits, gates and schedules to the database. Applies what '
   'differs from the last definition, unless a newer version has defined the lambda. p_dry_run: '
   'only returns the changes. Audited.';
-
-create or replace function tuskline_core.define_all(p_definitions jsonb, p_version integer[])
-returns jsonb language plpgsql as $$
-declare
-  v_new  text[];
-  v_name text;
-  v_text text;
-  v_hint text;
-  v_done jsonb := '[]';
-  d      jsonb;
-begin
-  select array_agg(n.name) into v_new
-    from (select e.value ->> 'lambda' as name from jsonb_array_elements(p_definitions) e
-           order by (e.value ->> 'lambda') collate "C") n
-   where tuskline.define_lambda(n.name);
-  -- A process that starts with the definition that is kept takes no lock.
-  perform from tuskline.lambda l
-    where l.name = any (array(
-      select e.value ->> 'lambda' from jsonb_array_elements(p_definitions) e
-             left join tuskline.definition k on k.lambda = e.value ->> 'lambda'
-       where k.lambda is null or k.version < p_version
-          or k.version = p_version
-             and k.parts is distinct from tuskline_core.parts_of(e.value)))
-    order by l.name collate "C" for update;
-  for d in select e.value from jsonb_array_elements(p_definitions) e
-            order by (e.value ->> 'lambda') collate "C" loop
-    v_name := d ->> 'lambda';
-    v_done := v_done || tuskline_core.define_one(
-      v_name, tuskline_core.parts_of(d), p_version, coalesce(v_name = any (v_new), false));
-  end loop;
-  return v_done;
-exception when others then -- the text names the lambda; the code stays
-  if sqlstate like '22%' then
-    perform tuskline_core.refuse('TK009', format('invalid_setting: %s: %s', v_name, sqlerrm));
-  elsif sqlstate not like 'TK%' or v_name is null then
-    raise;
-  end if;
-  get stacked diagnostics v_text = message_text, v_hint = pg_exception_hint;
-  raise exception using errcode = sqlstate, hint = v_hint,
-    message = overlay(v_text placing format(': %s: ', v_name) from position(': ' in v_text) for 2);
-end $$;
-comment on function tuskline_core.define_all(jsonb, integer[]) is
-  'Creates the lambdas that are new, and applies each definition in the order of names.';
 
 -- Applies the parts of one definition that differ from those of the last one.
 create or replace function tuskline_core.define_one(
@@ -110,17 +100,18 @@ begin
       from (select jsonb_object_keys(p_parts || coalesce(v_last.parts, '{}')) as key) k
      where 'object' in (jsonb_typeof(v_last.parts -> k.key), jsonb_typeof(p_parts -> k.key))
        and v_last.parts -> k.key is distinct from p_parts -> k.key
-     order by k.key collate "C"
+     order by p_parts ? k.key, k.key collate "C" -- removed parts first
   loop
-    perform tuskline_core.define_part(p_lambda, p.key, coalesce(p.next, p.last), p.next is null);
+    if p.next is null or p.key like 'gate%' then
+      perform tuskline_core.remove_part(p_lambda, p.key, p.last);
+    end if;
+    if p.next is not null then perform tuskline_core.set_part(p_lambda, p.key, p.next); end if;
   end loop;
-  if v_last.lambda is null or (v_last.version, v_last.parts) <> (p_version, p_parts) then
-    insert into tuskline.definition as k (lambda, version, parts, defined_at)
-    values (p_lambda, p_version, p_parts, v_now)
-    on conflict on constraint definition_pkey do update
-       set version = excluded.version, parts = excluded.parts, author = session_user,
-           defined_at = excluded.defined_at;
-  end if;
+  insert into tuskline.definition as k (lambda, version, parts, defined_at)
+  values (p_lambda, p_version, p_parts, v_now)
+  on conflict on constraint definition_pkey do update
+     set version = excluded.version, parts = excluded.parts, author = session_user,
+         defined_at = excluded.defined_at;
   v_after := tuskline_core.settings_of(p_lambda);
   return jsonb_build_object(
     'lambda', p_lambda,
@@ -134,71 +125,67 @@ end $$;
 comment on function tuskline_core.define_one(text, jsonb, integer[], boolean) is
   'Applies the parts of a definition that differ from the last one. Returns a row of define().';
 
--- Sets or removes one part. p_part is its object; p_gone: the definition has it no more.
-create or replace function tuskline_core.define_part(
-  p_lambda text, p_key text, p_part jsonb, p_gone boolean)
+-- Sets one part. A gate whose scope has a gate of an operator is not set.
+create or replace function tuskline_core.set_part(p_lambda text, p_key text, p_part jsonb)
 returns void language plpgsql as $$
 begin
   case split_part(p_key, ' ', 1)
+    when 'order' then
+      perform tuskline.set_order(p_lambda, coalesce(p_part ->> 'on_failure', 'block'));
     when 'unique' then
-      if p_gone then perform tuskline.drop_unique(p_lambda);
-      else perform tuskline.set_unique(
-             p_lambda, coalesce(p_part ->> 'scope', 'running'),
-             coalesce(p_part ->> 'outcome', 'keep'), (p_part ->> 'period')::interval);
-      end if;
+      perform tuskline.set_unique(
+        p_lambda, coalesce(p_part ->> 'scope', 'running'),
+        coalesce(p_part ->> 'outcome', 'keep'), (p_part ->> 'period')::interval);
     when 'breaker' then
-      if p_gone then perform tuskline.drop_breaker(p_lambda);
-      else perform tuskline.set_breaker(
-             p_lambda, coalesce((p_part ->> 'failures')::integer, 20),
-             coalesce((p_part ->> 'window')::interval, '1 minute'),
-             coalesce((p_part ->> 'share')::double precision, 0.5),
-             coalesce((p_part ->> 'probe_after')::interval, '30 seconds'));
-      end if;
-    when 'schedule' then
-      if p_gone then perform tuskline.drop_periodic(p_part ->> 'name', 'not in the definition');
-      else perform tuskline_core.define_schedule(p_lambda, p_part);
-      end if;
+      perform tuskline.set_breaker(
+        p_lambda, coalesce((p_part ->> 'failures')::integer, 20),
+        coalesce((p_part ->> 'window')::interval, '1 minute'),
+        coalesce((p_part ->> 'share')::double precision, 0.5),
+        coalesce((p_part ->> 'probe_after')::interval, '30 seconds'));
+    when 'schedule' then perform tuskline_core.define_schedule(p_lambda, p_part);
     when 'gate' then
-      if p_gone then
-        perform tuskline.ungate(g.gate_id) from tuskline.gate g
+      perform tuskline.gate(
+        p_lambda, p_part ->> 'action', p_part ->> 'collection', p_part ->> 'priority',
+        (p_part ->> 'until')::timestamptz, (p_part ->> 'for')::interval, p_part ->> 'reason',
+        true)
+       where not exists (
+         select from tuskline.gate g
           where g.lambda = p_lambda and g.opened_at is null
-            and g.collection is not distinct from p_part ->> 'collection'
-            and g.priority::text is not distinct from p_part ->> 'priority';
-      else
-        perform tuskline.gate(
-          p_lambda, p_part ->> 'action', p_part ->> 'collection', p_part ->> 'priority',
-          (p_part ->> 'until')::timestamptz, (p_part ->> 'for')::interval, p_part ->> 'reason',
-          true);
-      end if;
-    else perform tuskline_core.define_limit(p_lambda, p_key, p_part, p_gone);
+            and p_key = concat_ws(' ', 'gate', tuskline_core.scope_of_part(to_jsonb(g))));
+    else
+      perform tuskline.set_limit(
+        p_lambda, (p_part ->> 'max_concurrency')::integer,
+        (p_part ->> 'per_second')::double precision, p_part ->> 'collection',
+        p_part ->> 'priority', coalesce((p_part ->> 'by_key')::boolean, false),
+        (p_part ->> 'burst')::integer, coalesce((p_part ->> 'fair')::boolean, false));
   end case;
 end $$;
-comment on function tuskline_core.define_part(text, text, jsonb, boolean) is
-  'Sets a part of a definition (limit, gate, schedule, ...), or removes one that is gone.';
+comment on function tuskline_core.set_part(text, text, jsonb) is
+  'Sets a part of a definition: an order, unique keys, a breaker, a limit, a gate or a schedule.';
 
-create or replace function tuskline_core.define_limit(
-  p_lambda text, p_key text, p_part jsonb, p_gone boolean)
+-- Removes one part, as the last definition had it. A gate with another reason is of an operator,
+-- and a schedule that makes tasks of another lambda has moved: both stay.
+create or replace function tuskline_core.remove_part(p_lambda text, p_key text, p_part jsonb)
 returns void language plpgsql as $$
 begin
-  if p_gone then
-    perform tuskline.drop_limit(r.limit_id) from tuskline.task_limit r
-      where r.lambda = p_lambda and r.dropped_at is null and r.reason is null
-        and r.kind = split_part(p_key, ' ', 1)
-        and (r.kind = 'order' or r.by_key = coalesce((p_part ->> 'by_key')::boolean, false))
-        and r.collection is not distinct from p_part ->> 'collection'
-        and r.priority::text is not distinct from p_part ->> 'priority';
-  elsif p_key = 'order' then
-    perform tuskline.set_order(p_lambda, coalesce(p_part ->> 'on_failure', 'block'));
-  else
-    perform tuskline.set_limit(
-      p_lambda, (p_part ->> 'max_concurrency')::integer,
-      (p_part ->> 'per_second')::double precision, p_part ->> 'collection', p_part ->> 'priority',
-      coalesce((p_part ->> 'by_key')::boolean, false), (p_part ->> 'burst')::integer,
-      coalesce((p_part ->> 'fair')::boolean, false));
-  end if;
+  case split_part(p_key, ' ', 1)
+    when 'unique' then perform tuskline.drop_unique(p_lambda);
+    when 'breaker' then perform tuskline.drop_breaker(p_lambda);
+    when 'schedule' then
+      perform tuskline.drop_periodic(p.name, 'not in the definition') from tuskline.periodic p
+        where p.name = p_part ->> 'name' and p.lambda = p_lambda;
+    when 'gate' then
+      perform tuskline.ungate(g.gate_id) from tuskline.gate g
+        where g.lambda = p_lambda and g.opened_at is null and g.reason = p_part ->> 'reason'
+          and p_key = concat_ws(' ', 'gate', tuskline_core.scope_of_part(to_jsonb(g)));
+    else
+      perform tuskline.drop_limit(r.limit_id) from tuskline.task_limit r
+        where r.lambda = p_lambda and r.dropped_at is null and r.reason is null
+          and p_key = tuskline_core.key_of_limit(r);
+  end case;
 end $$;
-comment on function tuskline_core.define_limit(text, text, jsonb, boolean) is
-  'Sets or removes the limit or the order of a definition.';
+comment on function tuskline_core.remove_part(text, text, jsonb) is
+  'Removes a part that the last definition had and the next one does not have.';
 
 create or replace function tuskline_core.define_schedule(p_lambda text, p_part jsonb)
 returns void language sql as $$
@@ -235,9 +222,12 @@ begin
     nullif(n.cancelled_retention, l.cancelled_retention),
     nullif(n.dropped_retention, l.dropped_retention),
     nullif(n.fatal_retention, l.fatal_retention), nullif(n.archive, l.archive),
-    array_remove(array[case when n.cancelled_retention is null then 'cancelled' end,
-                       case when n.dropped_retention is null then 'dropped' end,
-                       case when n.fatal_retention is null then 'fatal_failure' end], null));
+    array_remove(array[case when n.cancelled_retention is null and l.cancelled_retention is not null
+                            then 'cancelled' end,
+                       case when n.dropped_retention is null and l.dropped_retention is not null
+                            then 'dropped' end,
+                       case when n.fatal_retention is null and l.fatal_retention is not null
+                            then 'fatal_failure' end], null));
 end $$;
 comment on function tuskline_core.alter_by(text, jsonb) is
   'Changes those settings of a lambda that differ from the given ones.';

@@ -8,6 +8,15 @@ $$;
 comment on function tuskline_core.scope_of_part(jsonb) is
   'Returns collection and priority of a part as text; null: the whole lambda.';
 
+create or replace function tuskline_core.key_of_limit(r tuskline.task_limit) returns text
+language sql immutable as $$
+  select case r.kind when 'order' then r.kind else
+           concat_ws(' ', r.kind, 'limit', case when r.by_key then 'by key' end,
+                     tuskline_core.scope_of_part(to_jsonb(r))) end
+$$;
+comment on function tuskline_core.key_of_limit(tuskline.task_limit) is
+  'Returns the key of a limit among the parts of a definition.';
+
 -- The parts of a definition by their keys: a setting by its name, a limit, gate or schedule by its
 -- kind and scope.
 create or replace function tuskline_core.parts_of(p_definition jsonb) returns jsonb
@@ -31,6 +40,17 @@ $$;
 comment on function tuskline_core.parts_of(jsonb) is
   'Returns the parts of a definition by their keys, as settings_of() names them.';
 
+-- The parts of each definition, by the name of its lambda.
+create or replace function tuskline_core.parts_by_lambda(p_definitions jsonb) returns jsonb
+language plpgsql immutable as $$
+begin
+  perform tuskline_core.check_definitions(p_definitions);
+  return (select jsonb_object_agg(e.value ->> 'lambda', tuskline_core.parts_of(e.value))
+            from jsonb_array_elements(p_definitions) e);
+end $$;
+comment on function tuskline_core.parts_by_lambda(jsonb) is
+  'Checks definitions, and returns the parts of each by the name of its lambda.';
+
 create or replace function tuskline_core.check_definitions(p_definitions jsonb) returns void
 language plpgsql immutable as $$
 declare
@@ -49,12 +69,18 @@ begin
   v_wrong := coalesce(v_wrong, (
     select format('%s of lambda %s ', d.part, d.lambda) || case
              when jsonb_typeof(d.item) <> 'object' then 'must be an object'
+             when jsonb_typeof(d.item) = 'object' and d.unknown is null and d.part = 'settings'
+               then 'must be texts, numbers, true or false'
              when d.unknown is not null
                then format('must not have the field %L; known are %s', left(d.unknown, 80),
                            array_to_string(d.fields, ', '))
              else 'must have a name' end
       from tuskline_core.fields_of_definitions(p_definitions) d
      where jsonb_typeof(d.item) <> 'object' or d.unknown is not null
+        or d.part = 'settings' and exists (
+             select from jsonb_each(d.item) s
+              where s.key not in ('order', 'unique', 'breaker', 'limits', 'gates', 'schedules')
+                and jsonb_typeof(s.value) in ('object', 'array'))
         or d.part = 'schedules' and jsonb_typeof(d.item -> 'name') is distinct from 'string'
      limit 1), (
     select format('%s of lambda %s must differ in scope', d.part, d.lambda)
@@ -117,15 +143,12 @@ language sql stable as $$
   select (select to_jsonb(l) - '{name,owner,created_at,altered_at}'::text[]
             from tuskline.lambda l where l.name = p_lambda)
          || coalesce(jsonb_object_agg(s.key, s.value), '{}')
-    from (select case r.kind when 'order' then r.kind else
-                   concat_ws(' ', r.kind, 'limit', case when r.by_key then 'by key' end, x.scope)
-                 end as key,
+    from (select tuskline_core.key_of_limit(r) as key,
                  jsonb_strip_nulls(jsonb_build_object(
                    'max_concurrency', r.max_concurrency, 'per_second', r.per_second,
                    'burst', r.burst, 'fair', nullif(r.fair, false),
                    'on_failure', r.on_failure)) as value
-            from tuskline.task_limit r,
-                 tuskline_core.scope_of_part(to_jsonb(r)) as x (scope)
+            from tuskline.task_limit r
            where r.lambda = p_lambda and r.dropped_at is null and r.reason is null
           union all
           select concat_ws(' ', 'gate', tuskline_core.scope_of_part(to_jsonb(g))),

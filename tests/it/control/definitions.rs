@@ -141,6 +141,7 @@ async fn a_definition_of_a_wrong_form_is_refused_and_nothing_is_done() {
         (r#"[{"lambda": "mail", "max_attempts": 40000}]"#, "null"),
         (r#"[{"lambda": "mail", "max_attempts": "many"}]"#, "null"),
         (r#"[{"lambda": "mail", "attempt_timeout": "soon"}]"#, "null"),
+        (r#"[{"lambda": "mail", "max_attempts": {"first": 3}}]"#, "null"),
         (r#"[{"lambda": "mail", "order": true}]"#, "null"),
         (r#"[{"lambda": "mail", "order": {"on_failure": "wait"}}]"#, "null"),
         (r#"[{"lambda": "mail", "unique": {"scope": "always"}}]"#, "null"),
@@ -209,6 +210,68 @@ async fn a_process_that_starts_with_the_same_definition_waits_for_no_lock() {
     holder.execute("select from tuskline.definition for update", &[]).await.unwrap();
     db.run("set lock_timeout = '1s'").await;
     assert_eq!(define(&db, &whole()).await, ["mail unchanged"]);
+}
+
+#[tokio::test]
+async fn a_version_that_was_overtaken_while_it_waited_changes_nothing() {
+    let db = Db::new().await;
+    let definition = |attempts: i32| json!([{"lambda": "mail", "max_attempts": attempts}]);
+    define_as(&db, &definition(5), ", '1'").await;
+    let mut other = db.connect().await;
+    let newer = other.transaction().await.unwrap();
+    let sql = format!("select tuskline.define('{}', '3')", definition(7));
+    newer.batch_execute(&sql).await.unwrap();
+    let late = db.connect().await;
+    let pid: i32 = late.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let sql = format!("select outcome from tuskline.define('{}', '2')", definition(6));
+    let waiting = tokio::spawn(async move { late.query_one(&sql, &[]).await.unwrap() });
+    db.until_blocked(pid).await;
+    newer.commit().await.unwrap();
+    assert_eq!(within(waiting).await.unwrap().get::<_, String>(0), "newer");
+    assert_eq!(db.one::<i16>("select max_attempts from tuskline.lambda").await, 7);
+}
+
+#[tokio::test]
+async fn a_gate_that_the_code_changes_takes_the_place_of_the_last_one() {
+    let db = Db::new().await;
+    let gate = |action: &str, reason: &str| json!([{"lambda": "mail", "gates": [{"action": action, "reason": reason}]}]);
+    define(&db, &gate("pause", "not yet")).await;
+    define(&db, &gate("divert", "broken")).await;
+    let set = "select action || ' ' || reason from tuskline.gate where opened_at is null";
+    assert_eq!(db.all::<String>(set).await, ["divert broken"]);
+    // An operator's gate of the same scope stays, whatever the code says.
+    db.run("select tuskline.ungate(gate_id) from tuskline.gate where opened_at is null").await;
+    db.run("select tuskline.gate('mail', 'drop', p_reason => 'by hand')").await;
+    define(&db, &gate("pause", "again")).await;
+    define(&db, &json!([{"lambda": "mail"}])).await;
+    assert_eq!(db.all::<String>(set).await, ["drop by hand"]);
+}
+
+#[tokio::test]
+async fn a_schedule_that_moves_to_another_lambda_stays() {
+    let db = Db::new().await;
+    let lambdas = |owner: &str| {
+        let parts = |name: &str| match name == owner {
+            true => json!({"lambda": name, "schedules": [{"name": "digest", "cron": "0 7 * * *"}]}),
+            false => json!({"lambda": name}),
+        };
+        json!([parts("mail_a"), parts("mail_b")])
+    };
+    for owner in ["mail_b", "mail_a", "mail_b"] {
+        define(&db, &lambdas(owner)).await;
+        let seen = "select lambda from tuskline.periodic where name = 'digest'";
+        assert_eq!(db.all::<String>(seen).await, [owner]);
+    }
+}
+
+#[tokio::test]
+async fn a_setting_that_is_no_retention_touches_no_segment() {
+    let db = Db::new().await;
+    define(&db, &json!([{"lambda": "mail", "max_attempts": 5}])).await;
+    db.run("update tuskline.segment set ripe_at = tuskline.clock()").await;
+    define(&db, &json!([{"lambda": "mail", "max_attempts": 6}])).await;
+    let reset = "select count(*) from tuskline.segment where ripe_at is null";
+    assert_eq!(db.one::<i64>(reset).await, 0);
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -219,6 +219,11 @@ async fn an_owner_sets_and_drops_each_policy() {
     assert!(client.ungate(gate).await.unwrap());
     assert!(!client.ungate(GateId(gate.0 + 1)).await.unwrap());
 
+    let unseen = Gate::drop("a wrong address").collection("news");
+    let refused = client.gate("work", &unseen).await.unwrap_err();
+    assert_eq!(code(&refused), "TK016", "a name that no task has may be a slip");
+    assert!(client.ungate(client.gate("work", &unseen.unseen()).await.unwrap()).await.unwrap());
+
     let fair = client.set_limit("work", &Limit::concurrency(3).fair()).await.unwrap();
     client.set_weight(fair, "ada", 2.0).await.unwrap();
     let rate = Limit::rate(0.5).by_key().collection("news").burst(4);

@@ -1,9 +1,9 @@
 //! Schedule tasks, ask about them and steer them: on a pool of connections, or within a transaction of
 //! the caller.
 //!
-//! The calls of a [`Client`] stand in this file, and those of owners in `owner_calls.rs`. Each is one
+//! The calls of a [`Client`] stand in this file, and those of owners in `owners.rs`. Each is one
 //! transaction of its own. The same call within the caller's transaction is in `transaction.rs`,
-//! `definition.rs`, `owners.rs`, `operation.rs` and `periodic.rs`.
+//! `transaction/owners.rs` and `operation.rs`.
 
 pub(crate) mod builder;
 pub(crate) mod calls;
@@ -12,7 +12,6 @@ pub(crate) mod connection;
 pub(crate) mod definition;
 pub(crate) mod new_task;
 pub(crate) mod operation;
-mod owner_calls;
 mod owners;
 pub(crate) mod payload;
 pub(crate) mod periodic;

@@ -127,37 +127,37 @@ pub(crate) fn answer(
     Ok(rows.into_iter().map(|row| Row(RowOf::Postgres(row))).collect())
 }
 
+/// An adapter sends a statement with parameters and gives its rows.
 macro_rules! adapters {
-    ($($kind:ty),* $(,)?) => { $(
-        impl sealed::Session for $kind {
+    ($(|$session:ident: $kind:ty, $sql:ident, $parameters:ident, $broken:ident| $answer:expr;)*) => { $(
+        impl crate::client::session::sealed::Session for $kind {
             fn query<'a>(
                 &'a mut self,
-                sql: &'a str,
-                parameters: &'a Parameters<'a>,
-                broken: ErrorKind,
-            ) -> Answering<'a> {
-                Box::pin(async move { answer(self.query_typed(sql, parameters).await, broken) })
+                $sql: &'a str,
+                $parameters: &'a crate::db::Parameters<'a>,
+                $broken: crate::error::ErrorKind,
+            ) -> crate::client::session::Answering<'a> {
+                let $session = self;
+                Box::pin(async move { $answer })
             }
         }
     )* };
 }
+#[cfg(feature = "sqlx")]
+use adapters;
 
-// A pooler may stand between, so these send statements without a name.
+// A pooler may stand between, so all but the last send statements without a name.
 adapters! {
-    tokio_postgres::Client,
-    tokio_postgres::Transaction<'_>,
-    deadpool_postgres::Client,
-    deadpool_postgres::ClientWrapper,
-    deadpool_postgres::Transaction<'_>,
-}
-
-impl sealed::Session for Connection {
-    fn query<'a>(
-        &'a mut self,
-        sql: &'a str,
-        parameters: &'a Parameters<'a>,
-        broken: ErrorKind,
-    ) -> Answering<'a> {
-        Box::pin(async move { answer(self.query_prepared(sql, parameters).await, broken) })
-    }
+    |session: tokio_postgres::Client, sql, parameters, broken|
+        answer(session.query_typed(sql, parameters).await, broken);
+    |session: tokio_postgres::Transaction<'_>, sql, parameters, broken|
+        answer(session.query_typed(sql, parameters).await, broken);
+    |session: deadpool_postgres::Client, sql, parameters, broken|
+        answer(session.query_typed(sql, parameters).await, broken);
+    |session: deadpool_postgres::ClientWrapper, sql, parameters, broken|
+        answer(session.query_typed(sql, parameters).await, broken);
+    |session: deadpool_postgres::Transaction<'_>, sql, parameters, broken|
+        answer(session.query_typed(sql, parameters).await, broken);
+    |session: Connection, sql, parameters, broken|
+        answer(session.query_prepared(sql, parameters).await, broken);
 }

@@ -1,5 +1,7 @@
 //! The calls of a client within the caller's connection or transaction.
 
+mod owners;
+
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled};

@@ -73,22 +73,28 @@ pub struct Unique(pub(in crate::client) Value);
 impl Unique {
     /// While it waits: until a worker claims it, and before a retry.
     pub fn queued() -> Self {
-        Self(json!({ "scope": "queued" }))
+        Self::of("queued")
     }
 
     /// Until it ends.
     pub fn running() -> Self {
-        Self(json!({ "scope": "running" }))
+        Self::of("running")
     }
 
     /// For a time from its scheduling, at most 10 years.
     pub fn period(period: Duration) -> Self {
-        Self(json!({ "scope": "period", "period": interval(period) }))
+        let mut unique = Self::of("period");
+        unique.0["period"] = Value::from(interval(period));
+        unique
     }
 
     /// Always, also beyond its retention: a repeated call is harmless.
     pub fn forever() -> Self {
-        Self(json!({ "scope": "forever" }))
+        Self::of("forever")
+    }
+
+    fn of(scope: &str) -> Self {
+        Self(json!({ "scope": scope, "outcome": "keep" }))
     }
 
     /// The effect of a second task with the key. Default [`OnDuplicate::Keep`].
@@ -113,7 +119,10 @@ impl Breaker {
     /// Trips at `failures` within `window`: 1 to 1,000,000 within 1 s to 1 day, half of all attempts. A
     /// probe runs every 30 s.
     pub fn new(failures: u32, window: Duration) -> Self {
-        Self(json!({ "failures": failures, "window": interval(window) }))
+        Self(json!({
+            "failures": failures, "window": interval(window), "share": 0.5,
+            "probe_after": "30 seconds",
+        }))
     }
 
     /// The part of all attempts that must have failed: 0.001 to 1; default 0.5.
@@ -131,7 +140,7 @@ impl Breaker {
     }
 }
 
-/// Setters that several parts share, each by the name of its field.
+/// Setters of the scope, which limits, gates and throttles share.
 macro_rules! scope {
     () => {
         /// Only tasks of this collection.
@@ -153,8 +162,16 @@ macro_rules! scope {
     };
 }
 
-macro_rules! end {
+/// Setters that gates and throttles share.
+macro_rules! gated {
     () => {
+        /// The collection may be one that no recent task has. A definition needs no such leave.
+        #[must_use]
+        pub fn unseen(mut self) -> Self {
+            self.1 = true;
+            self
+        }
+
         /// Ends by itself then.
         #[must_use]
         pub fn until(self, at: DateTime<Utc>) -> Self {
@@ -178,12 +195,12 @@ impl Limit {
 
     /// At most so many tasks at the same time: 0 to 100,000.
     pub fn concurrency(tasks: u32) -> Self {
-        Self(json!({ "max_concurrency": tasks }))
+        Self(json!({ "max_concurrency": tasks, "by_key": false, "fair": false }))
     }
 
     /// At most so many tasks per second: 0.001 to 1,000,000.
     pub fn rate(per_second: f64) -> Self {
-        Self(json!({ "per_second": per_second }))
+        Self(json!({ "per_second": per_second, "by_key": false, "fair": false }))
     }
 
     /// Each limit key is counted by itself.
@@ -207,11 +224,11 @@ impl Limit {
 
 /// A gate on a lambda, or on one of its collections or priorities.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gate(pub(in crate::client) Value);
+pub struct Gate(pub(in crate::client) Value, pub(in crate::client) bool);
 
 impl Gate {
     scope!();
-    end!();
+    gated!();
 
     /// Tasks wait until the gate opens.
     pub fn pause(reason: impl Into<String>) -> Self {
@@ -229,20 +246,20 @@ impl Gate {
     }
 
     fn of(action: &str, reason: String) -> Self {
-        Self(json!({ "action": action, "reason": reason }))
+        Self(json!({ "action": action, "reason": reason }), false)
     }
 }
 
 /// A rate for a time, with a reason: a mail relay that fails. It applies beside the limits of the lambda.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Throttle(pub(in crate::client) Value);
+pub struct Throttle(pub(in crate::client) Value, pub(in crate::client) bool);
 
 impl Throttle {
     scope!();
-    end!();
+    gated!();
 
     /// At most so many tasks per second: 0.001 to 1,000,000.
     pub fn new(per_second: f64, reason: impl Into<String>) -> Self {
-        Self(json!({ "per_second": per_second, "reason": reason.into() }))
+        Self(json!({ "per_second": per_second, "reason": reason.into() }), false)
     }
 }

@@ -8,30 +8,14 @@ use sqlx::postgres::{PgArgumentBuffer, PgConnection, PgRow, PgTypeInfo, PgValueF
 use sqlx::{Column as _, Encode, Postgres, Row as _, TypeInfo as _, ValueRef as _};
 use tokio_postgres::types::{IsNull as Null, Kind, Type};
 
-use crate::client::session::{Answering, Row, RowOf, sealed};
+use crate::client::session::{Row, RowOf, adapters};
 use crate::db::Parameters;
 use crate::error::{Error, ErrorKind};
 
-impl sealed::Session for PgConnection {
-    fn query<'a>(
-        &'a mut self,
-        sql: &'a str,
-        parameters: &'a Parameters<'a>,
-        broken: ErrorKind,
-    ) -> Answering<'a> {
-        Box::pin(send(self, sql, parameters, broken))
-    }
-}
-
-impl sealed::Session for sqlx::Transaction<'_, Postgres> {
-    fn query<'a>(
-        &'a mut self,
-        sql: &'a str,
-        parameters: &'a Parameters<'a>,
-        broken: ErrorKind,
-    ) -> Answering<'a> {
-        Box::pin(send(self, sql, parameters, broken))
-    }
+adapters! {
+    |session: PgConnection, sql, parameters, broken| send(session, sql, parameters, broken).await;
+    |session: sqlx::Transaction<'_, Postgres>, sql, parameters, broken|
+        send(session, sql, parameters, broken).await;
 }
 
 async fn send(
