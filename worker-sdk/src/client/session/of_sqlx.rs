@@ -5,7 +5,7 @@ use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgConnection, PgRow, PgTypeInfo, PgValueFormat};
-use sqlx::{Column as _, Encode, Postgres, Row as _, TypeInfo as _, ValueRef as _};
+use sqlx::{AssertSqlSafe, Column as _, Encode, Postgres, Row as _, TypeInfo as _, ValueRef as _};
 use tokio_postgres::types::{IsNull as Null, Kind, Type};
 
 use crate::client::session::{Row, RowOf, adapters};
@@ -24,7 +24,7 @@ async fn send(
     parameters: &Parameters<'_>,
     broken: ErrorKind,
 ) -> Result<Vec<Row>, Error> {
-    let mut query = sqlx::query(sql);
+    let mut query = sqlx::query(AssertSqlSafe(sql));
     for (value, kind) in parameters {
         let mut bytes = BytesMut::new();
         let null = value.to_sql_checked(kind, &mut bytes).map_err(|error| {
