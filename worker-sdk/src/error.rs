@@ -99,7 +99,6 @@ impl Error {
         Self::new(ErrorKind::Unknown, text)
     }
 
-    #[cfg(feature = "sqlx")]
     pub(crate) fn because(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
         self

@@ -20,6 +20,7 @@ mod publications;
 mod registry;
 mod settings;
 mod tls;
+mod transactions_of_adapters;
 mod transactions_of_sqlx;
 mod two_phase;
 mod views;

@@ -281,9 +281,9 @@ impl TransactionClient<'_> {
         let preview = |row: &Row| {
             Ok(OperationPreview {
                 lambda: row.get(0),
-                status: row.get::<_, &str>(1).parse()?,
+                status: row.get::<&str>(1).parse()?,
                 tasks: row.get(2),
-                first_ids: row.get::<_, Vec<i64>>(3).into_iter().map(TaskId).collect(),
+                first_ids: row.get::<Vec<i64>>(3).into_iter().map(TaskId).collect(),
             })
         };
         rows.iter().map(preview).collect()

@@ -1,23 +1,25 @@
 //! The transaction that the caller has already, whichever library it comes from.
 //!
 //! Promises: a call within it commits or rolls back with the caller's own writes. Must never: show a type of
-//! such a library where it is not asked for; each adapter is one `impl` behind one feature.
+//! such a library where it is not asked for. A known library is one `impl` behind one feature; `adapter` is for
+//! any other.
 
+pub(crate) mod adapter;
 #[cfg(feature = "sqlx")]
 mod of_sqlx;
+mod texts;
 
 use std::pin::Pin;
 
-use tokio_postgres::types::FromSql;
-#[cfg(feature = "sqlx")]
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{FromSql, Type};
 
 use crate::client::connection::Connection;
 use crate::db::Parameters;
 use crate::error::{Error, ErrorKind};
 
-/// A transaction of tokio-postgres or deadpool-postgres, or of sqlx (feature `sqlx`). A connection of these
-/// is one as well: then each call commits by itself.
+/// A transaction of tokio-postgres or deadpool-postgres, or of sqlx (feature `sqlx`), or an
+/// [`Adapter`](crate::Adapter) of any other library. A connection is one as well: then each call commits
+/// by itself.
 ///
 /// The trait has no lifetime and is implemented for the transaction itself, not for a reference. So a
 /// function of yours can take `&mut impl Transaction` and use it twice.
@@ -36,6 +38,7 @@ use crate::error::{Error, ErrorKind};
     message = "`{Self}` is not a transaction that Tuskline knows",
     label = "expected a transaction of tokio-postgres, deadpool-postgres or sqlx",
     note = "for sqlx, enable the feature `sqlx`",
+    note = "for any other library, implement `Adapter` for a type of your own that holds its transaction",
     note = "pass the transaction by `&mut`; a pool is not a transaction"
 )]
 pub trait Transaction: sealed::Session {}
@@ -68,28 +71,8 @@ pub struct Row(pub(crate) RowOf);
 #[derive(Debug)]
 pub(crate) enum RowOf {
     Postgres(tokio_postgres::Row),
-    /// Name, type and bytes of each column.
-    #[cfg(feature = "sqlx")]
-    Raw(Vec<(String, Type, Option<Vec<u8>>)>),
-}
-
-/// The place or the name of a column.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Column<'c> {
-    At(usize),
-    Named(&'c str),
-}
-
-impl From<usize> for Column<'_> {
-    fn from(at: usize) -> Self {
-        Self::At(at)
-    }
-}
-
-impl<'c> From<&'c str> for Column<'c> {
-    fn from(name: &'c str) -> Self {
-        Self::Named(name)
-    }
+    /// Type and bytes of each column, in PostgreSQL's binary format.
+    Raw(Vec<(Type, Option<Vec<u8>>)>),
 }
 
 impl Row {
@@ -97,21 +80,16 @@ impl Row {
     ///
     /// # Panics
     /// As `tokio_postgres::Row::get`.
-    pub(crate) fn get<'r, C: Into<Column<'r>>, T: FromSql<'r>>(&'r self, column: C) -> T {
-        match (&self.0, column.into()) {
-            (RowOf::Postgres(row), Column::At(at)) => row.get(at),
-            (RowOf::Postgres(row), Column::Named(name)) => row.get(name),
-            #[cfg(feature = "sqlx")]
-            (RowOf::Raw(columns), column) => {
-                let found = match column {
-                    Column::At(at) => columns.get(at),
-                    Column::Named(name) => columns.iter().find(|(known, ..)| known == name),
-                };
-                let value = found.map(|(_, kind, raw)| T::from_sql_nullable(kind, raw.as_deref()));
+    pub(crate) fn get<'r, T: FromSql<'r>>(&'r self, at: usize) -> T {
+        match &self.0 {
+            RowOf::Postgres(row) => row.get(at),
+            RowOf::Raw(columns) => {
+                let value =
+                    columns.get(at).map(|(kind, raw)| T::from_sql_nullable(kind, raw.as_deref()));
                 match value {
                     Some(Ok(value)) => value,
-                    Some(Err(error)) => panic!("column {column:?}: {error}"),
-                    None => panic!("no column {column:?}"),
+                    Some(Err(error)) => panic!("column {at}: {error}"),
+                    None => panic!("no column {at}"),
                 }
             }
         }

@@ -96,45 +96,55 @@ impl Reason {
     }
 }
 
+/// The columns of `tuskline.task_status`, in the order in which they are asked for.
+pub(crate) const COLUMNS: &str = "\
+    id, lambda, collection, priority, status, attempt, max_attempts, crashes, due_at, \
+    created_at, started_at, finished_at, next_trigger_at, executor_id, host, pid, \
+    lease_until, cancel_requested_at, failures, error_class, error, output, payload, \
+    percent, message, checkpoint, said_at, ordering_key, limit_key, fairness_key, unique_key";
+
 impl TaskStatus {
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
+        let at = |column: &str| {
+            COLUMNS.split(", ").position(|known| known == column).unwrap_or(usize::MAX)
+        };
         let json = |column: &str| -> Option<serde_json::Value> {
-            let text: Option<JsonOwned> = row.get(column);
+            let text: Option<JsonOwned> = row.get(at(column));
             // Accepted JSON always parses; a number beyond f64 is the one thing that may not.
             text.map(|t| serde_json::from_str(&t.0).unwrap_or(serde_json::Value::String(t.0)))
         };
         Ok(Self {
-            id: TaskId(row.get("id")),
-            lambda: row.get("lambda"),
-            collection: row.get("collection"),
-            priority: row.get::<_, &str>("priority").parse()?,
-            status: row.get::<_, &str>("status").parse()?,
-            attempt: row.get("attempt"),
-            max_attempts: row.get("max_attempts"),
-            crashes: row.get("crashes"),
-            due_at: row.get("due_at"),
-            created_at: row.get("created_at"),
-            started_at: row.get("started_at"),
-            finished_at: row.get("finished_at"),
-            next_trigger_at: row.get("next_trigger_at"),
-            executor_id: row.get("executor_id"),
-            host: row.get("host"),
-            pid: row.get("pid"),
-            lease_until: row.get("lease_until"),
-            cancel_requested_at: row.get("cancel_requested_at"),
-            failures: row.get("failures"),
-            error_class: row.get("error_class"),
-            error: row.get("error"),
+            id: TaskId(row.get(at("id"))),
+            lambda: row.get(at("lambda")),
+            collection: row.get(at("collection")),
+            priority: row.get::<&str>(at("priority")).parse()?,
+            status: row.get::<&str>(at("status")).parse()?,
+            attempt: row.get(at("attempt")),
+            max_attempts: row.get(at("max_attempts")),
+            crashes: row.get(at("crashes")),
+            due_at: row.get(at("due_at")),
+            created_at: row.get(at("created_at")),
+            started_at: row.get(at("started_at")),
+            finished_at: row.get(at("finished_at")),
+            next_trigger_at: row.get(at("next_trigger_at")),
+            executor_id: row.get(at("executor_id")),
+            host: row.get(at("host")),
+            pid: row.get(at("pid")),
+            lease_until: row.get(at("lease_until")),
+            cancel_requested_at: row.get(at("cancel_requested_at")),
+            failures: row.get(at("failures")),
+            error_class: row.get(at("error_class")),
+            error: row.get(at("error")),
             output: json("output"),
             payload: json("payload"),
-            percent: row.get("percent"),
-            message: row.get("message"),
+            percent: row.get(at("percent")),
+            message: row.get(at("message")),
             checkpoint: json("checkpoint"),
-            said_at: row.get("said_at"),
-            ordering_key: row.get("ordering_key"),
-            limit_key: row.get("limit_key"),
-            fairness_key: row.get("fairness_key"),
-            unique_key: row.get("unique_key"),
+            said_at: row.get(at("said_at")),
+            ordering_key: row.get(at("ordering_key")),
+            limit_key: row.get(at("limit_key")),
+            fairness_key: row.get(at("fairness_key")),
+            unique_key: row.get(at("unique_key")),
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::client::new_task::{Due, NewTask};
 use crate::client::payload::IntoTask;
 use crate::client::session::Row;
 use crate::client::session::sealed::Session;
-use crate::client::status::{Cancelled, Reason, Retried, TaskStatus};
+use crate::client::status::{COLUMNS, Cancelled, Reason, Retried, TaskStatus};
 use crate::db::Parameters;
 use crate::db::json::JsonText;
 use crate::error::{Error, ErrorKind};
@@ -108,8 +108,8 @@ impl TransactionClient<'_> {
     /// # Errors
     /// As [`Client::status`](crate::Client::status).
     pub async fn status(&mut self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
-        let sql = "select * from tuskline.task_status($1)";
-        let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
+        let sql = format!("select {COLUMNS} from tuskline.task_status($1)");
+        let rows = self.rows(&sql, &[(&task.0, Type::INT8)]).await?;
         rows.first().map(TaskStatus::read).transpose()
     }
 
@@ -148,7 +148,7 @@ impl TransactionClient<'_> {
         let tasks = chain.to_json()?;
         let sql = "select chain_id, ids from tuskline.schedule_chain($1)";
         let row = self.one(sql, &[(&JsonText(&tasks), Type::JSON)]).await?;
-        let ids = row.get::<_, Vec<i64>>(1).into_iter().map(TaskId).collect();
+        let ids = row.get::<Vec<i64>>(1).into_iter().map(TaskId).collect();
         Ok(Scheduled { chain: TaskId(row.get(0)), ids })
     }
 
@@ -177,7 +177,7 @@ impl TransactionClient<'_> {
     ) -> Result<CancelledChain, Error> {
         let sql = "select cancelled, requested from tuskline.cancel_chain($1, $2)";
         let row = self.one(sql, &[(&task.0, Type::INT8), (&reason, Type::TEXT)]).await?;
-        let [cancelled, requested] = [0, 1].map(|at| row.get::<_, i32>(at).unsigned_abs());
+        let [cancelled, requested] = [0, 1].map(|at| row.get::<i32>(at).unsigned_abs());
         Ok(CancelledChain { cancelled, requested })
     }
 

@@ -51,10 +51,10 @@ pub struct SettingChange {
 
 impl DefinedLambda {
     pub(in crate::client) fn read(row: &Row) -> Result<Self, Error> {
-        let JsonOwned(changes) = row.get("changes");
+        let JsonOwned(changes) = row.get(2);
         let changes: BTreeMap<String, [Option<Value>; 2]> =
             serde_json::from_str(&changes).map_err(Error::unknown)?;
-        let outcome = match row.get("outcome") {
+        let outcome = match row.get(1) {
             "created" => DefinitionOutcome::Created,
             "changed" => DefinitionOutcome::Changed,
             "unchanged" => DefinitionOutcome::Unchanged,
@@ -63,7 +63,7 @@ impl DefinedLambda {
         let changes = changes.into_iter();
         let changes =
             changes.map(|(setting, [before, after])| SettingChange { setting, before, after });
-        Ok(Self { lambda: row.get("lambda"), outcome, changes: changes.collect() })
+        Ok(Self { lambda: row.get(0), outcome, changes: changes.collect() })
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgConnection, PgRow, PgTypeInfo, PgValueFormat};
-use sqlx::{AssertSqlSafe, Column as _, Encode, Postgres, Row as _, TypeInfo as _, ValueRef as _};
+use sqlx::{AssertSqlSafe, Encode, Postgres, Row as _, TypeInfo as _, ValueRef as _};
 use tokio_postgres::types::{IsNull as Null, Kind, Type};
 
 use crate::client::session::{Row, RowOf, adapters};
@@ -77,7 +77,7 @@ fn read(row: &PgRow) -> Result<Row, Error> {
             .unwrap_or_else(|| Type::new(kind.name().to_owned(), oid, Kind::Simple, String::new()));
         debug_assert!(value.format() == PgValueFormat::Binary);
         let bytes = if value.is_null() { None } else { value.as_bytes().ok().map(<[u8]>::to_vec) };
-        Ok((row.column(at).name().to_owned(), kind, bytes))
+        Ok((kind, bytes))
     };
     Ok(Row(RowOf::Raw((0..row.len()).map(column).collect::<Result<_, Error>>()?)))
 }
