@@ -179,7 +179,8 @@ create table tuskline.task (
   ordering_key    text,
   limit_key       text,
   fairness_key    text,
-  unique_key      text
+  unique_key      text,
+  traceparent     text
 ) partition by range (id);
 comment on table tuskline.task is
   'Every task and its state: the truth. Insert (lambda, payload, ...) to schedule one. '
@@ -216,6 +217,8 @@ comment on column tuskline.task.fairness_key is
 comment on column tuskline.task.unique_key is
   'Unique key within the lambda. The first task holds it; set_unique() says what becomes of the '
   'next one. Null: none.';
+comment on column tuskline.task.traceparent is
+  'W3C trace context of the span that scheduled it: its attempts link to that span.';
 
 -- Adds a level between task and its segments. An insert through it does not fire the trigger of
 -- task, which is half of the cost of a single row.
@@ -243,6 +246,7 @@ create type tuskline_core.exchanged as (
   waited_ms         integer[],
   collection        text[],
   payload           json[],
+  traceparent       text[],
   cut_at            integer);
 comment on type tuskline_core.exchanged is
   'Answer of an exchange: about the results it brought, the claim, the queues, and each claimed '

@@ -67,6 +67,7 @@ create type tuskline_core.chained as (
   ordering_key      text,
   limit_key         text,
   fairness_key      text,
+  traceparent       text,
   due               timestamptz,
   on_parent_failure text,
   parents           integer[],

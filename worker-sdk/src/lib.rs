@@ -67,6 +67,7 @@ mod client;
 mod db;
 mod error;
 mod task;
+mod trace;
 mod worker;
 
 pub use client::builder::ClientBuilder;
@@ -111,3 +112,4 @@ pub use worker::data::DataMap;
 pub use worker::lambda::{BlockingFn, Lambda, LambdaFn};
 pub use worker::layer::{Attempt, Body, Layer, Service};
 pub use worker::outcome::{Failure, IntoOutcome, Outcome};
+pub use worker::trace_layer::{TraceLayer, Traced};

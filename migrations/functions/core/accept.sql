@@ -19,6 +19,13 @@ language sql immutable as $$ select octet_length(p_key) between 1 and 256 $$;
 comment on function tuskline_core.is_key(text) is
   'True for a valid ordering, limit, fairness or unique key. Null for null.';
 
+create or replace function tuskline_core.is_traceparent(p_text text) returns boolean
+language sql immutable as $$
+  select p_text ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+$$;
+comment on function tuskline_core.is_traceparent(text) is
+  'True for a traceparent of W3C Trace Context: version, trace, span and flags. Null for null.';
+
 -- Returns the name of the mistake in a payload; null: there is none.
 --
 -- The six characters that JSON writes for U+0000 may be harmless text (behind an escaped
@@ -59,6 +66,7 @@ returns text language sql stable as $$
     when not tuskline_core.is_key(t.ordering_key) or not tuskline_core.is_key(t.limit_key)
       or not tuskline_core.is_key(t.fairness_key) or not tuskline_core.is_key(t.unique_key)
       then 'invalid_key'
+    when not tuskline_core.is_traceparent(t.traceparent) then 'invalid_traceparent'
     else tuskline_core.mistake_in_payload(t.payload, p_max_payload_bytes)
   end
 $$;
@@ -214,6 +222,9 @@ begin
       format('a key must have 1 to 256 bytes, got %s', (select octet_length(k)
         from unnest(array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key]) as k
        where not tuskline_core.is_key(k) limit 1)), 'null means no key']
+    when 'invalid_traceparent' then array['TK054', 'invalid_traceparent',
+      format('must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, got %L',
+        left(t.traceparent, 80)), 'null means no trace']
     when 'no_order' then array['TK019', 'invalid_key',
       format('lambda %s keeps no order', t.lambda),
       format('select tuskline.set_order(%L)', t.lambda)]

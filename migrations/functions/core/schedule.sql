@@ -21,7 +21,8 @@ create or replace function tuskline.schedule(
   p_ordering_key text        default null,
   p_limit_key    text        default null,
   p_fairness_key text        default null,
-  p_unique_key   text        default null)
+  p_unique_key   text        default null,
+  p_traceparent  text        default null)
 returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_payload json := tuskline_core.json_of('payload', p_payload);
@@ -32,7 +33,8 @@ declare
   v_keys    record;
 begin
   if num_nonnulls(p_scheduled_at, p_delay, p_ordering_key, p_limit_key, p_fairness_key) = 0
-     and (p_collection is null or tuskline_core.is_name(p_collection)) then
+     and tuskline_core.is_name(p_collection) is not false
+     and tuskline_core.is_traceparent(p_traceparent) is not false then
     -- Not found: the lambda is unknown, not direct, gated, limited or full, or an argument is
     -- wrong.
     select q.queue_id into v_queue from tuskline.queue q
@@ -54,8 +56,10 @@ begin
     if v_keys.holders[1] <> v_id then return v_keys.holders[1]; end if;
   end if;
   if v_queue is not null then
-    insert into tuskline_core.task_store (id, lambda, priority, collection, payload, unique_key)
-    values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, v_payload, p_unique_key);
+    insert into tuskline_core.task_store (id, lambda, priority, collection, payload, unique_key,
+                                          traceparent)
+    values (v_id, p_lambda, p_priority::tuskline.priority, p_collection, v_payload, p_unique_key,
+            p_traceparent);
     insert into tuskline.queued (queue_id, bytes, task_id)
     values (v_queue, coalesce(octet_length(v_payload::text), 0), v_id);
     if tuskline_core.is_watched(v_queue) then
@@ -65,16 +69,16 @@ begin
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
                              status, next_trigger_at,
-                             ordering_key, limit_key, fairness_key, unique_key)
+                             ordering_key, limit_key, fairness_key, unique_key, traceparent)
   values (v_id, coalesce(p_lambda, ''), tuskline_core.priority_of(p_priority), p_collection,
           v_payload, v_due,
           case when v_due > v_now then 'new' else 'enqueued' end::tuskline.status,
           case when v_due > v_now then v_due else v_now + tuskline_core.stalled_after() end,
-          p_ordering_key, p_limit_key, p_fairness_key, p_unique_key);
+          p_ordering_key, p_limit_key, p_fairness_key, p_unique_key, p_traceparent);
   return v_id;
 end $$;
 comment on function tuskline.schedule(
-  text, text, text, text, timestamptz, interval, text, text, text, text) is
+  text, text, text, text, timestamptz, interval, text, text, text, text, text) is
   'Schedules one task, now or later. Returns its id, or the id of the task that holds '
   'p_unique_key. The task exists once your transaction has committed.';
 select tuskline_core.make_overloads();

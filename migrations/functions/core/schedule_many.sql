@@ -13,7 +13,8 @@ create or replace function tuskline.schedule_many(
   p_ordering_keys text[]        default null,
   p_limit_keys    text[]        default null,
   p_fairness_keys text[]        default null,
-  p_unique_keys   text[]        default null)
+  p_unique_keys   text[]        default null,
+  p_traceparents  text[]        default null)
 returns bigint[] language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -30,24 +31,23 @@ begin
       'use COPY tuskline.task for more');
   end if;
   if (cardinality(p_payloads) <> v_rows or cardinality(p_priorities) <> v_rows
-      or cardinality(p_collections) <> v_rows
-      or cardinality(p_scheduled_at) <> v_rows or cardinality(p_delays) <> v_rows
-      or cardinality(p_ordering_keys) <> v_rows
+      or cardinality(p_collections) <> v_rows or cardinality(p_scheduled_at) <> v_rows
+      or cardinality(p_delays) <> v_rows or cardinality(p_ordering_keys) <> v_rows
       or cardinality(p_limit_keys) <> v_rows or cardinality(p_fairness_keys) <> v_rows
-      or cardinality(p_unique_keys) <> v_rows) then
+      or cardinality(p_unique_keys) <> v_rows or cardinality(p_traceparents) <> v_rows) then
     perform tuskline_core.refuse('TK007',
       format('invalid_batch: every array must have %s elements, as p_lambdas has', v_rows));
   end if;
   if num_nonnulls(p_scheduled_at, p_delays, p_ordering_keys, p_limit_keys, p_fairness_keys,
                   p_unique_keys) = 0 then
     with i as (
-      insert into tuskline.task (lambda, priority, collection, payload)
+      insert into tuskline.task (lambda, priority, collection, payload, traceparent)
       select coalesce(r.lambda, ''),
              case when r.priority is null then 'normal'
                   else tuskline_core.priority_of(r.priority, r.row, v_rows) end,
-             r.collection, r.payload
-        from unnest(p_lambdas, p_payloads, p_priorities, p_collections)
-               with ordinality as r (lambda, payload, priority, collection, row)
+             r.collection, r.payload, r.traceparent
+        from unnest(p_lambdas, p_payloads, p_priorities, p_collections, p_traceparents)
+               with ordinality as r (lambda, payload, priority, collection, traceparent, row)
       returning id)
     select array_agg(id) into v_ids from i;
     return v_ids;
@@ -71,21 +71,23 @@ begin
     v_given := v_keys.holders;
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
-                             status, next_trigger_at,
-                             ordering_key, limit_key, fairness_key, unique_key)
+                             status, next_trigger_at, ordering_key, limit_key, fairness_key,
+                             unique_key, traceparent)
   select r.id, coalesce(r.lambda, ''), tuskline_core.priority_of(r.priority, r.row, v_rows),
          r.collection, r.payload, r.due,
          case when r.due > v_now then 'new' else 'enqueued' end::tuskline.status,
          case when r.due > v_now then r.due else v_now + tuskline_core.stalled_after() end,
-         r.ordering_key, r.limit_key, r.fairness_key, r.unique_key
+         r.ordering_key, r.limit_key, r.fairness_key, r.unique_key, r.traceparent
     from unnest(v_ids, v_given, p_lambdas, p_payloads, p_priorities, p_collections, v_due,
-                p_ordering_keys, p_limit_keys, p_fairness_keys, p_unique_keys)
-           with ordinality as r (id, given, lambda, payload, priority, collection, due,
-                                 ordering_key, limit_key, fairness_key, unique_key, row)
+                p_ordering_keys, p_limit_keys, p_fairness_keys, p_unique_keys, p_traceparents)
+           with ordinality as r (
+             id, given, lambda, payload, priority, collection, due,
+             ordering_key, limit_key, fairness_key, unique_key, traceparent, row)
    where r.id = r.given;
   return v_given;
 end $$;
 comment on function tuskline.schedule_many(
-  text[], json[], text[], text[], timestamptz[], interval[], text[], text[], text[], text[]) is
+  text[], json[], text[], text[], timestamptz[], interval[], text[], text[], text[], text[],
+  text[]) is
   'Schedules up to 10,000 tasks, all or none. Returns their ids in the order given; for a unique '
   'key that is held, the id of its holder.';

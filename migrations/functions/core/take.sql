@@ -26,13 +26,15 @@ begin
            next_trigger_at = p_expires
      where t.id = any (p_ids) and t.status = 'enqueued'
     returning t.id, p_index[width_bucket(t.id, p_ids)] as index, t.attempt, t.crashes,
-              t.collection, t.payload,
+              t.collection, t.payload, t.traceparent,
               least(greatest(1000 * extract(epoch from p_now
                                               - coalesce(t.scheduled_at, t.created_at)), 0),
                     2147483647)::integer as waited_ms)
   select array_agg(u.id), array_agg(u.index), array_agg(u.attempt), array_agg(u.crashes),
-         array_agg(u.waited_ms), array_agg(u.collection), array_agg(u.payload)
-    into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload
+         array_agg(u.waited_ms), array_agg(u.collection), array_agg(u.payload),
+         array_agg(u.traceparent)
+    into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload,
+         v.traceparent
     from u;
   return v;
 end $$ $text$, p_segment);
@@ -75,6 +77,7 @@ begin
             v.attempt := v.attempt || s.attempt; v.crashes := v.crashes || s.crashes;
             v.waited_ms := v.waited_ms || s.waited_ms; v.collection := v.collection || s.collection;
             v.payload := v.payload || s.payload;
+            v.traceparent := v.traceparent || s.traceparent;
           end if;
         end if;
         v_from := v_to + 1;

@@ -4,12 +4,14 @@
 create or replace view tuskline.tasks as
 select id, lambda, collection, priority, status, attempt, crashes,
        coalesce(scheduled_at, created_at) as due_at, created_at, started_at, finished_at,
-       next_trigger_at, fence, payload, ordering_key, limit_key, fairness_key, unique_key
+       next_trigger_at, fence, payload, ordering_key, limit_key, fairness_key, unique_key,
+       traceparent
   from tuskline.task
 union all
 select id, lambda, collection, priority, status, attempt, crashes,
        coalesce(scheduled_at, created_at), created_at, started_at, finished_at,
-       next_trigger_at, fence, payload, ordering_key, limit_key, fairness_key, unique_key
+       next_trigger_at, fence, payload, ordering_key, limit_key, fairness_key, unique_key,
+       traceparent
   from tuskline.task_kept;
 comment on view tuskline.tasks is
   'Every task that is not deleted, also those that outlived their segment. '
@@ -214,7 +216,7 @@ returns table (
   cancel_requested_at timestamptz,
   failures bigint, error_class text, error text, output json, payload json,
   percent real, message text, checkpoint json, said_at timestamptz,
-  ordering_key text, limit_key text, fairness_key text, unique_key text)
+  ordering_key text, limit_key text, fairness_key text, unique_key text, traceparent text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select t.id, t.lambda, t.collection, t.priority::text, t.status::text,
          t.attempt::int, l.max_attempts::int, t.crashes::int,
@@ -223,7 +225,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
          (select count(*) from tuskline.task_failure f where f.task_id = t.id),
          f.error_class, f.message, o.output, t.payload,
          p.percent, p.message, p.checkpoint, p.said_at,
-         t.ordering_key, t.limit_key, t.fairness_key, t.unique_key
+         t.ordering_key, t.limit_key, t.fairness_key, t.unique_key, t.traceparent
     from tuskline.tasks t
          left join tuskline.lambda l on l.name = t.lambda
          left join tuskline.lease s

@@ -146,6 +146,7 @@ fn put(global: &Global, look: &Look) -> std::io::Result<()> {
         ("limit key", text("limit_key")),
         ("fairness key", text("fairness_key")),
         ("unique key", text("unique_key")),
+        ("traceparent", text("traceparent")),
         ("status", text("status")),
         ("attempt", Some(attempt)),
         ("crashes", text("crashes").filter(|count| count != "0")),

@@ -50,6 +50,9 @@ pub struct ScheduleArgs {
     /// Unique key. If a task holds it already, prints the id of that task, see `unique-key`.
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
+    /// Trace context of the caller: its attempts link to that span (W3C Trace Context).
+    #[arg(long, value_name = "TRACEPARENT", env = "TRACEPARENT", hide_env_values = true)]
+    traceparent: Option<String>,
 }
 
 /// An instant as a command takes it.
@@ -67,7 +70,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
     let row = session
         .client()
         .query_typed_one(
-            "select tuskline.schedule($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10)",
+            "select tuskline.schedule($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10, $11)",
             &[
                 (&args.lambda, Type::TEXT),
                 (&payload, Type::TEXT),
@@ -79,6 +82,7 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
                 (&args.limit_key, Type::TEXT),
                 (&args.fairness_key, Type::TEXT),
                 (&args.unique_key, Type::TEXT),
+                (&args.traceparent, Type::TEXT),
             ],
         )
         .await?;

@@ -453,9 +453,9 @@ async fn a_key_taken_over_while_keys_are_purged_stays() {
     hand.succeed(&hand.take().await).await;
     // A purge that has begun to look at the tasks waits here.
     let pauses = "in tasks: finished_at, next_trigger_at, fence, payload, ordering_key, limit_key, \
-                  fairness_key, unique_key from tuskline.task union \
+                  fairness_key, unique_key, traceparent from tuskline.task union \
                   ==> case when tuskline.pause() then finished_at end as finished_at, next_trigger_at, \
-                  fence, payload, ordering_key, limit_key, fairness_key, unique_key from tuskline.task union";
+                  fence, payload, ordering_key, limit_key, fairness_key, unique_key, traceparent from tuskline.task union";
     db.run(
         "create function tuskline.pause() returns boolean language plpgsql volatile as
            $$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$",

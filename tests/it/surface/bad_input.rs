@@ -41,6 +41,11 @@ const BAD: &[(&str, &str)] = &[
         "payload too large, compressible, by insert",
         "insert into tuskline.task (lambda, payload) select 'work', to_json(repeat('x', 400000))",
     ),
+    ("traceparent", "select tuskline.schedule('work', p_traceparent => '00-1')"),
+    (
+        "traceparent by insert",
+        "insert into tuskline.task (lambda, traceparent) values ('work', upper(repeat('a', 55)))",
+    ),
     ("due infinity", "select tuskline.schedule('work', p_scheduled_at => 'infinity')"),
     ("due minus infinity", "select tuskline.schedule('work', p_scheduled_at => '-infinity')"),
     (

@@ -89,7 +89,8 @@ fn each_example_is_on_the_page_and_can_be_copied() {
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     for Example { name, text } in examples() {
         let lines = text.lines().count();
-        let features = if text.contains("sqlx") { "--features sqlx " } else { "" };
+        let feature = ["sqlx", "opentelemetry"].into_iter().find(|name| text.contains(name));
+        let features = feature.map(|name| format!("--features {name} ")).unwrap_or_default();
         let run = format!(
             "//! TUSKLINE_DATABASE_URL=... cargo run -q -p tuskline-sdk {features}--example {name}\n"
         );

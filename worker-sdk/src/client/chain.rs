@@ -244,6 +244,7 @@ impl Chain {
             ordering_key: task.keys.ordering.as_deref(),
             limit_key: task.keys.limit.as_deref(),
             fairness_key: task.keys.fairness.as_deref(),
+            traceparent: task.traceparent.as_deref(),
             scheduled_at,
             delay_ms,
             on_parent_failure: *on_parent_failure,
@@ -271,6 +272,8 @@ struct LinkJson<'a> {
     ordering_key: Option<&'a str>,
     limit_key: Option<&'a str>,
     fairness_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
     scheduled_at: Option<chrono::DateTime<chrono::Utc>>,
     delay_ms: Option<u128>,
     on_parent_failure: OnParentFailure,

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::db::json::{self, PayloadText};
 use crate::error::{Code, Error};
 use crate::task::Priority;
+use crate::trace;
 
 /// When a task is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,6 +61,7 @@ pub struct NewTask {
     pub(crate) collection: Option<String>,
     pub(crate) due: Due,
     pub(crate) keys: Keys,
+    pub(crate) traceparent: Option<String>,
 }
 
 /// The keys that a task is counted and put in order by.
@@ -102,6 +104,7 @@ impl NewTask {
             collection: None,
             due: Due::Now,
             keys: Keys::default(),
+            traceparent: trace::current(),
         }
     }
 
@@ -145,6 +148,15 @@ impl NewTask {
         self
     }
 
+    /// Sets the trace context of the request that schedules it, as W3C Trace Context writes it:
+    /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`. Each attempt gets it
+    /// ([`Context::traceparent`](crate::Context::traceparent)). With the feature `opentelemetry` the default is
+    /// the span that the task is made in; else none.
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.traceparent = Some(traceparent.into());
+        self
+    }
+
     /// Makes it due at an instant; one that has passed means now.
     pub fn at(mut self, at: DateTime<Utc>) -> Self {
         self.due = Due::At(at);
@@ -160,7 +172,7 @@ impl NewTask {
     /// The JSON text of the payload, if the task can be scheduled.
     ///
     /// # Errors
-    /// TK002, TK003, TK004, TK019: a value that a setter was given.
+    /// TK002, TK003, TK004, TK019, TK054: a value that a setter was given.
     pub(crate) fn checked(&self) -> Result<&str, Error> {
         check_name("lambda", &self.lambda)?;
         self.collection.iter().try_for_each(|name| check_name("collection", name))?;
@@ -169,6 +181,7 @@ impl NewTask {
             .into_iter()
             .flatten()
             .try_for_each(|key| check_key(key))?;
+        self.traceparent.iter().try_for_each(|text| trace::check(text))?;
         json::checked(&self.payload)
     }
 }

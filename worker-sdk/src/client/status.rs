@@ -74,6 +74,7 @@ pub struct TaskStatus {
     pub limit_key: Option<String>,
     pub fairness_key: Option<String>,
     pub unique_key: Option<String>,
+    pub traceparent: Option<String>,
 }
 
 /// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
@@ -101,7 +102,8 @@ pub(crate) const COLUMNS: &str = "\
     id, lambda, collection, priority, status, attempt, max_attempts, crashes, due_at, \
     created_at, started_at, finished_at, next_trigger_at, executor_id, host, pid, \
     lease_until, cancel_requested_at, failures, error_class, error, output, payload, \
-    percent, message, checkpoint, said_at, ordering_key, limit_key, fairness_key, unique_key";
+    percent, message, checkpoint, said_at, ordering_key, limit_key, fairness_key, unique_key, \
+    traceparent";
 
 impl TaskStatus {
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
@@ -145,6 +147,7 @@ impl TaskStatus {
             limit_key: row.get(at("limit_key")),
             fairness_key: row.get(at("fairness_key")),
             unique_key: row.get(at("unique_key")),
+            traceparent: row.get(at("traceparent")),
         })
     }
 }

@@ -35,7 +35,7 @@ impl TransactionClient<'_> {
         let task = task.into_task();
         let (at, delay) = task.due.parts();
         let (payload, priority) = (JsonText(task.checked()?), task.priority.as_str());
-        let params: [(&(dyn ToSql + Sync), Type); 10] = [
+        let params: [(&(dyn ToSql + Sync), Type); 11] = [
             (&task.lambda, Type::TEXT),
             (&payload, Type::JSON),
             (&priority, Type::TEXT),
@@ -46,14 +46,15 @@ impl TransactionClient<'_> {
             (&task.keys.limit, Type::TEXT),
             (&task.keys.fairness, Type::TEXT),
             (&task.keys.unique, Type::TEXT),
+            (&task.traceparent, Type::TEXT),
         ];
-        let (sql, params) = match task.keys.any() {
+        let (sql, params) = match task.keys.any() || task.traceparent.is_some() {
             false => {
                 let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6))";
                 (sql, &params[..6])
             }
             true => {
-                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9, $10)";
+                let sql = "select tuskline.schedule($1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9, $10, $11)";
                 (sql, &params[..])
             }
         };
@@ -84,7 +85,8 @@ impl TransactionClient<'_> {
         let fairness =
             some_if(tasks, |t| t.keys.fairness.is_some(), |t| t.keys.fairness.as_deref());
         let unique = some_if(tasks, |t| t.keys.unique.is_some(), |t| t.keys.unique.as_deref());
-        let params: [(&(dyn ToSql + Sync), Type); 10] = [
+        let traces = some_if(tasks, |t| t.traceparent.is_some(), |t| t.traceparent.as_deref());
+        let params: [(&(dyn ToSql + Sync), Type); 11] = [
             (&lambdas, Type::TEXT_ARRAY),
             (&payloads, Type::JSON_ARRAY),
             (&priorities, Type::TEXT_ARRAY),
@@ -95,10 +97,11 @@ impl TransactionClient<'_> {
             (&limits, Type::TEXT_ARRAY),
             (&fairness, Type::TEXT_ARRAY),
             (&unique, Type::TEXT_ARRAY),
+            (&traces, Type::TEXT_ARRAY),
         ];
         let sql = "select tuskline.schedule_many($1, $2, $3, $4, $5, \
                  case when $6::float8[] is not null then \
-                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9, $10)";
+                   array(select make_interval(secs => d) from unnest($6) with ordinality as u (d, n) order by n) end, $7, $8, $9, $10, $11)";
         let ids: Vec<i64> = self.one(sql, &params).await?.get(0);
         Ok(ids.into_iter().map(TaskId).collect())
     }

@@ -91,6 +91,8 @@ codes! {
     InvalidTime = "TK052" "invalid_time",
     /// An argument of a claim.
     InvalidClaim = "TK053" "invalid_claim",
+    /// A traceparent that W3C Trace Context does not know.
+    InvalidTraceparent = "TK054" "invalid_traceparent",
 }
 
 impl Code {

@@ -35,6 +35,7 @@ pub(crate) struct Inner {
     pub fence: Fence,
     pub attempt: i16,
     pub collection: Option<String>,
+    pub traceparent: Option<String>,
     pub waited: Duration,
     pub deadline: Instant,
     pub cancelled: CancellationToken,
@@ -69,6 +70,12 @@ impl Context {
     /// Collection of the task.
     pub fn collection(&self) -> Option<&str> {
         self.inner.collection.as_deref()
+    }
+
+    /// The trace context that the task was scheduled with, as W3C Trace Context writes it. None: it had none.
+    /// [`TraceLayer`](crate::TraceLayer) links each attempt to it.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.inner.traceparent.as_deref()
     }
 
     /// How long the task had been due when it was claimed, on the database's clock.

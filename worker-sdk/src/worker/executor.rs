@@ -89,7 +89,7 @@ impl Executor {
         // by now. The watchdog is about to stop all that runs; until then no body begins.
         let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
         let lambda = &self.controller.lambdas[self.lambda];
-        let context = self.context(&work, running.clone());
+        let context = self.context(&mut work, running.clone());
         let attempt = Attempt { payload: std::mem::take(&mut work.payload), context };
         let body = std::panic::catch_unwind(AssertUnwindSafe(|| lambda.lambda.body.run(attempt)));
         let end = match body {
@@ -100,14 +100,15 @@ impl Executor {
         conclude(work, end, lambda.attempt_timeout)
     }
 
-    fn context(&self, work: &Work, running: BodyGuard) -> Context {
+    fn context(&self, work: &mut Work, running: BodyGuard) -> Context {
         Context {
             inner: Arc::new(Inner {
                 lambda: Arc::clone(&self.controller.lambdas[self.lambda].lambda.name),
                 task: TaskId(work.task),
                 fence: Fence(work.fence),
                 attempt: work.attempt,
-                collection: work.collection.clone(),
+                collection: work.collection.take(),
+                traceparent: work.traceparent.take(),
                 waited: work.waited,
                 deadline: Instant::now() + self.controller.lambdas[self.lambda].attempt_timeout,
                 cancelled: work.stop.token.clone(),

@@ -29,6 +29,7 @@ mod pulse;
 mod registered;
 mod shutdown;
 mod threads;
+pub(crate) mod trace_layer;
 mod watch_connection;
 mod watchdog;
 mod work;

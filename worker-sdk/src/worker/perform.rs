@@ -47,6 +47,7 @@ impl Lambda {
             fence: Fence(0),
             attempt,
             collection: None,
+            traceparent: task.traceparent.clone(),
             waited: Duration::ZERO,
             deadline: Instant::now() + DEADLINE,
             cancelled: CancellationToken::new(),

@@ -33,6 +33,7 @@ pub(crate) struct Work {
     /// When it came into this process.
     pub claimed_at: Instant,
     pub collection: Option<String>,
+    pub traceparent: Option<String>,
     pub payload: String,
     pub stop: Arc<Stop>,
 }
@@ -49,6 +50,7 @@ impl Work {
             waited: Duration::ZERO,
             claimed_at,
             collection: None,
+            traceparent: None,
             payload: "null".into(),
             stop: Arc::default(),
         }

@@ -21,28 +21,28 @@ begin
   perform tuskline_core.refuse('TK021',
             format('invalid_chain: unknown field %L (task %s)', left(f.name, 80), e.no),
             'there are name, lambda, payload, priority, collection, ordering_key, limit_key, '
-            'fairness_key, scheduled_at, delay_ms, on_parent_failure and after')
+            'fairness_key, traceparent, scheduled_at, delay_ms, on_parent_failure and after')
      from json_array_elements(p_tasks) with ordinality as e (value, no)
           cross join json_object_keys(e.value) as f (name)
     where f.name not in ('name', 'lambda', 'payload', 'priority', 'collection', 'ordering_key',
-                         'limit_key', 'fairness_key', 'scheduled_at', 'delay_ms',
+                         'limit_key', 'fairness_key', 'traceparent', 'scheduled_at', 'delay_ms',
                          'on_parent_failure', 'after')
     order by e.no;
   v_tasks := array(
     select (n.no, coalesce(n.name, n.lambda || '_' || n.no, ''), 0, null,
             coalesce(n.lambda, ''), n.payload,
             tuskline_core.priority_of(n.priority, n.no, v_rows), n.collection,
-            n.ordering_key, n.limit_key, n.fairness_key,
+            n.ordering_key, n.limit_key, n.fairness_key, n.traceparent,
             tuskline_core.due_time(
               p_now, n.scheduled_at, n.delay_ms * interval '1 millisecond', n.no, v_rows),
             coalesce(n.on_parent_failure, 'cancel'), null, null, null)::tuskline_core.chained
       from rows from (json_to_recordset(p_tasks) as (
              name text, lambda text, payload json, priority text, collection text,
-             ordering_key text, limit_key text, fairness_key text,
+             ordering_key text, limit_key text, fairness_key text, traceparent text,
              scheduled_at timestamptz, delay_ms bigint, on_parent_failure text))
            with ordinality as n (
              name, lambda, payload, priority, collection,
-             ordering_key, limit_key, fairness_key,
+             ordering_key, limit_key, fairness_key, traceparent,
              scheduled_at, delay_ms, on_parent_failure, no)
      order by n.no);
   perform tuskline_core.check_name(format('name of task %s', c.no), c.name)
@@ -127,7 +127,7 @@ begin
     group by a.child, a.parent, a.id having count(*) > 1 order by a.child;
   return array(
     select (c.no, c.name, c.depth, c.id, c.lambda, c.payload, c.priority, c.collection,
-            c.ordering_key, c.limit_key, c.fairness_key, c.due, c.on_parent_failure,
+            c.ordering_key, c.limit_key, c.fairness_key, c.traceparent, c.due, c.on_parent_failure,
             coalesce(w.parents, '{}'), coalesce(w.parent_ids, '{}'),
             coalesce(w.conditions, '{}'))::tuskline_core.chained
       from unnest(p_read) as c

@@ -1,9 +1,9 @@
 -- Schedules tasks that wait for each other, or for existing tasks, in one call and one transaction.
 --
 -- p_tasks is a JSON array of objects. Each has a lambda and, as needed, name, payload, priority,
--- collection, ordering_key, limit_key, fairness_key, scheduled_at, delay_ms, on_parent_failure
--- (cancel, hold or run) and after. The field after is an array of names, of ids, or of
--- {"task": name or id, "on": "success", "failure" or "always"}.
+-- collection, ordering_key, limit_key, fairness_key, traceparent, scheduled_at, delay_ms,
+-- on_parent_failure (cancel, hold or run) and after. The field after is an array of names, of ids,
+-- or of {"task": name or id, "on": "success", "failure" or "always"}.
 --
 -- Tasks without parents are inserted like any other task. Tasks with parents get the status new,
 -- and the ends of their parents enqueue them. A task that waits for an existing task gets a timer
@@ -97,7 +97,7 @@ declare
 begin
   p_tasks := array(
     select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection,
-            c.ordering_key, c.limit_key, c.fairness_key, c.due, c.on_parent_failure,
+            c.ordering_key, c.limit_key, c.fairness_key, c.traceparent, c.due, c.on_parent_failure,
             c.parents, c.parent_ids, c.conditions)::tuskline_core.chained
       from unnest(p_tasks) as c order by v_depths[c.no], c.no);
   v_ids := array(
@@ -114,7 +114,8 @@ begin
                                tuskline_core.before_accept(r.task, q.is_full)) as mistake
             from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now),
                           null, null, 'new', c.priority, 0, 0, 0, c.lambda, c.collection,
-                          c.payload, c.ordering_key, c.limit_key, c.fairness_key, null
+                          c.payload, c.ordering_key, c.limit_key, c.fairness_key, null,
+                          c.traceparent
                          )::tuskline.task as task,
                          c.lambda, c.priority, c.name, c.no
                     from unnest(p_tasks) as c) r
@@ -124,20 +125,21 @@ begin
     perform tuskline_core.refuse_task(v_wrong.mistake, v_wrong.task, v_wrong.place);
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
-                             status, next_trigger_at, ordering_key, limit_key, fairness_key)
+                             status, next_trigger_at, ordering_key, limit_key, fairness_key,
+                             traceparent)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due,
          case when n.is_due then 'enqueued' else 'new' end::tuskline.status,
          case when n.is_due then p_now + tuskline_core.stalled_after() else c.due end,
-         c.ordering_key, c.limit_key, c.fairness_key
+         c.ordering_key, c.limit_key, c.fairness_key, c.traceparent
     from unnest(p_tasks) as c
          cross join lateral (select coalesce(c.due <= p_now, true) as is_due) n
    where c.conditions = '{}' order by c.id;
   insert into tuskline_core.task_store (id, lambda, priority, collection, payload, scheduled_at,
                                         status, next_trigger_at, flags,
-                                        ordering_key, limit_key, fairness_key)
+                                        ordering_key, limit_key, fairness_key, traceparent)
   select c.id, c.lambda, c.priority, c.collection, c.payload, c.due,
          'new', p_now + tuskline_core.stalled_after(), 4, -- 4: it waits for parents
-         c.ordering_key, c.limit_key, c.fairness_key
+         c.ordering_key, c.limit_key, c.fairness_key, c.traceparent
     from unnest(p_tasks) as c
    where c.conditions <> '{}' order by c.id;
   return p_tasks;

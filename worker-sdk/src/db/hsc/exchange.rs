@@ -150,11 +150,12 @@ pub(crate) struct ClaimedTask {
     pub waited: Duration,
     pub collection: Option<String>,
     pub payload: Option<JsonOwned>,
+    pub traceparent: Option<String>,
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
     oldest_writer_xid, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, \
-    deferred, cut_at from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    deferred, cut_at, traceparent from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT8,
@@ -302,6 +303,7 @@ fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
     let waited: Vec<i32> = row.get(12);
     let mut collections: Vec<Option<String>> = row.get(13);
     let mut payloads: Vec<Option<JsonOwned>> = row.get(14);
+    let mut traces: Vec<Option<String>> = row.get(17);
     ids.into_iter()
         .enumerate()
         .map(|(at, id)| ClaimedTask {
@@ -312,6 +314,7 @@ fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
             waited: Duration::from_millis(u64::try_from(waited[at]).unwrap_or_default()),
             collection: collections[at].take(),
             payload: payloads[at].take(),
+            traceparent: traces[at].take(),
         })
         .collect()
 }

@@ -103,6 +103,7 @@ impl Controller {
                 waited: task.waited,
                 claimed_at: now,
                 collection: task.collection,
+                traceparent: task.traceparent,
                 payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
                 stop: Arc::new(Stop::default()),
             };

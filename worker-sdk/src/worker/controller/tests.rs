@@ -65,6 +65,7 @@ fn brought(plan: &ExchangePlan, lease: i64, queue: usize, ids: &[i64]) -> Option
         crashes: 0,
         waited: Duration::ZERO,
         collection: None,
+        traceparent: None,
         payload: None,
     };
     let nothing = QueueFound { popped: Some(0), ..QueueFound::default() };
