@@ -66,6 +66,7 @@ const OF_RUST: &[&str] = &[
     "::settings::",
     "::support::",
     "::tls::",
+    "::transactions_of_adapters::",
     "::transactions_of_sqlx::",
     "::typed_lambdas::",
     "::wake_up::",
