@@ -19,7 +19,7 @@ use crate::worker::outcome::Outcome;
 /// ```
 /// # use tuskline_sdk::{Lambda, TraceLayer, Worker};
 /// # let lambda = Lambda::named("work", async |_: serde_json::Value| ());
-/// let worker = Worker::builder("postgresql://localhost/app").layer(TraceLayer).lambda(lambda);
+/// let worker = Worker::builder("postgresql://localhost/app").layer(TraceLayer).serve(lambda);
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TraceLayer;
