@@ -175,6 +175,8 @@ impl Error {
             kind if sqlstate == "25006" => {
                 Self::new(kind, "this server is a standby: it only reads")
             }
+            kind if sqlstate == "28P01" => Self::new(kind, text)
+                .hinting("the password stands in the address, or else in PGPASSWORD"),
             kind => Self::new(kind, text).hinting(hint),
         };
         said.0.sqlstate = Some(sqlstate.to_owned());

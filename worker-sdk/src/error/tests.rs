@@ -49,6 +49,13 @@ fn the_kind_follows_from_the_sqlstate() {
 }
 
 #[test]
+fn a_wrong_password_says_where_a_password_comes_from() {
+    let error =
+        Error::of_server("28P01", "password authentication failed", None, ErrorKind::Unavailable);
+    assert_eq!(error.hint(), Some("the password stands in the address, or else in PGPASSWORD"));
+}
+
+#[test]
 fn each_form_shows_more_than_the_one_before() {
     let mut error = Error::unavailable("error connecting to server").hinting("start it");
     error.0.source = Some(std::io::Error::other("Connection refused").into());
