@@ -3,17 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../every_kind_of_value.rs"]
-mod every_kind_of_value;
+#[path = "../../tests/support.rs"]
+mod support;
 
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use serde_json::json;
 use tuskline_recipe_diesel::Diesel;
 use tuskline_sdk::{
     Cancelled, Client, Code, Context, Data, Error, ErrorKind, Failure, Lambda, NewTask, Outcome,
-    Priority, Status,
+    Status,
 };
 use tuskline_testing::Database;
 
@@ -37,9 +36,7 @@ impl From<Error> for Ended {
 }
 
 async fn database() -> (Database, AsyncPgConnection) {
-    let db = Database::new().await.unwrap();
-    db.define(&["work"]).await.unwrap();
-    db.run("create table purchase (number bigint primary key)").await.unwrap();
+    let db = support::database().await;
     let connection = connect(&db).await;
     (db, connection)
 }
@@ -53,18 +50,13 @@ async fn buy(connection: &mut AsyncPgConnection, number: i64) -> Result<(), Dies
     purchase.bind::<BigInt, _>(number).execute(connection).await.map(drop)
 }
 
-async fn purchases(db: &Database) -> i64 {
-    db.sql().query_one("select count(*) from purchase", &[]).await.unwrap().get(0)
-}
-
 #[tokio::test]
 async fn a_task_commits_with_the_writes_of_the_caller_or_not_at_all() {
     let (db, mut connection) = database().await;
     for (number, commits) in [(1_i64, true), (2, false)] {
         let order = async |connection: &mut AsyncPgConnection| {
             buy(connection, number).await?;
-            let task = NewTask::new("work", &json!({ "number": number }));
-            let task = task.priority(Priority::High).collection("shop").limit_key("ada");
+            let task = support::task_of(number);
             Client::within(&mut Diesel(connection)).schedule(task).await?;
             if commits { Ok(()) } else { Err(Ended::OnPurpose) }
         };
@@ -74,10 +66,7 @@ async fn a_task_commits_with_the_writes_of_the_caller_or_not_at_all() {
             "{ended:?}"
         );
     }
-    assert_eq!(purchases(&db).await, 1);
-    let tasks = db.tasks().await.unwrap().collection("shop").priority(Priority::High);
-    tasks.with(json!({ "number": 1 })).once();
-    db.tasks().await.unwrap().times(1);
+    support::only_the_first_is_there(&db).await;
 }
 
 #[tokio::test]
@@ -92,13 +81,7 @@ async fn a_savepoint_takes_its_task_back_and_the_transaction_goes_on() {
                 Err::<(), _>(Ended::OnPurpose)
             };
             match connection.transaction(inner).await {
-                Err(Ended::Tuskline(error)) => {
-                    assert_eq!(
-                        (error.kind(), error.code()),
-                        (ErrorKind::Invalid, Some(Code::UnknownLambda))
-                    );
-                    assert!(error.hint().unwrap().contains("define it"), "{error:?}");
-                }
+                Err(Ended::Tuskline(error)) => support::is_an_unknown_lambda(&error),
                 ended => assert!(matches!(ended, Err(Ended::OnPurpose)), "{ended:?}"),
             }
         }
@@ -124,7 +107,7 @@ async fn a_refusal_without_a_savepoint_ends_the_transaction() {
     };
     // PostgreSQL answers the commit of such a transaction with a rollback.
     let _ = connection.transaction(refused).await;
-    assert_eq!(purchases(&db).await, 0);
+    assert_eq!(support::purchases(&db).await, 0);
     db.tasks().await.unwrap().never();
 }
 
@@ -157,7 +140,7 @@ async fn without_an_answer_the_outcome_of_a_change_is_unknown() {
 async fn every_kind_of_value_passes_through_the_transaction() {
     let (db, mut connection) = database().await;
     let all = async |connection: &mut AsyncPgConnection| {
-        every_kind_of_value::sends(Client::within(&mut Diesel(connection))).await;
+        support::every_kind_of_value(Client::within(&mut Diesel(connection))).await;
         Ok::<_, DieselError>(())
     };
     connection.transaction(all).await.unwrap();
@@ -185,5 +168,5 @@ async fn a_body_records_its_success_in_a_transaction_of_its_own() {
     let worker = db.worker().data(db.url().to_owned()).serve(Lambda::named("work", body));
     db.drain(worker).await.unwrap().assert_all_succeeded();
     assert_eq!(db.task(id).await.unwrap().output_as::<i64>(), 7);
-    assert_eq!(purchases(&db).await, 1);
+    assert_eq!(support::purchases(&db).await, 1);
 }

@@ -3,22 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../every_kind_of_value.rs"]
-mod every_kind_of_value;
+#[path = "../../tests/support.rs"]
+mod support;
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, IsolationLevel, TransactionTrait};
-use serde_json::json;
 use tuskline_recipe_sea_orm::SeaOrm;
 use tuskline_sdk::{
-    Cancelled, Client, Code, Context, Data, ErrorKind, Failure, Lambda, NewTask, Outcome, Priority,
-    Status,
+    Cancelled, Client, Code, Context, Data, ErrorKind, Failure, Lambda, NewTask, Outcome, Status,
 };
 use tuskline_testing::Database;
 
 async fn database() -> (Database, DatabaseConnection) {
-    let db = Database::new().await.unwrap();
-    db.define(&["work"]).await.unwrap();
-    db.run("create table purchase (number bigint primary key)").await.unwrap();
+    let db = support::database().await;
     let connection = sea_orm::Database::connect(db.url()).await.unwrap();
     (db, connection)
 }
@@ -28,28 +24,20 @@ async fn buy(connection: &impl ConnectionTrait, number: i64) -> Result<(), DbErr
     connection.execute_unprepared(&purchase).await.map(drop)
 }
 
-async fn purchases(db: &Database) -> i64 {
-    db.sql().query_one("select count(*) from purchase", &[]).await.unwrap().get(0)
-}
-
 #[tokio::test]
 async fn a_task_commits_with_the_writes_of_the_caller_or_not_at_all() {
     let (db, connection) = database().await;
     for (number, commits) in [(1_i64, true), (2, false)] {
         let transaction = connection.begin().await.unwrap();
         buy(&transaction, number).await.unwrap();
-        let task = NewTask::new("work", &json!({ "number": number }));
-        let task = task.priority(Priority::High).collection("shop").limit_key("ada");
+        let task = support::task_of(number);
         Client::within(&mut SeaOrm(&transaction)).schedule(task).await.unwrap();
         match commits {
             true => transaction.commit().await.unwrap(),
             false => transaction.rollback().await.unwrap(),
         }
     }
-    assert_eq!(purchases(&db).await, 1);
-    let tasks = db.tasks().await.unwrap().collection("shop").priority(Priority::High);
-    tasks.with(json!({ "number": 1 })).once();
-    db.tasks().await.unwrap().times(1);
+    support::only_the_first_is_there(&db).await;
 }
 
 #[tokio::test]
@@ -61,11 +49,7 @@ async fn a_savepoint_takes_its_task_back_and_the_transaction_goes_on() {
         let savepoint = transaction.begin().await.unwrap();
         let second = NewTask::new(lambda, &2);
         if let Err(error) = Client::within(&mut SeaOrm(&savepoint)).schedule(second).await {
-            assert_eq!(
-                (error.kind(), error.code()),
-                (ErrorKind::Invalid, Some(Code::UnknownLambda))
-            );
-            assert!(error.hint().unwrap().contains("define it"), "{error:?}");
+            support::is_an_unknown_lambda(&error);
         }
         savepoint.rollback().await.unwrap();
     }
@@ -87,7 +71,7 @@ async fn a_refusal_without_a_savepoint_ends_the_transaction() {
     assert_eq!((aborted.kind(), aborted.sqlstate()), (ErrorKind::Invalid, Some("25P02")));
     // PostgreSQL answers the commit of such a transaction with a rollback.
     transaction.commit().await.unwrap();
-    assert_eq!(purchases(&db).await, 0);
+    assert_eq!(support::purchases(&db).await, 0);
     db.tasks().await.unwrap().never();
 }
 
@@ -122,7 +106,7 @@ async fn without_an_answer_the_outcome_of_a_change_is_unknown() {
 async fn every_kind_of_value_passes_through_the_transaction() {
     let (db, connection) = database().await;
     let transaction = connection.begin().await.unwrap();
-    every_kind_of_value::sends(Client::within(&mut SeaOrm(&transaction))).await;
+    support::every_kind_of_value(Client::within(&mut SeaOrm(&transaction))).await;
     transaction.commit().await.unwrap();
     db.tasks().await.unwrap().status(Status::Cancelled).once();
     db.tasks().await.unwrap().times(6);
@@ -146,5 +130,5 @@ async fn a_body_records_its_success_in_a_transaction_of_its_pool() {
     let worker = db.worker().data(connection).serve(Lambda::named("work", body));
     db.drain(worker).await.unwrap().assert_all_succeeded();
     assert_eq!(db.task(id).await.unwrap().output_as::<i64>(), 7);
-    assert_eq!(purchases(&db).await, 1);
+    assert_eq!(support::purchases(&db).await, 1);
 }

@@ -76,7 +76,7 @@ struct Payload {
     pad: String,
 }
 
-/// What was measured with one number of connections.
+/// The result of one contender with one number of connections.
 #[derive(Debug, Serialize)]
 struct Measured {
     connections: u32,
@@ -110,7 +110,7 @@ async fn measure(cluster: &Cluster, options: &Options) -> anyhow::Result<Vec<Mea
         let mut rates = CONTENDERS.map(|_| Vec::new());
         for round in 0..options.rounds {
             for at in 0..CONTENDERS.len() {
-                // Another one begins each round.
+                // Each round begins with another contender.
                 let at = (at + round as usize) % CONTENDERS.len();
                 site.clear().await?;
                 eprintln!("{connections:>3} connections, {}", CONTENDERS[at].name());
@@ -150,7 +150,7 @@ impl<'c> Site<'c> {
         Ok(Self { cluster, url, payload: Payload { pad }, time, sql })
     }
 
-    /// Each turn begins without rows of former ones, and behind a checkpoint.
+    /// Empties the tables and writes a checkpoint, so that each turn begins alike.
     async fn clear(&self) -> anyhow::Result<()> {
         let tables = "truncate bare, apalis.jobs cascade; checkpoint";
         Ok(self.sql.batch_execute(tables).await?)

@@ -3,7 +3,7 @@ use crate::client::Client;
 use crate::client::new_task::NewTask;
 use crate::task::TaskId;
 
-/// Answers each statement alike, and keeps the last one.
+/// Gives one answer to every statement, and keeps the last statement.
 struct Fake<F> {
     answer: F,
     sent: (String, Vec<Option<String>>),

@@ -1,14 +1,47 @@
-//! Calls that together send each type of value: texts, numbers, times, JSON, and arrays of these with nulls in them.
+//! The parts that the tests of all recipes share.
 
 use serde_json::json;
 use tuskline_sdk::chrono::{SubsecRound, TimeDelta, Utc};
 use tuskline_sdk::{
-    Action, Cancelled, Chain, Defined, Definition, Definitions, Gate, Limit, NewTask, OnFailure,
-    Operation, Periodic, Status, TransactionClient, Unique,
+    Action, Cancelled, Chain, Code, Defined, Definition, Definitions, Error, ErrorKind, Gate,
+    Limit, NewTask, OnFailure, Operation, Periodic, Priority, Status, TransactionClient, Unique,
 };
+use tuskline_testing::Database;
 
-/// Leaves six tasks of the lambda `work`, one of them cancelled.
-pub async fn sends(mut tasks: TransactionClient<'_>) {
+/// A database with the lambda `work` and a table of the caller.
+pub async fn database() -> Database {
+    let db = Database::new().await.unwrap();
+    db.define(&["work"]).await.unwrap();
+    db.run("create table purchase (number bigint primary key)").await.unwrap();
+    db
+}
+
+pub async fn purchases(db: &Database) -> i64 {
+    db.sql().query_one("select count(*) from purchase", &[]).await.unwrap().get(0)
+}
+
+/// The task that goes with a purchase.
+pub fn task_of(number: i64) -> NewTask {
+    let task = NewTask::new("work", &json!({ "number": number }));
+    task.priority(Priority::High).collection("shop").limit_key("ada")
+}
+
+/// Only the first purchase was committed, and its task with it.
+pub async fn only_the_first_is_there(db: &Database) {
+    assert_eq!(purchases(db).await, 1);
+    let tasks = db.tasks().await.unwrap().collection("shop").priority(Priority::High);
+    tasks.with(json!({ "number": 1 })).once();
+    db.tasks().await.unwrap().times(1);
+}
+
+pub fn is_an_unknown_lambda(error: &Error) {
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Invalid, Some(Code::UnknownLambda)));
+    assert!(error.hint().unwrap().contains("define it"), "{error:?}");
+}
+
+/// Sends each type of value: texts, numbers, times, JSON, and arrays of these with nulls in them. Leaves six tasks
+/// of the lambda `work`, one of them cancelled.
+pub async fn every_kind_of_value(mut tasks: TransactionClient<'_>) {
     let at = (Utc::now() + TimeDelta::days(365)).trunc_subsecs(6);
     tasks.set_unique("work", &Unique::queued()).await.unwrap();
     tasks.set_order("work", OnFailure::Skip).await.unwrap();
