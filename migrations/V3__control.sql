@@ -183,10 +183,11 @@ comment on column tuskline.permit.task_id is
 comment on column tuskline.permit.acquired_at is 'When the task acquired it.';
 
 create table tuskline.wait_list (
-  limit_id bigint not null,
-  key      text   not null,
-  position double precision not null,
-  task_id  bigint not null,
+  limit_id  bigint not null,
+  key       text   not null,
+  position  double precision not null,
+  task_id   bigint not null,
+  joined_at timestamptz not null,
   primary key (limit_id, key, position, task_id));
 create index wait_list_task on tuskline.wait_list (task_id);
 comment on table tuskline.wait_list is
@@ -198,6 +199,7 @@ comment on column tuskline.wait_list.position is
   'Lowest first, then by task_id. Usually the second of arrival, plus 20 per priority below '
   'critical. Fair limit: the round. Order: 0.';
 comment on column tuskline.wait_list.task_id is 'Task that waits.';
+comment on column tuskline.wait_list.joined_at is 'When it joined.';
 
 create table tuskline.tenant (
   limit_id      bigint not null,

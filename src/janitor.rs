@@ -22,7 +22,7 @@ use tuskline_sdk::Address;
 use crate::config::JanitorOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Session};
-use crate::store::{self, retention};
+use crate::store::{self, retention, statistics};
 
 /// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,6 +89,7 @@ async fn rest(address: &Address, options: &JanitorOptions) -> Result<(), Error> 
             return Ok(());
         }
         let session = Session::open(address, "janitor", Deadlines::PATIENT).await?;
+        fold(&session, options).await?;
         if retention::segments_ahead(session.client()).await? < options.segments_ahead / 2 {
             let added = retention::add_segments(session.client(), options.segments_ahead).await?;
             tracing::warn!(added, "ids are drawn fast: segments were made between two rounds");
@@ -112,8 +113,19 @@ pub async fn round(
     if added + rolled > 0 {
         tracing::info!(added, rolled, "segments of the task store");
     }
+    fold(session, options).await?;
     retirement::retire(session, options).await?;
     purge(session, options, marks).await
+}
+
+/// Folds all counts of the statistics that wait, if it is time.
+async fn fold(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
+    while let Some(rows) =
+        statistics::fold(session.client(), options.fold_every, &options.installation).await?
+    {
+        tracing::debug!(rows, "fold_statistics");
+    }
+    Ok(())
 }
 
 async fn purge(
@@ -147,6 +159,8 @@ async fn purge(
     if let Some(directory) = &options.archive {
         purged += archive::purge(session.client(), options, directory, &mut marks.to_file).await?;
     }
+    let statistics = statistics::purge(session.client(), options.statistics_retention).await?;
+    purged += statistics.unwrap_or(0);
     if purged > 0 {
         tracing::info!(rows = purged, "purge");
     }

@@ -11,6 +11,7 @@ pub mod periodic;
 mod repair;
 mod rescue;
 pub mod retention;
+pub mod statistics;
 
 use std::time::Duration;
 

@@ -31,6 +31,8 @@
 --   owner/      settings, and acts on tasks by hand: definition operation
 --   retention/  the segments of task and their end: segment task_kept task_archive; internal:
 --               segment_guard retention_guard
+--   statistics/ counts of attempts, ends and waits: queue_statistic wait_statistic
+--               executor_statistic; internal: attempt_count event_count statistics_mark
 --   repair/     what rows name and a restore did not bring
 --   people/     views and explain
 --
@@ -40,20 +42,23 @@
 --                task_status, and plain insert or copy into task
 --   worker       register_executor end_executor executor_lambdas heartbeat exchange claim start
 --                set_results release release_lease assert_current complete set_progress watch
---                unwatch peek
+--                unwatch peek report_attempts
 --   server       enqueue_due run_policies rescue rebuild_queues verify note_silence
 --                check_installation readiness version due_periodic fire_periodic
 --                note_schedule_error advance_operation purge_keys
 --   janitor      add_segments roll_segments segments_ahead segments_in_use segments_to_retire
 --                segments_to_finish segments_set_aside find_stalled keep_remaining keep_late
 --                return_kept purge purge_kept purge_history kept_to_file goes_to_file wants_archive
---                archive_segment archive_lines unarchived delete_written
+--                archive_segment archive_lines unarchived delete_written fold_statistics
+--                purge_statistics
 --   owner        define define_lambda alter_lambda gate ungate throttle set_limit set_order
 --                set_weight drop_limit
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation adopt damage repair
---   people       explain chain_of bell_of held_by_gates held_in_queues, and the views
---                tasks queues lambdas executors attempts
+--   people       explain chain_of bell_of held_by_gates held_in_queues statistics wait_times
+--                executor_loads histogram_edges quantile, and the views
+--                tasks queues lambdas executors attempts queue_statistics wait_statistics
+--                executor_statistics
 --                waiting gates limits blocked_keys chains chain_tasks unique_keys periodics
 --                dead_letters dead_groups breakers operations. clock is the time of all verbs

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Global, Outcome, database, installation, output};
 use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
+use crate::duration;
 use crate::migrate::{self, Functions};
 use crate::serve::{self, Options, Role};
 
@@ -40,6 +42,15 @@ pub struct ServeArgs {
     /// Write tasks here, as JSON lines, before they are deleted, of lambdas with --archive file.
     #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
     archive_dir: Option<PathBuf>,
+    /// How long statistics are kept, e.g. 12h or 30d.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "TUSKLINE_STATISTICS_RETENTION",
+        hide_env_values = true
+    )]
+    #[arg(default_value = "3d", value_parser = duration::parse)]
+    statistics_retention: Duration,
 }
 
 pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
@@ -74,7 +85,8 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
     let address = database::find_given(global)?;
     tracing::info!("{}", database::shown(&address));
     let archive = args.archive_dir.map(Directory::open).transpose()?;
-    let janitor = JanitorOptions { archive, ..JanitorOptions::default() };
+    let statistics_retention = args.statistics_retention;
+    let janitor = JanitorOptions { archive, statistics_retention, ..JanitorOptions::default() };
     let named = args.installation.filter(|name| !name.is_empty());
     let options = Options {
         roles: args.roles,

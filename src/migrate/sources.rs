@@ -17,7 +17,8 @@ macro_rules! functions {
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Source] = &functions![
     "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
-    "core/installation", "core/cell", "words/locks", "core/recovery", "retention/add_segments",
+    "core/installation", "core/cell", "words/locks", "statistics/histogram",
+    "statistics/count_events", "core/recovery", "retention/add_segments",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
     "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
     "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",
@@ -38,9 +39,10 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "policies/dependencies/read_chain", "policies/dependencies/schedule_chain",
     "policies/dependencies/schedule_then", "policies/dependencies/cancel_chain",
     "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",
-    "periodic/due_periodic", "periodic/fire_periodic", "owner/definitions",
+    "periodic/due_periodic", "periodic/fire_periodic", "statistics/report_attempts",
+    "statistics/totals", "statistics/fold_statistics", "owner/definitions",
     "owner/define", "people/views", "people/chains",
-    "people/periodics", "people/dead_letters", "owner/operations", "people/comments",
+    "people/periodics", "people/dead_letters", "people/statistics", "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
     "owner/act_in_operation", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/explain_waiting",

@@ -84,7 +84,8 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
             "V4__together",
             "V5__periodic",
             "V6__dead_letters",
-            "V7__retention"
+            "V7__retention",
+            "V8__statistics"
         ]
     );
     assert_eq!(migrate(&config).await.unwrap().functions, Functions::Unchanged);

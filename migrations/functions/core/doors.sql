@@ -153,7 +153,9 @@ create or replace function tuskline_core.failures_noted(
   p_ids bigint[], p_status tuskline.status[], p_now timestamptz)
 returns void language plpgsql as $$
 begin
-  if p_status && '{fatal_failure,dead}' then perform tuskline_core.add_dead_letters(p_ids); end if;
+  if p_status && '{fatal_failure,dead}' then
+    perform tuskline_core.add_dead_letters(p_ids, p_now);
+  end if;
   if exists (select from tuskline.breaker) then
     perform tuskline_core.note_failures(p_ids, p_now);
   end if;

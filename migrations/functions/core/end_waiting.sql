@@ -12,6 +12,7 @@ declare
   v_dead  bigint[];
   v_ids   bigint[];
   v_ended integer;
+  v_cancelled bigint[]; v_dropped bigint[];
 begin
   if v_first is null then return '{}'; end if;
   with s as materialized (
@@ -39,12 +40,16 @@ begin
            where u.flags <> 0 or q.has_policies
               or exists (select from tuskline_core.followed_lambda w
                           where w.lambda = u.lambda)), '{}'),
-         count(*)
-    into v_dead, v_ids, v_ended
+         count(*),
+         array_agg(u.id) filter (where u.status = 'cancelled'),
+         array_agg(u.id) filter (where u.status = 'dropped')
+    into v_dead, v_ids, v_ended, v_cancelled, v_dropped
     from u left join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority;
   if v_ended < cardinality(p_ids) then
     v_ids := v_ids || tuskline_core.end_kept(p_ids, p_outcome[1], p_now);
   end if;
+  perform tuskline_core.count_ends('cancelled', v_cancelled, p_now);
+  perform tuskline_core.count_ends('dropped', v_dropped, p_now);
   perform tuskline_core.waiting_ended(p_ids, p_now);
   if v_dead is not null then perform tuskline_core.failures_noted(v_dead, '{dead}', p_now); end if;
   return v_ids;

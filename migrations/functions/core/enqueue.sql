@@ -52,7 +52,13 @@ begin
      where t.id = d.id and t.status in ('new', 'retriable_failure')
        and (t.next_trigger_at <= p_now or not exists (select from tuskline.timer m
          where m.due = t.next_trigger_at and m.task_id = t.id and m.kind = 'due'))
-    returning t.id, t.lambda, t.priority, tuskline_core.payload_bytes(t.payload) as bytes
+    returning t.id, t.lambda, t.priority, tuskline_core.payload_bytes(t.payload) as bytes,
+              case when t.attempt = 0 and t.scheduled_at > t.created_at
+                   then (1000 * extract(epoch from t.scheduled_at - t.created_at))::bigint end as ms
+  ), c as (
+    insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
+    select p_now, u.lambda, 'due', tuskline_core.bucket_of(u.ms), count(*), sum(u.ms)
+      from u where u.ms is not null group by u.lambda, tuskline_core.bucket_of(u.ms)
   ), i as (
     insert into tuskline.queued (queue_id, bytes, task_id)
     select q.queue_id, u.bytes, u.id

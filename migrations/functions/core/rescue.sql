@@ -176,6 +176,7 @@ begin
          join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = v_fences[u.at]
          join tuskline.executor e on e.executor_id = s.executor_id
    where v_charge[u.at] = 1;
+  perform tuskline_core.count_ends('crashed', v_done.task_id, p_now);
   perform tuskline_core.failures_noted(v_done.task_id, v_done.status, p_now);
   perform tuskline_core.queue_returned(array(select u.id
     from unnest(v_done.task_id, v_done.status) as u (id, outcome)

@@ -17,7 +17,10 @@ begin
              ('chain_tasks', 'task'), ('chain_tasks', 'chain_task'),
              ('unique_keys', 'unique_policy'), ('periodics', 'periodic'),
              ('dead_letters', 'task'), ('dead_letters', 'dead_letter'),
-             ('breakers', 'breaker'), ('operations', 'operation')) as u (view, source)
+             ('breakers', 'breaker'), ('operations', 'operation'),
+             ('queue_statistics', 'queue'), ('queue_statistics', 'queue_statistic'),
+             ('wait_statistics', 'wait_statistic'), ('executor_statistics', 'executor'),
+             ('executor_statistics', 'executor_statistic')) as u (view, source)
            join pg_attribute v on v.attrelid = to_regclass('tuskline.' || u.view)
            join pg_attribute t
              on t.attrelid = to_regclass('tuskline.' || u.source) and t.attname = v.attname
@@ -154,3 +157,27 @@ comment on column tuskline.operations.locked is
   'Tasks that another transaction had locked. The operation returns to them.';
 comment on column tuskline.operations.died_again is
   'Tasks that it released and that died again (counted). Redrive only, else 0.';
+
+comment on column tuskline.queue_statistics.from_at is 'Begin of the interval.';
+comment on column tuskline.queue_statistics.at is 'End of the interval, mostly a minute later.';
+comment on column tuskline.queue_statistics.start_p50_ms is
+  'Median delay from due to the start of the first attempt, in ms. Null: none started.';
+comment on column tuskline.queue_statistics.start_p95_ms is
+  '95th percentile of that delay, in ms. The objective is 5000. Null: none started.';
+comment on column tuskline.queue_statistics.run_p50_ms is
+  'Median run time of attempts, in ms. Null: none ended.';
+comment on column tuskline.queue_statistics.run_p95_ms is
+  '95th percentile of the run times, in ms. Null: none ended.';
+
+comment on column tuskline.wait_statistics.from_at is 'Begin of the interval.';
+comment on column tuskline.wait_statistics.at is 'End of the interval, mostly a minute later.';
+comment on column tuskline.wait_statistics.waits is 'Waits that ended.';
+comment on column tuskline.wait_statistics.p50_ms is 'Median of these waits, in ms.';
+comment on column tuskline.wait_statistics.p95_ms is '95th percentile of these waits, in ms.';
+
+comment on column tuskline.executor_statistics.from_at is 'Begin of the interval.';
+comment on column tuskline.executor_statistics.at is
+  'End of the interval, mostly a minute later.';
+comment on column tuskline.executor_statistics.busy is
+  'Attempts that it ran at a time, on average: run time by length of the interval. A long attempt '
+  'counts in the interval in which it ends.';

@@ -98,10 +98,12 @@ create or replace function tuskline_core.release_parked(
   p_gate bigint, p_now timestamptz, p_limit integer)
 returns integer language plpgsql as $$
 declare
-  v_mark bigint;
-  v_ids  bigint[];
+  v_mark   bigint;
+  v_lambda text;
+  v_ids    bigint[];
+  v_since  timestamptz[]; -- when they were parked
 begin
-  select g.mark into v_mark from tuskline.gate g
+  select g.mark, g.lambda into v_mark, v_lambda from tuskline.gate g
    where g.gate_id = p_gate for no key update skip locked;
   if not found then return 0; end if;
   v_ids := tuskline_core.lock_parked(p_gate, v_mark, p_limit);
@@ -116,8 +118,12 @@ begin
       select s.gate_id from tuskline.gate s where s.gate_id = p_gate for update skip locked);
     return 0;
   end if;
-  delete from tuskline.parked k where k.gate_id = p_gate and k.task_id = any (v_ids);
+  with d as (
+    delete from tuskline.parked k where k.gate_id = p_gate and k.task_id = any (v_ids)
+    returning k.parked_at)
+  select array_agg(d.parked_at) into v_since from d;
   update tuskline.gate set mark = v_ids[cardinality(v_ids)] where gate_id = p_gate;
+  perform tuskline_core.count_waits('gate', v_lambda, v_since, p_now);
   perform tuskline_core.run_effects('{}', v_ids, p_now, p_limit);
   return cardinality(v_ids);
 end $$;

@@ -12,12 +12,16 @@ declare
 begin
   perform tuskline.check_installation(p_installation);
   delete from tuskline.operation o where o.ended_at < v_now - interval '30 days';
-  delete from tuskline.executor e where e.executor_id = any (array(
-    select e.executor_id from tuskline.executor e
-     where e.ended_at < v_now - interval '1 day'
-       and not exists (select from tuskline.lease l where l.executor_id = e.executor_id)
-     order by e.executor_id limit p_limit for update skip locked));
-  get diagnostics v_gone = row_count;
+  with e as (
+    delete from tuskline.executor e where e.executor_id = any (array(
+      select e.executor_id from tuskline.executor e
+       where e.ended_at < v_now - interval '1 day'
+         and not exists (select from tuskline.lease l where l.executor_id = e.executor_id)
+       order by e.executor_id limit p_limit for update skip locked))
+    returning e.executor_id
+  ), s as (
+    delete from tuskline.executor_statistic s using e where s.executor_id = e.executor_id)
+  select count(*) into v_gone from e;
   delete from tuskline_core.awaited a where a.task_id = any (array(
     select a.task_id from tuskline_core.awaited a
      where a.since < v_now - interval '1 day'

@@ -6,6 +6,8 @@
 --
 --   lock_timeout   functions                           after it
 --   100ms          enqueue_due rescue run_policies     skip the row, return to it
+--   100ms          fold_statistics purge_statistics    leave it to a later call
+--   100ms          report_attempts                     lose the report
 --   200ms          claim exchange release              skip the row
 --   10s            lock_guard repair                   refuse, name the holder
 --

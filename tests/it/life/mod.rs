@@ -20,6 +20,7 @@ pub mod retention_by_status;
 mod retention_needs;
 mod retries;
 mod scheduling;
+mod statistics;
 mod traces;
 mod typed_lambdas;
 mod wake;

@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 pub(crate) use exchange::ClaimedTask;
 pub(crate) use exchange::{
     AttemptResult, Claim, Claimed, ExchangeSession, LambdaClaim, QueueClaim, QueueFound, Reply,
-    Request,
+    Request, ResultStatus,
 };
 
 /// Number of a lease. Its tasks carry it as their fence.
@@ -168,6 +168,26 @@ pub(crate) async fn heartbeat(
         cancelled: attempts(2, 3),
         gated: attempts(4, 5),
     })
+}
+
+/// What a worker has counted: three parallel columns, as `report_attempts` takes them.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub queue_ids: Vec<i32>,
+    /// See `tuskline_core.attempt_count.counters`.
+    pub counters: Vec<i16>,
+    pub amounts: Vec<i64>,
+}
+
+pub(crate) async fn report_attempts(client: &Client, executor: i64, report: &Report) -> Result<()> {
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&executor, Type::INT8),
+        (&report.queue_ids, Type::INT4_ARRAY),
+        (&report.counters, Type::INT2_ARRAY),
+        (&report.amounts, Type::INT8_ARRAY),
+    ];
+    client.query_typed("select tuskline.report_attempts($1, $2, $3, $4)", &params).await?;
+    Ok(())
 }
 
 fn lease_ids(numbers: Vec<i64>) -> Vec<LeaseId> {

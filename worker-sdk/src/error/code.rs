@@ -93,6 +93,8 @@ codes! {
     InvalidClaim = "TK053" "invalid_claim",
     /// A traceparent that W3C Trace Context does not know.
     InvalidTraceparent = "TK054" "invalid_traceparent",
+    /// Statistics of a worker that are malformed.
+    InvalidReport = "TK055" "invalid_report",
 }
 
 impl Code {

@@ -18,6 +18,7 @@ use crate::worker::data::DataMap;
 use crate::worker::lambda::{Lambda, LambdaFn};
 use crate::worker::layer::{Attempt, Body, Layer, Service};
 use crate::worker::outcome::{Failure, IntoOutcome, Outcome};
+use crate::worker::statistics::Statistics;
 use crate::worker::watchdog::OnLost;
 
 /// Its end tells the worker to drain.
@@ -127,7 +128,9 @@ impl WorkerBuilder {
             let body = lambda.body.clone();
             lambda.body = self.layers.iter().rev().fold(body, |inner, wrap| wrap(inner));
         }
+        let statistics = Arc::new(Statistics::new(self.lambdas.len()));
         Ok(Worker {
+            statistics,
             database: self.address?,
             config,
             lambdas: self.lambdas,

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::db::backoff::Backoff;
 use crate::db::connect::{Session, on};
-use crate::db::hsc::{self, Attempt, LeaseId, Released};
+use crate::db::hsc::{self, Attempt, LeaseId, Released, Report};
 use crate::worker::opener::Opener;
 
 /// Longest wait for a connection that is opened again: each rare call waits for it.
@@ -24,11 +24,12 @@ pub(crate) struct ControlConnection {
     pub(crate) session: Mutex<Option<Session>>,
 }
 
-/// A rare call. Each is harmless to repeat.
+/// A rare call. Each is harmless to repeat, except a report.
 enum Call<'a> {
     Start(&'a [Attempt]),
     Release(&'a [Attempt], &'a [LeaseId]),
     ReleaseLease(LeaseId),
+    Report(&'a Report),
     End,
 }
 
@@ -52,17 +53,23 @@ impl ControlConnection {
         self.call(Call::ReleaseLease(lease)).await;
     }
 
+    /// Reports what was counted. A report that is not answered is lost, or it has arrived.
+    pub(crate) async fn report(&self, report: &Report) {
+        self.call(Call::Report(report)).await;
+    }
+
     /// Ends the executor in order.
     pub(crate) async fn end(&self) {
         self.call(Call::End).await;
     }
 
-    /// Makes a call, at most three times. Each is harmless to repeat. A call whose commit is uncertain
-    /// counts as broken: a standby that is promoted may know nothing of it.
+    /// Makes a call, at most three times; a report once. A call whose commit is uncertain counts as
+    /// broken: a standby that is promoted may know nothing of it.
     async fn call(&self, call: Call<'_>) -> Option<Released> {
         let mut held = self.session.lock().await;
         let mut backoff = Backoff::default();
-        for _ in 0..3 {
+        let tries = if matches!(call, Call::Report(_)) { 1 } else { 3 };
+        for _ in 0..tries {
             let session = match held.take().filter(|session| !session.is_closed()) {
                 Some(session) => Some(session),
                 None => self.open().await,
@@ -102,6 +109,7 @@ impl ControlConnection {
                 return hsc::release(session, executor, attempts, leases).await;
             }
             Call::ReleaseLease(lease) => hsc::release_lease(session, executor, *lease).await?,
+            Call::Report(report) => hsc::report_attempts(session, executor, report).await?,
             Call::End => hsc::end_executor(session, executor).await?,
         }
         Ok(Released::default())

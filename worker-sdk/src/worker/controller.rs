@@ -20,14 +20,15 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::db::hsc::{AttemptResult, Served};
+use crate::db::hsc::{AttemptResult, Report, Served};
 use crate::worker::config::WorkerConfig;
 use crate::worker::lambda::Lambda;
+use crate::worker::statistics::{Room, Statistics};
 use crate::worker::work::Work;
 
 use claim_bound::ClaimBound;
@@ -44,6 +45,7 @@ pub(crate) struct Controller {
     pub(crate) lambdas: Vec<ServedLambda>,
     queues: Vec<ServedQueue>,
     state: Mutex<State>,
+    pub(crate) statistics: Arc<Statistics>,
     /// For each lambda: a task for its executors.
     work: Vec<Notify>,
     /// Something for an exchange connection to do.
@@ -66,6 +68,8 @@ pub(crate) struct ServedLambda {
 struct ServedQueue {
     id: i32,
     lambda: usize,
+    /// Where its attempts are counted.
+    room: Room,
     /// A bound of its own within the slots of its lambda.
     bound: Option<usize>,
 }
@@ -115,6 +119,7 @@ impl Controller {
         served: &[Served],
         requests: mpsc::UnboundedSender<WatchRequest>,
         pooled: bool,
+        statistics: Arc<Statistics>,
     ) -> Self {
         let now = Instant::now();
         let (mut queues, mut rooms) = (Vec::new(), Vec::new());
@@ -127,6 +132,7 @@ impl Controller {
             queues.extend(ids.into_iter().map(|(priority, id)| ServedQueue {
                 id,
                 lambda: index,
+                room: Statistics::room(index, priority),
                 bound: lambda.bound(priority),
             }));
             rooms.push(ServedLambda {
@@ -163,10 +169,16 @@ impl Controller {
             lambdas: rooms,
             queues,
             state: Mutex::new(state),
+            statistics,
             exchanges: Notify::new(),
             quiet: Notify::new(),
             pooled,
         }
+    }
+
+    /// What was counted since the last report; `None`: nothing.
+    pub(crate) fn report(&self) -> Option<Report> {
+        self.statistics.report(self.queues.iter().map(|queue| (queue.room, queue.id)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -57,9 +57,11 @@ impl Executor {
             let mut next = Some(first);
             while let Some(work) = next {
                 let began = Instant::now();
-                next = match self.execute(work).await {
+                next = match self.execute(work, began).await {
                     Ended::Finished(finished) => {
-                        self.controller.finish(self.lambda, finished, began.elapsed())
+                        let took = began.elapsed();
+                        self.controller.statistics.ran(finished.room, took);
+                        self.controller.finish(self.lambda, finished, took)
                     }
                     Ended::Unfinished(work) => {
                         self.controller.abandon(self.lambda, work);
@@ -74,7 +76,7 @@ impl Executor {
         }
     }
 
-    async fn execute(&self, mut work: Work) -> Ended {
+    async fn execute(&self, mut work: Work, began: Instant) -> Ended {
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
         if work.crashes > 0 {
@@ -88,6 +90,10 @@ impl Executor {
         // A process that was frozen past its limit wakes with tasks in its buffers that other workers have
         // by now. The watchdog is about to stop all that runs; until then no body begins.
         let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
+        if work.attempt == 1 && work.crashes == 0 {
+            let delay = work.waited + began.duration_since(work.claimed_at);
+            self.controller.statistics.started(work.room, delay);
+        }
         let lambda = &self.controller.lambdas[self.lambda];
         let context = self.context(&mut work, running.clone());
         let attempt = Attempt { payload: std::mem::take(&mut work.payload), context };

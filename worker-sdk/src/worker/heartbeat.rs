@@ -92,7 +92,8 @@ impl Heartbeat {
             true => Vec::new(),
             false => self.controller.take_unwanted(&beat.gated, now),
         };
-        if lost.is_empty() && unreported.is_empty() && back.is_empty() {
+        let report = self.controller.report();
+        if lost.is_empty() && unreported.is_empty() && back.is_empty() && report.is_none() {
             return;
         }
         let (db, controller) = (Arc::clone(&self.db), Arc::clone(&self.controller));
@@ -106,6 +107,9 @@ impl Heartbeat {
                 db.control.release_lease(lease).await;
             }
             db.give_back(&controller, back).await;
+            if let Some(report) = report {
+                db.control.report(&report).await;
+            }
         });
     }
 }

@@ -28,6 +28,7 @@ mod progress;
 mod pulse;
 mod registered;
 mod shutdown;
+mod statistics;
 mod threads;
 pub(crate) mod trace_layer;
 mod watch_connection;
@@ -49,6 +50,7 @@ use crate::worker::data::DataMap;
 use crate::worker::enlist::enlist;
 use crate::worker::lambda::Lambda;
 use crate::worker::registered::Ended;
+use crate::worker::statistics::Statistics;
 use crate::worker::watchdog::OnLost;
 
 /// A worker that is ready to run: claims the tasks of its lambdas and executes them until it is told to stop.
@@ -65,6 +67,7 @@ pub struct Worker {
     until: Mutex<Option<Signal>>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) on_lost: Option<OnLost>,
+    pub(crate) statistics: Arc<Statistics>,
 }
 
 impl Worker {

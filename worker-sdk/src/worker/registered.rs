@@ -87,7 +87,10 @@ impl RegisteredWorker {
         let Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange } = enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
-        let controller = Arc::new(Controller::new(config.clone(), lambdas, &served, wake, pooled));
+        let statistics = Arc::clone(&worker.statistics);
+        let controller =
+            Controller::new(config.clone(), lambdas, &served, wake, pooled, statistics);
+        let controller = Arc::new(controller);
         let executors = Executors::default();
         let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
@@ -207,6 +210,9 @@ impl RegisteredWorker {
             self.db.control.release(&[], &leases).await;
         }
         self.watchdog.disarm();
+        if let Some(report) = self.controller.report() {
+            self.db.control.report(&report).await;
+        }
         self.db.control.end().await;
         drop(executors);
         tracing::info!("worker ended in order");

@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::db::hsc::{Attempt, AttemptResult};
+use crate::db::hsc::{Attempt, AttemptResult, ResultStatus};
 use crate::db::json::clean;
 use crate::worker::outcome::Outcome;
+use crate::worker::statistics::Room;
 
 /// Longest error text kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 8192;
@@ -29,6 +30,8 @@ pub(crate) struct Work {
     pub fence: i64,
     pub attempt: i16,
     pub crashes: i16,
+    /// Where it is counted.
+    pub room: Room,
     pub waited: Duration,
     /// When it came into this process.
     pub claimed_at: Instant,
@@ -47,6 +50,7 @@ impl Work {
             fence: attempt.fence,
             attempt: 1,
             crashes: 0,
+            room: 0,
             waited: Duration::ZERO,
             claimed_at,
             collection: None,
@@ -98,7 +102,7 @@ impl Stop {
 struct Note<'a> {
     task: i64,
     fence: i64,
-    status: &'a str,
+    status: ResultStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     error_class: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,19 +116,17 @@ struct Note<'a> {
 impl AttemptResult {
     /// The result for the outcome that the lambda returned; `class` names the kind of a failure.
     pub(crate) fn of(work: &Work, outcome: Outcome, class: Option<&str>) -> Self {
-        let note = Self::note(work);
+        let note = Self::note(work, ResultStatus::Success);
         match outcome {
             Outcome::Success(None) => Self::new(work, None),
             Outcome::Success(Some(output)) => match checked_output(output) {
-                Ok(output) => {
-                    Self::new(work, Some(Note { status: "success", output: Some(output), ..note }))
-                }
+                Ok(output) => Self::new(work, Some(Note { output: Some(output), ..note })),
                 Err(reason) => Self::of(work, Outcome::fatal(reason), Some("output")),
             },
             Outcome::Retriable { after, reason } => Self::new(
                 work,
                 Some(Note {
-                    status: "retriable_failure",
+                    status: ResultStatus::RetriableFailure,
                     error_class: Some(class.unwrap_or("error")),
                     message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
                     after_ms: after.map(in_ms),
@@ -133,7 +135,7 @@ impl AttemptResult {
             ),
             Outcome::Snooze(delay) => Self::new(
                 work,
-                Some(Note { status: "snoozed", after_ms: Some(in_ms(delay)), ..note }),
+                Some(Note { status: ResultStatus::Snoozed, after_ms: Some(in_ms(delay)), ..note }),
             ),
             Outcome::Undecodable { reason } => {
                 let reason = format!("payload does not decode: {reason}");
@@ -142,7 +144,7 @@ impl AttemptResult {
             Outcome::Fatal { reason } => Self::new(
                 work,
                 Some(Note {
-                    status: "fatal_failure",
+                    status: ResultStatus::FatalFailure,
                     error_class: Some(class.unwrap_or("fatal")),
                     message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
                     ..note
@@ -153,14 +155,14 @@ impl AttemptResult {
 
     /// The result of an attempt that stopped because of a cancellation.
     pub(crate) fn cancelled(work: &Work) -> Self {
-        Self::new(work, Some(Note { status: "cancelled", ..Self::note(work) }))
+        Self::new(work, Some(Self::note(work, ResultStatus::Cancelled)))
     }
 
-    fn note(work: &Work) -> Note<'static> {
+    fn note(work: &Work, status: ResultStatus) -> Note<'static> {
         Note {
             task: work.task,
             fence: work.fence,
-            status: "",
+            status,
             error_class: None,
             message: None,
             after_ms: None,
@@ -169,9 +171,10 @@ impl AttemptResult {
     }
 
     fn new(work: &Work, note: Option<Note<'_>>) -> Self {
+        let status = note.as_ref().map_or(ResultStatus::Success, |note| note.status);
         // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
         let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
-        Self { attempt: work.id(), note }
+        Self { attempt: work.id(), note, status, room: work.room }
     }
 }
 

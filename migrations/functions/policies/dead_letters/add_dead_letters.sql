@@ -3,24 +3,28 @@
 -- The transaction that ends the tasks calls it. No index of task finds dead tasks, and a search
 -- would read the whole table. Ids of p_ids with another status are skipped. A task that a redrive
 -- restarted gets that redrive's id.
-create or replace function tuskline_core.add_dead_letters(p_ids bigint[]) returns void
-language plpgsql as $$
+create or replace function tuskline_core.add_dead_letters(p_ids bigint[], p_now timestamptz)
+returns void language plpgsql as $$
 declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_dead  bigint[];
 begin
-  insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at, redrive_id)
-  select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
-    from tuskline.task t
-         left join lateral (select h.fingerprint from tuskline.task_failure h
-                             where h.task_id = t.id
-                             order by h.failed_at desc, h.fence desc limit 1) f on true
-         left join tuskline.redriven v on v.task_id = t.id
-   where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
-     and t.status in ('dead', 'fatal_failure')
-  on conflict do nothing;
+  with i as (
+    insert into tuskline.dead_letter (task_id, lambda, status, fingerprint, died_at, redrive_id)
+    select t.id, t.lambda, t.status, coalesce(f.fingerprint, ''), t.finished_at, v.redrive_id
+      from tuskline.task t
+           left join lateral (select h.fingerprint from tuskline.task_failure h
+                               where h.task_id = t.id
+                               order by h.failed_at desc, h.fence desc limit 1) f on true
+           left join tuskline.redriven v on v.task_id = t.id
+     where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
+       and t.status in ('dead', 'fatal_failure')
+    on conflict do nothing returning task_id, status)
+  select array_agg(i.task_id) filter (where i.status = 'dead') into v_dead from i;
+  perform tuskline_core.count_ends('dead', v_dead, p_now);
 end $$;
-comment on function tuskline_core.add_dead_letters(bigint[]) is
+comment on function tuskline_core.add_dead_letters(bigint[], timestamptz) is
   'Lists the tasks that have just died as dead letters.';
 
 -- Deletes the history of tasks whose rows are deleted.

@@ -24,10 +24,10 @@ begin
   v.stopped := '{}'; v.doomed := '{}';
   -- offset 0: each task is looked up by its id. A join may compare all children with all tasks.
   for c in
-    select s.*, t.scheduled_at
+    select s.*, t.lambda, t.created_at, t.scheduled_at
       from (select distinct id from unnest(p_ids) as id) u
            cross join lateral (
-             select t.scheduled_at from tuskline.task t
+             select t.lambda, t.created_at, t.scheduled_at from tuskline.task t
               where t.id = u.id and t.id between v_first and v_last -- prunes the partitions
                 and t.status = 'new' and t.flags & 4 > 0 offset 0) t -- 4: has or had parents
            cross join lateral (
@@ -36,6 +36,9 @@ begin
      order by s.task_id
   loop
     v_next := tuskline_core.read_parents(c.task_id, c.waits_for, c.on_parent_failure);
+    if v_next = 'go' then
+      perform tuskline_core.count_waits('dependency', c.lambda, array[c.created_at], p_now);
+    end if;
     if v_next = 'go' and c.scheduled_at > p_now then
       v_later := v_later || c.task_id; v_due := v_due || c.scheduled_at;
     elsif v_next = 'again' then

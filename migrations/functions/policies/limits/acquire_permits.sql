@@ -70,8 +70,8 @@ begin
     r := v_limit; -- the locked row: settings may have changed since the loop's query
 
     if r.fair then v_positions := tuskline_core.fair_positions(r.limit_id, v_ids); end if;
-    insert into tuskline.wait_list (limit_id, key, position, task_id)
-    select r.limit_id, c.key, c.position, c.id
+    insert into tuskline.wait_list (limit_id, key, position, task_id, joined_at)
+    select r.limit_id, c.key, c.position, c.id, p_now
       from unnest(v_ids, v_keys, v_positions) as c (id, key, position)
      where (select l.task_id from tuskline.wait_list l
              where l.task_id = c.id and l.limit_id + 0 = r.limit_id limit 1) is null

@@ -53,8 +53,7 @@ begin
         from unnest(v_next) with ordinality as n (id, nth)
              join (select i as permit_no, row_number() over (order by i) as nth
                      from generate_series(1, v_most) as i where i <> all (v_taken)) f using (nth);
-      delete from tuskline.wait_list l
-       where l.task_id = any (v_next) and l.limit_id + 0 = r.limit_id;
+      perform tuskline_core.end_waits(r, v_next, p_now);
       v_given := v_given || v_next;
     end if;
     continue when not exists (
@@ -72,6 +71,24 @@ begin
 end $$;
 comment on function tuskline_core.grant_concurrency(tuskline.task_limit, text[], timestamptz) is
   'Grants the free permits of some keys to their first waiters. Needs the row lock of the limit.';
+
+-- Removes waiters that got a permit from the wait lists of its limit, and counts their waits.
+create or replace function tuskline_core.end_waits(
+  r tuskline.task_limit, p_ids bigint[], p_now timestamptz)
+returns void language plpgsql as $$
+declare
+  v_since timestamptz[];
+begin
+  with d as (
+    delete from tuskline.wait_list l
+     where l.task_id = any (p_ids) and l.limit_id + 0 = r.limit_id -- + 0: use wait_list_task
+    returning l.joined_at)
+  select array_agg(d.joined_at) filter (where d.joined_at < p_now) into v_since from d;
+  perform tuskline_core.count_waits(
+    case r.kind when 'order' then 'order' else 'limit' end, r.lambda, v_since, p_now);
+end $$;
+comment on function tuskline_core.end_waits(tuskline.task_limit, bigint[], timestamptz) is
+  'Removes waiters that got a permit from the wait lists of its limit, and counts their waits.';
 
 -- Lets the first waiters of a wait list recheck in 20 ms.
 --
@@ -148,8 +165,7 @@ begin
                     where l.task_id = v_next[cardinality(v_next)] and l.limit_id + 0 = r.limit_id);
     insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
     select r.limit_id, v_key, id, id, p_now from unnest(v_next) as id;
-    delete from tuskline.wait_list l
-     where l.task_id = any (v_next) and l.limit_id + 0 = r.limit_id; -- + 0: use wait_list_task
+    perform tuskline_core.end_waits(r, v_next, p_now);
 
     -- The next scan starts just before the first remaining waiter, else after the last granted one.
     select coalesce(l.position, v_position),

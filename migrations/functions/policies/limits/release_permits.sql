@@ -118,18 +118,25 @@ begin
                           where l.limit_id = p_limit_id and l.key = p_key
                           order by l.position, l.task_id limit 1 for update skip locked), v_first);
   end if;
-  delete from tuskline.wait_list l
-   where l.task_id = (
-           select m.task_id from tuskline.wait_list m
-            where m.task_id = v_first
-              and m.limit_id + 0 = p_limit_id -- + 0: use wait_list_task
-              for update skip locked)
-     and l.limit_id + 0 = p_limit_id;
-  if found then
-    insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
-    values (p_limit_id, p_key, p_permit_no, v_first, p_now);
-    return v_first;
-  end if;
+  with d as (
+    delete from tuskline.wait_list l
+     where l.task_id = (
+             select m.task_id from tuskline.wait_list m
+              where m.task_id = v_first
+                and m.limit_id + 0 = p_limit_id -- + 0: use wait_list_task
+                for update skip locked)
+       and l.limit_id + 0 = p_limit_id
+    returning l.task_id, (1000 * extract(epoch from p_now - l.joined_at))::bigint as ms
+  ), c as (
+    insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
+    select p_now, r.lambda,
+           case p_kind when 'order' then 'order' else 'limit' end::tuskline_core.counted_event,
+           tuskline_core.bucket_of(d.ms), 1, d.ms
+      from d join tuskline.task_limit r on r.limit_id = p_limit_id)
+  insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
+  select p_limit_id, p_key, p_permit_no, d.task_id, p_now from d
+  returning task_id into v_first;
+  if found then return v_first; end if;
   perform tuskline_core.recheck_head(p_limit_id, p_key, p_now);
   return null;
 end $$;

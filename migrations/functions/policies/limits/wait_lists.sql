@@ -56,8 +56,8 @@ declare
 begin
   if not exists (select from tuskline_core.policy_flag) then return '{}'; end if;
   with j as (
-    insert into tuskline.wait_list (limit_id, key, position, task_id)
-    select f.limit_id, f.key, f.position, f.id
+    insert into tuskline.wait_list (limit_id, key, position, task_id, joined_at)
+    select f.limit_id, f.key, f.position, f.id, p_now
       from (select distinct on (t.id) r.limit_id, tuskline_core.counting_key(r, t) as key,
                    tuskline_core.arrival_position(r.kind, t.priority, p_now) as position,
                    t.id, r.fair

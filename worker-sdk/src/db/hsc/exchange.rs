@@ -16,6 +16,20 @@ pub(crate) struct AttemptResult {
     pub attempt: Attempt,
     /// `None`: a plain success. Else an element of p_notes of `set_results`, in JSON.
     pub note: Option<String>,
+    pub status: ResultStatus,
+    /// The caller's number of its lambda and priority.
+    pub room: usize,
+}
+
+/// The status that a result reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResultStatus {
+    Success,
+    RetriableFailure,
+    FatalFailure,
+    Snoozed,
+    Cancelled,
 }
 
 /// The request of one exchange.

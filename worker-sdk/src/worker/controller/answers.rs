@@ -20,6 +20,9 @@ impl Controller {
         let mut state = self.lock();
         let sent = std::mem::take(&mut plan.sent);
         state.unacknowledged -= sent.items().len();
+        for result in sent.items() {
+            self.statistics.answered(result, verdict(result));
+        }
         let locked = state.ledger.record(sent, verdict, now);
         if !locked.is_empty() {
             let tasks: Vec<_> = locked.iter().map(|one| one.attempt.task).collect();
@@ -100,6 +103,7 @@ impl Controller {
                 fence: lease.0,
                 attempt: task.attempt,
                 crashes: task.crashes,
+                room: self.queues[queue].room,
                 waited: task.waited,
                 claimed_at: now,
                 collection: task.collection,

@@ -62,10 +62,15 @@ impl DeferredResults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::hsc::Attempt;
+    use crate::db::hsc::{Attempt, ResultStatus};
 
     fn result(task: i64) -> AttemptResult {
-        AttemptResult { attempt: Attempt { task, fence: 7 }, note: None }
+        AttemptResult {
+            attempt: Attempt { task, fence: 7 },
+            note: None,
+            status: ResultStatus::Success,
+            room: 0,
+        }
     }
 
     #[test]

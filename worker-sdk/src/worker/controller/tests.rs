@@ -53,7 +53,8 @@ fn serving_these(
         attempt_timeout: Duration::from_secs(60),
     };
     let served: Vec<_> = all.enumerate().map(served).collect();
-    (Controller::new(config, lambdas, &served, wake, false), requests)
+    let statistics = Arc::new(Statistics::new(lambdas.len()));
+    (Controller::new(config, lambdas, &served, wake, false, statistics), requests)
 }
 
 /// The answer to a claim that brought these tasks from one queue.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::db::hsc::Attempt;
+use crate::db::hsc::{Attempt, ResultStatus};
 
 impl LeaseLedger {
     /// Tasks without a recorded outcome; 0: the lease is not ours.
@@ -23,7 +23,12 @@ fn ledger() -> (LeaseLedger, Instant) {
 
 /// One result for each task, all under lease 7.
 fn results(tasks: &[i64]) -> Vec<AttemptResult> {
-    let result = |task: &i64| AttemptResult { attempt: attempt(*task), note: None };
+    let result = |task: &i64| AttemptResult {
+        attempt: attempt(*task),
+        note: None,
+        status: ResultStatus::Success,
+        room: 0,
+    };
     tasks.iter().map(result).collect()
 }
 

@@ -1,0 +1,159 @@
+-- Statistics for people and programs: what happened in the last minutes, and minute by minute.
+--
+-- A span of null means: since the beginning. The three functions add the counts that are not folded
+-- yet, so they lag 5 s behind, the time between two reports of a worker. On a standby they show
+-- what is folded, because the counts are in unlogged tables.
+
+-- Names the rows of attempt_count and event_count that are not folded yet.
+create or replace function tuskline_core.unfolded(
+  out attempts bigint[], out events bigint[], out at timestamptz)
+language plpgsql stable as $$
+begin
+  at := tuskline.clock(); attempts := '{}'; events := '{}';
+  if pg_is_in_recovery() then return; end if;
+  select array(select a.seq from tuskline_core.attempt_count a where a.seq > m.attempt_seq),
+         array(select e.seq from tuskline_core.event_count e where e.seq > m.event_seq)
+    into attempts, events from tuskline_core.statistics_mark m;
+end $$;
+comment on function tuskline_core.unfolded() is
+  'Rows of attempt_count and event_count that are not folded yet, and the time.';
+
+create or replace function tuskline.statistics(p_span interval default '5 minutes')
+returns table (
+  lambda text, priority text, span interval, success bigint, retriable_failure bigint,
+  fatal_failure bigint, snoozed bigint, cancelled bigint, refused bigint, dead bigint,
+  crashed bigint, dropped bigint, start_ms bigint, starts bigint[], run_ms bigint, runs bigint[])
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  u record := tuskline_core.unfolded();
+begin
+  return query
+    select q.lambda, q.priority::text,
+           -- Counts that wait are a minute old at most.
+           least(p_span, u.at - coalesce(f.at, u.at - interval '1 minute')),
+           t.success - coalesce(b.success, 0),
+           t.retriable_failure - coalesce(b.retriable_failure, 0),
+           t.fatal_failure - coalesce(b.fatal_failure, 0), t.snoozed - coalesce(b.snoozed, 0),
+           t.cancelled - coalesce(b.cancelled, 0), t.refused - coalesce(b.refused, 0),
+           t.dead - coalesce(b.dead, 0), t.crashed - coalesce(b.crashed, 0),
+           t.dropped - coalesce(b.dropped, 0), t.start_ms - coalesce(b.start_ms, 0),
+           tuskline_core.histogram_sum(t.starts, b.starts, -1), t.run_ms - coalesce(b.run_ms, 0),
+           tuskline_core.histogram_sum(t.runs, b.runs, -1)
+      from tuskline_core.queue_totals(u.attempts, u.events, u.at) t
+           join tuskline.queue q on q.queue_id = t.queue_id
+           left join lateral (
+             select s.at from tuskline.queue_statistic s
+              where s.queue_id = q.queue_id order by s.at limit 1) f on true
+           left join lateral (
+             select s.* from tuskline.queue_statistic s
+              where s.queue_id = q.queue_id and p_span is not null
+                and s.at <= greatest(u.at - p_span, f.at)
+              order by s.at desc limit 1) b on true
+     order by q.lambda, q.priority;
+end $$;
+comment on function tuskline.statistics(interval) is
+  'Attempts and ends of tasks of each queue in the last p_span (null: ever), with histograms: '
+  'starts (delay from due to the first start), runs (run time).';
+
+create or replace function tuskline.wait_times(p_span interval default '5 minutes')
+returns table (lambda text, cause text, total_ms bigint, waits bigint[])
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  u record := tuskline_core.unfolded();
+begin
+  return query
+    select t.lambda, t.cause, t.total_ms - coalesce(b.total_ms, 0),
+           tuskline_core.histogram_sum(t.waits, b.waits, -1)
+      from tuskline_core.wait_totals(u.events, u.at) t
+           left join lateral (
+             select s.at from tuskline.wait_statistic s
+              where s.lambda = t.lambda and s.cause = t.cause order by s.at limit 1) f on true
+           left join lateral (
+             select s.* from tuskline.wait_statistic s
+              where s.lambda = t.lambda and s.cause = t.cause
+                and p_span is not null
+                and s.at <= greatest(u.at - p_span, f.at)
+              order by s.at desc limit 1) b on true
+     order by t.lambda, t.cause;
+end $$;
+comment on function tuskline.wait_times(interval) is
+  'Waits of each lambda by cause that ended in the last p_span (null: ever), with a histogram.';
+
+create or replace function tuskline.executor_loads(p_span interval default '5 minutes')
+returns table (
+  executor_id bigint, span interval, success bigint, failed bigint, refused bigint, run_ms bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  u record := tuskline_core.unfolded();
+begin
+  return query
+    select t.executor_id, least(p_span, u.at - e.started_at), t.success - coalesce(b.success, 0),
+           t.failed - coalesce(b.failed, 0), t.refused - coalesce(b.refused, 0),
+           t.run_ms - coalesce(b.run_ms, 0)
+      from tuskline_core.executor_totals(u.attempts, u.at) t
+           join tuskline.executor e using (executor_id)
+           left join lateral (
+             select s.at from tuskline.executor_statistic s
+              where s.executor_id = t.executor_id order by s.at limit 1) f on true
+           left join lateral (
+             select s.* from tuskline.executor_statistic s
+              where s.executor_id = t.executor_id and p_span is not null
+                and s.at <= greatest(u.at - p_span, f.at)
+              order by s.at desc limit 1) b on true
+     order by t.executor_id;
+end $$;
+comment on function tuskline.executor_loads(interval) is
+  'Attempts that each worker has ended in the last p_span (null: ever), and their run time.';
+
+create or replace view tuskline.queue_statistics as
+select q.lambda, q.priority, (d.p).at as from_at, d.at,
+       d.success - (d.p).success as success,
+       d.retriable_failure - (d.p).retriable_failure as retriable_failure,
+       d.fatal_failure - (d.p).fatal_failure as fatal_failure,
+       d.dead - (d.p).dead as dead, d.crashed - (d.p).crashed as crashed,
+       d.snoozed - (d.p).snoozed as snoozed, d.cancelled - (d.p).cancelled as cancelled,
+       d.dropped - (d.p).dropped as dropped, d.refused - (d.p).refused as refused,
+       round(tuskline.quantile(n.starts, 0.5)) as start_p50_ms,
+       round(tuskline.quantile(n.starts, 0.95)) as start_p95_ms,
+       round(tuskline.quantile(n.runs, 0.5)) as run_p50_ms,
+       round(tuskline.quantile(n.runs, 0.95)) as run_p95_ms
+  from (select s.*, lag(s) over (partition by s.queue_id order by s.at) as p
+          from tuskline.queue_statistic s) d
+       join tuskline.queue q using (queue_id)
+       cross join lateral (
+         select tuskline_core.histogram_sum(d.starts, (d.p).starts, -1) as starts,
+                tuskline_core.histogram_sum(d.runs, (d.p).runs, -1) as runs) n
+ where (d.p).at is not null;
+comment on view tuskline.queue_statistics is
+  'Minute by minute: attempts and ends of tasks of each queue that was active, the delay from due '
+  'to the first start, and the run time (ms). From from_at to at.';
+
+create or replace view tuskline.wait_statistics as
+select d.lambda, d.cause, (d.p).at as from_at, d.at,
+       (select sum(n) from unnest(w.waits) as n) as waits,
+       d.total_ms - (d.p).total_ms as total_ms,
+       round(tuskline.quantile(w.waits, 0.5)) as p50_ms,
+       round(tuskline.quantile(w.waits, 0.95)) as p95_ms
+  from (select s.*, lag(s) over (partition by s.lambda, s.cause order by s.at) as p
+          from tuskline.wait_statistic s) d
+       cross join lateral (
+         select tuskline_core.histogram_sum(d.waits, (d.p).waits, -1) as waits) w
+ where (d.p).at is not null;
+comment on view tuskline.wait_statistics is
+  'Minute by minute: waits that ended, by lambda and cause. From from_at to at.';
+
+create or replace view tuskline.executor_statistics as
+select d.executor_id, e.host, e.pid, (d.p).at as from_at, d.at,
+       d.success - (d.p).success as success, d.failed - (d.p).failed as failed,
+       d.refused - (d.p).refused as refused,
+       round((d.run_ms - (d.p).run_ms) / (1000 * extract(epoch from d.at - (d.p).at)), 2) as busy
+  from (select s.*, lag(s) over (partition by s.executor_id order by s.at) as p
+          from tuskline.executor_statistic s) d
+       join tuskline.executor e using (executor_id)
+ where (d.p).at is not null;
+comment on view tuskline.executor_statistics is
+  'Minute by minute: attempts that each worker ended, and how many it ran at a time on average '
+  '(busy; long attempts count when they end). From from_at to at.';

@@ -1,0 +1,126 @@
+-- Folds the counts that wait into the tables of totals, which are append-only.
+--
+-- Each janitor calls it every few seconds; one of them folds, once in p_every. A queue gets a row
+-- only if it has new counts. A call folds at most 20,000 rows of each kind; the rest follows with
+-- the next call, at once.
+-- Returns folded, the rows it has folded; null: it is not time, or another janitor folds.
+--
+-- Each scan starts above the last row of the scan before, so it does not read the dead rows of the
+-- past while an old snapshot exists. A row that was committed late is found by a scan from the
+-- first row, every 10 minutes.
+-- Locks: statistics_mark, SKIP LOCKED. If a stranger has locked a table of the statistics, nothing is
+-- folded.
+-- Planner: it uses the primary keys of attempt_count and event_count.
+create or replace function tuskline.fold_statistics(
+  p_every interval default '1 minute', p_installation text default 'default', out folded integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off
+set lock_timeout = '100ms' set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+  v_now      timestamptz := tuskline.clock();
+  v_attempts bigint[];
+  v_events   bigint[];
+  m          tuskline_core.statistics_mark;
+begin
+  perform tuskline.check_installation(p_installation);
+  select s.* into m from tuskline_core.statistics_mark s
+   where s.folded_at <= v_now - p_every for update skip locked;
+  if not found then return; end if;
+  if m.swept_at <= v_now - interval '10 minutes' then
+    m.attempt_seq := 0; m.event_seq := 0; m.swept_at := v_now;
+  end if;
+  v_attempts := array(select a.seq from tuskline_core.attempt_count a
+                       where a.seq > m.attempt_seq order by a.seq limit 20000);
+  v_events := array(select e.seq from tuskline_core.event_count e
+                     where e.seq > m.event_seq order by e.seq limit 20000);
+  perform tuskline_core.add_totals(v_attempts, v_events, v_now, p_every);
+  delete from tuskline_core.attempt_count a where a.seq = any (v_attempts);
+  delete from tuskline_core.event_count e where e.seq = any (v_events);
+  folded := cardinality(v_attempts) + cardinality(v_events);
+  update tuskline_core.statistics_mark s
+     set attempt_seq = coalesce(v_attempts[cardinality(v_attempts)], m.attempt_seq),
+         event_seq = coalesce(v_events[cardinality(v_events)], m.event_seq),
+         swept_at = m.swept_at,
+         folded_at = case when cardinality(v_attempts) < 20000 and cardinality(v_events) < 20000
+                          then v_now else s.folded_at end;
+exception when lock_not_available then folded := null;
+end $$;
+comment on function tuskline.fold_statistics(interval, text) is
+  'Folds the counts that wait into the totals, once in p_every. Returns how many rows; null: it is '
+  'not time, or another janitor folds.';
+
+-- Adds a row of totals for each queue, lambda and worker with new counts.
+--
+-- The first row of each has totals of 0, one interval earlier: the views show differences.
+create or replace function tuskline_core.add_totals(
+  p_attempts bigint[], p_events bigint[], p_now timestamptz, p_every interval)
+returns void language plpgsql as $$
+declare
+  v_none bigint[] := array_fill(0::bigint, array[16]);
+  v_then timestamptz := p_now - greatest(p_every, interval '1 second');
+begin
+  with n as materialized (
+    select t.* from tuskline_core.queue_totals(p_attempts, p_events, p_now) t where t.at = p_now
+  ), z as (
+    insert into tuskline.queue_statistic
+    select n.queue_id, v_then, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, v_none, 0, v_none
+      from n where not exists (
+        select from tuskline.queue_statistic s where s.queue_id = n.queue_id))
+  insert into tuskline.queue_statistic select n.* from n order by n.queue_id;
+  with n as materialized (
+    select t.* from tuskline_core.wait_totals(p_events, p_now) t where t.at = p_now
+  ), z as (
+    insert into tuskline.wait_statistic
+    select n.lambda, n.cause, v_then, 0, v_none
+      from n where not exists (select from tuskline.wait_statistic s
+                                where s.lambda = n.lambda and s.cause = n.cause))
+  insert into tuskline.wait_statistic select n.* from n order by n.lambda, n.cause;
+  with n as materialized (
+    select t.* from tuskline_core.executor_totals(p_attempts, p_now) t where t.at = p_now
+  ), z as (
+    insert into tuskline.executor_statistic
+    select n.executor_id, v_then, 0, 0, 0, 0
+      from n where not exists (
+        select from tuskline.executor_statistic s where s.executor_id = n.executor_id))
+  insert into tuskline.executor_statistic select n.* from n order by n.executor_id;
+end $$;
+comment on function tuskline_core.add_totals(bigint[], bigint[], timestamptz, interval) is
+  'Adds a row of totals for each queue, lambda and worker with new counts.';
+
+-- Deletes statistics past their retention. The last row before that time stays: it is the base of
+-- the next difference.
+--
+-- It does so once an hour. Returns how many rows; null: it is not time, or another janitor does it.
+create or replace function tuskline.purge_statistics(p_retention interval default '3 days')
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
+declare
+  v_now  timestamptz := tuskline.clock();
+  v_to   timestamptz := v_now - p_retention;
+  v_rows bigint;
+  v_gone bigint;
+begin
+  update tuskline_core.statistics_mark set purged_at = v_now where is_only = (
+    select s.is_only from tuskline_core.statistics_mark s
+     where s.purged_at <= v_now - interval '1 hour' for update skip locked);
+  if not found then return null; end if;
+  delete from tuskline.queue_statistic s using tuskline.queue q
+   where s.queue_id = q.queue_id and s.at < (
+     select max(k.at) from tuskline.queue_statistic k
+      where k.queue_id = q.queue_id and k.at <= v_to);
+  get diagnostics v_gone = row_count;
+  delete from tuskline.wait_statistic s
+   using tuskline.lambda l, unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
+   where s.lambda = l.name and s.cause = c.cause and s.at < (
+     select max(k.at) from tuskline.wait_statistic k
+      where k.lambda = l.name and k.cause = c.cause and k.at <= v_to);
+  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
+  delete from tuskline.executor_statistic s using tuskline.executor e
+   where s.executor_id = e.executor_id and s.at < (
+     select max(k.at) from tuskline.executor_statistic k
+      where k.executor_id = e.executor_id and k.at <= v_to);
+  get diagnostics v_rows = row_count;
+  return v_gone + v_rows;
+exception when lock_not_available then return null;
+end $$;
+comment on function tuskline.purge_statistics(interval) is
+  'Deletes statistics past their retention, once an hour. Returns how many rows; null: not yet.';

@@ -1,0 +1,44 @@
+-- Histograms of delays and run times: arrays of 16 counts, by the same edges everywhere.
+--
+-- The SDK has the edges in worker-sdk/src/worker/controller/statistics.rs, and metrics show them in
+-- seconds. 5000 ms is among them: the objective for the start of a due task.
+create or replace function tuskline.histogram_edges() returns bigint[]
+language sql immutable parallel safe as $$
+  select '{5,10,25,50,100,250,500,1000,2500,5000,10000,30000,60000,300000,1800000}'::bigint[]
+$$;
+comment on function tuskline.histogram_edges() is
+  'Upper bounds of the first 15 buckets of a histogram, in ms. The 16th bucket has none.';
+
+create or replace function tuskline_core.bucket_of(p_ms bigint) returns smallint
+language sql immutable parallel safe as $$
+  select (1 + width_bucket(p_ms - 1, tuskline.histogram_edges()))::smallint
+$$;
+comment on function tuskline_core.bucket_of(bigint) is
+  'Bucket of a duration: the first one whose upper bound is not below it.';
+
+-- Returns a quantile of a histogram in ms, interpolated within its bucket.
+--
+-- Null: the histogram is empty. In the last bucket, which has no upper bound, it is its lower bound.
+create or replace function tuskline.quantile(p_counts bigint[], p_share double precision)
+returns double precision language sql immutable parallel safe as $$
+  with b as (
+    select c.n, c.i, coalesce(e.a[c.i - 1], 0) as low, coalesce(e.a[c.i], e.a[c.i - 1]) as high,
+           sum(c.n) over (order by c.i) as upto, sum(c.n) over () as everything
+      from unnest(p_counts) with ordinality as c (n, i),
+           (select tuskline.histogram_edges() as a) e)
+  select b.low + (b.high - b.low) * (p_share * b.everything - (b.upto - b.n)) / b.n
+    from b where b.n > 0 and b.upto >= p_share * b.everything
+   order by b.i limit 1
+$$;
+comment on function tuskline.quantile(bigint[], double precision) is
+  'Quantile of a histogram in ms: 0.95 gives the 95th percentile. Null: the histogram is empty.';
+
+-- Adds or subtracts two histograms. Null counts as an empty one.
+create or replace function tuskline_core.histogram_sum(
+  p_left bigint[], p_right bigint[], p_sign integer)
+returns bigint[] language sql immutable parallel safe as $$
+  select array(select coalesce(p_left[i], 0) + p_sign * coalesce(p_right[i], 0)
+                 from generate_series(1, 16) as i order by i)
+$$;
+comment on function tuskline_core.histogram_sum(bigint[], bigint[], integer) is
+  'Sum (p_sign 1) or difference (p_sign -1) of two histograms.';

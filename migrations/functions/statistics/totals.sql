@@ -1,0 +1,126 @@
+-- Totals of the statistics: the last folded row of each queue, lambda or worker, plus counts that
+-- wait in attempt_count and event_count.
+--
+-- p_attempts and p_events name the rows of these tables that count. A row with new counts has p_now
+-- in the column at.
+
+create or replace function tuskline_core.histogram_of(p_counters bigint[], p_amounts bigint[])
+returns bigint[] language sql immutable parallel safe as $$
+  select array(
+    select coalesce(sum(u.amount), 0)::bigint
+      from generate_series(1, 16) as i
+           left join unnest(p_counters, p_amounts) as u (bucket, amount) on u.bucket = i
+     group by i order by i)
+$$;
+comment on function tuskline_core.histogram_of(bigint[], bigint[]) is
+  'Histogram from parallel arrays of buckets and counts. Other numbers than 1 to 16 are skipped.';
+
+-- Counts of each queue, by the counters of attempt_count.counters. 7 dead, 8 crashed, 9 dropped.
+create or replace function tuskline_core.queue_counts(p_attempts bigint[], p_events bigint[])
+returns table (queue_id integer, counter integer, amount bigint)
+language sql stable as $$
+  select u.queue_id, u.counter::integer, sum(u.amount)::bigint
+    from tuskline_core.attempt_count a
+         cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
+   where a.seq = any (p_attempts)
+   group by u.queue_id, u.counter
+  union all
+  select q.queue_id,
+         case e.event when 'cancelled' then 5 when 'dead' then 7 when 'crashed' then 8 else 9 end,
+         sum(e.events)::bigint
+    from tuskline_core.event_count e
+         join tuskline.queue q on q.lambda = e.lambda and q.priority = e.priority
+   where e.seq = any (p_events)
+   group by q.queue_id, e.event
+$$;
+comment on function tuskline_core.queue_counts(bigint[], bigint[]) is
+  'Sums of the counts of each queue in some rows of attempt_count and event_count.';
+
+create or replace function tuskline_core.queue_totals(
+  p_attempts bigint[], p_events bigint[], p_now timestamptz)
+returns setof tuskline.queue_statistic language sql stable as $$
+  with d as (
+    select c.queue_id, array_agg(c.counter::bigint) as counters, array_agg(c.amount) as amounts
+      from tuskline_core.queue_counts(p_attempts, p_events) c group by c.queue_id
+  ), n as (
+    select d.queue_id, array_agg(coalesce(u.amount, 0) order by i.i) as n,
+           d.counters, d.amounts
+      from d cross join unnest('{1,2,3,4,5,6,7,8,9,100,200}'::bigint[]) as i (i)
+           left join lateral (
+             select sum(u.amount)::bigint as amount from unnest(d.counters, d.amounts) as u (c, amount)
+              where u.c = i.i) u on true
+     group by d.queue_id, d.counters, d.amounts)
+  select q.queue_id, case when n.n is null then p.at else p_now end,
+         coalesce(p.success, 0) + coalesce(n.n[1], 0),
+         coalesce(p.retriable_failure, 0) + coalesce(n.n[2], 0),
+         coalesce(p.fatal_failure, 0) + coalesce(n.n[3], 0),
+         coalesce(p.snoozed, 0) + coalesce(n.n[4], 0),
+         coalesce(p.cancelled, 0) + coalesce(n.n[5], 0),
+         coalesce(p.refused, 0) + coalesce(n.n[6], 0),
+         coalesce(p.dead, 0) + coalesce(n.n[7], 0),
+         coalesce(p.crashed, 0) + coalesce(n.n[8], 0),
+         coalesce(p.dropped, 0) + coalesce(n.n[9], 0),
+         coalesce(p.start_ms, 0) + coalesce(n.n[10], 0),
+         case when n.n is null then p.starts else tuskline_core.histogram_sum(p.starts,
+           tuskline_core.histogram_of(array(select c - 100 from unnest(n.counters) as c), n.amounts),
+           1) end,
+         coalesce(p.run_ms, 0) + coalesce(n.n[11], 0),
+         case when n.n is null then p.runs else tuskline_core.histogram_sum(p.runs,
+           tuskline_core.histogram_of(array(select c - 200 from unnest(n.counters) as c), n.amounts),
+           1) end
+    from tuskline.queue q
+         left join n using (queue_id)
+         left join lateral (
+           select s.* from tuskline.queue_statistic s
+            where s.queue_id = q.queue_id order by s.at desc limit 1) p on true
+   where n.n is not null or p.queue_id is not null
+$$;
+comment on function tuskline_core.queue_totals(bigint[], bigint[], timestamptz) is
+  'Totals of each queue: its last folded row plus some counts that wait.';
+
+create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
+returns setof tuskline.wait_statistic language sql stable as $$
+  with d as (
+    select e.lambda, e.event::text as cause, sum(e.total_ms)::bigint as ms,
+           tuskline_core.histogram_of(array_agg(e.bucket::bigint), array_agg(e.events::bigint)) as n
+      from tuskline_core.event_count e
+     where e.seq = any (p_events) and e.bucket is not null
+     group by e.lambda, e.event)
+  select l.name, c.cause, case when d.cause is null then p.at else p_now end,
+         coalesce(p.total_ms, 0) + coalesce(d.ms, 0), tuskline_core.histogram_sum(p.waits, d.n, 1)
+    from tuskline.lambda l
+         cross join unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
+         left join d on d.lambda = l.name and d.cause = c.cause
+         left join lateral (
+           select s.* from tuskline.wait_statistic s
+            where s.lambda = l.name and s.cause = c.cause order by s.at desc limit 1) p on true
+   where d.cause is not null or p.cause is not null
+$$;
+comment on function tuskline_core.wait_totals(bigint[], timestamptz) is
+  'Totals of the waits of each lambda by cause: the last folded row plus some counts that wait.';
+
+create or replace function tuskline_core.executor_totals(p_attempts bigint[], p_now timestamptz)
+returns setof tuskline.executor_statistic language sql stable as $$
+  with d as (
+    select a.executor_id,
+           coalesce(sum(u.amount) filter (where u.counter = 1), 0)::bigint as success,
+           coalesce(sum(u.amount) filter (where u.counter in (2, 3)), 0)::bigint as failed,
+           coalesce(sum(u.amount) filter (where u.counter = 6), 0)::bigint as refused,
+           coalesce(sum(u.amount) filter (where u.counter = 200), 0)::bigint as run_ms
+      from tuskline_core.attempt_count a
+           cross join unnest(a.counters, a.amounts) as u (counter, amount)
+     where a.seq = any (p_attempts) group by a.executor_id)
+  select e.executor_id, case when d.executor_id is null then p.at else p_now end,
+         coalesce(p.success, 0) + coalesce(d.success, 0),
+         coalesce(p.failed, 0) + coalesce(d.failed, 0),
+         coalesce(p.refused, 0) + coalesce(d.refused, 0),
+         coalesce(p.run_ms, 0) + coalesce(d.run_ms, 0)
+    from tuskline.executor e
+         left join d using (executor_id)
+         left join lateral (
+           select s.* from tuskline.executor_statistic s
+            where s.executor_id = e.executor_id order by s.at desc limit 1) p on true
+   where d.executor_id is not null or p.executor_id is not null
+$$;
+comment on function tuskline_core.executor_totals(bigint[], timestamptz) is
+  'Totals of each worker: its last folded row plus some counts that wait.';

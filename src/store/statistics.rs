@@ -1,0 +1,31 @@
+//! The verbs of the statistics.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+/// Folds the counts of workers and verbs into the totals; how many rows. `None`: it is not time, or another
+/// janitor folds.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn fold(
+    client: &Client,
+    every: Duration,
+    installation: &str,
+) -> Result<Option<i32>, Error> {
+    let sql = "select tuskline.fold_statistics($1 * interval '1 second', $2)";
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&every.as_secs_f64(), Type::FLOAT8), (&installation, Type::TEXT)];
+    Ok(client.query_typed_one(sql, &params).await?.get(0))
+}
+
+/// Deletes statistics past their retention, once an hour; how many rows. `None`: it is not time.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn purge(client: &Client, retention: Duration) -> Result<Option<i64>, Error> {
+    let sql = "select tuskline.purge_statistics($1 * interval '1 second')";
+    Ok(client.query_typed_one(sql, &[(&retention.as_secs_f64(), Type::FLOAT8)]).await?.get(0))
+}

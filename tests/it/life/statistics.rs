@@ -1,0 +1,291 @@
+//! Each attempt and each wait is counted once, by queue, lambda and worker, and the counts outlive the
+//! processes that counted.
+
+use std::time::Duration;
+
+use tuskline_sdk::{Context, Lambda, Outcome};
+
+use crate::support::{Db, Running, calm, quick};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Outcomes of a queue, of everything that was ever counted.
+async fn outcomes(db: &Db) -> Vec<String> {
+    db.lines(
+        "select lambda, success, retriable_failure, fatal_failure, snoozed, cancelled, refused, dead, \
+         crashed, dropped from tuskline.statistics(null)",
+    )
+    .await
+}
+
+async fn fold(db: &Db) -> Option<i32> {
+    db.one("select tuskline.fold_statistics()").await
+}
+
+/// Each wait that was counted: lambda, cause, how many, how many ms.
+async fn waits(db: &Db) -> Vec<String> {
+    db.lines(
+        "select lambda, cause, (select sum(n) from unnest(waits) as n), total_ms \
+         from tuskline.wait_times(null)",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_worker_reports_what_became_of_its_attempts() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.alter_lambda('work', p_retry_base => '1 ms')").await;
+    for text in ["success", "retry", "fatal", "snooze", "success"] {
+        db.ask::<i64>("select tuskline.schedule('work', to_json($1::text))", &[&text]).await;
+    }
+    let body = |text: String, context: Context| async move {
+        match text.as_str() {
+            "retry" if context.attempt() == 1 => Outcome::retriable("once"),
+            "snooze" if context.waited() < Duration::from_millis(300) => {
+                Outcome::Snooze(Duration::from_millis(400))
+            }
+            "fatal" => Outcome::fatal("never"),
+            _ => Outcome::Success(None),
+        }
+    };
+    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let consumer = db.store_consumer();
+    db.until("select count(*) = 5 from tuskline.task where finished_at is not null").await;
+    worker.stop().await;
+    drop(consumer);
+    assert_eq!(outcomes(&db).await, ["work | 4 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 0"]);
+    let counted = "select (select sum(n) from unnest(starts) as n), (select sum(n) from unnest(runs) as n) \
+                   from tuskline.statistics(null)";
+    // The attempt after a snooze is the first one again.
+    assert_eq!(db.lines(counted).await, ["6 | 7"], "first attempts, and all that ended");
+    let of_worker = "select success, failed, refused from tuskline.executor_loads(null)";
+    assert_eq!(db.lines(of_worker).await, ["4 | 2 | 0"]);
+}
+
+#[tokio::test]
+async fn a_running_worker_reports_with_each_heartbeat() {
+    let db = Db::with_lambda("work").await;
+    let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
+    let worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
+    db.schedule_many("work", 20).await;
+    db.until("select coalesce(sum(success), 0) = 20 from tuskline.statistics()").await;
+    let reports: i64 = db.one("select count(*) from tuskline_core.attempt_count").await;
+    assert!(reports < 20, "a report has many attempts, got {reports} reports");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_locked_table_of_counts_costs_no_worker_its_lease() {
+    let mut db = Db::with_lambda("work").await;
+    let other = db.connect().await;
+    other.batch_execute("begin; lock table tuskline_core.attempt_count").await.unwrap();
+    let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
+    let worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
+    db.schedule_many("work", 20).await;
+    db.until("select count(*) = 20 from tuskline.task where status = 'success'").await;
+    let beats = "select max(beats) >= (select max(beats) + 3 from before) from tuskline.executor";
+    db.run("create temp table before as select beats from tuskline.executor").await;
+    db.until(beats).await;
+    worker.stop().await;
+    other.batch_execute("rollback").await.unwrap();
+    db.reconnect().await;
+    assert_eq!(db.lines("select end_reason from tuskline.executor").await, ["stopped"]);
+}
+
+#[tokio::test]
+async fn each_end_that_no_worker_reports_is_counted() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.alter_lambda('work', p_max_attempts => 1, p_max_crashes => 2)").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 2).await;
+    let task = hand.take().await;
+    hand.fail(&task).await; // dead: it had one attempt
+    hand.take().await;
+    let cancelled = db.schedule("work").await;
+    db.cancel(cancelled).await;
+    db.advance(MINUTE).await;
+    db.rescue().await; // crashed
+    let next = db.hand("work").await;
+    let again = next.claim(10).await;
+    assert!(next.start(&again[0]).await);
+    db.advance(MINUTE).await;
+    db.rescue().await; // crashed, and dead
+    db.run("select tuskline.gate('work', 'drop', p_reason => 'a test')").await;
+    db.schedule("work").await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(outcomes(&db).await, ["work | 0 | 0 | 0 | 0 | 1 | 0 | 2 | 2 | 1"]);
+}
+
+#[tokio::test]
+async fn each_wait_is_counted_by_its_cause_when_it_ends() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for lambda in ["gated", "limited", "rated", "ordered", "child"] {
+        db.define(lambda).await;
+    }
+    let hand =
+        db.hand_with(&["work", "gated", "limited", "rated", "ordered", "child"], MINUTE * 60).await;
+    db.schedule_in("work", MINUTE).await; // due
+    let gate =
+        "select tuskline.gate('gated', 'pause', 'x', p_reason => 'a test', p_unseen => true)";
+    let gate: i64 = db.one(gate).await;
+    db.run("insert into tuskline.task (lambda, collection) values ('gated', 'x')").await;
+    db.run("select tuskline.set_limit('limited', 1)").await;
+    db.run("select tuskline.set_limit('rated', p_per_second => 0.1, p_burst => 1)").await;
+    db.run("select tuskline.set_order('ordered')").await;
+    db.schedule_many("limited", 2).await;
+    db.schedule_many("rated", 2).await;
+    for _ in 0..2 {
+        db.run("select tuskline.schedule('ordered', p_ordering_key => 'k')").await;
+    }
+    let parent = db.schedule("work").await;
+    db.run(&format!("select tuskline.schedule_then('{{{parent}}}', 'child')")).await;
+    while db.enqueue_due().await > 0 {}
+    let held = hand.claim(100).await;
+    db.advance(Duration::from_secs(10)).await;
+    assert_eq!(waits(&db).await, Vec::<String>::new(), "none has ended");
+    hand.succeed_all(&held).await;
+    db.run(&format!("select tuskline.ungate({gate})")).await;
+    db.run("select tuskline.run_policies()").await;
+    while db.enqueue_due().await > 0 {}
+    db.advance(MINUTE).await;
+    while db.enqueue_due().await > 0 {}
+    let expected = [
+        "child | dependency | 1 | 10000",
+        "gated | gate | 1 | 10000",
+        "limited | limit | 1 | 10000",
+        "ordered | order | 1 | 10000",
+        "rated | limit | 1 | 10000",
+        "work | due | 1 | 60000",
+    ];
+    assert_eq!(waits(&db).await, expected);
+    let buckets = "select distinct array_position(waits, 1) from tuskline.wait_times(null) where cause <> 'due'";
+    assert_eq!(db.all::<i32>(buckets).await, [11], "above 5 s, up to 10 s");
+    db.advance(MINUTE).await;
+    assert_eq!(fold(&db).await, Some(6));
+    assert_eq!(waits(&db).await, expected, "folded, they are the same");
+}
+
+#[tokio::test]
+async fn counts_are_folded_once_a_minute_by_one_janitor_and_no_total_changes() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let report = |counter: i32, amount: i32| {
+        let (executor, queue) = (hand.executor, hand.queues[0]);
+        format!(
+            "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{{counter}}}', '{{{amount}}}')"
+        )
+    };
+    db.run(&report(1, 7)).await;
+    assert_eq!(fold(&db).await, Some(1));
+    assert_eq!(fold(&db).await, None, "once a minute");
+    db.run(&report(1, 5)).await;
+    db.run(&report(2, 1)).await;
+    assert_eq!(outcomes(&db).await, ["work | 12 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0"], "folded or not");
+    db.advance(MINUTE * 2).await;
+    // A janitor that folds holds the mark.
+    let other = db.connect().await;
+    other
+        .batch_execute("begin; select from tuskline_core.statistics_mark for update")
+        .await
+        .unwrap();
+    assert_eq!(fold(&db).await, None);
+    other.batch_execute("rollback").await.unwrap();
+    assert_eq!(fold(&db).await, Some(2));
+    assert_eq!(outcomes(&db).await, ["work | 12 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0"]);
+    let minutes = "select success, retriable_failure, at - from_at from tuskline.queue_statistics order by at";
+    assert_eq!(db.lines(minutes).await, ["7 | 0 | 00:01:00", "5 | 1 | 00:02:00"]);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.attempt_count").await, 0);
+    let last = "select success from tuskline.statistics('2 minutes')";
+    assert_eq!(db.lines(last).await, ["5"], "what the last two minutes brought");
+}
+
+#[tokio::test]
+async fn a_count_that_is_committed_late_is_found_by_a_later_fold() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let ids = db.schedule_many("work", 2).await;
+    let other = db.connect().await;
+    other.batch_execute(&format!("begin; select tuskline.cancel({})", ids[0])).await.unwrap();
+    db.cancel(ids[1]).await;
+    db.advance(MINUTE * 20).await;
+    assert_eq!(fold(&db).await, Some(1));
+    other.batch_execute("commit").await.unwrap();
+    db.advance(MINUTE * 2).await;
+    assert_eq!(fold(&db).await, Some(0), "above the mark there is nothing");
+    db.advance(MINUTE * 10).await;
+    assert_eq!(fold(&db).await, Some(1), "a sweep finds it");
+    assert_eq!(outcomes(&db).await, ["work | 0 | 0 | 0 | 0 | 2 | 0 | 0 | 0 | 0"]);
+}
+
+#[tokio::test]
+async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    for _ in 0..5 {
+        let (executor, queue) = (hand.executor, hand.queues[0]);
+        db.run(&format!(
+            "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')"
+        ))
+        .await;
+        db.advance(MINUTE * 60).await;
+        assert_eq!(fold(&db).await, Some(1));
+    }
+    let gone: Option<i64> = db.one("select tuskline.purge_statistics('90 minutes')").await;
+    // Of the queue and of the worker: the base of the oldest difference stays, what is before it goes.
+    assert_eq!(gone, Some(2 * 3));
+    let again: Option<i64> = db.one("select tuskline.purge_statistics('0 s')").await;
+    assert_eq!(again, None, "once an hour");
+    let minutes = "select success from tuskline.queue_statistics order by at";
+    assert_eq!(db.lines(minutes).await, ["3", "3"]);
+    assert_eq!(
+        outcomes(&db).await,
+        ["work | 15 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0"],
+        "totals are since the beginning"
+    );
+}
+
+#[tokio::test]
+async fn a_report_that_is_none_is_refused() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let executor = hand.executor;
+    for arrays in ["'{1}', '{1,2}', '{1}'", "'{1}', '{1}', null", "'{1}', '{1}', '{null}'"] {
+        let sql = format!("select tuskline.report_attempts({executor}, {arrays})");
+        let said = db.refused(&sql).await;
+        assert!(said.starts_with("TK055: TK055 invalid_report: "), "{said}");
+    }
+    // An executor that is not known, and nothing at all, leave no row.
+    db.run("select tuskline.report_attempts(-1, '{1}', '{1}', '{1}')").await;
+    db.run(&format!("select tuskline.report_attempts({executor}, '{{}}', '{{}}', '{{}}')")).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline_core.attempt_count").await, 0);
+}
+
+#[tokio::test]
+async fn a_quantile_lies_within_its_bucket() {
+    let db = Db::new().await;
+    for (counts, share, expected) in [
+        ("{100}", "0.5", "2.50"),
+        ("{100}", "0", "0.00"),
+        ("{50,50}", "0.5", "5.00"),
+        ("{50,50}", "0.75", "7.50"),
+        ("{0,0,0,0,0,0,0,0,0,10}", "1", "5000.00"),
+        ("{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,1}", "0.9", "1800000.00"),
+    ] {
+        let sql = format!("select round(tuskline.quantile('{counts}', {share})::numeric, 2)::text");
+        assert_eq!(db.one::<String>(&sql).await, expected, "{counts} at {share}");
+    }
+    let none: Option<f64> =
+        db.one("select tuskline.quantile(array_fill(0::bigint, array[16]), 0.5)").await;
+    assert_eq!(none, None);
+    let edges: Vec<i64> = db.one("select tuskline.histogram_edges()").await;
+    let bucket = |ms: i64| format!("select tuskline_core.bucket_of({ms})");
+    for (at, edge) in edges.iter().enumerate() {
+        let at = i16::try_from(at).unwrap();
+        assert_eq!(db.one::<i16>(&bucket(*edge)).await, at + 1);
+        assert_eq!(db.one::<i16>(&bucket(edge + 1)).await, at + 2);
+    }
+}

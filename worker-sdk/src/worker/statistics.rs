@@ -1,0 +1,224 @@
+//! What this process has counted of its attempts, by lambda and priority.
+//!
+//! The worker reports it to the database, which keeps the totals of all workers. It also is what the
+//! metrics of this process show.
+//!
+//! Promises: to count an attempt costs a few additions, and takes no lock. Must never: call the database.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use crate::db::hsc::{AttemptResult, Report, ResultStatus, Verdict};
+use crate::task::Priority;
+
+/// Upper bounds of the first 15 buckets of a histogram, in ms: `tuskline.histogram_edges()`. The 16th
+/// bucket has none. 5,000 ms is among them: the objective for the start of a due task.
+pub(crate) const EDGES_MS: [u64; BUCKETS - 1] =
+    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
+const BUCKETS: usize = 16;
+
+/// Most counts of one report: 14 bytes each. What exceeds it is reported next time.
+const REPORT_MAX: usize = 4_000;
+
+/// Numbers of the counters in a report, see `tuskline_core.attempt_count.counters`.
+const REFUSED: i16 = 6;
+const START: i16 = 100;
+const RUN: i16 = 200;
+
+/// The counts of a lambda and priority. Its number: four for each lambda, in the order of both.
+pub(crate) type Room = usize;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    rooms: Vec<Counts>,
+    /// What the database has been told, in the order of [`Counts::values`].
+    reported: Mutex<Vec<[i64; VALUES]>>,
+}
+
+/// Counters of a room: outcomes and refusals, then two histograms.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Results that are recorded, by status; then those that were refused.
+    results: [AtomicI64; 6],
+    starts: Histogram,
+    runs: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Histogram {
+    total_ms: AtomicI64,
+    buckets: [AtomicI64; BUCKETS],
+}
+
+const VALUES: usize = 6 + 2 * (1 + BUCKETS);
+
+impl Statistics {
+    /// For so many lambdas.
+    pub(crate) fn new(lambdas: usize) -> Self {
+        let rooms = lambdas * Priority::ALL.len();
+        Self {
+            rooms: std::iter::repeat_with(Counts::default).take(rooms).collect(),
+            reported: Mutex::new(vec![[0; VALUES]; rooms]),
+        }
+    }
+
+    /// The room of a lambda and priority.
+    pub(crate) fn room(lambda: usize, priority: Priority) -> Room {
+        let at = Priority::ALL.iter().position(|one| *one == priority);
+        lambda * Priority::ALL.len() + at.unwrap_or_default()
+    }
+
+    /// The first attempt of a task began, so long after the task was due.
+    pub(crate) fn started(&self, room: Room, delay: Duration) {
+        self.rooms[room].starts.add(delay);
+    }
+
+    /// An attempt ended after so long.
+    pub(crate) fn ran(&self, room: Room, took: Duration) {
+        self.rooms[room].runs.add(took);
+    }
+
+    /// The database has answered for a result.
+    pub(crate) fn answered(&self, result: &AttemptResult, verdict: Verdict) {
+        let at = match verdict {
+            Verdict::Done => result.status.number() - 1,
+            Verdict::Refused => REFUSED - 1,
+            Verdict::Locked => return,
+        };
+        self.rooms[result.room].results[usize::from(at.unsigned_abs())]
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted since the last report, for the queues of these rooms. `None`: nothing.
+    ///
+    /// It counts as reported at once: a report whose answer is lost may have arrived.
+    pub(crate) fn report(&self, queues: impl Iterator<Item = (Room, i32)>) -> Option<Report> {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = Report::default();
+        for (room, queue_id) in queues {
+            let values = self.rooms[room].values();
+            let known = &mut reported[room];
+            for (at, (value, known)) in values.into_iter().zip(known).enumerate() {
+                if report.amounts.len() == REPORT_MAX {
+                    return Some(report);
+                }
+                let amount = value - std::mem::replace(known, value);
+                if amount != 0 {
+                    report.queue_ids.push(queue_id);
+                    report.counters.push(counter(at));
+                    report.amounts.push(amount);
+                }
+            }
+        }
+        (!report.amounts.is_empty()).then_some(report)
+    }
+}
+
+impl Counts {
+    fn values(&self) -> [i64; VALUES] {
+        let histograms = [&self.starts, &self.runs];
+        let histograms =
+            histograms.iter().flat_map(|h| std::iter::once(&h.total_ms).chain(&h.buckets));
+        let mut all = self.results.iter().chain(histograms);
+        std::array::from_fn(|_| all.next().map_or(0, |value| value.load(Ordering::Relaxed)))
+    }
+}
+
+impl Histogram {
+    fn add(&self, duration: Duration) {
+        // Rounded up, so that a bucket's bound holds for the exact duration.
+        let ms = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let bucket = EDGES_MS.partition_point(|edge| *edge < ms);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        let ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        self.total_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+/// The number of a value in the order of [`Counts::values`].
+fn counter(at: usize) -> i16 {
+    let at = i16::try_from(at).unwrap_or(i16::MAX);
+    let histogram = 1 + BUCKETS as i16;
+    match at - REFUSED {
+        ..0 => at + 1,
+        start if start < histogram => START + start,
+        run => RUN + run - histogram,
+    }
+}
+
+impl ResultStatus {
+    /// Its counter in a report.
+    fn number(self) -> i16 {
+        match self {
+            Self::Success => 1,
+            Self::RetriableFailure => 2,
+            Self::FatalFailure => 3,
+            Self::Snoozed => 4,
+            Self::Cancelled => 5,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::hsc::Attempt;
+
+    fn result(room: Room, status: ResultStatus) -> AttemptResult {
+        AttemptResult { attempt: Attempt { task: 1, fence: 1 }, note: None, room, status }
+    }
+
+    /// (queue, counter, amount) of a report, in its order.
+    fn told(report: Option<Report>) -> Vec<(i32, i16, i64)> {
+        let report = report.unwrap_or_default();
+        let counts = report.counters.into_iter().zip(report.amounts);
+        report.queue_ids.into_iter().zip(counts).map(|(q, (c, a))| (q, c, a)).collect()
+    }
+
+    #[test]
+    fn a_report_has_what_was_counted_since_the_last_one() {
+        let counts = Statistics::new(1);
+        let room = Statistics::room(0, Priority::High);
+        counts.started(room, Duration::from_millis(7));
+        counts.ran(room, Duration::from_secs(4_000));
+        counts.answered(&result(room, ResultStatus::Cancelled), Verdict::Done);
+        counts.answered(&result(room, ResultStatus::Success), Verdict::Refused);
+        counts.answered(&result(room, ResultStatus::Success), Verdict::Locked);
+        let queues = || [(0, 1), (room, 2)].into_iter();
+        let expected =
+            [(2, 5, 1), (2, 6, 1), (2, 100, 7), (2, 102, 1), (2, 200, 4_000_000), (2, 216, 1)];
+        assert_eq!(told(counts.report(queues())), expected);
+        assert!(counts.report(queues()).is_none(), "nothing is reported twice");
+        counts.answered(&result(room, ResultStatus::Success), Verdict::Done);
+        assert_eq!(told(counts.report(queues())), [(2, 1, 1)]);
+    }
+
+    #[test]
+    fn a_duration_lies_in_the_bucket_whose_bound_holds_it() {
+        let counts = Statistics::new(1);
+        for (micros, bucket) in [(0, 1), (5_000, 1), (5_001, 2), (5_000_000, 10), (5_000_001, 11)] {
+            counts.started(0, Duration::from_micros(micros));
+            let told = told(counts.report([(0, 1)].into_iter()));
+            let buckets: Vec<_> = told.iter().map(|one| one.1).filter(|one| *one > 100).collect();
+            assert_eq!(buckets, [100 + bucket], "{micros} µs");
+        }
+    }
+
+    #[test]
+    fn a_report_that_is_too_large_goes_on_with_the_next_one() {
+        let counts = Statistics::new(1_000);
+        let queues = || (0..4_000).map(|room| (room, 1));
+        for (room, _) in queues() {
+            counts.started(room, Duration::from_millis(1));
+        }
+        let mut amounts = 0;
+        while let Some(report) = counts.report(queues()) {
+            assert!(report.amounts.len() <= REPORT_MAX);
+            amounts += report.amounts.iter().sum::<i64>();
+        }
+        assert_eq!(amounts, 4_000 * 2, "a count and a millisecond for each room");
+    }
+}
