@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
 
+use crate::metrics;
 use crate::migrate::SCHEMA_VERSION;
 use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, ErrorChain, Session};
@@ -65,7 +66,7 @@ pub async fn serve(
     roles: RoleHealth,
     shutdown: CancellationToken,
 ) {
-    let routes = routes(address, roles);
+    let routes = routes(address.clone(), roles).merge(metrics::routes(address));
     let (mut connections, mut oldest) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
         let Ok((stream, _)) = accepted else {

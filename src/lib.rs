@@ -14,6 +14,8 @@ pub mod duration;
 #[cfg(feature = "serve")]
 pub mod health;
 pub mod janitor;
+#[cfg(feature = "serve")]
+pub mod metrics;
 pub mod migrate;
 pub mod periodic;
 pub mod recovery;

@@ -6,6 +6,7 @@
 //! Statements are sent unnamed, in one round trip, so that they survive a pooler and a migration.
 
 pub mod archive;
+pub mod figures;
 pub mod guard;
 pub mod periodic;
 mod repair;

@@ -42,7 +42,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "periodic/due_periodic", "periodic/fire_periodic", "statistics/report_attempts",
     "statistics/totals", "statistics/fold_statistics", "owner/definitions",
     "owner/define", "people/views", "people/chains",
-    "people/periodics", "people/dead_letters", "people/statistics", "owner/operations", "people/comments",
+    "people/periodics", "people/dead_letters", "people/statistics", "people/gauges", "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
     "owner/act_in_operation", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/explain_waiting",

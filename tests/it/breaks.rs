@@ -20,6 +20,10 @@ const NOT_OURS: &[&str] = &[
     "strangers::a_database_is_migrated",
     "dead_letters::a_task_that_died_before_there_was_a_list_is_on_it",
     "cells::the_first_migration_chooses_the_cell_and_a_later_one_changes_nothing",
+    // The ports for HTTP, which are Rust's.
+    "metrics::a_hundred_scrapes_ask_the_database_once",
+    "metrics::a_scrape_without_a_database_says_so",
+    "metrics::a_worker_whose_port_is_taken_does_not_start",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",
     "names::no_command_page_or_item_has_a_name_that_had_to_go",

@@ -66,6 +66,9 @@ pub use {chrono, deadpool_postgres, serde_json, tokio_postgres};
 mod client;
 mod db;
 mod error;
+#[cfg(feature = "metrics")]
+#[doc(hidden)]
+pub mod metrics;
 mod task;
 mod trace;
 mod worker;

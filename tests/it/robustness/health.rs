@@ -5,36 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tuskline::health;
-use tuskline::recovery::RoleHealth;
 
-use crate::support::{Db, within};
-
-async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
-    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let token = CancellationToken::new();
-    let (database, until) = (db.config.clone().into(), token.clone());
-    let serving = tokio::spawn(async move {
-        health::serve(listener, database, RoleHealth::default(), until).await;
-    });
-    (address, token, serving)
-}
-
-async fn get(address: SocketAddr, path: &str) -> String {
-    let asking = async {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
-    within(asking).await
-}
+use crate::support::{Db, get, served, within};
 
 /// A client that begins a request and never ends it.
 async fn half_open(address: SocketAddr) -> TcpStream {

@@ -12,6 +12,7 @@ mod examples;
 mod explain;
 mod functions;
 mod inserts;
+mod metrics;
 mod migrate_refusals;
 mod names;
 mod payload_types;

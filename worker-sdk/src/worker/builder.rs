@@ -36,6 +36,8 @@ pub struct WorkerBuilder {
     define: bool,
     until: Option<Signal>,
     on_lost: Option<OnLost>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<std::net::SocketAddr>,
 }
 
 impl WorkerBuilder {
@@ -50,6 +52,8 @@ impl WorkerBuilder {
             define: false,
             until: None,
             on_lost: None,
+            #[cfg(feature = "metrics")]
+            metrics: None,
         }
     }
 
@@ -108,6 +112,14 @@ impl WorkerBuilder {
         self
     }
 
+    /// Answers `/metrics` (for Prometheus), `/healthz` and `/readyz` here. The worker does not start if the
+    /// port is taken.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, listen: std::net::SocketAddr) -> Self {
+        self.metrics = Some(listen);
+        self
+    }
+
     /// For tests that live in the worker's process: called instead of ending it.
     #[doc(hidden)]
     pub fn on_lost(mut self, act: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -128,9 +140,12 @@ impl WorkerBuilder {
             let body = lambda.body.clone();
             lambda.body = self.layers.iter().rev().fold(body, |inner, wrap| wrap(inner));
         }
-        let statistics = Arc::new(Statistics::new(self.lambdas.len()));
+        let names = self.lambdas.iter().map(|lambda| Arc::clone(&lambda.name)).collect();
         Ok(Worker {
-            statistics,
+            statistics: Arc::new(Statistics::new(names)),
+            controller: Arc::default(),
+            #[cfg(feature = "metrics")]
+            metrics: self.metrics,
             database: self.address?,
             config,
             lambdas: self.lambdas,

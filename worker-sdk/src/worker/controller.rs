@@ -37,6 +37,8 @@ pub(crate) use exchange_plan::ExchangePlan;
 use lease_ledger::{LeaseLedger, ReconcileTiming};
 use queue_watch::QueueWatch;
 pub(crate) use queue_watch::{Peek, WatchRequest};
+#[cfg(feature = "metrics")]
+use slots::Busy;
 use slots::Slots;
 
 /// See the module.
@@ -174,6 +176,16 @@ impl Controller {
             quiet: Notify::new(),
             pooled,
         }
+    }
+
+    /// How busy each lambda is, by name.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn usage(&self) -> Vec<(Arc<str>, Busy)> {
+        let state = self.lock();
+        let busy = |(at, served): (usize, &ServedLambda)| {
+            (Arc::clone(&served.lambda.name), state.slots.busy(at))
+        };
+        self.lambdas.iter().enumerate().map(busy).collect()
     }
 
     /// What was counted since the last report; `None`: nothing.

@@ -5,6 +5,7 @@
 //! heartbeat finds its lease and gives it back.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -135,9 +136,10 @@ impl ExchangeConnection {
             Some(session) if !session.is_closed() => session,
             _ => open_session(opener).await?,
         };
-        let request = plan.request();
+        let (request, began) = (plan.request(), Instant::now());
         match timeout(opener.limit, session.exchange(self.db.executor, &request)).await {
             Ok(Ok(reply)) => {
+                self.controller.statistics.exchanged(began.elapsed());
                 *open = Some(session);
                 Ok(reply)
             }

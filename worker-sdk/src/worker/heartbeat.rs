@@ -35,6 +35,7 @@ impl Heartbeat {
             match self.beat(&mut session).await {
                 Ok(beat) => {
                     backoff.reset();
+                    self.controller.statistics.beat(true);
                     self.db.opener.connections.hear(true);
                     self.heed(beat, &mut errands);
                     let period = self.controller.config.heartbeat_period;
@@ -44,6 +45,7 @@ impl Heartbeat {
                     }
                 }
                 Err(trouble) => {
+                    self.controller.statistics.beat(false);
                     self.db.opener.connections.hear(false);
                     if trouble.shortage {
                         self.db.opener.connections.want();

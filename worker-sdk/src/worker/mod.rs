@@ -20,6 +20,8 @@ mod executor;
 mod heartbeat;
 pub(crate) mod lambda;
 pub(crate) mod layer;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod opener;
 pub(crate) mod outcome;
 mod perform;
@@ -28,14 +30,14 @@ mod progress;
 mod pulse;
 mod registered;
 mod shutdown;
-mod statistics;
+pub(crate) mod statistics;
 mod threads;
 pub(crate) mod trace_layer;
 mod watch_connection;
 mod watchdog;
 mod work;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -46,6 +48,7 @@ use crate::db::address::{Address, IntoAddress};
 use crate::error::Error;
 use crate::worker::builder::{Signal, WorkerBuilder};
 use crate::worker::config::WorkerConfig;
+use crate::worker::controller::Controller;
 use crate::worker::data::DataMap;
 use crate::worker::enlist::enlist;
 use crate::worker::lambda::Lambda;
@@ -68,6 +71,10 @@ pub struct Worker {
     pub(crate) shutdown: CancellationToken,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) statistics: Arc<Statistics>,
+    /// The controller of the present registration, for the metrics.
+    controller: Arc<Mutex<Weak<Controller>>>,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
 }
 
 impl Worker {
@@ -106,6 +113,15 @@ impl Worker {
                 });
             }
             None => shutdown::on_signal(self.shutdown.clone()).map_err(Error::unavailable)?,
+        }
+        #[cfg(feature = "metrics")]
+        if let Some(address) = self.metrics {
+            let listener = metrics::bind(address).await.map_err(|error| {
+                Error::unavailable(format!("cannot listen on {address} for metrics: {error}"))
+            })?;
+            let (statistics, controller) =
+                (Arc::clone(&self.statistics), Arc::clone(&self.controller));
+            signals.spawn(metrics::serve(listener, metrics::Metrics { statistics, controller }));
         }
         let mut former = None;
         while let Some(enlisted) = enlist(&self, former).await? {

@@ -91,6 +91,8 @@ impl RegisteredWorker {
         let controller =
             Controller::new(config.clone(), lambdas, &served, wake, pooled, statistics);
         let controller = Arc::new(controller);
+        *worker.controller.lock().unwrap_or_else(PoisonError::into_inner) =
+            Arc::downgrade(&controller);
         let executors = Executors::default();
         let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };

@@ -5,17 +5,18 @@
 //!
 //! Promises: to count an attempt costs a few additions, and takes no lock. Must never: call the database.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::db::hsc::{AttemptResult, Report, ResultStatus, Verdict};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Family, Value};
 use crate::task::Priority;
 
 /// Upper bounds of the first 15 buckets of a histogram, in ms: `tuskline.histogram_edges()`. The 16th
 /// bucket has none. 5,000 ms is among them: the objective for the start of a due task.
-pub(crate) const EDGES_MS: [u64; BUCKETS - 1] =
+pub const EDGES_MS: [u64; BUCKETS - 1] =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 const BUCKETS: usize = 16;
 
@@ -33,7 +34,14 @@ pub(crate) type Room = usize;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Statistics {
+    /// The lambdas of the worker.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    lambdas: Vec<Arc<str>>,
     rooms: Vec<Counts>,
+    /// Heartbeats that were acknowledged, and those that were not.
+    heartbeats: [AtomicI64; 2],
+    /// Calls of `exchange` that were answered.
+    exchanges: Histogram,
     /// What the database has been told, in the order of [`Counts::values`].
     reported: Mutex<Vec<[i64; VALUES]>>,
 }
@@ -49,17 +57,21 @@ struct Counts {
 
 #[derive(Debug, Default)]
 struct Histogram {
-    total_ms: AtomicI64,
+    /// In µs: many attempts are shorter than a ms.
+    total_us: AtomicI64,
     buckets: [AtomicI64; BUCKETS],
 }
 
 const VALUES: usize = 6 + 2 * (1 + BUCKETS);
 
 impl Statistics {
-    /// For so many lambdas.
-    pub(crate) fn new(lambdas: usize) -> Self {
-        let rooms = lambdas * Priority::ALL.len();
+    /// For these lambdas.
+    pub(crate) fn new(lambdas: Vec<Arc<str>>) -> Self {
+        let rooms = lambdas.len() * Priority::ALL.len();
         Self {
+            lambdas,
+            heartbeats: Default::default(),
+            exchanges: Histogram::default(),
             rooms: std::iter::repeat_with(Counts::default).take(rooms).collect(),
             reported: Mutex::new(vec![[0; VALUES]; rooms]),
         }
@@ -79,6 +91,16 @@ impl Statistics {
     /// An attempt ended after so long.
     pub(crate) fn ran(&self, room: Room, took: Duration) {
         self.rooms[room].runs.add(took);
+    }
+
+    /// A heartbeat was acknowledged, or not.
+    pub(crate) fn beat(&self, acknowledged: bool) {
+        self.heartbeats[usize::from(!acknowledged)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An exchange was answered after so long.
+    pub(crate) fn exchanged(&self, took: Duration) {
+        self.exchanges.add(took);
     }
 
     /// The database has answered for a result.
@@ -117,24 +139,86 @@ impl Statistics {
     }
 }
 
+#[cfg(feature = "metrics")]
+impl Statistics {
+    /// The metrics of this process since it began.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let mut attempts = Family::new(
+            "tuskline_worker_attempts",
+            "Attempts that ended in this process and are recorded, by outcome",
+        );
+        let mut delay = Family::new(
+            "tuskline_worker_start_delay_seconds",
+            "Delay from due to the start of the first attempt",
+        );
+        let mut run = Family::new("tuskline_worker_run_seconds", "Run time of attempts");
+        for (at, counts) in self.rooms.iter().enumerate() {
+            if counts.values().iter().all(|value| *value == 0) {
+                continue;
+            }
+            let priority = Priority::ALL[at % Priority::ALL.len()];
+            let lambda = &self.lambdas[at / Priority::ALL.len()];
+            let labels =
+                || vec![("lambda", lambda.to_string()), ("priority", priority.to_string())];
+            for (outcome, count) in OUTCOMES.iter().zip(&counts.results) {
+                let count = count.load(Ordering::Relaxed).unsigned_abs();
+                let labels = labels().into_iter().chain([("outcome", (*outcome).to_owned())]);
+                attempts.push(labels.collect(), Value::Counter(count));
+            }
+            delay.push(labels(), counts.starts.value());
+            run.push(labels(), counts.runs.value());
+        }
+        let mut beats = Family::new(
+            "tuskline_worker_heartbeats",
+            "Heartbeats that were acknowledged, or missed",
+        );
+        for (answer, count) in ["acknowledged", "missed"].iter().zip(&self.heartbeats) {
+            let count = count.load(Ordering::Relaxed).unsigned_abs();
+            beats.push(vec![("answer", (*answer).to_owned())], Value::Counter(count));
+        }
+        let mut database = Family::new(
+            "tuskline_worker_db_seconds",
+            "Time until the database answered, by statement",
+        );
+        database.push(vec![("statement", "exchange".to_owned())], self.exchanges.value());
+        vec![attempts, delay, run, beats, database]
+    }
+}
+
+/// The outcomes of [`Counts::results`].
+#[cfg(feature = "metrics")]
+const OUTCOMES: [&str; 6] =
+    ["success", "retriable_failure", "fatal_failure", "snoozed", "cancelled", "refused"];
+
 impl Counts {
     fn values(&self) -> [i64; VALUES] {
-        let histograms = [&self.starts, &self.runs];
-        let histograms =
-            histograms.iter().flat_map(|h| std::iter::once(&h.total_ms).chain(&h.buckets));
-        let mut all = self.results.iter().chain(histograms);
-        std::array::from_fn(|_| all.next().map_or(0, |value| value.load(Ordering::Relaxed)))
+        let results = self.results.iter().map(|count| count.load(Ordering::Relaxed));
+        let mut all = results.chain(self.starts.values()).chain(self.runs.values());
+        std::array::from_fn(|_| all.next().unwrap_or(0))
     }
 }
 
 impl Histogram {
     fn add(&self, duration: Duration) {
-        // Rounded up, so that a bucket's bound holds for the exact duration.
+        let us = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        // Rounded up, so that the bound of a bucket holds for the exact duration.
         let ms = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let bucket = EDGES_MS.partition_point(|edge| *edge < ms);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        let ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        self.total_ms.fetch_add(ms, Ordering::Relaxed);
+        self.total_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "metrics")]
+    fn value(&self) -> Value {
+        let counts: Vec<_> = self.values().skip(1).collect();
+        let total_ms = self.total_us.load(Ordering::Relaxed) as f64 / 1_000.0;
+        Value::histogram(&EDGES_MS, &counts, total_ms)
+    }
+
+    /// The sum in whole ms, then the buckets.
+    fn values(&self) -> impl Iterator<Item = i64> {
+        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        std::iter::once(self.total_us.load(Ordering::Relaxed) / 1_000).chain(buckets)
     }
 }
 
@@ -180,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_report_has_what_was_counted_since_the_last_one() {
-        let counts = Statistics::new(1);
+        let counts = Statistics::new(vec!["work".into()]);
         let room = Statistics::room(0, Priority::High);
         counts.started(room, Duration::from_millis(7));
         counts.ran(room, Duration::from_secs(4_000));
@@ -198,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_duration_lies_in_the_bucket_whose_bound_holds_it() {
-        let counts = Statistics::new(1);
+        let counts = Statistics::new(vec!["work".into()]);
         for (micros, bucket) in [(0, 1), (5_000, 1), (5_001, 2), (5_000_000, 10), (5_000_001, 11)] {
             counts.started(0, Duration::from_micros(micros));
             let told = told(counts.report([(0, 1)].into_iter()));
@@ -209,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_report_that_is_too_large_goes_on_with_the_next_one() {
-        let counts = Statistics::new(1_000);
+        let counts = Statistics::new(vec!["work".into(); 1_000]);
         let queues = || (0..4_000).map(|room| (room, 1));
         for (room, _) in queues() {
             counts.started(room, Duration::from_millis(1));

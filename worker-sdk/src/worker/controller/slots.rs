@@ -23,6 +23,15 @@ use crate::worker::work::{Stop, StopReason, Work};
 
 use usage::Usage;
 
+/// How busy a lambda is.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Busy {
+    pub slots: usize,
+    pub running: usize,
+    pub buffered: usize,
+}
+
 /// A lambda whose buffered task has waited this many times `buffer_target` sits behind tasks that
 /// turned out long.
 const HOARDED_AFTER: u32 = 4;
@@ -254,6 +263,12 @@ impl Slots {
     /// Executors of a lambda.
     pub(super) fn of(&self, lambda: usize) -> usize {
         self.lambdas[lambda].usage.slots
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn busy(&self, lambda: usize) -> Busy {
+        let Usage { slots, running, buffered, .. } = self.lambdas[lambda].usage;
+        Busy { slots, running, buffered }
     }
 
     /// Nothing runs and nothing is buffered.

@@ -53,7 +53,8 @@ fn serving_these(
         attempt_timeout: Duration::from_secs(60),
     };
     let served: Vec<_> = all.enumerate().map(served).collect();
-    let statistics = Arc::new(Statistics::new(lambdas.len()));
+    let statistics =
+        Arc::new(Statistics::new(lambdas.iter().map(|one| one.name.clone()).collect()));
     (Controller::new(config, lambdas, &served, wake, false, statistics), requests)
 }
 

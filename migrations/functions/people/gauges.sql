@@ -1,0 +1,159 @@
+-- State of the installation now, for metrics and for people who watch it.
+
+-- Depth and head of the queues. A scan starts above a mark of the caller, so that it does not read
+-- the dead rows of the past while an old snapshot exists.
+--
+-- p_queues and p_marks are parallel: the head that an earlier call has returned, minus 1. A queue
+-- that is not named is read from its first row.
+-- depth is exact up to 1,000. Above that it is the estimate of PostgreSQL's statistics.
+-- enqueued: rows that were ever inserted, also again for a retry, and by transactions that rolled
+-- back. A crash of the server sets it to 0.
+-- oldest_ms: how long the head has been due. Null: the queue is empty.
+-- Planner: each statement names its leaf and rides the leaf's primary key (seq).
+create or replace function tuskline.queue_gauges(
+  p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null)
+returns table (queue_id integer, lambda text, priority text, depth bigint, oldest_ms bigint,
+               head_seq bigint, paused boolean, enqueued bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz := tuskline.clock();
+  v_paused integer[] := array(select q.queue_id from tuskline_core.paused_queues(v_now) q);
+  v_leaf   oid;
+  v_task   bigint;
+begin
+  for queue_id, lambda, priority in
+    select q.queue_id, q.lambda, q.priority::text from tuskline.queue q
+     where q.lambda = coalesce(p_lambda, q.lambda) order by q.lambda, q.priority
+  loop
+    paused := queue_id = any (v_paused);
+    depth := 0; oldest_ms := null; head_seq := null;
+    v_leaf := to_regclass('tuskline_core.queue_' || queue_id);
+    enqueued := pg_stat_get_tuples_inserted(v_leaf);
+    if v_leaf is not null and pg_relation_size(v_leaf) > 0 then
+      execute format('select seq, task_id from tuskline_core.queue_%s where seq > $1 '
+                     'order by seq limit 1', queue_id)
+         into head_seq, v_task
+        using coalesce(p_marks[array_position(p_queues, queue_id)], 0);
+    end if;
+    if head_seq is not null then
+      execute format('select count(*) from (select from tuskline_core.queue_%s where seq >= $1 '
+                     'order by seq limit 1000) q', queue_id) into depth using head_seq;
+      if depth = 1000 then
+        depth := greatest(depth, pg_stat_get_live_tuples(v_leaf));
+      end if;
+      oldest_ms := (select greatest(1000 * extract(epoch from v_now - t.due_at), 0)::bigint
+                      from tuskline.tasks t where t.id = v_task);
+    end if;
+    return next;
+  end loop;
+end $$;
+comment on function tuskline.queue_gauges(integer[], bigint[], text) is
+  'Depth of each queue (above 1,000 an estimate), how long its head has been due (ms), and whether '
+  'a gate pauses it.';
+
+-- Calculates how many executors (slots of workers) lambdas need now.
+--
+-- p_lambda null: each lambda. p_queues and p_marks: see queue_gauges.
+-- Little's law: the tasks that started in the last 5 minutes per second, times their mean run time,
+-- run at the same time. The backlog needs backlog * run time / objective more, so that it starts
+-- within the objective. A lambda without an ended attempt in these 5 minutes counts with 100 ms.
+-- Tasks of a paused queue do not count. A concurrency limit of the whole lambda is the most that is
+-- wanted. because says in words which figures decided.
+create or replace function tuskline.scale(
+  p_lambda text default null, p_objective interval default '5 seconds',
+  p_queues integer[] default '{}', p_marks bigint[] default '{}')
+returns table (lambda text, wanted integer, running double precision, workers integer,
+               waiting bigint, per_second double precision, run_ms double precision, because text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+  v_objective double precision := extract(epoch from p_objective);
+begin
+  if p_lambda not in (select l.name from tuskline.lambda l) then
+    perform tuskline_core.refuse('TK001',
+      format('unknown_lambda: %s is not defined', quote_literal(p_lambda)));
+  end if;
+  if coalesce(v_objective <= 0, true) then
+    perform tuskline_core.refuse('TK009', format(
+      'invalid_setting: the objective must be above 0, got %s', coalesce(p_objective::text, 'null')));
+  end if;
+  return query
+    with g as (
+      select g.lambda, sum(g.depth * (not g.paused)::integer)::bigint as waiting,
+             sum(g.depth * g.paused::integer)::bigint as paused
+        from tuskline.queue_gauges(p_queues, p_marks, p_lambda) g group by g.lambda
+    ), s as (
+      select s.lambda, sum(s.run_ms) / nullif(sum(h.runs), 0) as run_ms,
+             sum(h.starts / extract(epoch from s.span)) as per_second,
+             sum(s.run_ms / (1000 * extract(epoch from s.span))) as running
+        from tuskline.statistics('5 minutes') s
+             cross join lateral (select (select sum(n) from unnest(s.runs) as n) as runs,
+                                        (select sum(n) from unnest(s.starts) as n) as starts) h
+       group by s.lambda
+    ), n as (
+      select g.lambda, g.waiting, g.paused, coalesce(s.run_ms, 100)::double precision as run_ms,
+             coalesce(s.per_second, 0)::double precision as per_second,
+             coalesce(s.running, 0)::double precision as running,
+             (select min(r.max_concurrency) from tuskline.task_limit r
+               where r.lambda = g.lambda and r.kind = 'concurrency' and r.dropped_at is null
+                 and not r.by_key and r.collection is null and r.priority is null) as most
+        from g left join s using (lambda)
+    ), w as (
+      select n.*, ceil(round(((n.per_second + n.waiting / v_objective) * n.run_ms / 1000)::numeric,
+                             3))::integer as wanted
+        from n)
+    select w.lambda, least(w.wanted, w.most), w.running,
+           (select count(*)::integer from tuskline_core.live_executor v
+                   join tuskline.executor e using (executor_id)
+             where w.lambda = any (e.lambdas) and not e.draining),
+           w.waiting, w.per_second, w.run_ms,
+           format('%s a second and %s waiting, %s ms each, to start within %s s%s%s',
+             round(w.per_second::numeric, 1), w.waiting, round(w.run_ms::numeric, 1),
+             round(v_objective::numeric, 1),
+             case when w.most < w.wanted then format('; a limit allows %s', w.most) end,
+             case when w.paused > 0 then format('; a gate pauses %s more', w.paused) end)
+      from w order by w.lambda;
+end $$;
+comment on function tuskline.scale(text, interval, integer[], bigint[]) is
+  'How many executors a lambda (null: each) needs so that its tasks start within the objective, '
+  'and why.';
+
+-- Counts over the installation, each from few pages.
+--
+-- Tables that may hold millions of rows are counted by PostgreSQL's statistics.
+create or replace function tuskline.gauges()
+returns table (name text, lambda text, value double precision)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_now timestamptz := tuskline.clock();
+begin
+  return query
+    select 'workers', l, count(*)::double precision
+      from tuskline_core.live_executor v join tuskline.executor e using (executor_id)
+           cross join unnest(e.lambdas) as l
+     where e.expires_at > v_now and not e.draining group by l
+    union all
+    select 'gates', g.lambda, count(*)::double precision from tuskline.gate g
+     where g.opened_at is null group by g.lambda
+    union all
+    select 'breakers_tripped', b.lambda, 1 from tuskline.breaker b where b.gate_id is not null
+    union all
+    select u.name, null, pg_stat_get_live_tuples(u.name_of)::double precision
+      from (values ('timers', 'tuskline.timer'::regclass), ('parked', 'tuskline.parked'),
+                   ('wait_list', 'tuskline.wait_list'), ('permits', 'tuskline.permit'),
+                   ('dead_letters', 'tuskline.dead_letter')) as u (name, name_of)
+    union all
+    select 'segments_ahead', null, tuskline.segments_ahead()
+    union all
+    select 'connections', null, count(*) filter (where a.application_name like 'tuskline%')
+      from pg_stat_activity a where a.datname = current_database()
+    union all
+    select 'horizon_seconds', null,
+           coalesce(extract(epoch from v_now - min(a.xact_start)), 0)::double precision
+      from pg_stat_activity a where a.backend_xmin is not null and a.pid <> pg_backend_pid();
+end $$;
+comment on function tuskline.gauges() is
+  'Counts over the installation: live workers, gates and tripped breakers of each lambda, tasks '
+  'that wait, dead letters, segments made ahead, connections, age of the oldest '
+  'snapshot.';

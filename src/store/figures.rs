@@ -1,0 +1,252 @@
+//! The figures of the installation, for metrics and for people who watch it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error};
+
+/// Attempts and ends of a lambda and priority in a span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueStatistics {
+    /// Its lambda.
+    pub lambda: String,
+    /// Its priority.
+    pub priority: String,
+    /// The span in seconds: shorter than asked for if counting began later. None: since the beginning.
+    pub span_seconds: Option<f64>,
+    /// Counts by the names of [`OUTCOMES`].
+    pub outcomes: [i64; OUTCOMES.len()],
+    /// Delays from due to the start of the first attempt.
+    pub starts: Histogram,
+    /// Run times of attempts.
+    pub runs: Histogram,
+}
+
+/// The counts of [`QueueStatistics::outcomes`], as the columns of `tuskline.statistics` are called.
+pub const OUTCOMES: [&str; 9] = [
+    "success",
+    "retriable_failure",
+    "fatal_failure",
+    "snoozed",
+    "cancelled",
+    "refused",
+    "dead",
+    "crashed",
+    "dropped",
+];
+
+/// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Histogram {
+    /// Sum of the durations in ms.
+    pub total_ms: i64,
+    /// Counts by bucket.
+    pub counts: Vec<i64>,
+}
+
+impl Histogram {
+    /// How many durations it has.
+    pub fn count(&self) -> i64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Waits of a lambda that ended in a span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitTimes {
+    /// The lambda.
+    pub lambda: String,
+    /// due, gate, limit, order or dependency.
+    pub cause: String,
+    /// How long they were.
+    pub waits: Histogram,
+}
+
+/// A queue now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueGauge {
+    /// Its number.
+    pub queue_id: i32,
+    /// Its lambda.
+    pub lambda: String,
+    /// Its priority.
+    pub priority: String,
+    /// Tasks in it; above 1,000 an estimate.
+    pub depth: i64,
+    /// How long the first one has been due, in ms. None: it is empty.
+    pub oldest_ms: Option<i64>,
+    /// Number of its first row.
+    pub head_seq: Option<i64>,
+    /// A gate pauses it.
+    pub paused: bool,
+    /// Rows that were ever inserted.
+    pub enqueued: i64,
+}
+
+/// How many executors a lambda wants.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scale {
+    /// The lambda.
+    pub lambda: String,
+    /// Executors wanted.
+    pub wanted: i32,
+    /// Attempts that ran at a time in the last 5 minutes, on average.
+    pub running: f64,
+    /// Workers that serve it.
+    pub workers: i32,
+    /// Tasks that are due and in its queues.
+    pub waiting: i64,
+    /// Tasks that started per second.
+    pub per_second: f64,
+    /// Mean run time of an attempt, in ms.
+    pub run_ms: f64,
+    /// The figures that decided, in words.
+    pub because: String,
+}
+
+/// A count over the installation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Gauge {
+    /// Its name.
+    pub name: String,
+    /// The lambda that it is about. None: the installation.
+    pub lambda: Option<String>,
+    /// The count.
+    pub value: f64,
+}
+
+/// Attempts and ends of each queue in a span; none: since the beginning.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn statistics(
+    client: &Client,
+    span: Option<Duration>,
+) -> Result<Vec<QueueStatistics>, Error> {
+    let sql = format!(
+        "select lambda, priority, extract(epoch from span)::float8, start_ms, starts, run_ms, runs, {} \
+         from tuskline.statistics($1 * interval '1 second')",
+        OUTCOMES.join(", ")
+    );
+    let span = span.map(|span| span.as_secs_f64());
+    let rows = client.query_typed(&sql, &[(&span, Type::FLOAT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| QueueStatistics {
+            lambda: row.get(0),
+            priority: row.get(1),
+            span_seconds: row.get(2),
+            starts: Histogram { total_ms: row.get(3), counts: row.get(4) },
+            runs: Histogram { total_ms: row.get(5), counts: row.get(6) },
+            outcomes: std::array::from_fn(|at| row.get(7 + at)),
+        })
+        .collect())
+}
+
+/// Waits that ended in a span; none: since the beginning.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<WaitTimes>, Error> {
+    let sql =
+        "select lambda, cause, total_ms, waits from tuskline.wait_times($1 * interval '1 second')";
+    let span = span.map(|span| span.as_secs_f64());
+    let rows = client.query_typed(sql, &[(&span, Type::FLOAT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| WaitTimes {
+            lambda: row.get(0),
+            cause: row.get(1),
+            waits: Histogram { total_ms: row.get(2), counts: row.get(3) },
+        })
+        .collect())
+}
+
+/// Heads of queues that an earlier look found: a later one starts there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    queues: Vec<i32>,
+    before: Vec<i64>,
+}
+
+impl Marks {
+    /// From an earlier look.
+    pub fn of(gauges: &[QueueGauge]) -> Self {
+        let heads = gauges.iter().filter_map(|one| Some((one.queue_id, one.head_seq? - 1)));
+        let (queues, before) = heads.unzip();
+        Self { queues, before }
+    }
+}
+
+/// Each queue now.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn queue_gauges(client: &Client, marks: &Marks) -> Result<Vec<QueueGauge>, Error> {
+    let sql = "select queue_id, lambda, priority, depth, oldest_ms, head_seq, paused, enqueued \
+               from tuskline.queue_gauges($1, $2)";
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&marks.queues, Type::INT4_ARRAY), (&marks.before, Type::INT8_ARRAY)];
+    let rows = client.query_typed(sql, &params).await?;
+    Ok(rows
+        .iter()
+        .map(|row| QueueGauge {
+            queue_id: row.get(0),
+            lambda: row.get(1),
+            priority: row.get(2),
+            depth: row.get(3),
+            oldest_ms: row.get(4),
+            head_seq: row.get(5),
+            paused: row.get(6),
+            enqueued: row.get(7),
+        })
+        .collect())
+}
+
+/// How many executors a lambda wants, or each lambda, so that tasks start within `objective`.
+///
+/// # Errors
+/// The connection's or the server's; TK001 for an unknown lambda.
+pub async fn scale(
+    client: &Client,
+    lambda: Option<&str>,
+    objective: Duration,
+    marks: &Marks,
+) -> Result<Vec<Scale>, Error> {
+    let sql = "select lambda, wanted, running, workers, waiting, per_second, run_ms, because \
+               from tuskline.scale($1, $2 * interval '1 second', $3, $4)";
+    let objective = objective.as_secs_f64();
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&lambda, Type::TEXT),
+        (&objective, Type::FLOAT8),
+        (&marks.queues, Type::INT4_ARRAY),
+        (&marks.before, Type::INT8_ARRAY),
+    ];
+    let rows = client.query_typed(sql, &params).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Scale {
+            lambda: row.get(0),
+            wanted: row.get(1),
+            running: row.get(2),
+            workers: row.get(3),
+            waiting: row.get(4),
+            per_second: row.get(5),
+            run_ms: row.get(6),
+            because: row.get(7),
+        })
+        .collect())
+}
+
+/// Counts over the installation.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn gauges(client: &Client) -> Result<Vec<Gauge>, Error> {
+    let rows = client.query_typed("select name, lambda, value from tuskline.gauges()", &[]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Gauge { name: row.get(0), lambda: row.get(1), value: row.get(2) })
+        .collect())
+}

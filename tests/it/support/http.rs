@@ -1,0 +1,42 @@
+//! The HTTP port of a server in the test's own process, and requests to one.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tuskline::health;
+use tuskline::recovery::RoleHealth;
+
+use super::{Db, within};
+
+/// Serves the port of a server on the test's database, until the token is cancelled.
+pub async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let token = CancellationToken::new();
+    let (database, until) = (db.config.clone().into(), token.clone());
+    let serving = tokio::spawn(async move {
+        health::serve(listener, database, RoleHealth::default(), until).await;
+    });
+    (address, token, serving)
+}
+
+/// The answer to a GET: status line, headers and body.
+pub async fn get(address: SocketAddr, path: &str) -> String {
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    within(asking).await
+}
+
+/// An address that no process listens on.
+pub fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

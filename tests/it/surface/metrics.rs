@@ -1,0 +1,196 @@
+//! Prometheus reads the figures of the installation from a server, and those of a process from its worker.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tuskline_sdk::{Context, Lambda, Outcome, Worker};
+
+use crate::support::{Db, Running, free_address, get, quick, served, within};
+
+/// The samples of a scrape, by name and labels.
+fn samples(answer: &str) -> BTreeMap<String, f64> {
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("application/openmetrics-text"), "{answer}");
+    let body = answer.split("\r\n\r\n").nth(1).unwrap();
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        (name.to_owned(), value.parse().unwrap())
+    };
+    lines.map(sample).collect()
+}
+
+/// Without the number of an executor or task: neither is a label.
+fn label_names(samples: &BTreeMap<String, f64>) -> Vec<String> {
+    let labels = samples.keys().filter_map(|name| name.split_once('{'));
+    let names = labels.flat_map(|(_, labels)| labels.trim_end_matches('}').split(','));
+    let mut names: Vec<_> =
+        names.map(|label| label.split('=').next().unwrap().to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[tokio::test]
+async fn a_server_shows_the_figures_of_the_installation() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 3).await;
+    let task = hand.take().await;
+    hand.fail(&task).await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report =
+        format!("{executor}, '{{{queue},{queue},{queue}}}', '{{2,100,110}}', '{{1,4000,1}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
+        .await;
+    db.run("select pg_stat_force_next_flush()").await;
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let labels = r#"{lambda="work",priority="normal"}"#;
+    let value = |name: &str| found.get(name).copied();
+    assert_eq!(value(&format!("tuskline_tasks_retried_total{labels}")), Some(1.0));
+    assert_eq!(value(&format!("tuskline_tasks_succeeded_total{labels}")), Some(0.0));
+    assert_eq!(value(&format!("tuskline_start_delay_seconds_count{labels}")), Some(1.0));
+    assert_eq!(value(&format!("tuskline_start_delay_seconds_sum{labels}")), Some(4.0));
+    // The objective of 5 s is the bound of a bucket.
+    let bucket = |le: &str| {
+        format!(
+            r#"tuskline_start_delay_seconds_bucket{{le="{le}",lambda="work",priority="normal"}}"#
+        )
+    };
+    assert_eq!((value(&bucket("2.5")), value(&bucket("5.0"))), (Some(0.0), Some(1.0)));
+    assert_eq!(value(&format!("tuskline_queue_depth{labels}")), Some(2.0));
+    assert!(value(&format!("tuskline_oldest_due_age_seconds{labels}")).unwrap() >= 0.0);
+    assert_eq!(value(r#"tuskline_queue_paused{lambda="work",priority="low"}"#), Some(1.0));
+    assert_eq!(value(r#"tuskline_workers{lambda="work"}"#), Some(1.0));
+    assert_eq!(value(r#"tuskline_gates{lambda="work"}"#), Some(1.0));
+    assert_eq!(value(r#"tuskline_wanted_executors{lambda="work"}"#), Some(1.0));
+    assert_eq!(value("tuskline_segments_ahead"), Some(8.0));
+    assert_eq!(value("tuskline_database_up"), Some(1.0));
+    assert_eq!(label_names(&found), ["cause", "lambda", "le", "priority"].map(str::to_owned)[1..]);
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hundred_scrapes_ask_the_database_once() {
+    let db = Db::with_lambda("work").await;
+    let (address, token, serving) = served(&db).await;
+    get(address, "/metrics").await;
+    let statements = "select xact_commit from pg_stat_database where datname = current_database()";
+    let sessions =
+        "select count(*) from pg_stat_activity where application_name = 'tuskline metrics'";
+    assert_eq!(db.one::<i64>(sessions).await, 1);
+    db.run("create table before as select 1").await;
+    db.run("select pg_stat_force_next_flush()").await;
+    let before: i64 = db.one(statements).await;
+    for _ in 0..100 {
+        get(address, "/metrics").await;
+    }
+    let after: i64 = db.one(statements).await;
+    // What the session of the test does counts as well; a scrape of its own would be 5 each.
+    assert!(after - before < 100, "{} transactions", after - before);
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_scrape_without_a_database_says_so() {
+    let db = Db::new().await;
+    let mut nowhere = db.config.clone();
+    nowhere.dbname("no_such_database");
+    let listener = tuskline::health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let token = tokio_util::sync::CancellationToken::new();
+    let until = token.clone();
+    let roles = tuskline::recovery::RoleHealth::default();
+    let serving = tokio::spawn(tuskline::health::serve(listener, nowhere.into(), roles, until));
+    let found = samples(&get(address, "/metrics").await);
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [("tuskline_database_up".to_owned(), 0.0)]);
+    assert!(get(address, "/scale/work").await.starts_with("HTTP/1.1 503"));
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    // 30 attempts of 1 s each, in a minute.
+    let report =
+        format!("{executor}, '{{{queue},{queue},{queue}}}', '{{102,200,208}}', '{{30,30000,30}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.schedule_many("work", 40).await;
+    let (address, token, serving) = served(&db).await;
+    let scale = async |path: &str| {
+        let answer = get(address, path).await;
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{answer}"))
+    };
+    // 0.5 a second run 0.5 at a time; 40 of a second each, within 5 s, are 8 more.
+    let found = scale("/scale/work").await;
+    assert_eq!(
+        (&found["wanted"], &found["waiting"], &found["workers"]),
+        (&9.into(), &40.into(), &1.into())
+    );
+    let because = "0.5 a second and 40 waiting, 1000.0 ms each, to start within 5.0 s";
+    assert_eq!(found["because"], because);
+    assert_eq!(scale("/scale/work?objective=20s").await["wanted"], 3);
+    db.run("select tuskline.set_limit('work', 4)").await;
+    let limited = scale("/scale/work").await;
+    assert_eq!(limited["wanted"], 4);
+    assert!(limited["because"].as_str().unwrap().ends_with("; a limit allows 4"), "{limited}");
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'a test')").await;
+    let paused = scale("/scale/work").await;
+    assert_eq!((&paused["wanted"], &paused["waiting"]), (&1.into(), &0.into()));
+    assert!(paused["because"].as_str().unwrap().ends_with("; a gate pauses 40 more"), "{paused}");
+    assert!(get(address, "/scale/none").await.starts_with("HTTP/1.1 404"));
+    assert!(get(address, "/scale/work?objective=5").await.starts_with("HTTP/1.1 400"));
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_shows_the_figures_of_its_process() {
+    let db = Db::with_lambda("work").await;
+    let address = free_address();
+    let body = |_: Value, _: Context| async { Outcome::Success(None) };
+    let worker = Worker::builder(&db.config).config(quick()).metrics(address);
+    let worker = Running::of(worker.serve(Lambda::named("work", body)));
+    db.schedule_many("work", 20).await;
+    db.until("select count(*) = 20 from tuskline.task where status = 'success'").await;
+    db.until("select coalesce(sum(success), 0) = 20 from tuskline.statistics()").await;
+    let found = samples(&get(address, "/metrics").await);
+    let value = |name: &str| found.get(name).copied();
+    let success =
+        r#"tuskline_worker_attempts_total{lambda="work",priority="normal",outcome="success"}"#;
+    assert_eq!(value(success), Some(20.0));
+    let labels = r#"{lambda="work",priority="normal"}"#;
+    assert_eq!(value(&format!("tuskline_worker_run_seconds_count{labels}")), Some(20.0));
+    assert_eq!(value(&format!("tuskline_worker_start_delay_seconds_count{labels}")), Some(20.0));
+    assert_eq!(value(r#"tuskline_worker_running{lambda="work"}"#), Some(0.0));
+    assert!(value(r#"tuskline_worker_slots{lambda="work"}"#).unwrap() > 0.0);
+    assert!(value(r#"tuskline_worker_heartbeats_total{answer="acknowledged"}"#).unwrap() >= 1.0);
+    assert!(value(r#"tuskline_worker_db_seconds_count{statement="exchange"}"#).unwrap() >= 1.0);
+    assert_eq!(value("tuskline_worker_registered"), Some(1.0));
+    assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/else").await.starts_with("HTTP/1.1 404"));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_port_is_taken_does_not_start() {
+    let db = Db::with_lambda("work").await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let body = |_: Value, _: Context| async { Outcome::Success(None) };
+    let worker = Worker::builder(&db.config).metrics(taken.local_addr().unwrap());
+    let worker = worker.serve(Lambda::named("work", body)).until(std::future::pending());
+    let error = tokio::time::timeout(Duration::from_secs(20), worker.run()).await.unwrap();
+    let said = error.unwrap_err().to_string();
+    assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
+}
