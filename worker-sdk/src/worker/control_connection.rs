@@ -10,6 +10,7 @@ use crate::db::backoff::Backoff;
 use crate::db::connect::{Session, on};
 use crate::db::hsc::{self, Attempt, LeaseId, Released, Report};
 use crate::worker::opener::Opener;
+use crate::worker::transition_log;
 
 /// Longest wait for a connection that is opened again: each rare call waits for it.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
@@ -36,7 +37,11 @@ enum Call<'a> {
 impl ControlConnection {
     /// claimed -> processing. Returns the tasks that were moved; `None`: the database did not answer.
     pub(crate) async fn start(&self, attempts: &[Attempt]) -> Option<Vec<i64>> {
-        Some(self.call(Call::Start(attempts)).await?.tasks)
+        let tasks = self.call(Call::Start(attempts)).await?.tasks;
+        for attempt in attempts.iter().filter(|attempt| tasks.contains(&attempt.task)) {
+            transition_log::processing(attempt.task, attempt.fence);
+        }
+        Some(tasks)
     }
 
     /// Gives work back. `None`: the database did not answer, and the work may be ours or not.

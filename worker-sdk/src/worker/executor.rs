@@ -58,8 +58,9 @@ impl Executor {
             while let Some(work) = next {
                 let began = Instant::now();
                 next = match self.execute(work, began).await {
-                    Ended::Finished(finished) => {
+                    Ended::Finished(mut finished) => {
                         let took = began.elapsed();
+                        finished.took = took;
                         self.controller.statistics.ran(finished.room, took);
                         self.controller.finish(self.lambda, finished, took)
                     }

@@ -33,6 +33,7 @@ mod shutdown;
 pub(crate) mod statistics;
 mod threads;
 pub(crate) mod trace_layer;
+mod transition_log;
 mod watch_connection;
 mod watchdog;
 mod work;

@@ -35,7 +35,6 @@ pub(crate) type Room = usize;
 #[derive(Debug)]
 pub(crate) struct Statistics {
     /// The lambdas of the worker.
-    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     lambdas: Vec<Arc<str>>,
     rooms: Vec<Counts>,
     /// Heartbeats that were acknowledged, and those that were not.
@@ -81,6 +80,12 @@ impl Statistics {
     pub(crate) fn room(lambda: usize, priority: Priority) -> Room {
         let at = Priority::ALL.iter().position(|one| *one == priority);
         lambda * Priority::ALL.len() + at.unwrap_or_default()
+    }
+
+    /// The lambda and priority of a room.
+    pub(crate) fn names(&self, room: Room) -> (&str, Priority) {
+        let priorities = Priority::ALL.len();
+        (&self.lambdas[room / priorities], Priority::ALL[room % priorities])
     }
 
     /// The first attempt of a task began, so long after the task was due.
@@ -156,8 +161,7 @@ impl Statistics {
             if counts.values().iter().all(|value| *value == 0) {
                 continue;
             }
-            let priority = Priority::ALL[at % Priority::ALL.len()];
-            let lambda = &self.lambdas[at / Priority::ALL.len()];
+            let (lambda, priority) = self.names(at);
             let labels =
                 || vec![("lambda", lambda.to_string()), ("priority", priority.to_string())];
             for (outcome, count) in OUTCOMES.iter().zip(&counts.results) {
@@ -252,7 +256,13 @@ mod tests {
     use crate::db::hsc::Attempt;
 
     fn result(room: Room, status: ResultStatus) -> AttemptResult {
-        AttemptResult { attempt: Attempt { task: 1, fence: 1 }, note: None, room, status }
+        AttemptResult {
+            attempt: Attempt { task: 1, fence: 1 },
+            note: None,
+            room,
+            status,
+            took: Duration::ZERO,
+        }
     }
 
     /// (queue, counter, amount) of a report, in its order.

@@ -174,7 +174,7 @@ impl AttemptResult {
         let status = note.as_ref().map_or(ResultStatus::Success, |note| note.status);
         // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
         let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
-        Self { attempt: work.id(), note, status, room: work.room }
+        Self { attempt: work.id(), note, status, room: work.room, took: Duration::ZERO }
     }
 }
 

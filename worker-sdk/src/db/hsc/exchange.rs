@@ -19,17 +19,40 @@ pub(crate) struct AttemptResult {
     pub status: ResultStatus,
     /// The caller's number of its lambda and priority.
     pub room: usize,
+    /// How long the attempt ran.
+    pub took: Duration,
 }
 
 /// The status that a result reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResultStatus {
     Success,
     RetriableFailure,
     FatalFailure,
     Snoozed,
     Cancelled,
+}
+
+impl serde::Serialize for ResultStatus {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl ResultStatus {
+    /// Its name, as `set_results` takes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RetriableFailure => "retriable_failure",
+            Self::FatalFailure => "fatal_failure",
+            Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// The request of one exchange.

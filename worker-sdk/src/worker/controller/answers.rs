@@ -7,6 +7,7 @@ use super::exchange_plan::{ClaimPlan, ExchangePlan};
 use super::queue_watch::{Found, WatchState};
 use super::{Controller, State};
 use crate::db::hsc::{AttemptResult, Claimed, LambdaClaim, LeaseId, QueueClaim, Verdict};
+use crate::worker::transition_log;
 use crate::worker::work::{Stop, Work};
 
 impl Controller {
@@ -21,7 +22,10 @@ impl Controller {
         let sent = std::mem::take(&mut plan.sent);
         state.unacknowledged -= sent.items().len();
         for result in sent.items() {
-            self.statistics.answered(result, verdict(result));
+            let verdict = verdict(result);
+            self.statistics.answered(result, verdict);
+            let (lambda, priority) = self.statistics.names(result.room);
+            transition_log::answered(result, verdict, lambda, priority);
         }
         let locked = state.ledger.record(sent, verdict, now);
         if !locked.is_empty() {
@@ -111,6 +115,8 @@ impl Controller {
                 payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
                 stop: Arc::new(Stop::default()),
             };
+            let (lambda, priority) = self.statistics.names(work.room);
+            transition_log::claimed(&work, lambda, priority);
             state.watch.queues[queue].served_at = now;
             state.slots.put(queue, work);
         }

@@ -70,6 +70,7 @@ mod tests {
             note: None,
             status: ResultStatus::Success,
             room: 0,
+            took: Duration::ZERO,
         }
     }
 

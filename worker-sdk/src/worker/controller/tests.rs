@@ -7,6 +7,7 @@ mod few_connections;
 mod leases;
 mod queue_watch;
 mod shared_bells;
+mod transitions;
 
 use std::sync::Arc;
 
