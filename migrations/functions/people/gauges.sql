@@ -70,7 +70,8 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 declare
   v_objective double precision := extract(epoch from p_objective);
 begin
-  if p_lambda not in (select l.name from tuskline.lambda l) then
+  if p_lambda is not null
+     and not exists (select from tuskline.lambda l where l.name = p_lambda) then
     perform tuskline_core.refuse('TK001',
       format('unknown_lambda: %s is not defined', quote_literal(p_lambda)));
   end if;

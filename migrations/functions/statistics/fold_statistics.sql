@@ -14,7 +14,7 @@
 create or replace function tuskline.fold_statistics(
   p_every interval default '1 minute', p_installation text default 'default', out folded integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off
-set lock_timeout = '100ms' set enable_hashjoin = off set enable_mergejoin = off as $$
+set lock_timeout = '100ms' as $$
 declare
   v_now      timestamptz := tuskline.clock();
   v_attempts bigint[];
