@@ -117,7 +117,8 @@ impl Metrics {
             Ok(Ok(figures)) => figures.families(),
             _ => Vec::new(),
         };
-        let mut up = Family::new("tuskline_database_up", "1 if the database answered this scrape");
+        let mut up =
+            Family::gauge("tuskline_database_up", "1 if the database answered this scrape");
         up.push(Vec::new(), Value::Gauge(f64::from(u8::from(matches!(read, Ok(Ok(_)))))));
         families.push(up);
         let text = text(families);
@@ -181,7 +182,7 @@ impl Figures {
         let counters = OUTCOMES.iter().zip(COUNTERS).enumerate();
         counters
             .map(|(at, (_, (name, help)))| {
-                let mut family = Family::new(name, help);
+                let mut family = Family::counter(name, help);
                 for one in &self.statistics {
                     let count = one.outcomes[at].unsigned_abs();
                     family.push(queue_labels(&one.lambda, &one.priority), Value::Counter(count));
@@ -192,16 +193,16 @@ impl Figures {
     }
 
     fn delays(&self) -> [Family; 3] {
-        let mut starts = Family::new(
+        let mut starts = Family::histogram(
             "tuskline_start_delay_seconds",
             "Delay from due to the start of the first attempt",
         );
-        let mut runs = Family::new("tuskline_run_seconds", "Run time of attempts");
+        let mut runs = Family::histogram("tuskline_run_seconds", "Run time of attempts");
         for one in &self.statistics {
             starts.push(queue_labels(&one.lambda, &one.priority), histogram(&one.starts));
             runs.push(queue_labels(&one.lambda, &one.priority), histogram(&one.runs));
         }
-        let mut waits = Family::new("tuskline_wait_seconds", "Waits that ended, by cause");
+        let mut waits = Family::histogram("tuskline_wait_seconds", "Waits that ended, by cause");
         for one in &self.waits {
             let labels = vec![("lambda", one.lambda.clone()), ("cause", one.cause.clone())];
             waits.push(labels, histogram(&one.waits));
@@ -210,19 +211,19 @@ impl Figures {
     }
 
     fn queues(&self) -> [Family; 5] {
-        let mut enqueued = Family::new(
+        let mut enqueued = Family::counter(
             "tuskline_tasks_enqueued",
             "Rows inserted into the queue, also again for a retry; 0 after a crash of the server",
         );
-        let mut depth = Family::new(
+        let mut depth = Family::gauge(
             "tuskline_queue_depth",
             "Tasks that are due and wait in the queue; above 1000 an estimate",
         );
-        let mut oldest = Family::new(
+        let mut oldest = Family::gauge(
             "tuskline_oldest_due_age_seconds",
             "How long the first task of the queue has been due; 0 if it is empty",
         );
-        let mut paused = Family::new("tuskline_queue_paused", "1 if a gate pauses the queue");
+        let mut paused = Family::gauge("tuskline_queue_paused", "1 if a gate pauses the queue");
         for queue in &self.queues {
             let labels = || queue_labels(&queue.lambda, &queue.priority);
             enqueued.push(labels(), Value::Counter(queue.enqueued.unsigned_abs()));
@@ -231,7 +232,7 @@ impl Figures {
             oldest.push(labels(), Value::Gauge(age));
             paused.push(labels(), Value::Gauge(f64::from(u8::from(queue.paused))));
         }
-        let mut wanted = Family::new(
+        let mut wanted = Family::gauge(
             "tuskline_wanted_executors",
             "Executors that the lambda needs so that its tasks start within 5 s",
         );
@@ -244,7 +245,7 @@ impl Figures {
 
     fn installation(&self) -> Vec<Family> {
         let family = |(own, name, help): &(&str, &'static str, &'static str)| {
-            let mut family = Family::new(name, help);
+            let mut family = Family::gauge(name, help);
             for gauge in self.gauges.iter().filter(|gauge| gauge.name == *own) {
                 let labels = gauge.lambda.iter().map(|lambda| ("lambda", lambda.clone()));
                 family.push(labels.collect(), Value::Gauge(gauge.value));

@@ -20,7 +20,11 @@ const NOT_OURS: &[&str] = &[
     "strangers::a_database_is_migrated",
     "dead_letters::a_task_that_died_before_there_was_a_list_is_on_it",
     "cells::the_first_migration_chooses_the_cell_and_a_later_one_changes_nothing",
-    // The ports for HTTP, which are Rust's.
+    // The ports for HTTP, which are Rust's, and files for Prometheus and Grafana.
+    "board::the_board_and_the_alerts_name_metrics_that_exist",
+    "board::each_alert_names_a_page_of_the_book",
+    "board::the_alerts_fire_when_they_should",
+    "board::a_real_prometheus_answers_each_query_of_the_board",
     "metrics::a_hundred_scrapes_ask_the_database_once",
     "metrics::a_scrape_without_a_database_says_so",
     "metrics::a_worker_whose_port_is_taken_does_not_start",

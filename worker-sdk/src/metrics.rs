@@ -26,8 +26,21 @@ pub struct Family {
     pub name: &'static str,
     /// What it measures, in one sentence.
     pub help: &'static str,
+    /// Kind of its samples.
+    pub kind: Kind,
     /// One for each set of labels.
     pub samples: Vec<(Labels, Value)>,
+}
+
+/// Kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// [`Value::Counter`].
+    Counter,
+    /// [`Value::Gauge`].
+    Gauge,
+    /// [`Value::Histogram`].
+    Histogram,
 }
 
 /// A sample.
@@ -48,8 +61,23 @@ pub enum Value {
 
 impl Family {
     /// A metric without samples yet.
-    pub fn new(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, samples: Vec::new() }
+    pub fn new(kind: Kind, name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind, samples: Vec::new() }
+    }
+
+    /// A counter without samples yet.
+    pub fn counter(name: &'static str, help: &'static str) -> Self {
+        Self::new(Kind::Counter, name, help)
+    }
+
+    /// A gauge without samples yet.
+    pub fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self::new(Kind::Gauge, name, help)
+    }
+
+    /// A histogram without samples yet.
+    pub fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self::new(Kind::Histogram, name, help)
     }
 
     /// Adds a sample.
@@ -64,14 +92,6 @@ impl Value {
         let bounds = edges_ms.iter().map(|edge| *edge as f64 / 1_000.0).chain([f64::INFINITY]);
         let counts = counts.iter().map(|count| u64::try_from(*count).unwrap_or(0));
         Self::Histogram { buckets: bounds.zip(counts).collect(), sum: total_ms / 1_000.0 }
-    }
-
-    fn kind(&self) -> MetricType {
-        match self {
-            Self::Counter(_) => MetricType::Counter,
-            Self::Gauge(_) => MetricType::Gauge,
-            Self::Histogram { .. } => MetricType::Histogram,
-        }
     }
 
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
@@ -92,9 +112,12 @@ struct Families(Vec<Family>);
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in &self.0 {
-            let Some((_, first)) = family.samples.first() else { continue };
-            let mut metric =
-                encoder.encode_descriptor(family.name, family.help, None, first.kind())?;
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
             for (labels, value) in &family.samples {
                 value.encode(metric.encode_family(labels)?)?;
             }
@@ -103,7 +126,7 @@ impl Collector for Families {
     }
 }
 
-/// The text that a scrape gets. A family without a sample is left out.
+/// The text that a scrape gets. A family without a sample still has its name and help.
 pub fn text(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(families)));
@@ -120,16 +143,18 @@ mod tests {
     #[test]
     fn families_become_the_text_of_openmetrics() {
         let label = |name: &str| vec![("lambda", name.to_owned())];
-        let mut done = Family::new("done", "Attempts that succeeded");
+        let mut done = Family::counter("done", "Attempts that succeeded");
         done.push(label("a\"b"), Value::Counter(3));
-        let mut delay = Family::new("delay_seconds", "From due to start");
+        let mut delay = Family::histogram("delay_seconds", "From due to start");
         delay.push(label("c"), Value::histogram(&[5, 10], &[1, 2, 4], 1_500.0));
-        let mut depth = Family::new("depth", "Rows");
+        let mut depth = Family::gauge("depth", "Rows");
         depth.push(Vec::new(), Value::Gauge(2.5));
-        let text = text(vec![done, Family::new("none", "Nothing"), delay, depth]);
+        let text = text(vec![done, Family::gauge("none", "Nothing"), delay, depth]);
         let expected = "# HELP done Attempts that succeeded\n\
             # TYPE done counter\n\
             done_total{lambda=\"a\\\"b\"} 3\n\
+            # HELP none Nothing\n\
+            # TYPE none gauge\n\
             # HELP delay_seconds From due to start\n\
             # TYPE delay_seconds histogram\n\
             delay_seconds_sum{lambda=\"c\"} 1.5\n\

@@ -130,15 +130,20 @@ declare
   v_now timestamptz := tuskline.clock();
 begin
   return query
-    select 'workers', l, count(*)::double precision
-      from tuskline_core.live_executor v join tuskline.executor e using (executor_id)
-           cross join unnest(e.lambdas) as l
-     where e.expires_at > v_now and not e.draining group by l
+    select 'workers', l.name, coalesce(w.live, 0)::double precision
+      from tuskline.lambda l
+           left join (
+             select u.lambda, count(*) as live
+               from tuskline_core.live_executor v join tuskline.executor e using (executor_id)
+                    cross join unnest(e.lambdas) as u (lambda)
+              where e.expires_at > v_now and not e.draining group by u.lambda) w
+             on w.lambda = l.name
     union all
-    select 'gates', g.lambda, count(*)::double precision from tuskline.gate g
-     where g.opened_at is null group by g.lambda
+    select 'gates', l.name, count(g.gate_id)::double precision
+      from tuskline.lambda l left join tuskline.gate g on g.lambda = l.name and g.opened_at is null
+     group by l.name
     union all
-    select 'breakers_tripped', b.lambda, 1 from tuskline.breaker b where b.gate_id is not null
+    select 'breakers_tripped', b.lambda, (b.gate_id is not null)::integer from tuskline.breaker b
     union all
     select u.name, null, pg_stat_get_live_tuples(u.name_of)::double precision
       from (values ('timers', 'tuskline.timer'::regclass), ('parked', 'tuskline.parked'),

@@ -81,8 +81,8 @@ async fn a_hundred_scrapes_ask_the_database_once() {
     let (address, token, serving) = served(&db).await;
     get(address, "/metrics").await;
     let statements = "select xact_commit from pg_stat_database where datname = current_database()";
-    let sessions =
-        "select count(*) from pg_stat_activity where application_name = 'tuskline metrics'";
+    let sessions = "select count(*) from pg_stat_activity where application_name = 'tuskline metrics' \
+         and datname = current_database()";
     assert_eq!(db.one::<i64>(sessions).await, 1);
     db.run("create table before as select 1").await;
     db.run("select pg_stat_force_next_flush()").await;

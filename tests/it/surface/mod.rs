@@ -4,6 +4,7 @@
 //! A test stands here when it checks the text, the shape or the price of something that works.
 
 mod bad_input;
+mod board;
 mod cli;
 mod clients;
 mod costs;

@@ -94,27 +94,25 @@ impl Metrics {
     fn families(&self) -> Vec<Family> {
         let mut families = self.statistics.families();
         let controller = self.controller();
-        let mut registered = Family::new(
+        let mut registered = Family::gauge(
             "tuskline_worker_registered",
             "1 while the worker is registered and its heartbeats are acknowledged",
         );
         let known = f64::from(u8::from(controller.is_some()));
         registered.push(Vec::new(), Value::Gauge(known));
         families.push(registered);
-        if let Some(controller) = controller {
-            families.extend(usage(&controller));
-        }
+        families.extend(usage(controller.as_deref()));
         families
     }
 }
 
-/// Slots of each lambda, and what is in them.
-fn usage(controller: &Controller) -> [Family; 3] {
-    let mut slots = Family::new("tuskline_worker_slots", "Executors of the lambda");
-    let mut running = Family::new("tuskline_worker_running", "Attempts that run now");
+/// Slots of each lambda, and what is in them; without a registration none.
+fn usage(controller: Option<&Controller>) -> [Family; 3] {
+    let mut slots = Family::gauge("tuskline_worker_slots", "Executors of the lambda");
+    let mut running = Family::gauge("tuskline_worker_running", "Attempts that run now");
     let mut buffered =
-        Family::new("tuskline_worker_buffered", "Claimed tasks that wait for a free slot");
-    for (lambda, usage) in controller.usage() {
+        Family::gauge("tuskline_worker_buffered", "Claimed tasks that wait for a free slot");
+    for (lambda, usage) in controller.map(Controller::usage).unwrap_or_default() {
         let labels = || vec![("lambda", lambda.to_string())];
         slots.push(labels(), Value::Gauge(usage.slots as f64));
         running.push(labels(), Value::Gauge(usage.running as f64));

@@ -148,15 +148,15 @@ impl Statistics {
 impl Statistics {
     /// The metrics of this process since it began.
     pub(crate) fn families(&self) -> Vec<Family> {
-        let mut attempts = Family::new(
+        let mut attempts = Family::counter(
             "tuskline_worker_attempts",
             "Attempts that ended in this process and are recorded, by outcome",
         );
-        let mut delay = Family::new(
+        let mut delay = Family::histogram(
             "tuskline_worker_start_delay_seconds",
             "Delay from due to the start of the first attempt",
         );
-        let mut run = Family::new("tuskline_worker_run_seconds", "Run time of attempts");
+        let mut run = Family::histogram("tuskline_worker_run_seconds", "Run time of attempts");
         for (at, counts) in self.rooms.iter().enumerate() {
             if counts.values().iter().all(|value| *value == 0) {
                 continue;
@@ -172,7 +172,7 @@ impl Statistics {
             delay.push(labels(), counts.starts.value());
             run.push(labels(), counts.runs.value());
         }
-        let mut beats = Family::new(
+        let mut beats = Family::counter(
             "tuskline_worker_heartbeats",
             "Heartbeats that were acknowledged, or missed",
         );
@@ -180,7 +180,7 @@ impl Statistics {
             let count = count.load(Ordering::Relaxed).unsigned_abs();
             beats.push(vec![("answer", (*answer).to_owned())], Value::Counter(count));
         }
-        let mut database = Family::new(
+        let mut database = Family::histogram(
             "tuskline_worker_db_seconds",
             "Time until the database answered, by statement",
         );
