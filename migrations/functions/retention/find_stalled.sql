@@ -25,16 +25,8 @@ declare
 begin
   untimed := 0; unqueued := 0; unleased := 0;
   if to_regclass('tuskline_core.task_' || p_no) is null then return; end if;
-  execute format(
-    'select array_agg(t.id), array_agg(t.next_trigger_at) from tuskline_core.task_%s t'
-    ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at < $1'
-    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at'
-    ' and m.task_id = t.id and m.kind = ''due'')'
-    ' and not exists (select from tuskline.parked k join tuskline.gate g using (gate_id)'
-    ' where k.task_id = t.id)'
-    ' and not exists (select from tuskline.wait_list l'
-    ' join tuskline.task_limit r using (limit_id) where l.task_id = t.id)',
-    p_no) into v_ids, v_due using v_now - p_grace;
+  select array_agg(u.id), array_agg(u.due) into v_ids, v_due
+    from tuskline_core.untimed_tasks(p_no, v_now - p_grace) u;
   perform tuskline_core.add_timers(v_ids, v_due, 'due', v_now);
   untimed := coalesce(cardinality(v_ids), 0);
   unqueued := tuskline_core.queue_segment(p_no, true, v_now - p_grace);
@@ -73,6 +65,25 @@ end $$;
 comment on function tuskline.find_stalled(bigint, interval) is
   'Gives the tasks of one segment that nothing points to a timer or a queue row again. '
   'Returns how many.';
+
+-- Lists the waiting tasks of a segment that were due before a time and that nothing points to.
+create or replace function tuskline_core.untimed_tasks(p_no bigint, p_before timestamptz)
+returns table (id bigint, due timestamptz) language plpgsql stable as $$
+begin
+  if to_regclass('tuskline_core.task_' || p_no) is null then return; end if;
+  return query execute format(
+    'select t.id, t.next_trigger_at from tuskline_core.task_%s t'
+    ' where t.status in (''new'', ''retriable_failure'') and t.next_trigger_at < $1'
+    ' and not exists (select from tuskline.timer m where m.due = t.next_trigger_at'
+    ' and m.task_id = t.id and m.kind = ''due'')'
+    ' and not exists (select from tuskline.parked k join tuskline.gate g using (gate_id)'
+    ' where k.task_id = t.id)'
+    ' and not exists (select from tuskline.wait_list l'
+    ' join tuskline.task_limit r using (limit_id) where l.task_id = t.id)',
+    p_no) using p_before;
+end $$;
+comment on function tuskline_core.untimed_tasks(bigint, timestamptz) is
+  'Waiting tasks of a segment, due before this time, without a timer, a gate or a limit.';
 
 create or replace function tuskline.segments_in_use() returns setof bigint
 language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
