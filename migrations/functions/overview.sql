@@ -56,8 +56,9 @@
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation adopt damage repair
---   people       explain chain_of bell_of held_by_gates held_in_queues statistics wait_times
---                executor_loads queue_gauges gauges scale histogram_edges quantile, and the views
+--   people       explain invariants chain_of bell_of held_by_gates held_in_queues statistics
+--                wait_times executor_loads queue_gauges gauges scale histogram_edges quantile,
+--                and the views
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics
 --                executor_statistics
 --                waiting gates limits blocked_keys chains chain_tasks unique_keys periodics

@@ -45,7 +45,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "people/periodics", "people/dead_letters", "people/statistics", "people/gauges", "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
     "owner/act_in_operation", "owner/advance_operation",
-    "owner/start_operation", "retention/find_stalled", "people/explain_waiting",
+    "owner/start_operation", "retention/find_stalled", "people/invariants", "people/explain_waiting",
     "people/explain_enqueued", "people/explain", "core/leaf_verbs", "repair/damage",
     "repair/repair",
 ];

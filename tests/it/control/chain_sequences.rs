@@ -132,6 +132,9 @@ impl Graph {
             if idle > 10 {
                 break;
             }
+            if self.rng.u32(0..8) == 0 {
+                self.db.assert_invariants().await;
+            }
             if !held.is_empty() {
                 let task = held.swap_remove(self.rng.usize(0..held.len()));
                 let succeeds = self.nodes[self.by_id[&task.id]].succeeds;

@@ -206,6 +206,7 @@ impl World {
             let left: i64 = self.db.one(&format!("select count(*) from tuskline.{table}")).await;
             assert_eq!(left, 0, "{table}");
         }
+        self.db.assert_invariants().await;
     }
 }
 
@@ -216,6 +217,7 @@ async fn no_sequence_breaks_a_limit_an_order_or_a_gate() {
         for _ in 0..STEPS {
             world.step().await;
         }
+        world.db.assert_invariants().await;
         world.finish().await;
     }
 }

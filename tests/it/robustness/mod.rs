@@ -16,6 +16,7 @@ mod few_connections;
 mod health;
 mod held_results;
 mod installation;
+mod invariants;
 mod large_payloads;
 mod locked_rows;
 mod lost_answers;

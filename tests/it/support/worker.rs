@@ -282,5 +282,12 @@ impl Db {
             let rows: i64 = self.one(&format!("select count(*) from tuskline.{table}")).await;
             assert_eq!(rows, 0, "rows in {table}");
         }
+        self.assert_invariants().await;
+    }
+
+    /// The stored state keeps each guarantee, as `tuskline doctor --verify` asks.
+    pub async fn assert_invariants(&self) {
+        let broken = "select * from tuskline.invariants() where violations > 0";
+        assert_eq!(self.lines(broken).await, [""; 0]);
     }
 }
