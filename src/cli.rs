@@ -113,8 +113,8 @@ enum Command {
     /// Define schedules of tasks that come again and again, show, pause and foresee them.
     #[command(subcommand)]
     Periodic(periodic::PeriodicCommand),
-    /// Examine the database and its settings.
-    Doctor,
+    /// Examine the database, its settings, its sessions and its space.
+    Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
     Repair(repair::RepairArgs),
     /// Open psql on the database.
@@ -160,7 +160,7 @@ impl Program for Cli {
             Command::DeadLetter(command) => dead_letter::run(global, command).await,
             Command::Breaker(command) => breaker::run(global, command).await,
             Command::Periodic(command) => periodic::run(global, command).await,
-            Command::Doctor => doctor::run(global).await,
+            Command::Doctor(args) => doctor::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
             Command::Psql(args) => psql::run(global, &args),
             Command::Completions { shell } => completions(shell),

@@ -1,100 +1,117 @@
 //! `doctor`: examines the database before the night does.
 //!
-//! Promises: one line for each thing examined: ok, warn or fail, with what to do; exit code 1 when
-//! one fails. Must never: change anything. (It sends one notification, to itself.)
+//! Promises: one line for each thing examined: ok, warn or fail. A line that is not ok names the page and the
+//! command that mend it. Exit code 1 when one fails; `--monitoring` has the codes of a monitoring plugin.
+//! Without `--verify` no statement reads more than a bounded number of tasks.
+//! Must never: change anything. (It sends one notification, to itself.)
 
 mod archive;
+mod bloat;
 mod budget;
 mod connection;
 mod damage;
+mod disk;
+mod finding;
 mod horizon;
+mod leases;
 mod locks;
+mod monitoring;
 mod periodic;
+mod remedy;
+mod report;
 mod schema;
+mod segments;
 mod settings;
+mod verify;
 mod workers;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
-use serde_json::json;
+use clap::Args;
+use tuskline_sdk::Address;
 
-use super::{Global, Outcome, database, output};
+pub use monitoring::{is_asked, refused};
+
+use self::finding::Finding;
+use super::{Global, Outcome, database};
+use crate::duration;
 use crate::session::{Deadlines, Session};
 
-/// How a thing was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Verdict {
-    Ok,
-    Warn,
-    Fail,
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Check the stored tasks against the guarantees. It reads every task.
+    #[arg(long)]
+    verify: bool,
+    /// Exit as a monitoring plugin: 0 ok, 1 warning, 2 critical, 3 unknown. First a line of summary.
+    #[arg(long)]
+    monitoring: bool,
+    /// Free space on the disk of the database, as 120GB, where the doctor cannot read it.
+    #[arg(long, value_name = "SIZE", env = "TUSKLINE_DISK_FREE", hide_env_values = true)]
+    disk_free: Option<String>,
+    /// From which age on a transaction that keeps dead rows is a trouble.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    old_after: Duration,
 }
 
-/// One line of the doctor's.
-#[derive(Debug, Serialize)]
-struct Finding {
-    verdict: Verdict,
-    examined: &'static str,
-    said: String,
-}
-
-impl Finding {
-    fn ok(examined: &'static str, said: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Ok, examined, said: said.into() }
+pub async fn run(global: &Global, args: DoctorArgs) -> Outcome {
+    let found = look(global, &args).await;
+    if args.monitoring {
+        return monitoring::put(global, found);
     }
-
-    fn warn(examined: &'static str, said: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warn, examined, said: said.into() }
-    }
-
-    fn fails(&self) -> bool {
-        self.verdict == Verdict::Fail
-    }
-
-    fn fail(examined: &'static str, said: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fail, examined, said: said.into() }
-    }
-}
-
-pub async fn run(global: &Global) -> Outcome {
-    let address = database::find(global)?;
-    let session = Session::plain(&address, "doctor").await?;
-    let mut findings = vec![Finding::ok("connection", database::shown(&address))];
-    findings.extend(examine(&address, &session).await?);
-    put(global, &findings)?;
+    let findings = found?;
+    report::put(global, &findings)?;
     let failed = findings.iter().any(Finding::fails);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn examine(address: &tuskline_sdk::Address, session: &Session) -> Result<Vec<Finding>> {
-    let client = session.client();
+async fn look(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
+    let address = database::find(global)?;
+    let mut findings = vec![Finding::ok("connection", database::shown(&address))];
+    if args.verify {
+        findings.extend(verify::examine(&address).await?);
+    } else {
+        // The settings are those of a session without ours.
+        let session = Session::plain(&address, "doctor").await?;
+        findings.extend(examine(&address, &session, args).await?);
+    }
+    Ok(findings)
+}
+
+async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
+    let client = plain.client();
     let mut findings = connection::server(client).await?;
-    findings.extend(schema::examine(client).await?);
+    let session = Session::open(address, "doctor", Deadlines::USUAL).await?;
+    let schema = schema::examine(session.client()).await?;
+    let installed = schema.installed;
+    findings.extend(schema.findings);
     if findings.iter().any(|finding| finding.examined == connection::PART && finding.fails()) {
         // The rest is about a server that tasks go through.
         return Ok(findings);
     }
-    let other = Session::open(address, "doctor", Deadlines::USUAL).await?;
-    findings.push(connection::pooler(client, other.client()).await?);
-    findings.push(connection::notifications(address, &other).await?);
+    if installed {
+        findings.extend(space(address, &session, args).await?);
+    }
+    findings.push(connection::pooler(client, session.client()).await?);
+    findings.push(connection::notifications(address, &session).await?);
     findings.push(connection::clock(client).await?);
-    findings.push(horizon::examine(client).await?);
-    findings.extend(locks::examine(client).await?);
+    findings.extend(locks::examine(session.client()).await?);
     findings.extend(settings::examine(client).await?);
     Ok(findings)
 }
 
-fn put(global: &Global, findings: &[Finding]) -> std::io::Result<()> {
-    if global.json {
-        return output::put_json(&json!(findings));
-    }
-    let verdict = |finding: &Finding| match finding.verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warn => "warn",
-        Verdict::Fail => "FAIL",
-    };
-    let line = |f: &Finding| vec![verdict(f).into(), f.examined.into(), f.said.clone()];
-    output::put_table(&["", "examined", "found"], findings.iter().map(line).collect(), "")
+/// Segments, leases, dead rows, the disk, and sessions that keep dead rows.
+async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
+    let client = session.client();
+    let use_of_ids = segments::use_of_ids(client).await?;
+    let (tables, free) = (bloat::tables(client).await?, args.disk_free.as_deref());
+    let holders = horizon::holders(client, args.old_after).await?;
+    let mut findings = vec![segments::ahead(&use_of_ids), segments::retirement(client).await?];
+    findings.extend([archive::examine(client).await?, leases::examine(client).await?]);
+    findings.push(bloat::judge(&tables, holders.first()));
+    findings.push(disk::examine(address, client, &use_of_ids, free).await?);
+    findings.extend(horizon::judge(client, &holders, &tables).await?);
+    Ok(findings)
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 use tuskline_sdk::TlsRefusal;
 
-use super::output;
+use super::{doctor, output};
 use crate::session::ErrorChain;
 use crate::{migrate, serve};
 
@@ -45,6 +45,12 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     put(&in_words(error), json)
 }
 
+/// An error and its hint in one line.
+pub fn line(error: &anyhow::Error) -> String {
+    let Report { what, hint, .. } = in_words(error);
+    hint.map_or(what.clone(), |hint| format!("{what}; {hint}"))
+}
+
 fn put(report: &Report, json: bool) -> ExitCode {
     let what = output::clean(&report.what);
     if json {
@@ -69,6 +75,9 @@ pub fn report_usage(refused: &clap::Error) -> ExitCode {
         return ExitCode::from(code);
     }
     let (what, hint) = usage_in_words(&refused.render().to_string());
+    if doctor::is_asked() {
+        return doctor::refused(&format!("{what}; {hint}"));
+    }
     // There is no parsed `--json` to ask.
     put(&Report { what, hint: Some(hint), code }, std::env::args_os().any(|word| word == "--json"))
 }

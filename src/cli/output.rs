@@ -121,6 +121,11 @@ pub fn put_pairs(pairs: Vec<(&str, Option<String>)>) -> std::io::Result<()> {
     put(&trimmed(table))
 }
 
+/// Columns of the terminal.
+pub fn width() -> u16 {
+    Table::new().width().unwrap_or(USUAL_WIDTH)
+}
+
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

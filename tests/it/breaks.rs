@@ -50,6 +50,8 @@ const OF_RUST: &[&str] = &[
     "::clients::",
     "::clock_steps::",
     "::crash_recovery::",
+    "::diagnoses::",
+    "::doctor::",
     "::doubtful_commits::",
     "::drain::",
     "::drawn_ids::",

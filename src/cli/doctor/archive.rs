@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 use crate::store::archive;
 
 /// Counts what is past its retention and waits for a directory.
@@ -14,9 +15,9 @@ pub async fn examine(client: &Client) -> Result<Finding> {
         _ => Finding::warn(
             "archive",
             format!(
-                "{segments} segments and {tasks} kept tasks are past their retention and wait for a file: run \
-                 `tuskline serve --archive-dir DIR`"
+                "{segments} segments and {tasks} kept tasks are past their retention and wait for a file"
             ),
+            remedy::ARCHIVE,
         ),
     })
 }

@@ -1,12 +1,17 @@
-//! Connections: what workers and servers may take, held against what the server has.
+//! Connections: what is open now, and what workers may take, held against what the server has.
 
 use anyhow::Result;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 
 /// Connections of a worker that gave no number.
 const USUAL: i64 = 6;
+
+/// From this share of the limit on, in percent, a burst finds the server full.
+const MOST_PERCENT: i64 = 80;
 
 /// The limit is the whole server's. Workers of this database count with all connections that they may open.
 /// Other applications count with those that are open now. `reserved_connections` exists since PostgreSQL 16.
@@ -18,51 +23,59 @@ const BUDGET: &str = "
               from tuskline.executor where ended_at is null),
            count(*) filter (where own and application_name like 'tuskline %'),
            count(*) filter (where application_name not like 'tuskline %'
-                                  and not (own and application_name = 'tuskline-worker'))
+                                  and not (own and application_name = 'tuskline-worker')),
+           count(*)
       from (select datname = current_database() as own, coalesce(application_name, '') as application_name
               from pg_stat_activity where backend_type = 'client backend') s";
 
 /// The numbers of connections.
 struct Budget {
     limit: i64,
+    /// All that live workers may open.
     workers: i64,
+    /// Open now, of servers and commands.
     servers: i64,
+    /// Open now, of all other applications.
     others: i64,
+    /// Open now.
+    now: i64,
 }
 
 /// Whether all live workers together may find the server full.
 pub async fn examine(client: &Client) -> Result<Finding> {
-    let row =
-        client.query_typed_one(BUDGET, &[(&USUAL, tokio_postgres::types::Type::INT8)]).await?;
-    let (limit, workers, servers, others) = (row.get(0), row.get(1), row.get(2), row.get(3));
-    Ok(judge(&Budget { limit, workers, servers, others }))
+    let row = client.query_typed_one(BUDGET, &[(&USUAL, Type::INT8)]).await?;
+    let (limit, workers, servers) = (row.get(0), row.get(1), row.get(2));
+    Ok(judge(&Budget { limit, workers, servers, others: row.get(3), now: row.get(4) }))
 }
 
 fn judge(budget: &Budget) -> Finding {
-    let Budget { limit, workers, servers, others } = budget;
+    let Budget { limit, workers, servers, others, now } = budget;
     let all = workers + servers + others;
-    if all <= *limit {
-        return Finding::ok("connections", format!("workers may take {workers} of {limit}"));
+    let open = format!("{now} of {limit} open now");
+    if 100 * all < MOST_PERCENT * limit {
+        return Finding::ok("connections", format!("{open}; workers may take {workers}"));
     }
     Finding::warn(
         "connections",
         format!(
-            "workers may take {workers}, servers have {servers}, other applications {others}: {all} of {limit}. Raise \
-             max_connections, lower WorkerConfig::exchange_connections, or run fewer workers (docs/connections.md)"
+            "{open}; workers may take {workers}, servers have {servers}, other applications {others}: \
+             {all} of {limit}. Restart with more, or run fewer workers"
         ),
+        remedy::CONNECTIONS.with("connections", &(2 * all).to_string()),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::doctor::finding::Verdict;
 
     #[test]
-    fn workers_that_may_fill_the_server_are_a_warning() {
-        let full = Budget { limit: 97, workers: 90, servers: 5, others: 2 };
-        assert!(judge(&full).said.starts_with("workers may take 90 of 97"));
-        let over = Budget { others: 3, ..full };
-        let said = judge(&over).said;
-        assert!(said.contains("98 of 97") && said.contains("max_connections"), "{said}");
+    fn workers_that_may_take_four_fifths_are_a_warning() {
+        let low = Budget { limit: 100, workers: 70, servers: 5, others: 4, now: 12 };
+        assert_eq!(judge(&low).said, "12 of 100 open now; workers may take 70");
+        let high = judge(&Budget { others: 5, ..low });
+        assert_eq!(high.verdict, Verdict::Warn);
+        assert!(high.said.contains("80 of 100"), "{}", high.said);
     }
 }

@@ -7,7 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio_postgres::Client;
 use tuskline_sdk::Address;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 use crate::migrate::OLDEST_SERVER;
 use crate::session::Session;
 use crate::store::TIMER_CHANNEL;
@@ -26,15 +27,22 @@ pub async fn server(client: &Client) -> Result<Vec<Finding>> {
     let row = client
         .query_typed_one(
             "select current_setting('server_version_num')::integer, current_setting('server_version'), \
-             pg_is_in_recovery(), current_setting('transaction_read_only')::boolean",
+             pg_is_in_recovery(), current_setting('transaction_read_only')::boolean, \
+             quote_ident(current_database())",
             &[],
         )
         .await?;
     let (number, version): (i32, &str) = (row.get(0), row.get(1));
     let version = supported(number, version);
     let part = match (row.get(2), row.get(3)) {
-        (true, _) => Finding::fail(PART, "this server is a standby: connect to the primary"),
-        (_, true) => Finding::fail(PART, "read-only: default_transaction_read_only is on"),
+        (true, _) => {
+            Finding::fail(PART, "this server is a standby: connect to the primary", remedy::PRIMARY)
+        }
+        (_, true) => Finding::fail(
+            PART,
+            "read-only: default_transaction_read_only is on",
+            remedy::WRITABLE.with("database", row.get(4)),
+        ),
         _ => Finding::ok(PART, "primary"),
     };
     Ok(vec![version, part])
@@ -42,11 +50,17 @@ pub async fn server(client: &Client) -> Result<Vec<Finding>> {
 
 fn supported(number: i32, version: &str) -> Finding {
     match number / 10_000 {
-        _ if number < OLDEST_SERVER => {
-            Finding::fail("server", format!("PostgreSQL {version}; 15 to 18 is needed"))
-        }
+        _ if number < OLDEST_SERVER => Finding::fail(
+            "server",
+            format!("PostgreSQL {version}; 15 to 18 is needed"),
+            remedy::UPGRADE_SERVER,
+        ),
         15..=18 => Finding::ok("server", format!("PostgreSQL {version}")),
-        _ => Finding::warn("server", format!("PostgreSQL {version}; 15 to 18 are supported")),
+        _ => Finding::warn(
+            "server",
+            format!("PostgreSQL {version}; 15 to 18 are supported"),
+            remedy::UPGRADE_SERVER,
+        ),
     }
 }
 
@@ -62,8 +76,8 @@ pub async fn pooler(client: &Client, other: &Client) -> Result<Finding> {
     } else {
         Finding::warn(
             "pooler",
-            "a transaction pooler is in between: give `serve` and workers a direct address, else \
-             they poll instead of being woken",
+            "a transaction pooler is in between: servers and workers poll instead of being woken",
+            remedy::DIRECT,
         )
     })
 }
@@ -78,7 +92,11 @@ pub async fn notifications(address: &Address, other: &Session) -> Result<Finding
     Ok(if bell.hears(other, TIMER_CHANNEL, NOTIFICATION_DEADLINE).await? {
         Finding::ok("notifications", "arrive")
     } else {
-        Finding::warn("notifications", "do not arrive within 1 s: tasks start by the safety poll")
+        Finding::warn(
+            "notifications",
+            "do not arrive within 1 s: tasks start by the safety poll",
+            remedy::NOTIFICATIONS,
+        )
     })
 }
 
@@ -95,9 +113,8 @@ pub async fn clock(client: &Client) -> Result<Finding> {
     } else {
         Finding::warn(
             "clock",
-            format!(
-                "{milliseconds} ms from this machine's; the database's decides what is due, but logs will not agree"
-            ),
+            format!("{milliseconds} ms from this machine's: the times in two logs do not agree"),
+            remedy::CLOCK,
         )
     })
 }
@@ -105,7 +122,7 @@ pub async fn clock(client: &Client) -> Result<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::Verdict;
+    use crate::cli::doctor::finding::Verdict;
 
     #[test]
     fn versions_15_to_18_are_supported() {

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 use crate::store::{self, Repair};
 
 /// How many are told.
@@ -29,8 +30,5 @@ fn judge(damage: &[Repair]) -> Finding {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    Finding::fail(
-        "catalogue",
-        format!("{}{more}: run `tuskline repair` (--dry-run lists all)", told.join("; ")),
-    )
+    Finding::fail("catalogue", format!("{}{more}", told.join("; ")), remedy::REPAIR)
 }

@@ -1,47 +1,150 @@
-//! The xmin horizon: who keeps the database from forgetting dead rows, by name.
+//! The xmin horizon: which sessions, prepared transactions, slots and standbys keep dead rows, since when, and
+//! what that costs now.
+
+use std::time::Duration;
 
 use anyhow::Result;
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
-use super::Finding;
+use super::bloat::Table;
+use super::finding::Finding;
+use super::remedy::{self, Remedy};
 use crate::duration;
 
-/// A snapshot older than this is worth a name.
-const OLD_MS: i64 = 5 * 60 * 1000;
+/// A slot or a standby has no age in time. One that is behind by so many transactions is old.
+const OLD_TRANSACTIONS: i32 = 1_000_000;
 
-/// Sessions, prepared transactions and replication slots, the oldest horizon first.
+/// How many get a line.
+const TOLD: usize = 5;
+
+/// The oldest horizon first. A vacuum holds none: it is left out. A snapshot of another database keeps no row
+/// of this one.
 const HOLDERS: &str = "
     select * from (
-      select age(coalesce(backend_xmin, backend_xid)) as held,
+      select age(coalesce(backend_xmin, backend_xid)) as held, 'session' as kind, pid::text as key,
              pg_catalog.format('pid %s, user %s, application %s, %s%s: %s', pid, coalesce(usename, '?'),
                     coalesce(nullif(application_name, ''), '?'), coalesce(state, backend_type),
                     case when wait_event_type = 'Lock' then ', waits for a lock' else '' end,
-                    coalesce(nullif(left(regexp_replace(query, '[[:space:]]+', ' ', 'g'), 120), ''), '?')) as holder,
+                    coalesce(nullif(left(regexp_replace(query, '[[:space:]]+', ' ', 'g'), 120), ''), '?')) as name,
              (1000 * extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)))::bigint as age_ms
         from pg_stat_activity
        where coalesce(backend_xmin, backend_xid) is not null and pid <> pg_backend_pid()
-         and (datname = current_database() or datname is null)
+         and (datname = current_database() or datname is null) and backend_type <> 'walsender'
+         and pid not in (select pid from pg_stat_progress_vacuum)
       union all
-      select age(transaction), pg_catalog.format('prepared transaction %s of %s', gid, owner),
+      select age(transaction), 'prepared', quote_literal(gid),
+             pg_catalog.format('prepared transaction %s of %s', gid, owner),
              (1000 * extract(epoch from clock_timestamp() - prepared))::bigint
         from pg_prepared_xacts where database = current_database()
       union all
-      select greatest(age(xmin), age(catalog_xmin)),
-             pg_catalog.format('replication slot %s, %s', slot_name, case when active then 'active' else 'not in use' end),
+      select greatest(age(xmin), age(catalog_xmin)), case when active then 'active slot' else 'slot' end,
+             quote_literal(slot_name),
+             pg_catalog.format('replication slot %s, %s%s', slot_name,
+               case when active then 'active' else 'not in use' end,
+               case when xmin is null then ', rows of the catalogue only' else '' end),
              null
-        from pg_replication_slots where coalesce(xmin, catalog_xmin) is not null) h
-     order by held desc, age_ms desc nulls last limit 1";
+        from pg_replication_slots where coalesce(xmin, catalog_xmin) is not null
+      union all
+      select age(backend_xmin), 'standby', pid::text,
+             pg_catalog.format('feedback of standby %s at %s, pid %s', coalesce(nullif(application_name, ''), '?'),
+                    coalesce(host(client_addr), 'a socket'), pid),
+             null
+        from pg_stat_replication where backend_xmin is not null) h
+     order by held desc, age_ms desc nulls last limit 20";
 
-/// Names the oldest holder. A slot has no age in time: one that holds over a million is old.
-pub async fn examine(client: &Client) -> Result<Finding> {
-    let none: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
-    let Some(row) = client.query_typed_opt(HOLDERS, none).await? else {
-        return Ok(Finding::ok("xmin horizon", "held by no session"));
+/// Whether this role sees the sessions of all roles.
+const SEES_ALL: &str = "select pg_has_role('pg_read_all_stats', 'usage')";
+
+/// Kind of a holder, by what ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Session,
+    Prepared,
+    Slot,
+    ActiveSlot,
+    Standby,
+}
+
+/// One that keeps dead rows.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    kind: Kind,
+    /// A pid, or a name as an SQL literal.
+    key: String,
+    name: String,
+    transactions: i32,
+    /// None: it has no age in time.
+    age_ms: Option<i64>,
+    is_old: bool,
+}
+
+impl Holder {
+    /// `old_ms`: from this age on it is worth a line.
+    fn of_row(row: &Row, old_ms: i64) -> Self {
+        let kind = match row.get(1) {
+            "prepared" => Kind::Prepared,
+            "slot" => Kind::Slot,
+            "active slot" => Kind::ActiveSlot,
+            "standby" => Kind::Standby,
+            _ => Kind::Session,
+        };
+        let (transactions, age_ms): (i32, Option<i64>) = (row.get(0), row.get(4));
+        let is_old = age_ms.map_or(transactions > OLD_TRANSACTIONS, |ms| ms > old_ms);
+        Self { kind, key: row.get(2), name: row.get(3), transactions, age_ms, is_old }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn is_old(&self) -> bool {
+        self.is_old
+    }
+
+    /// The command that ends it.
+    pub fn remedy(&self) -> Remedy {
+        match self.kind {
+            Kind::Session => remedy::END_SESSION.with("pid", &self.key),
+            Kind::Prepared => remedy::ROLLBACK_PREPARED.with("gid", &self.key),
+            Kind::Slot => remedy::DROP_SLOT.with("slot", &self.key),
+            Kind::ActiveSlot => remedy::END_SLOT.with("slot", &self.key),
+            Kind::Standby => remedy::FEEDBACK,
+        }
+    }
+
+    fn said(&self) -> String {
+        let age = self.age_ms.map_or(String::new(), |ms| format!(" for {}", duration::show(ms)));
+        let hint =
+            if self.kind == Kind::Standby { " (the command is for the standby)" } else { "" };
+        format!("held{age} ({} transactions) by {}{hint}", self.transactions, self.name)
+    }
+}
+
+/// Those that hold the horizon, the oldest first.
+pub async fn holders(client: &Client, old_after: Duration) -> Result<Vec<Holder>> {
+    let rows = client.query_typed(HOLDERS, &[]).await?;
+    let old_ms = duration::milliseconds(old_after);
+    Ok(rows.iter().map(|row| Holder::of_row(row, old_ms)).collect())
+}
+
+/// A line for each old holder, with the dead rows that it may keep.
+pub async fn judge(client: &Client, holders: &[Holder], tables: &[Table]) -> Result<Vec<Finding>> {
+    let dead: i64 = tables.iter().map(|table| table.dead).sum();
+    let pages: i64 = tables.iter().map(Table::dead_pages).sum();
+    let old = |holder: &&Holder| holder.is_old();
+    let told = holders.iter().filter(old).take(TOLD).map(|holder| {
+        let said = format!("{}; {dead} dead rows, about {pages} pages, stay now", holder.said());
+        Finding::warn("xmin horizon", said, holder.remedy())
+    });
+    let told: Vec<Finding> = told.collect();
+    if !told.is_empty() {
+        return Ok(told);
+    }
+    let sees_all: bool = client.query_typed_one(SEES_ALL, &[]).await?.get(0);
+    let held = holders.first().map_or("held by no session".to_owned(), Holder::said);
+    let hidden = match sees_all {
+        true => "",
+        false => "; sessions of other roles are hidden: grant pg_read_all_stats to this role",
     };
-    let (held, holder, age_ms): (i32, &str, Option<i64>) = (row.get(0), row.get(1), row.get(2));
-    let age = age_ms.map_or(String::new(), |ms| format!(" for {}", duration::show(ms)));
-    let said = format!("held{age} ({held} transactions) by {holder}");
-    let old = age_ms.map_or(held > 1_000_000, |ms| ms > OLD_MS);
-    Ok(if old { Finding::warn("xmin horizon", said) } else { Finding::ok("xmin horizon", said) })
+    Ok(vec![Finding::ok("xmin horizon", format!("{held}{hidden}"))])
 }

@@ -4,19 +4,20 @@ use anyhow::Result;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 
 /// Sessions that have waited for a lock for a second, and those that they wait for. A guard that is held
 /// without a waiter is no fault: a janitor may archive for an hour.
 const WAITS: &str = "
-    select pg_catalog.format('pid %s (role %s, application %s) has waited for %s since %s', w.pid, a.usename,
+    select h.blocker, pg_catalog.format('pid %s (role %s, application %s) has waited for %s since %s', w.pid, a.usename,
                   coalesce(nullif(a.application_name, ''), '?'), h.holders, w.waitstart)
       from (select l.pid, min(l.waitstart) as waitstart from pg_locks l
              where not l.granted and l.waitstart < clock_timestamp() - interval '1 second'
              group by l.pid) w
            join pg_stat_activity a on a.pid = w.pid and a.datname = current_database()
            cross join lateral (
-             select string_agg(case b.pid when 0 then 'a prepared transaction (pg_prepared_xacts)'
+             select min(b.pid) as blocker, string_agg(case b.pid when 0 then 'a prepared transaction (pg_prepared_xacts)'
                       else pg_catalog.format('pid %s (role %s, application %s) in a transaction since %s', b.pid,
                         coalesce(s.usename, '?'), coalesce(nullif(s.application_name, ''), '?'),
                         coalesce(s.xact_start::text, '?')) end, ', ') as holders
@@ -26,7 +27,7 @@ const WAITS: &str = "
 
 /// A watch lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
 const SQUATTERS: &str = "
-    select string_agg(distinct pg_catalog.format('pid %s (role %s, application %s)', a.pid, a.usename,
+    select min(a.pid), string_agg(distinct pg_catalog.format('pid %s (role %s, application %s)', a.pid, a.usename,
              coalesce(nullif(a.application_name, ''), '?')), ', '),
            bool_or(l.mode = 'ExclusiveLock'), array_agg(distinct l.objid::integer)
       from pg_locks l join pg_stat_activity a on a.pid = l.pid
@@ -50,30 +51,35 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
 
 async fn waits(client: &Client) -> Result<Finding> {
     let rows = client.query_typed(WAITS, &[]).await?;
-    let waits: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(if waits.is_empty() {
-        Finding::ok("locks", "no session waits for one")
-    } else {
-        Finding::warn("locks", waits.join("; "))
-    })
+    let Some(first) = rows.first() else {
+        return Ok(Finding::ok("locks", "no session waits for one"));
+    };
+    let waits: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
+    let remedy = match first.get::<_, i32>(0) {
+        0 => remedy::LIST_PREPARED,
+        blocker => remedy::END_SESSION.with("pid", &blocker.to_string()),
+    };
+    Ok(Finding::warn("locks", waits.join("; "), remedy))
 }
 
 async fn squatters(client: &Client) -> Result<Finding> {
     let row = client.query_typed_one(SQUATTERS, &[]).await?;
-    let cost = match row.get::<_, Option<bool>>(1) {
+    let cost = match row.get::<_, Option<bool>>(2) {
         Some(true) => "each insert into them sends a notification",
         _ => "workers poll instead of being woken",
     };
-    let Some(holders) = row.get::<_, Option<&str>>(0) else {
+    let (Some(pid), Some(holders)) = (row.get::<_, Option<i32>>(0), row.get::<_, Option<&str>>(1))
+    else {
         return Ok(Finding::ok("watch locks", "held by Tuskline's sessions only"));
     };
-    let bells: Vec<i32> = row.get(2);
+    let bells: Vec<i32> = row.get(3);
     let queues = client.query_typed_one(OF_BELLS, &[(&bells, Type::INT4_ARRAY)]).await?;
     Ok(Finding::warn(
         "watch locks",
         format!(
-            "held by {holders}, without rights in this schema, for queues {}: {cost}; end that session",
+            "held by {holders}, without rights in this schema, for queues {}: {cost}",
             queues.get::<_, &str>(0)
         ),
+        remedy::END_STRANGER.with("pid", &pid.to_string()),
     ))
 }

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 
 const TROUBLED: &str = "
     select count(*) filter (where trouble is not null), count(*), min(name) filter (where trouble is not null),
@@ -18,9 +19,8 @@ pub async fn examine(client: &Client) -> Result<Finding> {
     Ok(match (name, trouble) {
         (Some(name), Some(trouble)) => Finding::warn(
             "schedules",
-            format!(
-                "{troubled} of {all} in trouble: {name}: {trouble}; see `tuskline periodic list`"
-            ),
+            format!("{troubled} of {all} in trouble: {name}: {trouble}"),
+            remedy::SCHEDULES,
         ),
         _ => Finding::ok("schedules", format!("{all} defined")),
     })

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::Finding;
+use super::finding::Finding;
+use super::remedy;
 
 /// Silent for a lease and more, and still not ended. By the database's clock, which is good enough to
 /// warn.
@@ -20,9 +21,10 @@ pub async fn examine(client: &Client) -> Result<Finding> {
         _ => Finding::warn(
             "workers",
             format!(
-                "{silent} of {all} silent for two leases, and no store consumer returns their tasks to the queues: run \
-                 `tuskline serve`, for longer than a lease at a stretch"
+                "{silent} of {all} silent for two leases, and no store consumer returns their tasks: it must run for \
+                 longer than a lease at a stretch"
             ),
+            remedy::SERVE,
         ),
     })
 }

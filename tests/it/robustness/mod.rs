@@ -7,6 +7,7 @@ mod at_least_once;
 mod clock_steps;
 mod concurrency;
 mod crash_recovery;
+mod diagnoses;
 mod doubtful_commits;
 mod drawn_ids;
 mod failures;

@@ -89,7 +89,7 @@ async fn rows_without_their_tables_are_repaired_and_every_task_runs() {
     assert!(refused.contains("no partition of relation"), "{refused}");
     let said = catalogue(&target);
     assert!(said.starts_with("FAIL") && said.contains("queue_1: no table"), "{said}");
-    assert!(said.contains("run `tuskline repair`"), "{said}");
+    assert!(said.ends_with(": tuskline repair"), "{said}");
     let listed = on(&target.config, "repair --dry-run").run().fine();
     assert!(catalogue(&target).starts_with("FAIL"), "a dry run changes nothing");
     let made = repair(&target);

@@ -44,6 +44,10 @@ fn check(name: &str, screen: &str) {
         (r"PostgreSQL \d+\.\d+.*", "PostgreSQL [version]"),
         (r"database \S+ as tuskline at \S+, port 5432", "database [name] at [place]"),
         (r"-?\d+ ms from", "[n] ms from"),
+        (r"\d+ of 197 open now", "[n] of 197 open now"),
+        (r"\d+ kB in use", "[n] kB in use"),
+        (r"\d+ dead rows", "[n] dead rows"),
+        (r"alter database test_\d+", "alter database [name]"),
         (r"held( for| \(|  *by).*", "held [by a holder or none]"),
         (r"queue_\d+", "queue_[n]"),
         (r"tuskline \d+\.\d+\.\d+", "tuskline [version]"),
@@ -543,7 +547,7 @@ async fn the_doctor_examines_everything() {
     let ran = on(&database, "doctor").run();
     assert_eq!((ran.code, ran.err.as_str()), (1, ""));
     let line = ran.out.lines().find(|line| line.contains("schema")).unwrap();
-    assert!(line.starts_with("FAIL") && line.ends_with("absent: run `tuskline migrate`"), "{line}");
+    assert!(line.starts_with("FAIL") && line.ends_with(": tuskline migrate"), "{line}");
 }
 
 #[tokio::test]
@@ -582,7 +586,7 @@ async fn the_doctor_finds_more_workers_than_the_server_has_connections_for() {
     let register =
         "select tuskline.register_executor('h', 1, '{work}', '0', '20 s', 'default', 97)";
     db.run(register).await;
-    assert!(line().starts_with("ok") && line().ends_with("workers may take 97 of 197"));
+    assert!(line().starts_with("ok") && line().ends_with("workers may take 97"));
     db.run(&format!("{register}; {register}")).await;
     assert!(line().starts_with("warn") && line().contains("workers may take 291"), "{}", line());
 }

@@ -253,7 +253,7 @@ fn statements_end_at_semicolons_outside_of_texts() {
 }
 
 /// The anchors of a document: its headings, as GitHub names them.
-fn anchors(text: &str) -> Vec<String> {
+pub(super) fn anchors(text: &str) -> Vec<String> {
     let heads = text.lines().filter(|line| line.starts_with('#'));
     let plain = |head: &str| -> String {
         let text = head.trim_start_matches('#').trim().to_lowercase();

@@ -8,6 +8,7 @@ mod board;
 mod cli;
 mod clients;
 mod costs;
+mod doctor;
 mod documents;
 mod examples;
 mod explain;

@@ -1,0 +1,181 @@
+//! The disk: how large a kept task is, what a day adds, and when the disk is full.
+//!
+//! Promises: free space that is not known is said to be unknown. PostgreSQL does not tell it in SQL, so it comes
+//! from the operator, or from the file system if the server is reached by a socket of this machine.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tuskline_sdk::Address;
+
+use super::finding::Finding;
+use super::remedy;
+use super::segments::{UseOfIds, shown_days};
+use crate::cli::WrongCall;
+
+/// Fewer days than this are a warning: a week has a weekend.
+const SOON_DAYS: f64 = 7.0;
+
+/// Sizes of files, and estimates of rows. `longest` is the lambda whose tasks stay longest.
+const USAGE: &str = "
+    select sum(pg_total_relation_size(c.oid))::bigint,
+           sum(greatest(c.reltuples::bigint, pg_stat_get_live_tuples(c.oid)))
+             filter (where c.relname ~ '^task_([0-9]+|kept)$')::bigint,
+           extract(epoch from tuskline.clock() - (select min(g.opened_at) from tuskline.segment g))::float8 / 86400,
+           extract(epoch from l.keep)::float8 / 86400 + 1, quote_literal(l.name),
+           (select coalesce(nullif(pg_tablespace_location(d.dattablespace), ''),
+                            (select s.setting from pg_settings s where s.name = 'data_directory'))
+              from pg_database d where d.datname = current_database())
+      from pg_class c
+           left join (select name, greatest(retention, cancelled_retention, dropped_retention) as keep
+                        from tuskline.lambda order by 2 desc limit 1) l on true
+     where c.relnamespace in (to_regnamespace('tuskline')::oid, to_regnamespace('tuskline_core')::oid)
+       and c.relkind = 'r'
+     group by l.name, l.keep";
+
+const SIZE: &str = "select pg_size_bytes($1)";
+
+/// Sizes in bytes, times in days.
+#[derive(Debug, Clone, Default)]
+struct Usage {
+    bytes: i64,
+    tasks: i64,
+    /// Age of the oldest segment.
+    age: Option<f64>,
+    /// Longest that a task stays. A segment is in use for a day.
+    keep: Option<f64>,
+    /// Lambda whose tasks stay longest, as an SQL literal.
+    lambda: Option<String>,
+    per_day: Option<f64>,
+    free: Option<u64>,
+}
+
+/// Reads the sizes of files, and no table but `segment` and `lambda`.
+pub async fn examine(
+    address: &Address,
+    client: &Client,
+    ids: &UseOfIds,
+    given: Option<&str>,
+) -> Result<Finding> {
+    let row = client.query_typed_one(USAGE, &[]).await?;
+    let directory: Option<&str> = row.get(5);
+    let free = match given {
+        Some(size) => Some(parse(client, size).await?),
+        None => directory.and_then(|directory| free_here(address, directory)),
+    };
+    Ok(judge(&Usage {
+        bytes: row.get(0),
+        tasks: row.get::<_, Option<i64>>(1).unwrap_or(0),
+        age: row.get(2),
+        keep: row.get(3),
+        lambda: row.get(4),
+        per_day: ids.per_day,
+        free,
+    }))
+}
+
+/// A size as PostgreSQL writes it.
+async fn parse(client: &Client, size: &str) -> Result<u64> {
+    let wrong = || {
+        WrongCall(format!("--disk-free must be a size such as 120GB or 500MB, got {size}")).into()
+    };
+    match client.query_typed_one(SIZE, &[(&size, Type::TEXT)]).await {
+        Ok(row) => u64::try_from(row.get::<_, i64>(0)).map_err(|_| wrong()),
+        Err(error) if error.code() == Some(&SqlState::INVALID_PARAMETER_VALUE) => Err(wrong()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Free bytes of the file system, if the server is on this machine and its directory can be reached.
+fn free_here(address: &Address, directory: &str) -> Option<u64> {
+    let local = matches!(address.config().get_hosts(), [Host::Unix(_)]);
+    let space = local.then(|| rustix::fs::statvfs(directory).ok())??;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+fn judge(usage: &Usage) -> Finding {
+    let each = match usage.tasks {
+        0 => "no task is kept".to_owned(),
+        tasks => format!("{} bytes a kept task, {tasks} tasks", usage.bytes / tasks),
+    };
+    let head = format!("{} in use, {each}", shown(usage.bytes as f64));
+    let (Some(per_day), true) = (usage.per_day, usage.tasks > 0) else {
+        return Finding::ok("disk", format!("{head}; the first segment is too young for a rate"));
+    };
+    let growth = per_day * usage.bytes as f64 / usage.tasks as f64;
+    let head = format!("{head}, {} a day at today's rate", shown(growth));
+    let Some(free) = usage.free else {
+        let said = "days until the disk is full: unknown; give the free space with --disk-free";
+        return Finding::ok("disk", format!("{head}; {said}"));
+    };
+    let free = free as f64;
+    let head = format!("{head}; {} free", shown(free));
+    // From the day on which the first segment retires, as much goes as comes.
+    let left = (usage.keep.unwrap_or(0.0) - usage.age.unwrap_or(0.0)).max(0.0);
+    if growth * left < free {
+        let said = format!("{} more until retention takes as much", shown(growth * left));
+        return Finding::ok("disk", format!("{head}, {said}"));
+    }
+    let days = free / growth;
+    let said = format!("{head}: full in {}", shown_days(days));
+    let remedy = remedy::SHORTER.with("lambda", usage.lambda.as_deref().unwrap_or_default());
+    match days {
+        ..1.0 => Finding::fail("disk", said, remedy),
+        ..SOON_DAYS => Finding::warn("disk", said, remedy),
+        _ => Finding::ok("disk", said),
+    }
+}
+
+/// Bytes as people say them, in units of 1,024 as PostgreSQL does.
+fn shown(bytes: f64) -> String {
+    let unit = [("TB", 40), ("GB", 30), ("MB", 20), ("kB", 10)];
+    let large = |(_, power): &&(&str, i32)| bytes >= 10.0 * 2_f64.powi(*power);
+    match unit.iter().find(large) {
+        Some((name, power)) => format!("{:.0} {name}", bytes / 2_f64.powi(*power)),
+        None => format!("{bytes:.0} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::finding::Verdict;
+
+    const GB: u64 = 1 << 30;
+
+    /// A store of 10 GB that grows by 1 GB a day, for 30 days.
+    fn usage(free: Option<u64>, age: f64) -> Usage {
+        Usage {
+            bytes: 10 << 30,
+            tasks: 10_000_000,
+            age: Some(age),
+            keep: Some(31.0),
+            lambda: Some("'work'".to_owned()),
+            per_day: Some(1_000_000.0),
+            free,
+        }
+    }
+
+    #[test]
+    fn the_disk_is_full_when_growth_has_taken_it() {
+        let found = |free, age| {
+            let finding = judge(&usage(Some(free), age));
+            (finding.verdict, finding.said.rsplit([':', ',']).next().unwrap().trim().to_owned())
+        };
+        assert_eq!(found(GB / 2, 10.0), (Verdict::Fail, "full in 12.0 hours".into()));
+        assert_eq!(found(6 * GB, 10.0), (Verdict::Warn, "full in 6 days".into()));
+        assert_eq!(found(20 * GB, 10.0), (Verdict::Ok, "full in 20 days".into()));
+        let fits = "21 GB more until retention takes as much".to_owned();
+        assert_eq!(found(22 * GB, 10.0), (Verdict::Ok, fits));
+        assert_eq!(found(GB / 2, 31.0).0, Verdict::Ok, "as much goes as comes");
+    }
+
+    #[test]
+    fn free_space_that_is_not_known_is_said_to_be_unknown() {
+        let said = judge(&usage(None, 10.0)).said;
+        assert!(said.contains("full: unknown; give the free space with --disk-free"), "{said}");
+        assert!(said.starts_with("10 GB in use, 1073 bytes a kept task, 10000000 tasks"), "{said}");
+    }
+}

@@ -1,0 +1,80 @@
+//! `doctor --monitoring`: exit codes and first line as monitoring programs expect them of a plugin.
+//!
+//! Promises: 0 each line is ok, 1 one warns, 2 one fails or the database does not answer, 3 the examination
+//! could not be made. The first line on standard output says which, and why.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::finding::{Finding, Verdict};
+use super::report;
+use crate::cli::{Global, Outcome, failure, output};
+use crate::recovery::Failure;
+
+/// Nothing was examined.
+pub const UNKNOWN: u8 = 3;
+
+/// Whether this process was called for monitoring, also if its call is wrong.
+pub fn is_asked() -> bool {
+    std::env::args_os().any(|word| word == "--monitoring")
+}
+
+/// Writes the summary and what is not ok, and gives the code.
+///
+/// # Errors
+/// Standard output takes no more.
+pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
+    match found {
+        Ok(findings) => {
+            report::put_monitored(global, &findings)?;
+            Ok(ExitCode::from(code(&findings)))
+        }
+        Err(error) => {
+            let (code, state) = code_of(&error);
+            say(state, &failure::line(&error))?;
+            Ok(ExitCode::from(code))
+        }
+    }
+}
+
+/// Tells that the call is wrong.
+pub fn refused(said: &str) -> ExitCode {
+    // The code says it as well.
+    let _ = say("UNKNOWN", said);
+    ExitCode::from(UNKNOWN)
+}
+
+fn say(state: &str, said: &str) -> std::io::Result<()> {
+    output::put(&format!("TUSKLINE {state} - {}", output::clean(said).replace('|', "/")))
+}
+
+fn code(findings: &[Finding]) -> u8 {
+    let worst = |verdict| findings.iter().any(|finding| finding.verdict == verdict);
+    if worst(Verdict::Fail) { 2 } else { u8::from(worst(Verdict::Warn)) }
+}
+
+/// A database that does not answer runs no task. All else is a trouble of the examination itself.
+fn code_of(error: &anyhow::Error) -> (u8, &'static str) {
+    let of_database = error.chain().any(|cause| cause.is::<tokio_postgres::Error>());
+    match of_database && Failure::of(error.as_ref()) == Failure::Away {
+        true => (2, "CRITICAL"),
+        false => (UNKNOWN, "UNKNOWN"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::remedy;
+    use super::*;
+
+    #[test]
+    fn the_code_is_that_of_the_worst_line() {
+        let ok = Finding::ok("a", "");
+        let warn = Finding::warn("b", "", remedy::SERVE);
+        let fail = Finding::fail("c", "", remedy::SERVE);
+        assert_eq!(code(&[ok]), 0);
+        assert_eq!(code(&[Finding::ok("a", ""), warn]), 1);
+        assert_eq!(code(&[Finding::warn("b", "", remedy::SERVE), fail]), 2);
+    }
+}

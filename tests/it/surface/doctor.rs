@@ -1,0 +1,200 @@
+//! `tuskline doctor` names a page and a command for each trouble, has codes for monitoring, and costs little.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::documents::anchors;
+use crate::support::cli::{on, tuskline};
+use crate::support::{Db, refusal};
+
+/// Programs of the system that a remedy may call.
+const PROGRAMS: [&str; 2] = ["pg_upgrade", "timedatectl"];
+
+/// First words of SQL.
+const SQL: [&str; 4] = ["alter", "rollback", "select", "vacuum"];
+
+/// A value for each name in a command.
+const VALUES: [(&str, &str); 10] = [
+    ("{connections}", "200"),
+    ("{database}", "app"),
+    ("{executor}", "1"),
+    ("{gid}", "'one'"),
+    ("{lambda}", "'work'"),
+    ("{lease}", "1"),
+    ("{pid}", "1"),
+    ("{slot}", "'one'"),
+    ("{table}", "tuskline.timer"),
+    ("{task}", "1"),
+];
+
+/// Name, page and command of each remedy in the source.
+fn remedies() -> Vec<(&'static str, &'static str, String)> {
+    let source = include_str!("../../../src/cli/doctor/remedy.rs");
+    let (_, list) = source.split_once("\nremedies! {\n").unwrap();
+    let entries = list.split(";\n").filter(|entry| entry.contains('"'));
+    let remedies = entries.map(|entry| {
+        let parts: Vec<_> = entry.split('"').collect();
+        let [head, page, _, command, ""] = parts[..] else { panic!("{entry}") };
+        let name = head.trim_end_matches(": ").rsplit(['\n', ' ']).next().unwrap();
+        let filled = |text: String, (name, value): &(&str, &str)| text.replace(name, value);
+        (name, page, VALUES.iter().fold(command.to_owned(), filled))
+    });
+    remedies.collect()
+}
+
+#[test]
+fn every_remedy_names_a_page_that_exists_and_is_used() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let remedies = remedies();
+    assert!(remedies.len() > 30, "{remedies:?}");
+    let sources: String = std::fs::read_dir(root.join("src/cli/doctor"))
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    for (name, page, _) in remedies {
+        let (path, anchor) = page.split_once('#').unwrap_or((page, ""));
+        assert!(path.starts_with("docs/"), "{name}: {page}");
+        let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        assert!(!text.is_empty(), "{name}: there is no {page}");
+        let known = anchor.is_empty() || anchors(&text).iter().any(|known| known == anchor);
+        assert!(known, "{name}: there is no {page}");
+        assert!(sources.contains(&format!("remedy::{name}")), "no finding has {name}");
+    }
+}
+
+#[tokio::test]
+async fn every_remedy_names_a_command_that_exists() {
+    let db = Db::with_lambda("work").await;
+    for (name, _, command) in remedies() {
+        assert!(!command.contains(['{', '}']), "{name}: no value in this test: {command}");
+        let first = command.split(' ').next().unwrap();
+        if let Some(line) = command.strip_prefix("tuskline ") {
+            let words = line.split(' ').take_while(|word| word.starts_with(char::is_alphabetic));
+            let help = line.starts_with("--").then_some("--version");
+            let mut call: Vec<_> = words.collect();
+            call.push(help.unwrap_or("--help"));
+            let told = tuskline(&call).run().fine();
+            let options = line.split(' ').filter(|word| help.is_none() && word.starts_with("--"));
+            for option in options {
+                assert!(told.contains(option), "{name}: {command}: {told}");
+            }
+        } else if SQL.contains(&first) {
+            for statement in command.split("; ") {
+                if let Err(error) = db.client.prepare(statement).await {
+                    panic!("{name}: {}: {statement}", refusal(&error));
+                }
+            }
+        } else {
+            assert!(PROGRAMS.contains(&first), "{name}: {command}");
+        }
+    }
+}
+
+/// The findings of a call with `--json`.
+pub fn findings(db: &Db, line: &str) -> Vec<Value> {
+    let ran = on(&db.config, line).arg("--json").run();
+    assert_eq!(ran.err, "");
+    serde_json::from_str::<Vec<Value>>(&ran.out).unwrap()
+}
+
+#[tokio::test]
+async fn a_line_has_a_page_and_a_command_if_it_is_not_ok() {
+    // The clusters of tests have settings that hurt.
+    let db = Db::with_lambda("work").await;
+    let found = findings(&db, "doctor");
+    let of = |verdict: &'static str| found.iter().filter(move |line| line["verdict"] == verdict);
+    assert!(of("ok").count() > 15 && of("fail").count() >= 2, "{found:#?}");
+    for line in &found {
+        let ok = line["verdict"] == "ok";
+        assert_eq!([line["page"].is_null(), line["command"].is_null()], [ok, ok], "{line}");
+    }
+    let text = on(&db.config, "doctor").run().out;
+    for line in of("fail").chain(of("warn")) {
+        let end = format!(
+            "{}; see {}: {}\n",
+            line["said"].as_str().unwrap(),
+            line["page"].as_str().unwrap(),
+            line["command"].as_str().unwrap()
+        );
+        assert!(text.contains(&end), "{text}");
+    }
+    let examined: BTreeSet<_> = found.iter().map(|line| line["examined"].to_string()).collect();
+    assert_eq!(examined.len(), found.len(), "each thing once: {examined:?}");
+}
+
+#[tokio::test]
+async fn monitoring_has_the_codes_and_the_first_line_of_a_plugin() {
+    let db = Db::with_lambda("work").await;
+    let well = on(&db.config, "doctor --verify --monitoring").run();
+    assert_eq!((well.code, well.err.as_str()), (0, ""));
+    assert_eq!(well.out, "TUSKLINE OK - 16 of 16 lines ok | ok=16 warn=0 fail=0\n");
+    let bad = on(&db.config, "doctor --monitoring").run();
+    let first = bad.out.lines().next().unwrap();
+    assert_eq!((bad.code, bad.err.as_str()), (2, ""));
+    assert!(first.starts_with("TUSKLINE CRITICAL - ") && first.contains(": fsync: off"), "{first}");
+    assert!(bad.out.lines().skip(1).all(|line| !line.starts_with("ok")), "{}", bad.out);
+    let json = on(&db.config, "doctor --monitoring --json").run();
+    assert_eq!((json.code, json.out.starts_with("[{")), (2, true), "{}", json.out);
+
+    let told = |url: &str, arguments: &[&str]| {
+        let ran = tuskline(arguments).database(url).arg("--monitoring").run();
+        assert_eq!((ran.err.as_str(), ran.out.lines().count()), ("", 1), "{}", ran.out);
+        (ran.code, ran.out)
+    };
+    let (code, away) = told("postgresql://127.0.0.1:1/app", &["doctor"]);
+    assert!(code == 2 && away.starts_with("TUSKLINE CRITICAL - error connecting"), "{away}");
+    for (url, arguments) in [
+        ("postgresql://[oops", &["doctor"] as &[&str]),
+        ("postgresql://127.0.0.1:1/app", &["doctor", "--verifi"]),
+        ("", &["doctor"]),
+    ] {
+        let (code, said) = told(url, arguments);
+        assert!(code == 3 && said.starts_with("TUSKLINE UNKNOWN - "), "{arguments:?}: {said}");
+    }
+    let absent = format!("{}_bare", db.config.get_dbname().unwrap());
+    crate::support::shared().create_database(&absent, None).await.unwrap();
+    let config = crate::support::shared().config(&absent);
+    let ran = on(&config, "doctor --verify --monitoring").run();
+    assert!(ran.code == 3 && ran.out.contains("tuskline migrate"), "{}", ran.out);
+    let ran = on(&config, "doctor --monitoring").run();
+    assert!(ran.code == 2 && ran.out.contains("FAIL schema: absent"), "{}", ran.out);
+}
+
+/// Pages of the tables and indexes of the schema that all sessions have looked at.
+const PAGES: &str = "
+    select coalesce(sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)
+             + coalesce(toast_blks_hit + toast_blks_read + tidx_blks_hit + tidx_blks_read, 0)), 0)::bigint
+      from pg_statio_all_tables where schemaname in ('tuskline', 'tuskline_core')";
+
+/// Pages that the sessions of a call of the doctor looked at. They report them when they end.
+async fn pages_of_a_call(db: &Db) -> i64 {
+    let open = "select count(*) = 0 from pg_stat_activity
+                 where datname = current_database() and application_name = 'tuskline doctor'";
+    db.run("select pg_stat_force_next_flush()").await;
+    let before: i64 = db.one(PAGES).await;
+    on(&db.config, "doctor").run();
+    db.until(open).await;
+    db.one::<i64>(PAGES).await - before
+}
+
+#[tokio::test]
+async fn an_examination_costs_the_same_with_ten_times_the_tasks() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    // Tasks in each state: 300 of 5,000 are claimed, 1,000 wait for an hour.
+    db.schedule_many("work", 5_000).await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[1000]), p_delays => array_fill('1 h'::interval, array[1000]))")
+        .await;
+    assert_eq!(hand.claim(300).await.len(), 300);
+    let few = pages_of_a_call(&db).await;
+    for _ in 0..9 {
+        db.schedule_many("work", 6_000).await;
+    }
+    let many = pages_of_a_call(&db).await;
+    println!("{few} pages with 6,000 tasks, {many} with 60,000");
+    assert!(few > 100 && many < 2_000, "{few}, then {many}");
+    // An index of ten times the rows may be one level deeper.
+    assert!(many <= few + few / 2, "{few}, then {many}");
+}
