@@ -4,8 +4,8 @@
 -- (of the executor, for live_executors). invariants() counts them.
 --
 -- Guarantees: invariants() reads one snapshot, so rows that a verb writes together appear together.
--- It changes nothing. What one transaction writes and a later one completes counts only if no timer
--- is left for the later one.
+-- It changes nothing. Effects that a later transaction completes count only if no timer is left for
+-- them.
 -- It reads every task. Nothing that answers quickly may call it.
 
 create or replace function tuskline_core.may_be_restarted(p_task bigint, p_lambda text)
@@ -29,7 +29,8 @@ language sql stable as $$
       or (t.status >= 'success' and t.next_trigger_at is not null)
   union all
   select 'due_times', t.id from tuskline.tasks t
-   where t.status in ('claimed', 'processing', 'success') and t.started_at < t.due_at
+   where t.status in ('claimed', 'processing', 'success')
+     and t.started_at < t.due_at - tuskline_core.clock_lag()
      and t.started_at > tuskline.clock() - interval '29 days' -- operations are kept for 30
      and not tuskline_core.may_be_restarted(t.id, t.lambda)
   union all
@@ -106,7 +107,7 @@ language sql stable as $$
     from (select r.max_concurrency, s.task_id,
                  row_number() over (partition by s.limit_id, s.key order by s.permit_no) as nth
             from tuskline.permit s join tuskline.task_limit r on r.limit_id = s.limit_id
-           where r.kind = 'concurrency' and s.acquired_at > r.set_at) p
+           where r.kind = 'concurrency' and s.acquired_at > r.set_at + tuskline_core.clock_lag()) p
    where p.nth > p.max_concurrency
   union all
   select 'order', o.id
@@ -115,7 +116,8 @@ language sql stable as $$
            where r.kind = 'order' and r.dropped_at is null and t.ordering_key is not null
              and coalesce(r.collection = t.collection, r.collection is null)
              and coalesce(r.priority = t.priority, true)
-             and t.status in ('claimed', 'processing') and t.started_at > r.set_at) o
+             and t.status in ('claimed', 'processing')
+             and t.started_at > r.set_at + tuskline_core.clock_lag()) o
    where o.running > 1
   union all
   select 'permits', s.task_id
@@ -152,7 +154,8 @@ returns table (invariant text, id bigint) language sql stable as $$
            count(*) over (partition by t.lambda, t.unique_key) as tasks
       from tuskline.task t join tuskline.unique_policy u on u.lambda = t.lambda
      where t.unique_key is not null and t.finished_at is null
-       and t.created_at > u.set_at and u.scope in ('running', 'forever'))
+       and t.created_at > u.set_at + tuskline_core.clock_lag()
+       and u.scope in ('running', 'forever'))
   select 'unique_keys', k.id from k
    where k.tasks > 1
      and not exists (select from k s

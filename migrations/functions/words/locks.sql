@@ -50,6 +50,12 @@ language sql immutable parallel safe as $$ select interval '10 years' $$;
 comment on function tuskline_core.max_delay() is
   '10 years: longest delay of a task, and longest period of a unique key.';
 
+create or replace function tuskline_core.clock_lag() returns interval
+language sql immutable parallel safe as $$ select interval '10 seconds' $$;
+comment on function tuskline_core.clock_lag() is
+  '10 s: a verb reads the clock when it begins, and may see rows that were committed later. Times '
+  'that are closer than this say nothing about their order.';
+
 -- Guard locks: each is held by one transaction at a time.
 --
 -- A guard is a table without rows that only the owner of the schema may lock. Every login may take

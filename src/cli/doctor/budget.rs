@@ -36,7 +36,7 @@ struct Budget {
     /// Open now, of servers and commands.
     servers: i64,
     /// Open now, of all other applications.
-    others: i64,
+    applications: i64,
     /// Open now.
     now: i64,
 }
@@ -45,12 +45,12 @@ struct Budget {
 pub async fn examine(client: &Client) -> Result<Finding> {
     let row = client.query_typed_one(BUDGET, &[(&USUAL, Type::INT8)]).await?;
     let (limit, workers, servers) = (row.get(0), row.get(1), row.get(2));
-    Ok(judge(&Budget { limit, workers, servers, others: row.get(3), now: row.get(4) }))
+    Ok(judge(&Budget { limit, workers, servers, applications: row.get(3), now: row.get(4) }))
 }
 
 fn judge(budget: &Budget) -> Finding {
-    let Budget { limit, workers, servers, others, now } = budget;
-    let all = workers + servers + others;
+    let Budget { limit, workers, servers, applications, now } = budget;
+    let all = workers + servers + applications;
     let open = format!("{now} of {limit} open now");
     if 100 * all < MOST_PERCENT * limit {
         return Finding::ok("connections", format!("{open}; workers may take {workers}"));
@@ -58,7 +58,7 @@ fn judge(budget: &Budget) -> Finding {
     Finding::warn(
         "connections",
         format!(
-            "{open}; workers may take {workers}, servers have {servers}, other applications {others}: \
+            "{open}; workers may take {workers}, servers have {servers}, other applications {applications}: \
              {all} of {limit}. Restart with more, or run fewer workers"
         ),
         remedy::CONNECTIONS.with("connections", &(2 * all).to_string()),
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn workers_that_may_take_four_fifths_are_a_warning() {
-        let low = Budget { limit: 100, workers: 70, servers: 5, others: 4, now: 12 };
+        let low = Budget { limit: 100, workers: 70, servers: 5, applications: 4, now: 12 };
         assert_eq!(judge(&low).said, "12 of 100 open now; workers may take 70");
-        let high = judge(&Budget { others: 5, ..low });
+        let high = judge(&Budget { applications: 5, ..low });
         assert_eq!(high.verdict, Verdict::Warn);
         assert!(high.said.contains("80 of 100"), "{}", high.said);
     }

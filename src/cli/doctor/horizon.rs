@@ -120,7 +120,7 @@ impl Holder {
     }
 }
 
-/// Those that hold the horizon, the oldest first.
+/// The holders of the horizon, the oldest first.
 pub async fn holders(client: &Client, old_after: Duration) -> Result<Vec<Holder>> {
     let rows = client.query_typed(HOLDERS, &[]).await?;
     let old_ms = duration::milliseconds(old_after);

@@ -17,7 +17,8 @@ const WAITS: &str = "
              group by l.pid) w
            join pg_stat_activity a on a.pid = w.pid and a.datname = current_database()
            cross join lateral (
-             select min(b.pid) as blocker, string_agg(case b.pid when 0 then 'a prepared transaction (pg_prepared_xacts)'
+             select min(b.pid) as blocker,
+                    string_agg(case b.pid when 0 then 'a prepared transaction (pg_prepared_xacts)'
                       else pg_catalog.format('pid %s (role %s, application %s) in a transaction since %s', b.pid,
                         coalesce(s.usename, '?'), coalesce(nullif(s.application_name, ''), '?'),
                         coalesce(s.xact_start::text, '?')) end, ', ') as holders

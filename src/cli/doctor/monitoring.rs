@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::finding::{Finding, Verdict};
 use super::report;
@@ -32,7 +33,11 @@ pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
         }
         Err(error) => {
             let (code, state) = code_of(&error);
-            say(state, &failure::line(&error))?;
+            let said = failure::line(&error);
+            match global.json {
+                true => output::put_json(&json!({"error": output::clean(&said)}))?,
+                false => say(state, &said)?,
+            }
             Ok(ExitCode::from(code))
         }
     }

@@ -61,7 +61,7 @@ fn summary(findings: &[Finding]) -> String {
     let first = findings.iter().find(|f| f.verdict == worst && worst != Verdict::Ok);
     let told = first.map_or(String::new(), |f| format!(": {}: {}", f.examined, f.said));
     let (ok, all) = (count(Verdict::Ok), findings.len());
-    // What follows `|` is performance data.
+    // Performance data follows the bar.
     let said = line_of(&format!("{ok} of {all} lines ok{told}")).replace('|', "/");
     format!("TUSKLINE {state} - {said} | ok={ok} warn={warn} fail={fail}")
 }

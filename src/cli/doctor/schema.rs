@@ -11,7 +11,7 @@ use super::{budget, damage, periodic, remedy, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
-/// What was found, and whether there is a schema to look into further.
+/// The findings, and whether there is a schema to look into further.
 pub struct Examined {
     pub findings: Vec<Finding>,
     pub installed: bool,

@@ -1,4 +1,4 @@
-//! What `tuskline doctor` says of a trouble, and that the command which it prints mends it.
+//! `tuskline doctor` names each trouble, and the command that it prints mends it.
 
 use std::time::Duration;
 

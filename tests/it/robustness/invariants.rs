@@ -20,8 +20,8 @@ async fn store() -> Db {
          select tuskline.set_unique('once', 'running')",
     )
     .await;
-    // What happened before a limit was set does not count.
-    db.advance(Duration::from_secs(1)).await;
+    // Starts before a limit was set do not count.
+    db.advance(MINUTE).await;
     db.schedule_many("work", 6).await;
     db.run("select tuskline.enqueue_due()").await;
     let hand = db.hand("work").await;
@@ -85,7 +85,7 @@ const HARMS: [(&str, &[&str]); 23] = [
        where t.unique_key = 'a'", &["queues | 1"]),
     ("update tuskline_test.pin set at = at + interval '2 hours'; delete from tuskline.timer where kind = 'due'",
      &["waiting | 2"]),
-    ("update tuskline.task set scheduled_at = started_at + interval '1 s'
+    ("update tuskline.task set scheduled_at = started_at + interval '11 s'
        where lambda = 'order' and status = 'claimed'", &["due_times | 1"]),
     ("insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
       select limit_id, '', n, 1000 + n, tuskline.clock() from tuskline.task_limit, generate_series(4, 7) n
