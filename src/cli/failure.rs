@@ -146,9 +146,9 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
         {
             Some(NO_ENTRY)
         }
-        &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            Some("check user and password in --database-url, or PGPASSWORD in the environment")
-        }
+        &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Some(
+            "check user and password in --database-url, or PGPASSWORD or PGPASSFILE in the environment",
+        ),
         &SqlState::INVALID_CATALOG_NAME => Some("create it: createdb NAME"),
         &SqlState::INVALID_SCHEMA_NAME
         | &SqlState::UNDEFINED_FUNCTION
@@ -186,7 +186,7 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
     }
     let told = ErrorChain(cause).to_string();
     let hint = if told.contains("password missing") {
-        "the server asks for a password: give it in --database-url, or PGPASSWORD in the environment"
+        "the server asks for a password: give it in --database-url, or PGPASSWORD or PGPASSFILE in the environment"
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };

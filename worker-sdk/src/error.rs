@@ -176,7 +176,7 @@ impl Error {
                 Self::new(kind, "this server is a standby: it only reads")
             }
             kind if sqlstate == "28P01" => Self::new(kind, text)
-                .hinting("the password stands in the address, or else in PGPASSWORD"),
+                .hinting("the password stands in the address, or else in PGPASSWORD or PGPASSFILE"),
             kind => Self::new(kind, text).hinting(hint),
         };
         said.0.sqlstate = Some(sqlstate.to_owned());

@@ -3,6 +3,8 @@
 //! tokio-postgres reads all options except those of TLS. [`TlsSettings`] reads these.
 //! Must never: print an address, or quote one in an error: it may hold a password.
 
+mod passfile;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -34,9 +36,10 @@ const TLS_OPTIONS: [(&str, &str); 6] = [
 /// ```
 ///
 /// The options are those of libpq. For an option that the text lacks, the environment counts: `PGHOST`,
-/// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGOPTIONS`, `PGAPPNAME`, `PGCONNECT_TIMEOUT` (seconds),
-/// `PGTARGETSESSIONATTRS`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, `PGSSLNEGOTIATION` and
-/// `PGCHANNELBINDING`.
+/// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGOPTIONS`, `PGAPPNAME`,
+/// `PGCONNECT_TIMEOUT` (seconds), `PGTARGETSESSIONATTRS`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`,
+/// `PGSSLKEY`, `PGSSLNEGOTIATION` and `PGCHANNELBINDING`. A password file is read when the address is read,
+/// whatever its mode; its password is that of the first host.
 ///
 /// One default differs from libpq's: without `sslmode`, a host on another machine must prove its identity
 /// (`verify-full`, with the root certificates of the system). A Unix socket or a loopback address counts as
@@ -280,7 +283,13 @@ fn complete(
         set("PGDATABASE").map(|name| config.dbname(name));
     }
     if config.get_password().is_none() {
-        set("PGPASSWORD").map(|password| config.password(password));
+        match (set("PGPASSWORD"), set("PGPASSFILE")) {
+            (Some(password), _) => {
+                config.password(password);
+            }
+            (None, Some(file)) => passfile::complete(config, &file)?,
+            (None, None) => {}
+        }
     }
     if config.get_options().is_none() {
         set("PGOPTIONS").map(|options| config.options(options));

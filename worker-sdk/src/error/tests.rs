@@ -52,7 +52,10 @@ fn the_kind_follows_from_the_sqlstate() {
 fn a_wrong_password_says_where_a_password_comes_from() {
     let error =
         Error::of_server("28P01", "password authentication failed", None, ErrorKind::Unavailable);
-    assert_eq!(error.hint(), Some("the password stands in the address, or else in PGPASSWORD"));
+    assert_eq!(
+        error.hint(),
+        Some("the password stands in the address, or else in PGPASSWORD or PGPASSFILE")
+    );
 }
 
 #[test]
