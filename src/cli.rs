@@ -14,6 +14,7 @@ mod dev;
 mod doctor;
 mod failure;
 mod gate;
+mod health;
 mod installation;
 mod lambda;
 mod limit;
@@ -75,6 +76,8 @@ enum Command {
     Adopt(installation::AdoptArgs),
     /// Run the store consumer, the schedules and the janitor until told to stop.
     Serve(server::ServeArgs),
+    /// Ask a running `tuskline serve` whether it is up, or ready; exit code 0 or 1.
+    Health(health::HealthArgs),
     /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
@@ -146,6 +149,7 @@ impl Program for Cli {
             Command::Migrate(args) => server::migrate(global, args).await,
             Command::Adopt(args) => installation::adopt(global, args).await,
             Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
+            Command::Health(args) => health::run(global, &args).await,
             #[cfg(feature = "dev")]
             Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
             Command::Lambda(command) => lambda::run(global, command).await,

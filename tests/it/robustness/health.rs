@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::support::cli::tuskline;
 use crate::support::{Db, get, served, within};
 
 /// A client that begins a request and never ends it.
@@ -53,4 +54,28 @@ async fn a_request_that_has_begun_is_answered_when_the_server_stops() {
     within(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     within(serving).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_health_ends_as_the_server_answers() {
+    let db = Db::new().await;
+    let (address, token, serving) = served(&db).await;
+    let place = address.to_string();
+    let ask = |more: &[&str]| tuskline(&[&["health", "--listen", &place], more].concat()).run();
+    assert_eq!(ask(&[]).fine(), "up\n");
+    assert_eq!(ask(&["--ready"]).fine(), "ready\n");
+    assert_eq!(ask(&["--ready", "--json"]).json(), serde_json::json!({"status": "ready"}));
+    // A server on every address is asked on this machine, by its own variable.
+    let all = format!("0.0.0.0:{}", address.port());
+    assert_eq!(tuskline(&["health"]).env("TUSKLINE_LISTEN", all).run().fine(), "up\n");
+
+    db.run("drop function tuskline.readiness()").await;
+    let not_ready = ask(&["--ready"]);
+    assert_eq!(not_ready.code, 1, "{not_ready:?}");
+    assert!(not_ready.out.contains("\"status\":\"not ready\""), "{not_ready:?}");
+    token.cancel();
+    within(serving).await.unwrap();
+    let gone = ask(&[]).refusal();
+    assert!(gone.starts_with(&format!("1 error: no answer from {place}: ")), "{gone}");
+    assert!(gone.ends_with("hint: is `tuskline serve --listen` running there?"), "{gone}");
 }
