@@ -27,6 +27,7 @@ mod psql;
 mod repair;
 mod server;
 mod task;
+mod uninstall;
 mod unique_key;
 
 use std::process::ExitCode;
@@ -120,6 +121,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
     Repair(repair::RepairArgs),
+    /// Print the SQL that removes Tuskline from the database.
+    Uninstall(uninstall::UninstallArgs),
     /// Open psql on the database.
     Psql(psql::PsqlArgs),
     /// Print a completion script for a shell.
@@ -166,6 +169,7 @@ impl Program for Cli {
             Command::Periodic(command) => periodic::run(global, command).await,
             Command::Doctor(args) => doctor::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
+            Command::Uninstall(args) => uninstall::run(global, &args).await,
             Command::Psql(args) => psql::run(global, &args),
             Command::Completions { shell } => completions(shell),
         }

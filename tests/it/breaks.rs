@@ -79,6 +79,7 @@ const OF_RUST: &[&str] = &[
     "::transactions_of_adapters::",
     "::transactions_of_sqlx::",
     "::typed_lambdas::",
+    "::uninstall::",
     "::wake_up::",
     "::worker_chains::",
     "::worker_runs::",

@@ -26,5 +26,6 @@ mod tls;
 mod transactions_of_adapters;
 mod transactions_of_sqlx;
 mod two_phase;
+mod uninstall;
 mod views;
 mod worker_input;

@@ -1,0 +1,221 @@
+//! `uninstall --print`: the SQL that removes Tuskline, and what would be lost.
+//!
+//! Promises: it only reads. Each statement may run again, so a script that broke off is repeated.
+//! Must never: run what it prints.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio_postgres::{Client, Error};
+
+use super::failure::WrongCall;
+use super::{Global, Outcome, database, output};
+use crate::session::{Deadlines, ErrorChain, Session};
+
+/// Arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// Print the SQL. Nothing is executed: read it, then run it by psql.
+    #[arg(long)]
+    print: bool,
+}
+
+/// The rows that would be lost, and the processes that still work. The schema may be there in parts.
+const LOST: &str = "
+    select (select count(*) from tuskline.tasks),
+           (select count(*) from tuskline.tasks t where t.status < 'success'),
+           (select count(*) from tuskline.task_archive),
+           (select count(*) from tuskline.executors e where e.state in ('alive', 'draining'))";
+
+const PLACE: &str = "
+    select current_database()::text,
+           (select string_agg(n.nspname, ', ' order by n.nspname) from pg_namespace n
+             where n.nspname in ('tuskline', 'tuskline_core')),
+           (select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+              from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where n.nspname in ('tuskline', 'tuskline_core') and c.relkind in ('r', 'm', 'S')),
+           (select count(*) from pg_stat_activity a
+             where a.datname = current_database() and a.application_name like 'tuskline%'
+               and a.pid <> pg_backend_pid())";
+
+/// What lives elsewhere and needs an object of the two schemas: a view, a default, a foreign key, a column.
+const DEPENDENTS: &str = "
+    with ours as (
+      select n.oid, n.nspname::text as name from pg_namespace n
+       where n.nspname in ('tuskline', 'tuskline_core')),
+    dependent as (
+      select distinct d.classid, d.objid, d.objsubid from pg_depend d
+       where d.deptype = 'n' and d.classid <> 'pg_cast'::regclass
+         and exists (select from pg_identify_object_as_address(d.refclassid, d.refobjid, d.refobjsubid) r
+                      where split_part(r.object_names[1], '.', 1) in (select name from ours)))
+    select i.type || ' ' || i.identity
+      from dependent d cross join pg_identify_object(d.classid, d.objid, d.objsubid) i
+           cross join pg_identify_object_as_address(d.classid, d.objid, d.objsubid) a
+     where split_part(a.object_names[1], '.', 1) not in (select name from ours)
+     order by 1";
+
+/// The tables of queues and segments with their functions, each in a statement of its own: the locks of
+/// one transaction for all of them may be more than the server has room for.
+const LEAVES: &str = "
+    select format('drop table if exists %s cascade;', c.oid::regclass)
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = 'tuskline_core' and c.relkind = 'r'
+       and c.relname ~ '^(queue|task|gone)_[0-9]+$'
+    union all
+    select format('drop routine if exists %s cascade;', p.oid::regprocedure)
+      from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+     where n.nspname = 'tuskline_core' and p.proname ~ '^(pop|take|end)_[0-9]+$'
+    order by 1";
+
+/// Settings that were stored for the functions. What holds for the whole cluster may serve another database.
+const SETTINGS: &str = "
+    select case s.setdatabase when 0 then '-- of every database: ' else '' end
+           || case s.setrole when 0 then format('alter database %I', d.datname)
+                   else format('alter role %I', r.rolname)
+                        || coalesce(format(' in database %I', d.datname), '') end
+           || format(' reset %s;', split_part(c.setting, '=', 1))
+      from pg_db_role_setting s cross join unnest(s.setconfig) as c (setting)
+           left join pg_database d on d.oid = s.setdatabase
+           left join pg_roles r on r.oid = s.setrole
+     where c.setting like 'tuskline.%' and (s.setdatabase = 0 or d.datname = current_database())
+     order by 1";
+
+/// Without the notices of the cascade, which name hundreds of objects.
+const QUIET: &str = "set client_min_messages = warning;";
+
+/// Removes the rest: tables, views, functions, types with their casts, grants.
+const SCHEMAS: [&str; 2] =
+    ["drop schema if exists tuskline_core cascade;", "drop schema if exists tuskline cascade;"];
+
+/// The session only reads, and each name that it shows is qualified.
+const BEGIN: &str = "
+    begin isolation level repeatable read, read only;
+    set local search_path = pg_catalog, pg_temp";
+
+pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
+    if !args.print {
+        let why = "uninstall executes nothing: give --print, read the SQL, and run it by psql";
+        return Err(WrongCall(why.to_owned()).into());
+    }
+    let address = database::find_given(global)?;
+    let session = Session::open(&address, "command", Deadlines::PATIENT).await?;
+    let removal = Removal::read(session.client()).await?;
+    match global.json {
+        true => output::put_json(&removal.json())?,
+        false => output::put(&removal.script())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What stands in the database, and the statements that remove it.
+struct Removal {
+    database: String,
+    /// The schemas that are there; none: nothing is.
+    schemas: Option<String>,
+    bytes: i64,
+    sessions: i64,
+    lost: Result<Lost, String>,
+    dependents: Vec<String>,
+    statements: Vec<String>,
+}
+
+/// Numbers of rows.
+struct Lost {
+    tasks: i64,
+    not_ended: i64,
+    archived: i64,
+    workers: i64,
+}
+
+impl Removal {
+    async fn read(client: &Client) -> Result<Self, Error> {
+        client.batch_execute(BEGIN).await?;
+        let place = client.query_typed_one(PLACE, &[]).await?;
+        let schemas: Option<String> = place.get(1);
+        let mut statements = vec![];
+        if schemas.is_some() {
+            statements.push(QUIET.to_owned());
+            statements.extend(lines(client, LEAVES).await?);
+            statements.extend(SCHEMAS.map(str::to_owned));
+        }
+        statements.extend(lines(client, SETTINGS).await?);
+        Ok(Self {
+            database: place.get(0),
+            schemas,
+            bytes: place.get(2),
+            sessions: place.get(3),
+            dependents: lines(client, DEPENDENTS).await?,
+            statements,
+            // Last: it fails on a schema that is there in parts, and so does the transaction.
+            lost: lost(client).await.map_err(|error| ErrorChain(&error).to_string()),
+        })
+    }
+
+    fn json(&self) -> Value {
+        let lost = self.lost.as_ref().ok();
+        json!({
+            "database": self.database,
+            "bytes": self.bytes,
+            "tasks": lost.map(|lost| lost.tasks),
+            "tasks_not_ended": lost.map(|lost| lost.not_ended),
+            "tasks_archived": lost.map(|lost| lost.archived),
+            "workers": lost.map(|lost| lost.workers),
+            "sessions": self.sessions,
+            "dependents": self.dependents,
+            "statements": self.statements,
+        })
+    }
+
+    /// The comments and the statements.
+    fn script(&self) -> String {
+        let mut remarks = vec![format!("Removes Tuskline from database {}.", self.database)];
+        match &self.schemas {
+            None => remarks.push("There is no schema of it.".to_owned()),
+            Some(schemas) => remarks.extend(self.remarks(schemas)),
+        }
+        let remarks = remarks.iter().map(|remark| format!("-- {remark}"));
+        let lines = remarks.chain(self.statements.iter().cloned());
+        lines.map(|line| output::clean(line.trim_end()) + "\n").collect()
+    }
+
+    fn remarks(&self, schemas: &str) -> Vec<String> {
+        let mut remarks = vec![
+            "Stop each worker and server first. Run this as the owner of the schemas:".to_owned(),
+            "  tuskline uninstall --print > uninstall.sql".to_owned(),
+            "  psql -v ON_ERROR_STOP=1 -f uninstall.sql".to_owned(),
+            "Each statement is a transaction. If one fails, mend the cause and run all again."
+                .to_owned(),
+            String::new(),
+            "It deletes:".to_owned(),
+            format!("  {schemas}: {} bytes", self.bytes),
+        ];
+        match &self.lost {
+            Ok(Lost { tasks, not_ended, archived, workers }) => remarks.extend([
+                format!(
+                    "  {tasks} tasks, {not_ended} of them not ended; {archived} archived tasks"
+                ),
+                format!("These still work: {workers} workers, {} sessions.", self.sessions),
+            ]),
+            Err(error) => remarks.push(format!("  tasks that could not be counted: {error}")),
+        }
+        if !self.dependents.is_empty() {
+            remarks.push("The cascade deletes these too, and what depends on them:".to_owned());
+            remarks.extend(self.dependents.iter().map(|one| format!("  {one}")));
+        }
+        remarks.push(String::new());
+        remarks
+    }
+}
+
+async fn lost(client: &Client) -> Result<Lost, Error> {
+    let row = client.query_typed_one(LOST, &[]).await?;
+    let [tasks, not_ended, archived, workers] = [0, 1, 2, 3].map(|column| row.get(column));
+    Ok(Lost { tasks, not_ended, archived, workers })
+}
+
+/// The first column of each row.
+async fn lines(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}

@@ -1,0 +1,151 @@
+//! The printed SQL removes Tuskline and nothing else, and says before what is lost.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::support::cli::{keys, on};
+use crate::support::{Db, shared};
+
+/// A database with a table of a user, and no Tuskline.
+async fn of_a_user() -> (Config, Client) {
+    let name = format!("{}_user", Db::new().await.config.get_dbname().unwrap());
+    shared().create_database(&name, None).await.unwrap();
+    let config = shared().config(&name);
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let made = "create table public.customer (id bigint primary key, name text default 'ada');
+                insert into public.customer values (1)";
+    client.batch_execute(made).await.unwrap();
+    (config, client)
+}
+
+/// The rows of shared catalogues that are of this database.
+const SHARED: &str = "
+    select 'shared', count(*) from pg_shdepend where dbid = (
+             select oid from pg_database where datname = current_database())
+    union all
+    select 'settings', count(*) from pg_db_role_setting where setdatabase = (
+             select oid from pg_database where datname = current_database())";
+
+/// A question for the rows of each catalogue of the database itself.
+const OWN: &str = "
+    select string_agg(format('select %L, count(*) from pg_catalog.%I', relname, relname), ' union all ')
+      from pg_class
+     where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
+       and relname !~ '^pg_statistic(_ext_data)?$'";
+
+/// The number of rows of each catalogue.
+async fn catalogues(client: &Client) -> BTreeMap<String, i64> {
+    let own: String = client.query_one(OWN, &[]).await.unwrap().get(0);
+    let rows = client.query(&format!("{own} union all {SHARED}"), &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Runs each statement by itself, as psql does.
+async fn run(client: &Client, script: &str) {
+    for statement in script.lines().filter(|line| !line.starts_with("--")) {
+        client
+            .batch_execute(statement)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn the_printed_sql_leaves_nothing_of_it_and_all_of_the_user() {
+    let (database, client) = of_a_user().await;
+    let before = catalogues(&client).await;
+    on(&database, "migrate").run().fine();
+    client
+        .batch_execute(
+            "select tuskline.define_lambda('work'), tuskline.define_lambda('rest');
+             select tuskline.schedule_many(array_fill('work'::text, array[100]));
+             select tuskline.schedule('rest', p_delay => '1 hour');
+             alter default privileges in schema tuskline grant select on tables to public",
+        )
+        .await
+        .unwrap();
+    let name = database.get_dbname().unwrap();
+    let setting = format!("alter database {name} set tuskline.two_phase = on");
+    client.batch_execute(&setting).await.unwrap();
+    assert_ne!(catalogues(&client).await, before);
+
+    let script = on(&database, "uninstall --print").run().fine();
+    run(&client, &script).await;
+    assert_eq!(catalogues(&client).await, before, "{script}");
+    let kept: String =
+        client.query_one("select name from public.customer", &[]).await.unwrap().get(0);
+    assert_eq!(kept, "ada");
+    // A script that broke off is run again.
+    run(&client, &script).await;
+    let again = on(&database, "uninstall --print").run().fine();
+    assert_eq!(
+        again,
+        format!("-- Removes Tuskline from database {name}.\n-- There is no schema of it.\n")
+    );
+
+    on(&database, "migrate").run().fine();
+    client.batch_execute("select tuskline.define_lambda('work')").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_would_be_lost_is_said_and_nothing_is_executed() {
+    let (database, client) = of_a_user().await;
+    on(&database, "migrate").run().fine();
+    client
+        .batch_execute(
+            "select tuskline.define_lambda('work');
+             select tuskline.schedule_many(array_fill('work'::text, array[3]));
+             select tuskline.cancel(min(id)) from tuskline.task;
+             create view public.mine as select id from tuskline.tasks;
+             create table public.due (task bigint default tuskline.clock()::date - date '2020-01-01',
+                                      state tuskline.status)",
+        )
+        .await
+        .unwrap();
+    let said = on(&database, "uninstall --print --json").run().json();
+    assert_eq!(
+        keys(&said),
+        "bytes database dependents sessions statements tasks tasks_archived tasks_not_ended workers"
+    );
+    assert_eq!((&said["tasks"], &said["tasks_not_ended"]), (&3.into(), &2.into()), "{said}");
+    assert!(said["bytes"].as_i64().unwrap() > 100_000, "{said}");
+    let dependents: Vec<_> =
+        said["dependents"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert_eq!(
+        dependents,
+        [
+            "default value for public.due.task",
+            "rule \"_RETURN\" on public.mine",
+            "table column public.due.state",
+        ]
+    );
+    let script = on(&database, "uninstall --print").run().fine();
+    assert!(script.contains("\n--   3 tasks, 2 of them not ended; 0 archived tasks\n"), "{script}");
+    assert!(script.contains("\n--   table column public.due.state\n"), "{script}");
+    let tasks: i64 =
+        client.query_one("select count(*) from public.mine", &[]).await.unwrap().get(0);
+    assert_eq!(tasks, 3);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_there_in_parts_is_removed() {
+    let (database, client) = of_a_user().await;
+    let before = catalogues(&client).await;
+    on(&database, "migrate").run().fine();
+    client.batch_execute("drop schema tuskline cascade").await.unwrap();
+    let script = on(&database, "uninstall --print").run().fine();
+    assert!(script.contains("tasks that could not be counted: "), "{script}");
+    run(&client, &script).await;
+    assert_eq!(catalogues(&client).await, before, "{script}");
+}
+
+#[tokio::test]
+async fn without_print_it_is_refused() {
+    let db = Db::new().await;
+    assert_eq!(
+        on(&db.config, "uninstall").run().refusal(),
+        "2 error: uninstall executes nothing: give --print, read the SQL, and run it by psql"
+    );
+}
