@@ -69,6 +69,7 @@ const OF_RUST: &[&str] = &[
     "::no_concurrent_workers::",
     "::outages::",
     "::owners::",
+    "::packaging::",
     "::periodic_servers::",
     "::priorities::",
     "::documents::",

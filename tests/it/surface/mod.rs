@@ -17,6 +17,7 @@ mod inserts;
 mod metrics;
 mod migrate_refusals;
 mod names;
+mod packaging;
 mod payload_types;
 mod plans;
 mod publications;

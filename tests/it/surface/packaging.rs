@@ -1,0 +1,158 @@
+//! The files of `packaging/` are true: commands, options, variables, ports, paths and versions exist,
+//! and say the same in each file. `./x leg dist` builds and runs them.
+
+use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+use tuskline::health;
+use tuskline::recovery::RoleHealth;
+
+use crate::support::cli::tuskline;
+use crate::support::{Db, within};
+
+const CONTAINER: &str = include_str!("../../../packaging/Containerfile");
+const SERVE_UNIT: &str = include_str!("../../../packaging/systemd/tuskline-serve.service");
+const WORKER_UNIT: &str = include_str!("../../../packaging/systemd/tuskline-worker@.service");
+const MIGRATE: &str = include_str!("../../../packaging/kubernetes/migrate.yaml");
+const SERVE: &str = include_str!("../../../packaging/kubernetes/serve.yaml");
+const WORKER: &str = include_str!("../../../packaging/kubernetes/worker.yaml");
+
+const ALL: [&str; 6] = [CONTAINER, SERVE_UNIT, WORKER_UNIT, MIGRATE, SERVE, WORKER];
+
+/// The rest of each line that begins with a key, whatever stands before it.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter_map(|line| Some(line.split_once(key)?.1.trim())).collect()
+}
+
+/// The words of a list `["a", "b"]` or `[a, b]`.
+fn words(list: &str) -> Vec<&str> {
+    let inner = list.trim_start_matches('[').trim_end_matches(']');
+    inner.split(',').map(|word| word.trim().trim_matches('"')).collect()
+}
+
+/// The names that begin with a prefix and go on in capitals.
+fn variables(text: &str, prefix: &str) -> Vec<String> {
+    let ends = |c: char| !c.is_ascii_uppercase() && c != '_';
+    let names =
+        text.split(ends).filter(|name| name.starts_with(prefix) && name.len() > prefix.len());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_file_is_checked() {
+    let mut files = 0;
+    for directory in ["systemd", "kubernetes"] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(directory);
+        files += std::fs::read_dir(directory).unwrap().count();
+    }
+    assert_eq!(files, ALL.len() - 1, "the list ALL has each unit and manifest");
+}
+
+#[test]
+fn every_command_exists_with_its_options() {
+    let mut commands: Vec<Vec<&str>> = vec![];
+    for line in values(SERVE_UNIT, "ExecStart=/usr/local/bin/tuskline ") {
+        commands.push(line.split(' ').collect());
+    }
+    for line in values(CONTAINER, "CMD ") {
+        commands.push(words(line).into_iter().filter(|word| !word.starts_with('/')).collect());
+    }
+    for manifest in [MIGRATE, SERVE] {
+        commands.extend(values(manifest, "args: ").into_iter().map(words));
+    }
+    assert_eq!(commands.len(), 5, "{commands:?}");
+    for command in commands {
+        // A word that is not known comes before the help that is asked for.
+        let ran = tuskline(&[&command[..], &["--help"]].concat()).run();
+        assert_eq!(ran.code, 0, "{command:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn every_variable_is_read() {
+    let helps = ["serve", "health", "migrate"].map(|name| tuskline(&[name, "--help"]).run().fine());
+    let address = include_str!("../../../worker-sdk/src/db/address.rs");
+    for text in ALL {
+        for name in variables(text, "TUSKLINE_") {
+            assert!(helps.iter().any(|help| help.contains(&name)), "no command takes {name}");
+        }
+        for name in variables(text, "PG") {
+            assert!(address.contains(&format!("\"{name}\"")), "no address takes {name}");
+        }
+    }
+    assert!(!variables(SERVE_UNIT, "PG").is_empty());
+    assert!(!variables(CONTAINER, "TUSKLINE_").is_empty());
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut images = vec![];
+    for text in [CONTAINER, MIGRATE, SERVE] {
+        let named =
+            text.split("tuskline:").skip(1).map(|rest| rest.split_whitespace().next().unwrap());
+        images.extend(named.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())));
+    }
+    assert_eq!(images.len(), 4, "{images:?}");
+    assert!(images.iter().all(|image| *image == version), "{images:?} is not {version}");
+}
+
+#[test]
+fn a_port_and_a_user_are_the_same_in_each_file() {
+    let [port] = values(CONTAINER, "EXPOSE ")[..] else { panic!("one port") };
+    assert_eq!(values(CONTAINER, "TUSKLINE_LISTEN="), [format!("0.0.0.0:{port}")]);
+    assert_eq!(values(SERVE, "value: 0.0.0.0:"), [port]);
+    assert_eq!(values(SERVE, "containerPort: "), [format!("{port}}}")]);
+    let probes = values(SERVE, "httpGet: {path: ");
+    assert!(probes.iter().all(|probe| probe.ends_with(&format!("port: {port}}}"))), "{probes:?}");
+    let [user] = values(CONTAINER, "USER ")[..] else { panic!("one user") };
+    let id = user.split_once(':').unwrap().0;
+    assert!(id.parse::<u32>().unwrap() > 0);
+    for manifest in [MIGRATE, SERVE, WORKER] {
+        assert_eq!(values(manifest, "runAsUser: "), [id]);
+        assert_eq!(values(manifest, "runAsNonRoot: "), ["true"]);
+        assert_eq!(values(manifest, "readOnlyRootFilesystem: "), ["true"]);
+        assert_eq!(values(manifest, "capabilities: "), ["{drop: [ALL]}"]);
+    }
+}
+
+#[test]
+fn a_unit_and_a_pod_wait_as_long_for_the_same_process() {
+    for (unit, manifest) in [(SERVE_UNIT, SERVE), (WORKER_UNIT, WORKER)] {
+        let grace = values(manifest, "terminationGracePeriodSeconds: ");
+        assert_eq!(values(unit, "TimeoutStopSec="), grace);
+        assert_eq!(grace.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn every_probe_names_a_path_that_answers() {
+    let db = Db::new().await;
+    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (address, end) = (listener.local_addr().unwrap(), CancellationToken::new());
+    let (database, until) = (db.config.clone().into(), end.clone());
+    let serving = tokio::spawn(health::serve(listener, database, RoleHealth::default(), until));
+    let mut paths: Vec<_> = values(SERVE, "httpGet: {path: ")
+        .into_iter()
+        .map(|probe| probe.split_once(',').unwrap().0)
+        .collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["/healthz", "/readyz"]);
+    for path in paths {
+        let answer = within(get(address, path)).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    }
+    end.cancel();
+    within(serving).await.unwrap();
+}
+
+async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
