@@ -32,8 +32,6 @@ use anyhow::Result;
 use clap::Args;
 use tuskline_sdk::Address;
 
-pub use monitoring::{is_asked, refused};
-
 use self::finding::Finding;
 use super::{Global, Outcome, database};
 use crate::duration;
@@ -112,6 +110,6 @@ async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Resul
     findings.extend([archive::examine(client).await?, leases::examine(client).await?]);
     findings.push(bloat::judge(&tables, holders.first()));
     findings.push(disk::examine(address, client, &use_of_ids, free).await?);
-    findings.extend(horizon::judge(client, &holders, &tables).await?);
+    findings.extend(horizon::judge(client, &holders, bloat::cost(&tables)).await?);
     Ok(findings)
 }

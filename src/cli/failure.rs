@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 use tuskline_sdk::TlsRefusal;
 
-use super::{doctor, output};
+use super::{output, plugin};
 use crate::session::ErrorChain;
 use crate::{migrate, serve};
 
@@ -75,8 +75,8 @@ pub fn report_usage(refused: &clap::Error) -> ExitCode {
         return ExitCode::from(code);
     }
     let (what, hint) = usage_in_words(&refused.render().to_string());
-    if doctor::is_asked() {
-        return doctor::refused(&format!("{what}; {hint}"));
+    if plugin::is_asked() {
+        return plugin::refused(&format!("{what}; {hint}"));
     }
     // There is no parsed `--json` to ask.
     put(&Report { what, hint: Some(hint), code }, std::env::args_os().any(|word| word == "--json"))

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
 use super::finding::Finding;
-use super::horizon::Holder;
+use super::horizon::{Cost, Holder};
 use super::remedy;
 use crate::duration;
 
@@ -42,7 +42,7 @@ const TABLES: &str = "
 #[derive(Debug, Clone)]
 pub struct Table {
     name: String,
-    pub dead: i64,
+    dead: i64,
     live: i64,
     pages: i64,
     vacuumed_ms_ago: Option<i64>,
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// Pages that dead rows fill, if all rows are of one size.
-    pub fn dead_pages(&self) -> i64 {
+    fn dead_pages(&self) -> i64 {
         self.pages.saturating_mul(self.dead) / (self.dead + self.live).max(1)
     }
 
@@ -88,13 +88,21 @@ pub async fn tables(client: &Client) -> Result<Vec<Table>> {
     Ok(client.query_typed(TABLES, &[]).await?.iter().map(Table::of_row).collect())
 }
 
+/// Dead rows that a holder of the horizon may keep.
+pub fn cost(tables: &[Table]) -> Cost {
+    Cost {
+        dead: tables.iter().map(|table| table.dead).sum(),
+        pages: tables.iter().map(Table::dead_pages).sum(),
+    }
+}
+
 /// Whether dead rows stay for longer than autovacuum needs, and why. `holder`: the oldest horizon.
 pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Finding {
     let holder = holder.filter(|holder| holder.is_old());
     let bloated: Vec<&Table> =
         tables.iter().filter(|table| table.is_bloated(holder.is_some())).collect();
     let Some(worst) = bloated.first() else {
-        let dead: i64 = tables.iter().map(|table| table.dead).sum();
+        let dead = cost(tables).dead;
         return Finding::ok("bloat", format!("{dead} dead rows, none for longer than usual"));
     };
     let told: Vec<String> = bloated.iter().take(TOLD).map(|table| table.said()).collect();

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::bloat::Table;
 use super::finding::Finding;
 use super::remedy::{self, Remedy};
 use crate::duration;
@@ -54,6 +53,13 @@ const HOLDERS: &str = "
 
 /// Whether this role sees the sessions of all roles.
 const SEES_ALL: &str = "select pg_has_role('pg_read_all_stats', 'usage')";
+
+/// Dead rows of all tables of the schema, and the pages that they fill.
+#[derive(Debug, Clone, Copy)]
+pub struct Cost {
+    pub dead: i64,
+    pub pages: i64,
+}
 
 /// Kind of a holder, by what ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,9 +134,8 @@ pub async fn holders(client: &Client, old_after: Duration) -> Result<Vec<Holder>
 }
 
 /// A line for each old holder, with the dead rows that it may keep.
-pub async fn judge(client: &Client, holders: &[Holder], tables: &[Table]) -> Result<Vec<Finding>> {
-    let dead: i64 = tables.iter().map(|table| table.dead).sum();
-    let pages: i64 = tables.iter().map(Table::dead_pages).sum();
+pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Vec<Finding>> {
+    let Cost { dead, pages } = cost;
     let old = |holder: &&Holder| holder.is_old();
     let told = holders.iter().filter(old).take(TOLD).map(|holder| {
         let said = format!("{}; {dead} dead rows, about {pages} pages, stay now", holder.said());

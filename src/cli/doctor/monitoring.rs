@@ -10,16 +10,8 @@ use serde_json::json;
 
 use super::finding::{Finding, Verdict};
 use super::report;
-use crate::cli::{Global, Outcome, failure, output};
+use crate::cli::{Global, Outcome, failure, output, plugin};
 use crate::recovery::Failure;
-
-/// Nothing was examined.
-pub const UNKNOWN: u8 = 3;
-
-/// Whether this process was called for monitoring, also if its call is wrong.
-pub fn is_asked() -> bool {
-    std::env::args_os().any(|word| word == "--monitoring")
-}
 
 /// Writes the summary and what is not ok, and gives the code.
 ///
@@ -36,22 +28,11 @@ pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
             let said = failure::line(&error);
             match global.json {
                 true => output::put_json(&json!({"error": output::clean(&said)}))?,
-                false => say(state, &said)?,
+                false => output::put(&plugin::line(state, &said))?,
             }
             Ok(ExitCode::from(code))
         }
     }
-}
-
-/// Tells that the call is wrong.
-pub fn refused(said: &str) -> ExitCode {
-    // The code says it as well.
-    let _ = say("UNKNOWN", said);
-    ExitCode::from(UNKNOWN)
-}
-
-fn say(state: &str, said: &str) -> std::io::Result<()> {
-    output::put(&format!("TUSKLINE {state} - {}", output::clean(said).replace('|', "/")))
 }
 
 fn code(findings: &[Finding]) -> u8 {
@@ -64,7 +45,7 @@ fn code_of(error: &anyhow::Error) -> (u8, &'static str) {
     let of_database = error.chain().any(|cause| cause.is::<tokio_postgres::Error>());
     match of_database && Failure::of(error.as_ref()) == Failure::Away {
         true => (2, "CRITICAL"),
-        false => (UNKNOWN, "UNKNOWN"),
+        false => (plugin::UNKNOWN, "UNKNOWN"),
     }
 }
 

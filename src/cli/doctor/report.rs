@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal as _};
 use serde_json::json;
 
 use super::finding::{Finding, Verdict};
-use crate::cli::{Global, output};
+use crate::cli::{Global, output, plugin};
 
 /// Columns before the name of what was examined.
 const MARGIN: usize = 6;
@@ -61,9 +61,8 @@ fn summary(findings: &[Finding]) -> String {
     let first = findings.iter().find(|f| f.verdict == worst && worst != Verdict::Ok);
     let told = first.map_or(String::new(), |f| format!(": {}: {}", f.examined, f.said));
     let (ok, all) = (count(Verdict::Ok), findings.len());
-    // Performance data follows the bar.
-    let said = line_of(&format!("{ok} of {all} lines ok{told}")).replace('|', "/");
-    format!("TUSKLINE {state} - {said} | ok={ok} warn={warn} fail={fail}")
+    let said = plugin::line(state, &format!("{ok} of {all} lines ok{told}"));
+    format!("{said} | ok={ok} warn={warn} fail={fail}")
 }
 
 /// Verdict as it is printed. A failure stands out.

@@ -244,7 +244,14 @@ async fn the_disk_is_full_in_days_and_unknown_free_space_is_said_to_be() {
     assert!(said.contains(" free"), "{said}");
     // A login that may not read the settings of the server.
     let role = format!("reader_{}", db.config.get_dbname().unwrap());
-    db.run(&format!("create role {role} login; grant tuskline to {role}")).await;
+    let both = "in schema tuskline, tuskline_core";
+    db.run(&format!(
+        "create role {role} login; grant usage on schema tuskline, tuskline_core to {role};
+         grant select on all tables {both} to {role};
+         grant select on all sequences {both} to {role};
+         grant execute on all functions {both} to {role}"
+    ))
+    .await;
     let hidden = url(&db.config).replace("tuskline:", &format!("{role}:"));
     let ran = tuskline(&["doctor"]).database(&hidden).run();
     let disk = ran.out.lines().find(|line| line.contains(" disk ")).unwrap_or(&ran.err);

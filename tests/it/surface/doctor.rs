@@ -153,6 +153,9 @@ async fn monitoring_has_the_codes_and_the_first_line_of_a_plugin() {
         let (code, said) = told(url, arguments);
         assert!(code == 3 && said.starts_with("TUSKLINE UNKNOWN - "), "{arguments:?}: {said}");
     }
+    let away = tuskline(&["doctor", "--monitoring", "--json"]);
+    let away = away.database("postgresql://127.0.0.1:1/app").run();
+    assert!(away.code == 2 && away.out.starts_with("{\"error\":"), "{}", away.out);
     let absent = format!("{}_bare", db.config.get_dbname().unwrap());
     crate::support::shared().create_database(&absent, None).await.unwrap();
     let config = crate::support::shared().config(&absent);
