@@ -39,7 +39,7 @@ const PLACE: &str = "
              where a.datname = current_database() and a.application_name like 'tuskline%'
                and a.pid <> pg_backend_pid())";
 
-/// What lives elsewhere and needs an object of the two schemas: a view, a default, a foreign key, a column.
+/// Objects outside of the two schemas that need one inside: a view, a default, a foreign key, a column.
 const DEPENDENTS: &str = "
     with ours as (
       select n.oid, n.nspname::text as name from pg_namespace n
@@ -68,7 +68,7 @@ const LEAVES: &str = "
      where n.nspname = 'tuskline_core' and p.proname ~ '^(pop|take|end)_[0-9]+$'
     order by 1";
 
-/// Settings that were stored for the functions. What holds for the whole cluster may serve another database.
+/// Settings that were stored for the functions. A setting of the whole cluster may serve another database.
 const SETTINGS: &str = "
     select case s.setdatabase when 0 then '-- of every database: ' else '' end
            || case s.setrole when 0 then format('alter database %I', d.datname)
@@ -108,7 +108,7 @@ pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What stands in the database, and the statements that remove it.
+/// The parts that stand in the database, and the statements that remove them.
 struct Removal {
     database: String,
     /// The schemas that are there; none: nothing is.
