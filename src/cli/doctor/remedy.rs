@@ -46,7 +46,7 @@ remedies! {
 
     // The schema.
     MIGRATE: "docs/operations.md#three-kinds-of-process", "tuskline migrate";
-    UPDATE: "docs/operations.md#upgrade", "tuskline --version";
+    UPDATE: "docs/install.md#upgrade", "tuskline --version";
     REPAIR: "docs/repair.md#repair-it", "tuskline repair";
     SERVE: "docs/operations.md#three-kinds-of-process", "tuskline serve";
     SCHEDULES: "docs/periodic.md#look-pause-remove", "tuskline periodic list";

@@ -28,12 +28,12 @@ const SHARED: &str = "
     select 'settings', count(*) from pg_db_role_setting where setdatabase = (
              select oid from pg_database where datname = current_database())";
 
-/// A question for the rows of each catalogue of the database itself.
+/// A question for the rows of each catalogue of the database itself that the login may read.
 const OWN: &str = "
     select string_agg(format('select %L, count(*) from pg_catalog.%I', relname, relname), ' union all ')
       from pg_class
      where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
-       and relname !~ '^pg_statistic(_ext_data)?$'";
+       and relname !~ '^pg_statistic(_ext_data)?$' and has_table_privilege(oid, 'select')";
 
 /// The number of rows of each catalogue.
 async fn catalogues(client: &Client) -> BTreeMap<String, i64> {
