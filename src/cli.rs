@@ -27,6 +27,7 @@ mod program;
 mod psql;
 mod repair;
 mod server;
+mod stats;
 mod task;
 mod uninstall;
 mod unique_key;
@@ -118,6 +119,8 @@ enum Command {
     /// Define schedules of tasks that come again and again, show, pause and foresee them.
     #[command(subcommand)]
     Periodic(periodic::PeriodicCommand),
+    /// Show attempts, delays and waits of the last minutes.
+    Stats(stats::StatsArgs),
     /// Examine the database, its settings, its sessions and its space.
     Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
@@ -168,6 +171,7 @@ impl Program for Cli {
             Command::DeadLetter(command) => dead_letter::run(global, command).await,
             Command::Breaker(command) => breaker::run(global, command).await,
             Command::Periodic(command) => periodic::run(global, command).await,
+            Command::Stats(args) => stats::run(global, args).await,
             Command::Doctor(args) => doctor::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
             Command::Uninstall(args) => uninstall::run(global, &args).await,

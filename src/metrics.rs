@@ -16,8 +16,8 @@ use axum::{Json, Router};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tuskline_sdk::Address;
-use tuskline_sdk::metrics::{CONTENT_TYPE, EDGES_MS, Family, Labels, Value, text};
+use tuskline_sdk::metrics::{CONTENT_TYPE, Family, Labels, Value, text};
+use tuskline_sdk::{Address, EDGES_MS};
 
 use crate::duration;
 use crate::session::{Deadlines, ErrorChain, Session};

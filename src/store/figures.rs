@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
+use tuskline_sdk::EDGES_MS;
 
 /// Attempts and ends of a lambda and priority in a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,6 +37,13 @@ pub const OUTCOMES: [&str; 9] = [
     "dropped",
 ];
 
+impl QueueStatistics {
+    /// A count by its name in [`OUTCOMES`]; 0 for another name.
+    pub fn outcome(&self, name: &str) -> i64 {
+        OUTCOMES.iter().position(|one| *one == name).map_or(0, |at| self.outcomes[at])
+    }
+}
+
 /// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Histogram {
@@ -50,6 +58,66 @@ impl Histogram {
     pub fn count(&self) -> i64 {
         self.counts.iter().sum()
     }
+
+    /// The sum of several.
+    pub fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1] };
+        for one in histograms {
+            sum.total_ms += one.total_ms;
+            for (sum, count) in sum.counts.iter_mut().zip(&one.counts) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+
+    /// A quantile in ms, interpolated within its bucket: the same as `tuskline.quantile()`. None: it is empty.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = share * self.count() as f64;
+        let mut below = 0.0;
+        for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= wanted {
+                let low = at.checked_sub(1).map_or(0.0, |before| EDGES_MS[before] as f64);
+                let high = EDGES_MS.get(at).map_or(low, |edge| *edge as f64);
+                return Some(low + (high - low) * (wanted - below) / count);
+            }
+            below += count;
+        }
+        None
+    }
+
+    /// The share of durations up to a bound, which must be the edge of a bucket. None: it is empty.
+    pub fn share_within(&self, bound: Duration) -> Option<f64> {
+        let edges = EDGES_MS.iter().take_while(|edge| u128::from(**edge) <= bound.as_millis());
+        let within: i64 = self.counts.iter().take(edges.count()).sum();
+        (self.count() > 0).then(|| within as f64 / self.count() as f64)
+    }
+}
+
+/// Attempts that a worker has ended in a span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExecutorLoad {
+    /// Its number.
+    pub executor_id: String,
+    /// Its host.
+    pub host: String,
+    /// Its process there.
+    pub pid: i32,
+    /// alive, draining, silent, or how it ended.
+    pub state: String,
+    /// Lambdas that it serves.
+    pub lambdas: Vec<String>,
+    /// The span in seconds: shorter than asked for if the worker began later.
+    pub span_seconds: f64,
+    /// Attempts that succeeded.
+    pub success: i64,
+    /// Attempts that failed, for good or to be retried.
+    pub failed: i64,
+    /// Results that were refused.
+    pub refused: i64,
+    /// Sum of the run times in ms.
+    pub run_ms: i64,
 }
 
 /// Waits of a lambda that ended in a span.
@@ -159,6 +227,33 @@ pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<W
             lambda: row.get(0),
             cause: row.get(1),
             waits: Histogram { total_ms: row.get(2), counts: row.get(3) },
+        })
+        .collect())
+}
+
+/// Attempts that each worker has ended in a span.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn executor_loads(client: &Client, span: Duration) -> Result<Vec<ExecutorLoad>, Error> {
+    let sql = "select x.executor_id::text, x.host, x.pid, x.state, x.lambdas, \
+               extract(epoch from l.span)::float8, l.success, l.failed, l.refused, l.run_ms \
+               from tuskline.executor_loads($1 * interval '1 second') l \
+               join tuskline.executors x using (executor_id) order by l.executor_id";
+    let rows = client.query_typed(sql, &[(&span.as_secs_f64(), Type::FLOAT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| ExecutorLoad {
+            executor_id: row.get(0),
+            host: row.get(1),
+            pid: row.get(2),
+            state: row.get(3),
+            lambdas: row.get(4),
+            span_seconds: row.get(5),
+            success: row.get(6),
+            failed: row.get(7),
+            refused: row.get(8),
+            run_ms: row.get(9),
         })
         .collect())
 }

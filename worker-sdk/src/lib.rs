@@ -115,4 +115,6 @@ pub use worker::data::DataMap;
 pub use worker::lambda::{BlockingFn, Lambda, LambdaFn};
 pub use worker::layer::{Attempt, Body, Layer, Service};
 pub use worker::outcome::{Failure, IntoOutcome, Outcome};
+#[doc(hidden)]
+pub use worker::statistics::EDGES_MS;
 pub use worker::trace_layer::{TraceLayer, Traced};

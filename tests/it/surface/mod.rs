@@ -23,6 +23,7 @@ mod plans;
 mod publications;
 mod registry;
 mod settings;
+mod stats;
 mod tls;
 mod transactions_of_adapters;
 mod transactions_of_sqlx;

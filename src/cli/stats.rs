@@ -1,0 +1,259 @@
+//! `stats`: attempts, delays and waits of the last minutes.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
+use tokio_postgres::Client;
+
+use super::{Global, Outcome, database, output};
+use crate::duration;
+use crate::store::figures::{self, Histogram, Marks, QueueGauge, QueueStatistics, WaitTimes};
+
+/// The objective for the start of a due task, in ms.
+const OBJECTIVE: Duration = Duration::from_secs(5);
+/// The waits that a worker does not end: the rest of the delay to the start is the wait for one.
+const BEFORE_QUEUE: [&str; 4] = ["gate", "limit", "order", "dependency"];
+
+/// What `stats` shows, and of when.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Only this lambda.
+    lambda: Option<String>,
+    /// How far back to count.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
+    since: Duration,
+    /// A row for each of these.
+    #[arg(long, value_enum, default_value = "lambda")]
+    by: By,
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Lambdas.
+    Lambda,
+    /// Queues: lambda and priority.
+    Queue,
+    /// Causes of waits.
+    Cause,
+    /// Workers.
+    Executor,
+}
+
+/// A lambda or queue.
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    lambda: String,
+    priority: Option<String>,
+    span_seconds: f64,
+    ended: i64,
+    per_second: f64,
+    failed: i64,
+    dead: i64,
+    start_p50_ms: Option<f64>,
+    start_p95_ms: Option<f64>,
+    start_within_5s: Option<f64>,
+    run_p50_ms: Option<f64>,
+    run_p95_ms: Option<f64>,
+    depth: i64,
+    oldest_ms: Option<i64>,
+}
+
+/// Waits of a lambda by cause. `worker`: the wait in the queue for a free slot.
+#[derive(Debug, Serialize)]
+struct CauseRow {
+    lambda: String,
+    cause: String,
+    waits: i64,
+    total_ms: i64,
+    mean_ms: f64,
+    p95_ms: Option<f64>,
+}
+
+pub async fn run(global: &Global, args: StatsArgs) -> Outcome {
+    let session = database::open(global).await?;
+    let client = session.client();
+    match args.by {
+        By::Lambda | By::Queue => put_rows(global, args.by, rows(client, &args).await?)?,
+        By::Cause => put_causes(global, causes(client, &args).await?)?,
+        By::Executor => put_executors(global, client, &args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn rows(client: &Client, args: &StatsArgs) -> Result<Vec<Row>> {
+    let statistics = figures::statistics(client, Some(args.since)).await?;
+    let gauges = figures::queue_gauges(client, &Marks::default()).await?;
+    let mut grouped = BTreeMap::<_, (Vec<QueueStatistics>, Vec<QueueGauge>)>::new();
+    let wanted = |lambda: &str| args.lambda.as_deref().is_none_or(|only| only == lambda);
+    let key = |lambda: &str, priority: &str| {
+        (lambda.to_owned(), (args.by == By::Queue).then(|| priority.to_owned()))
+    };
+    for one in statistics.into_iter().filter(|one| wanted(&one.lambda)) {
+        grouped.entry(key(&one.lambda, &one.priority)).or_default().0.push(one);
+    }
+    for one in gauges.into_iter().filter(|one| wanted(&one.lambda)) {
+        grouped.entry(key(&one.lambda, &one.priority)).or_default().1.push(one);
+    }
+    Ok(grouped.into_iter().map(|(key, (counts, gauges))| Row::of(key, &counts, &gauges)).collect())
+}
+
+impl Row {
+    fn of(
+        (lambda, priority): (String, Option<String>),
+        counts: &[QueueStatistics],
+        gauges: &[QueueGauge],
+    ) -> Self {
+        let sum = |name: &str| counts.iter().map(|one| one.outcome(name)).sum::<i64>();
+        let starts = Histogram::sum(counts.iter().map(|one| &one.starts));
+        let runs = Histogram::sum(counts.iter().map(|one| &one.runs));
+        let spans = counts.iter().filter_map(|one| one.span_seconds);
+        let span_seconds = spans.fold(0.0, f64::max);
+        let ended = runs.count();
+        Self {
+            lambda,
+            priority,
+            span_seconds,
+            ended,
+            per_second: if span_seconds > 0.0 { ended as f64 / span_seconds } else { 0.0 },
+            failed: sum("retriable_failure") + sum("fatal_failure") + sum("crashed"),
+            dead: sum("dead"),
+            start_p50_ms: starts.quantile(0.5),
+            start_p95_ms: starts.quantile(0.95),
+            start_within_5s: starts.share_within(OBJECTIVE),
+            run_p50_ms: runs.quantile(0.5),
+            run_p95_ms: runs.quantile(0.95),
+            depth: gauges.iter().map(|one| one.depth).sum(),
+            oldest_ms: gauges.iter().filter_map(|one| one.oldest_ms).max(),
+        }
+    }
+}
+
+fn put_rows(global: &Global, by: By, rows: Vec<Row>) -> std::io::Result<()> {
+    if global.json {
+        return output::put_json(&json!(rows));
+    }
+    let share = |part: i64, all: i64| match all {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} %", 100.0 * part as f64 / all as f64),
+    };
+    let cells = |row: &Row| {
+        let name = match &row.priority {
+            Some(priority) => format!("{} {priority}", row.lambda),
+            None => row.lambda.clone(),
+        };
+        vec![
+            name,
+            format!("{:.1}", row.per_second),
+            share(row.failed, row.ended),
+            row.dead.to_string(),
+            ms(row.start_p95_ms),
+            row.start_within_5s.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
+            ms(row.run_p95_ms),
+            row.depth.to_string(),
+            row.oldest_ms.map_or("-".to_owned(), duration::show),
+        ]
+    };
+    let name = if by == By::Queue { "queue" } else { "lambda" };
+    let heading =
+        [name, "/s", "failed", "dead", "start p95", "in 5 s", "run p95", "depth", "oldest"];
+    output::put_table(&heading, rows.iter().map(cells).collect(), "no lambda is defined")
+}
+
+async fn causes(client: &Client, args: &StatsArgs) -> Result<Vec<CauseRow>> {
+    let wanted = |lambda: &str| args.lambda.as_deref().is_none_or(|only| only == lambda);
+    let mut waits = figures::wait_times(client, Some(args.since)).await?;
+    waits.retain(|one| wanted(&one.lambda));
+    let statistics = figures::statistics(client, Some(args.since)).await?;
+    let mut starts = BTreeMap::<String, Histogram>::new();
+    for one in statistics.into_iter().filter(|one| wanted(&one.lambda)) {
+        let sum = starts.entry(one.lambda).or_default();
+        *sum = Histogram::sum([&*sum, &one.starts].into_iter());
+    }
+    let workers = starts.iter().map(|(lambda, starts)| for_worker(lambda, starts, &waits));
+    let mut rows: Vec<_> = workers.collect();
+    rows.extend(waits.iter().map(|one| CauseRow {
+        lambda: one.lambda.clone(),
+        cause: one.cause.clone(),
+        waits: one.waits.count(),
+        total_ms: one.waits.total_ms,
+        mean_ms: mean(one.waits.total_ms, one.waits.count()),
+        p95_ms: one.waits.quantile(0.95),
+    }));
+    rows.retain(|row| row.waits > 0);
+    rows.sort_by(|a, b| (&a.lambda, b.total_ms).cmp(&(&b.lambda, a.total_ms)));
+    Ok(rows)
+}
+
+/// The rest of the delay to the start. Its percentile is known only if no other cause was met.
+fn for_worker(lambda: &str, starts: &Histogram, waits: &[WaitTimes]) -> CauseRow {
+    let own = waits.iter().filter(|one| one.lambda == lambda);
+    let before: Vec<_> = own.filter(|one| BEFORE_QUEUE.contains(&&*one.cause)).collect();
+    let other_ms: i64 = before.iter().map(|one| one.waits.total_ms).sum();
+    let total_ms = (starts.total_ms - other_ms).max(0);
+    let alone = before.iter().all(|one| one.waits.count() == 0);
+    CauseRow {
+        lambda: lambda.to_owned(),
+        cause: "worker".to_owned(),
+        waits: starts.count(),
+        total_ms,
+        mean_ms: mean(total_ms, starts.count()),
+        p95_ms: alone.then(|| starts.quantile(0.95)).flatten(),
+    }
+}
+
+fn mean(total_ms: i64, count: i64) -> f64 {
+    total_ms as f64 / count.max(1) as f64
+}
+
+fn put_causes(global: &Global, rows: Vec<CauseRow>) -> std::io::Result<()> {
+    if global.json {
+        return output::put_json(&json!(rows));
+    }
+    let cells = |row: &CauseRow| {
+        let mean = ms(Some(row.mean_ms));
+        vec![row.lambda.clone(), row.cause.clone(), row.waits.to_string(), mean, ms(row.p95_ms)]
+    };
+    let heading = ["lambda", "waits for", "waits", "mean", "p95"];
+    output::put_table(&heading, rows.iter().map(cells).collect(), "no wait has ended")
+}
+
+async fn put_executors(global: &Global, client: &Client, args: &StatsArgs) -> Result<()> {
+    let mut loads = figures::executor_loads(client, args.since).await?;
+    if let Some(lambda) = &args.lambda {
+        loads.retain(|one| one.lambdas.contains(lambda));
+    }
+    if global.json {
+        return Ok(output::put_json(&json!(loads))?);
+    }
+    let cells = |one: &figures::ExecutorLoad| {
+        vec![
+            one.executor_id.clone(),
+            one.host.clone(),
+            one.pid.to_string(),
+            one.state.clone(),
+            format!("{:.1}", (one.success + one.failed) as f64 / one.span_seconds.max(1.0)),
+            one.failed.to_string(),
+            format!("{:.1}", one.run_ms as f64 / 1_000.0 / one.span_seconds.max(1.0)),
+        ]
+    };
+    let heading = ["executor", "host", "pid", "state", "/s", "failed", "busy"];
+    let none = "no worker has reported an attempt";
+    Ok(output::put_table(&heading, loads.iter().map(cells).collect(), none)?)
+}
+
+/// A duration in the unit that suits it.
+fn ms(duration: Option<f64>) -> String {
+    match duration {
+        None => "-".to_owned(),
+        Some(ms) if ms < 10.0 => format!("{ms:.1} ms"),
+        Some(ms) if ms < 1_000.0 => format!("{ms:.0} ms"),
+        Some(ms) if ms < 60_000.0 => format!("{:.1} s", ms / 1_000.0),
+        Some(ms) => format!("{:.1} min", ms / 60_000.0),
+    }
+}
