@@ -119,7 +119,7 @@ enum Command {
     /// Define schedules of tasks that come again and again, show, pause and foresee them.
     #[command(subcommand)]
     Periodic(periodic::PeriodicCommand),
-    /// Show attempts, delays and waits of the last minutes.
+    /// Show attempts, delays to the start and run times (95th percentiles), and waits of the last minutes.
     Stats(stats::StatsArgs),
     /// Examine the database, its settings, its sessions and its space.
     Doctor(doctor::DoctorArgs),

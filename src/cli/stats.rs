@@ -160,8 +160,7 @@ fn put_rows(global: &Global, by: By, rows: Vec<Row>) -> std::io::Result<()> {
         ]
     };
     let name = if by == By::Queue { "queue" } else { "lambda" };
-    let heading =
-        [name, "/s", "failed", "dead", "start p95", "in 5 s", "run p95", "depth", "oldest"];
+    let heading = [name, "/s", "failed", "dead", "delay", "in 5 s", "run", "depth", "oldest"];
     output::put_table(&heading, rows.iter().map(cells).collect(), "no lambda is defined")
 }
 

@@ -59,6 +59,7 @@ const OF_RUST: &[&str] = &[
     "::failures::",
     "::fenced_bodies::",
     "::health::",
+    "::stats::",
     "::few_connections::",
     "::held_results::",
     "::long_tasks::",
