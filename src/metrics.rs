@@ -39,7 +39,7 @@ struct Metrics {
     last: Mutex<Last>,
 }
 
-/// What an earlier scrape has left.
+/// State between two scrapes.
 #[derive(Default)]
 struct Last {
     session: Option<Session>,
@@ -48,7 +48,7 @@ struct Last {
     swept_at: Option<Instant>,
 }
 
-/// What a scrape reads.
+/// Figures that a scrape reads.
 #[derive(Debug, Default)]
 struct Figures {
     statistics: Vec<QueueStatistics>,

@@ -19,7 +19,7 @@ const OBJECTIVE: Duration = Duration::from_secs(5);
 /// The waits that a worker does not end: the rest of the delay to the start is the wait for one.
 const BEFORE_QUEUE: [&str; 4] = ["gate", "limit", "order", "dependency"];
 
-/// What `stats` shows, and of when.
+/// Rows that `stats` shows, and their span.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
     /// Only this lambda.
@@ -32,7 +32,7 @@ pub struct StatsArgs {
     by: By,
 }
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
     /// Lambdas.

@@ -22,7 +22,7 @@ pub type Labels = Vec<(&'static str, String)>;
 pub struct Family {
     /// Its name. A counter is shown with the suffix `_total`.
     pub name: &'static str,
-    /// What it measures, in one sentence.
+    /// The thing that it measures, in one sentence.
     pub help: &'static str,
     /// Kind of its samples.
     pub kind: Kind,

@@ -235,7 +235,7 @@ async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
         assert_eq!(fold(&db).await, Some(1));
     }
     let gone: Option<i64> = db.one("select tuskline.purge_statistics('90 minutes')").await;
-    // Of the queue and of the worker: the base of the oldest difference stays, what is before it goes.
+    // For queue and worker alike: the base of the oldest difference stays, and earlier rows go.
     assert_eq!(gone, Some(2 * 3));
     let again: Option<i64> = db.one("select tuskline.purge_statistics('0 s')").await;
     assert_eq!(again, None, "once an hour");

@@ -91,7 +91,7 @@ async fn a_hundred_scrapes_ask_the_database_once() {
         get(address, "/metrics").await;
     }
     let after: i64 = db.one(statements).await;
-    // What the session of the test does counts as well; a scrape of its own would be 5 each.
+    // The session of the test counts as well. A hundred scrapes of their own would be 500.
     assert!(after - before < 100, "{} transactions", after - before);
     token.cancel();
     within(serving).await.unwrap();

@@ -170,7 +170,7 @@ pub(crate) async fn heartbeat(
     })
 }
 
-/// What a worker has counted: three parallel columns, as `report_attempts` takes them.
+/// Counts of a worker: three parallel columns, as `report_attempts` takes them.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub queue_ids: Vec<i32>,

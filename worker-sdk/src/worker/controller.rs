@@ -188,7 +188,7 @@ impl Controller {
         self.lambdas.iter().enumerate().map(busy).collect()
     }
 
-    /// What was counted since the last report; `None`: nothing.
+    /// The counts since the last report; `None`: nothing was counted.
     pub(crate) fn report(&self) -> Option<Report> {
         self.statistics.report(self.queues.iter().map(|queue| (queue.room, queue.id)))
     }

@@ -25,11 +25,11 @@ const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// Most connections at a time; another one waits.
 const MOST_CONNECTIONS: usize = 16;
 
-/// What there is to tell about this process.
+/// Sources of the metrics of this process.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     pub(crate) statistics: Arc<Statistics>,
-    /// Of the present registration; gone between two.
+    /// The controller of the present registration; gone between two.
     pub(super) controller: Arc<Mutex<Weak<Controller>>>,
 }
 

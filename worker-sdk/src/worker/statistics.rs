@@ -1,7 +1,7 @@
-//! What this process has counted of its attempts, by lambda and priority.
+//! Counts of the attempts of this process, by lambda and priority.
 //!
-//! The worker reports it to the database, which keeps the totals of all workers. It also is what the
-//! metrics of this process show.
+//! The worker reports them to the database, which keeps the totals of all workers. The metrics of this
+//! process show them, too.
 //!
 //! Promises: to count an attempt costs a few additions, and takes no lock. Must never: call the database.
 
@@ -20,7 +20,7 @@ pub const EDGES_MS: [u64; BUCKETS - 1] =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 const BUCKETS: usize = 16;
 
-/// Most counts of one report: 14 bytes each. What exceeds it is reported next time.
+/// Most counts of one report: 14 bytes each. The rest is reported next time.
 const REPORT_MAX: usize = 4_000;
 
 /// Numbers of the counters in a report, see `tuskline_core.attempt_count.counters`.
@@ -41,7 +41,7 @@ pub(crate) struct Statistics {
     heartbeats: [AtomicI64; 2],
     /// Calls of `exchange` that were answered.
     exchanges: Histogram,
-    /// What the database has been told, in the order of [`Counts::values`].
+    /// Values that the database knows, in the order of [`Counts::values`].
     reported: Mutex<Vec<[i64; VALUES]>>,
 }
 
@@ -119,7 +119,7 @@ impl Statistics {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted since the last report, for the queues of these rooms. `None`: nothing.
+    /// The counts since the last report, for the queues of these rooms. `None`: nothing was counted.
     ///
     /// It counts as reported at once: a report whose answer is lost may have arrived.
     pub(crate) fn report(&self, queues: impl Iterator<Item = (Room, i32)>) -> Option<Report> {
