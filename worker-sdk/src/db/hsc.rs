@@ -2,6 +2,7 @@
 //! No decision is made here.
 
 mod exchange;
+mod result_status;
 
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use tokio_postgres::types::{ToSql, Type};
 pub(crate) use exchange::ClaimedTask;
 pub(crate) use exchange::{
     AttemptResult, Claim, Claimed, ExchangeSession, LambdaClaim, QueueClaim, QueueFound, Reply,
-    Request, ResultStatus,
+    Request,
 };
+pub(crate) use result_status::ResultStatus;
 
 /// Number of a lease. Its tasks carry it as their fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

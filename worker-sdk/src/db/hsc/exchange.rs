@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Attempt, LeaseId, Result, Verdict, columns, numbers};
+use super::{Attempt, LeaseId, Result, ResultStatus, Verdict, columns, numbers};
 use crate::db::connect::Session;
 use crate::db::json::{JsonOwned, JsonText};
 use crate::db::low_water_mark::{Around, Asked};
@@ -21,38 +21,6 @@ pub(crate) struct AttemptResult {
     pub room: usize,
     /// How long the attempt ran.
     pub took: Duration,
-}
-
-/// The status that a result reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResultStatus {
-    Success,
-    RetriableFailure,
-    FatalFailure,
-    Snoozed,
-    Cancelled,
-}
-
-impl serde::Serialize for ResultStatus {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl ResultStatus {
-    /// Its name, as `set_results` takes it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::RetriableFailure => "retriable_failure",
-            Self::FatalFailure => "fatal_failure",
-            Self::Snoozed => "snoozed",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }
 
 /// The request of one exchange.

@@ -21,16 +21,9 @@ use crate::worker::config::WorkerConfig;
 use crate::worker::controller::{ServedLambda, ServedQueue};
 use crate::worker::work::{Stop, StopReason, Work};
 
-use usage::Usage;
-
-/// How busy a lambda is.
 #[cfg(feature = "metrics")]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Busy {
-    pub slots: usize,
-    pub running: usize,
-    pub buffered: usize,
-}
+pub(crate) use usage::Busy;
+use usage::Usage;
 
 /// A lambda whose buffered task has waited this many times `buffer_target` sits behind tasks that
 /// turned out long.
@@ -267,8 +260,7 @@ impl Slots {
 
     #[cfg(feature = "metrics")]
     pub(super) fn busy(&self, lambda: usize) -> Busy {
-        let Usage { slots, running, buffered, .. } = self.lambdas[lambda].usage;
-        Busy { slots, running, buffered }
+        self.lambdas[lambda].usage.busy()
     }
 
     /// Nothing runs and nothing is buffered.

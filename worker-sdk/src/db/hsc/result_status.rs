@@ -1,0 +1,33 @@
+//! The statuses that a result may report.
+
+/// The status that a result reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResultStatus {
+    Success,
+    RetriableFailure,
+    FatalFailure,
+    Snoozed,
+    Cancelled,
+}
+
+impl serde::Serialize for ResultStatus {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl ResultStatus {
+    /// Its name, as `set_results` takes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RetriableFailure => "retriable_failure",
+            Self::FatalFailure => "fatal_failure",
+            Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
