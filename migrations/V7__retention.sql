@@ -8,7 +8,7 @@ create table tuskline.task_archive (
   primary key (id));
 comment on table tuskline.task_archive is
   'Deleted tasks of lambdas whose archive is table: their last state, failed attempts and output. '
-  'Tuskline neither reads it nor deletes from it.';
+  'Only an erase reads it or deletes from it.';
 comment on column tuskline.task_archive.failures is
   'Its failed attempts, the first one first. Null: none.';
 comment on column tuskline.task_archive.output is 'Value that the lambda returned, if any.';

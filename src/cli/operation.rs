@@ -1,5 +1,6 @@
 //! `operation`: one action on all tasks that a filter names, and how far each has come.
 
+mod erase;
 mod progress;
 mod start;
 mod wait;
@@ -21,7 +22,7 @@ use crate::session::{Deadlines, Session};
 /// `operation ...`.
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
-    /// Begin to cancel, retry, purge, redrive or move tasks; prints the operation's number.
+    /// Begin to cancel, retry, purge, redrive, erase or move tasks; prints its number.
     Start(Box<start::StartArgs>),
     /// Help an operation on until it ends; exit code 0 if it is done, else 1.
     Wait {
@@ -39,10 +40,11 @@ pub enum OperationCommand {
     List,
 }
 
-/// Where the archive of a purge goes.
+/// Where the archive of a purge goes, and the files of an erase are.
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// Write tasks here, as JSON lines, of lambdas with --archive file; else a purge leaves them.
+    /// Directory of the archive: a purge writes tasks here of lambdas with --archive file, else it
+    /// leaves them; an erase deletes their lines here.
     #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
     archive_dir: Option<PathBuf>,
 }

@@ -9,6 +9,7 @@ declare
 begin
   if p_ids = '{}' then return o; end if;
   if o.action = 'purge' then return tuskline_core.purge_tasks(o, p_ids, p_now); end if;
+  if o.action = 'erase' then return tuskline_core.erase_tasks(o, p_ids, p_now); end if;
   if o.action = 'cancel' then
     perform tuskline_core.cancel_tasks(
       p_ids, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);

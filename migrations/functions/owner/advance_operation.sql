@@ -100,6 +100,8 @@ comment on function tuskline_core.carry_operation(tuskline.operation, timestampt
   'Advances an operation by one batch and saves its progress.';
 
 -- Saves the progress of an operation, or its end. An end is audited.
+--
+-- An erase that has ended keeps digests of the values that selected its tasks.
 create or replace function tuskline_core.save_operation(o tuskline.operation, p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
 begin
@@ -107,6 +109,10 @@ begin
     o.ended_at := p_now;
     o.watched := '{}';
     o.behind := '{}';
+    if o.action = 'erase' then
+      o.key := tuskline_core.digest(o.key);
+      o.equals := tuskline_core.digest(o.equals);
+    end if;
     insert into tuskline.audit (at, verb, subject, detail)
     values (p_now, 'end_operation', 'operation ' || o.operation_id,
             concat_ws(' ', o.state, o.changed, 'changed', o.note));
@@ -114,7 +120,7 @@ begin
   update tuskline.operation u
      set mark = o.mark, behind = o.behind, met = o.met, next_at = o.next_at, step = o.step,
          watched = o.watched, looked = o.looked, changed = o.changed, spared = o.spared,
-         state = o.state, note = o.note, ended_at = o.ended_at
+         state = o.state, note = o.note, ended_at = o.ended_at, key = o.key, equals = o.equals
    where u.operation_id = o.operation_id;
   return o;
 end $$;
@@ -127,8 +133,8 @@ comment on function tuskline_core.save_operation(tuskline.operation, timestamptz
 -- behind. Its size is bounded by p_limit, the step of a canary, max_tasks and the rate
 -- (per_second). If no task of a batch could be locked, the next batch runs in 200 ms.
 --
--- A redrive that met a task walks over the ids once more (met), because a task may have ended in a
--- transaction that committed late.
+-- A redrive or an erase that met a task walks over the ids once more (met), because a task may have
+-- ended, or have been scheduled, in a transaction that committed late.
 -- Returns the new row of the operation.
 create or replace function tuskline_core.step_operation(
   o tuskline.operation, p_now timestamptz, p_limit integer)
@@ -146,6 +152,10 @@ begin
   v_pass := least(p_limit, o.step, o.max_tasks - o.changed,
                   1 + floor(o.per_second * extract(epoch from p_now - v_from)));
   if v_pass > 0 then v_next := tuskline_core.next_ids(o, p_limit); end if;
+  if v_next = '{}' and o.behind = '{}' and o.action = 'erase' then
+    o := tuskline_core.finish_erase(o, p_now);
+    if o.next_at > p_now then return o; end if;
+  end if;
   if v_next = '{}' and o.behind = '{}' and o.met then
     o.mark := 0;
     o.met := false;
@@ -162,6 +172,7 @@ begin
   v_ids := v_ids || array(select id from unnest(v_meant) as id where id <= o.mark
                            order by id limit v_pass - cardinality(v_ids));
   v_mine := case when o.action in ('retry', 'redrive') then tuskline_core.lock_to_restart(v_ids)
+                 when o.action = 'erase' then tuskline_core.lock_to_erase(v_ids)
                  else tuskline_core.lock_tasks(v_ids) end;
   o.behind := o.behind[p_limit + 1:]
     || array(select id from unnest(v_meant) as id where id <= v_mark
@@ -181,7 +192,7 @@ comment on function tuskline_core.step_operation(tuskline.operation, timestamptz
 --
 -- The ids are candidates; meant_ids checks them. Dead letters are read from their own short table.
 -- An operation on tasks of any status reads both tables of tasks, because a segment that is dropped
--- moves its remaining tasks to task_kept.
+-- moves its remaining tasks to task_kept. An erase reads the archive, too.
 create or replace function tuskline_core.next_ids(o tuskline.operation, p_limit integer)
 returns bigint[] language plpgsql as $$
 begin
@@ -192,14 +203,18 @@ begin
     return array(select d.task_id from tuskline.dead_letter d
       where d.lambda = o.lambda and d.fingerprint = o.fingerprint and d.task_id > o.mark
       order by d.task_id limit p_limit);
-  elsif o.statuses <@ '{dead,fatal_failure}' then -- uses dead_letter_pkey
+  elsif o.statuses <@ '{dead,fatal_failure}'
+    and (o.action <> 'erase' or o.fingerprint is not null) then -- uses dead_letter_pkey
     return array(select d.task_id from tuskline.dead_letter d
       where d.task_id > o.mark order by d.task_id limit p_limit);
   end if;
   return array(select u.id from (
     (select t.id from tuskline.task t where t.id > o.mark order by t.id limit p_limit)
     union all
-    (select k.id from tuskline.task_kept k where k.id > o.mark order by k.id limit p_limit)) u
+    (select k.id from tuskline.task_kept k where k.id > o.mark order by k.id limit p_limit)
+    union all
+    (select a.id from tuskline.task_archive a where a.id > o.mark and o.action = 'erase'
+      order by a.id limit p_limit)) u
     order by u.id limit p_limit);
 end $$;
 comment on function tuskline_core.next_ids(tuskline.operation, integer) is
@@ -210,22 +225,21 @@ comment on function tuskline_core.next_ids(tuskline.operation, integer) is
 -- A redrive skips a dead letter that it has released itself. Otherwise it would release the same
 -- task again and again. The check uses no times, so it also holds if the clock steps back.
 -- retry and redrive skip tasks that are past their retention: they count as deleted.
+-- An erase selects rows of the archive, too.
 create or replace function tuskline_core.meant_ids(
   o tuskline.operation, p_ids bigint[], p_now timestamptz) returns bigint[]
 language plpgsql as $$
 declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_ids   bigint[];
 begin
-  return array(
+  v_ids := array(
     select t.id from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda
      where t.id = any (p_ids) and t.id between v_first and v_last
-       and t.status = any (o.statuses) and t.created_at <= o.created_to
-       and (o.lambda is null or t.lambda = o.lambda)
-       and (o.collection is null or t.collection = o.collection)
-       and (o.priority is null or t.priority = o.priority)
-       and (o.created_from is null or t.created_at >= o.created_from)
-       and (o.ended_to is null or t.finished_at <= o.ended_to)
+       and tuskline_core.is_meant(
+             o, t.lambda, t.status, t.priority, t.collection, t.created_at, t.finished_at,
+             array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key], t.payload)
        and (o.action not in ('retry', 'redrive')
             or t.finished_at > p_now - tuskline_core.kept_for(l, t.status))
        and (o.action <> 'priority' or t.priority::text <> o.value)
@@ -235,9 +249,34 @@ begin
              where d.task_id = t.id and (o.fingerprint is null or d.fingerprint = o.fingerprint)
                and d.redrive_id is distinct from o.operation_id))
      order by t.id);
+  if o.action <> 'erase' then return v_ids; end if;
+  return array(select id from unnest(v_ids || tuskline_core.archived_ids(o, p_ids)) as id
+                group by id order by id);
 end $$;
 comment on function tuskline_core.meant_ids(tuskline.operation, bigint[], timestamptz) is
   'Returns those of the tasks that match an operation, in id order.';
+
+-- Tells whether a task matches the filters that every action of an operation has.
+--
+-- Planner: PostgreSQL inlines this function. So a filter that is not given reads no column.
+create or replace function tuskline_core.is_meant(
+  o tuskline.operation, p_lambda text, p_status tuskline.status, p_priority tuskline.priority,
+  p_collection text, p_created_at timestamptz, p_finished_at timestamptz, p_keys text[],
+  p_payload json)
+returns boolean language sql immutable as $$
+  select p_status = any (o.statuses) and p_created_at <= o.created_to
+     and (o.lambda is null or p_lambda = o.lambda)
+     and (o.collection is null or p_collection = o.collection)
+     and (o.priority is null or p_priority = o.priority)
+     and (o.created_from is null or p_created_at >= o.created_from)
+     and (o.ended_to is null or p_finished_at <= o.ended_to)
+     and (o.key is null or o.key = any (p_keys))
+     and (o.field is null or p_payload #>> o.field = o.equals)
+$$;
+comment on function tuskline_core.is_meant(
+  tuskline.operation, text, tuskline.status, tuskline.priority, text, timestamptz, timestamptz,
+  text[], json) is
+  'Whether a task matches the filters that every action of an operation has.';
 
 -- Locks tasks without waiting. Tasks that another transaction has locked are skipped.
 --

@@ -5,6 +5,7 @@
 --   retry                 restarts ended tasks that did not succeed
 --   priority, collection  gives waiting tasks a new one (p_value)
 --   purge                 deletes ended tasks before their retention is over
+--   erase                 deletes tasks of every status, also from the archive, and archives none
 --   redrive               restarts dead letters. p_canary releases 1, then 10, then the rest, and
 --                         stops when one dies again. p_payload replaces the payload of one task
 --
@@ -21,6 +22,9 @@ create or replace function tuskline.start_operation(
   p_statuses     text[]           default null,
   p_fingerprint  text             default null,
   p_ids          bigint[]         default null,
+  p_key          text             default null,
+  p_field        text[]           default null,
+  p_equals       text             default null,
   p_created_from timestamptz      default null,
   p_created_to   timestamptz      default null,
   p_ended_to     timestamptz      default null,
@@ -34,8 +38,8 @@ returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   o tuskline.operation := tuskline_core.new_operation(
-    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids,
-    p_created_from, p_created_to, p_ended_to, p_limit);
+    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids, p_key,
+    p_field, p_equals, p_created_from, p_created_to, p_ended_to, p_limit);
 begin
   o.per_second := p_per_second;
   o.canary := p_canary;
@@ -53,6 +57,8 @@ begin
     from json_each_text(json_strip_nulls(json_build_object(
            'to', o.value, 'collection', o.collection, 'priority', o.priority,
            'statuses', o.statuses::text, 'fingerprint', o.fingerprint, 'ids', o.ids::text,
+           'key', tuskline_core.digest(o.key), 'field', o.field::text,
+           'equal to', tuskline_core.digest(o.equals),
            'created from', o.created_from, 'created to', o.created_to, 'ended to', o.ended_to,
            'at most', o.max_tasks, 'per second', o.per_second, 'canary', nullif(o.canary, false),
            'payload', case when o.payload is not null then 'new' end, 'reason', o.reason))) f;
@@ -60,9 +66,10 @@ begin
   return o.operation_id;
 end $$;
 comment on function tuskline.start_operation(
-  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
-  bigint, double precision, boolean, text, text, boolean) is
-  'Begins to cancel, retry, purge or redrive tasks, or to give them a new priority or collection. '
+  text, text, text, text, text, text[], text, bigint[], text, text[], text, timestamptz,
+  timestamptz, timestamptz, bigint, double precision, boolean, text, text, boolean) is
+  'Begins to cancel, retry, purge, redrive or erase tasks, or to give them a new priority or '
+  'collection. '
   'Returns the number of the operation. Audited.';
 
 -- Begins a redrive with a new payload as json; the next overload takes jsonb.
@@ -94,8 +101,9 @@ comment on function tuskline.start_operation(text, bigint[], jsonb, text) is
 -- by fingerprint, defaults to dead and fatal_failure.
 create or replace function tuskline_core.new_operation(
   p_action text, p_lambda text, p_value text, p_collection text, p_priority text,
-  p_statuses text[], p_fingerprint text, p_ids bigint[], p_created_from timestamptz,
-  p_created_to timestamptz, p_ended_to timestamptz, p_limit bigint)
+  p_statuses text[], p_fingerprint text, p_ids bigint[], p_key text, p_field text[],
+  p_equals text, p_created_from timestamptz, p_created_to timestamptz, p_ended_to timestamptz,
+  p_limit bigint)
 returns tuskline.operation language plpgsql as $$
 declare
   v_now  timestamptz := tuskline.clock();
@@ -104,12 +112,13 @@ declare
     when p_action in ('priority', 'collection') then '{new,enqueued,retriable_failure}'
     when p_action = 'retry' then enum_range('fatal_failure'::tuskline.status, null)::text[]
     when p_action = 'purge' then enum_range('success'::tuskline.status, null)::text[]
+    when p_action = 'erase' then enum_range(null::tuskline.status)::text[]
     when p_action = 'redrive' then '{dead,fatal_failure}' end;
   o      tuskline.operation;
 begin
   if v_all is null then
     perform tuskline_core.refuse('TK029', format('invalid_operation: action must be cancel, retry, '
-      'priority, collection, purge or redrive, got %L', left(p_action, 80)));
+      'priority, collection, purge, redrive or erase, got %L', left(p_action, 80)));
   elsif p_statuses = '{}' or not p_statuses <@ v_all then
     perform tuskline_core.refuse('TK029', format('invalid_operation: %s is for tasks that are %s, '
       'got %s', p_action, array_to_string(v_all, ', '), left(p_statuses::text, 200)));
@@ -123,6 +132,9 @@ begin
   o.collection := p_collection;
   o.fingerprint := p_fingerprint;
   o.ids := p_ids;
+  o.key := p_key;
+  o.field := p_field;
+  o.equals := p_equals;
   o.max_tasks := p_limit;
   o.created_from := p_created_from;
   o.created_to := least(p_created_to, v_now);
@@ -147,15 +159,16 @@ begin
   return o;
 end $$;
 comment on function tuskline_core.new_operation(
-  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
-  bigint) is
+  text, text, text, text, text, text[], text, bigint[], text, text[], text, timestamptz,
+  timestamptz, timestamptz, bigint) is
   'Builds the row of an operation on the tasks that match the arguments. '
   'Refuses (TK001, TK029) invalid arguments.';
 
 -- Refuses an operation whose filters or new value are missing or invalid.
 --
--- Every operation needs a lambda or ids; a purge may name statuses, a collection, a fingerprint or
--- an end time instead. A new priority or collection always needs a lambda.
+-- Every operation needs a lambda, ids, a key or a field. A purge may name statuses, a collection, a
+-- fingerprint or an end time instead, and an erase a collection or a fingerprint. A new priority or
+-- collection always needs a lambda.
 create or replace function tuskline_core.check_choice(o tuskline.operation, p_is_narrow boolean)
 returns void language plpgsql stable as $$
 declare
@@ -164,11 +177,20 @@ declare
     when v_moves <> (o.value is not null)
       then format('a new priority or collection, and nothing else, needs a value, got %s with %L',
                   o.action, left(o.value, 80))
-    when o.lambda is null and (v_moves or o.ids is null and (o.action <> 'purge' or not (
-           p_is_narrow or num_nonnulls(o.collection, o.fingerprint) > 0)))
+    when o.lambda is null and (v_moves or num_nonnulls(o.ids, o.key, o.field) = 0 and not (
+           o.action = 'purge' and p_is_narrow
+           or o.action in ('purge', 'erase') and num_nonnulls(o.collection, o.fingerprint) > 0))
       then format('say which tasks: %s needs a lambda%s', o.action, case
-        when o.action = 'purge' then ', ids, statuses, a collection, a fingerprint or a time'
-        when not v_moves then ' or ids' end)
+        when o.action = 'purge'
+          then ', ids, a key, a field, statuses, a collection, a fingerprint or a time'
+        when o.action = 'erase' then ', ids, a key, a field, a collection or a fingerprint'
+        when not v_moves then ', ids, a key or a field' end)
+    when num_nonnulls(o.field, o.equals) = 1 or cardinality(o.field) not between 1 and 32
+         or array_position(o.field, null) is not null
+      then format('field must be a path of 1 to 32 names, with the text that it equals, got %L and %L',
+                  left(o.field::text, 80), left(o.equals, 80))
+    when octet_length(o.key) not between 1 and 256
+      then format('key must have 1 to 256 bytes, got %s', octet_length(o.key))
     when cardinality(o.ids) not between 1 and 10000
       then format('ids must be 1 to 10000, got %s', cardinality(o.ids))
     when o.fingerprint is not null and not o.statuses <@ '{dead,fatal_failure}'
@@ -208,7 +230,7 @@ declare
       then 'a payload is for one task: give its id, and no other'
     when o.writes_files and o.action <> 'purge'
       then format('files are for a purge, got %s', o.action)
-    when o.action = 'redrive' and o.reason is null or o.reason !~ '[^[:space:]]'
+    when o.action in ('redrive', 'erase') and o.reason is null or o.reason !~ '[^[:space:]]'
          or length(o.reason) > 500
       then 'reason must have 1 to 500 characters'
   end;
@@ -245,31 +267,35 @@ create or replace function tuskline.preview_operation(
   p_statuses     text[]      default null,
   p_fingerprint  text        default null,
   p_ids          bigint[]    default null,
+  p_key          text        default null,
+  p_field        text[]      default null,
+  p_equals       text        default null,
   p_created_from timestamptz default null,
   p_created_to   timestamptz default null,
   p_ended_to     timestamptz default null,
   p_limit        bigint      default null)
-returns table (lambda text, status text, tasks bigint, first_ids bigint[])
+returns table (lambda text, status text, archived boolean, tasks bigint, first_ids bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   o tuskline.operation := tuskline_core.new_operation(
-    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids,
-    p_created_from, p_created_to, p_ended_to, p_limit);
+    p_action, p_lambda, p_value, p_collection, p_priority, p_statuses, p_fingerprint, p_ids, p_key,
+    p_field, p_equals, p_created_from, p_created_to, p_ended_to, p_limit);
 begin
   return query
-  select m.lambda, m.status::text, count(*), (array_agg(m.id order by m.id))[:10]
+  select m.lambda, m.status::text, m.archived, count(*), (array_agg(m.id order by m.id))[:10]
     from (select t.* from tuskline_core.meant_tasks(o) t limit o.max_tasks) m
-   group by m.lambda, m.status order by m.lambda, m.status;
+   group by m.lambda, m.status, m.archived order by m.lambda, m.status, m.archived;
 end $$;
 comment on function tuskline.preview_operation(
-  text, text, text, text, text, text[], text, bigint[], timestamptz, timestamptz, timestamptz,
-  bigint) is
+  text, text, text, text, text, text[], text, bigint[], text, text[], text, timestamptz,
+  timestamptz, timestamptz, bigint) is
   'Counts the tasks that an operation with these arguments would change now, by lambda and status, '
-  'and lists the first ten.';
+  'and lists the first ten. archived: rows of task_archive, which only an erase deletes.';
 
 -- Returns the tasks that match an operation, in id order, reading 10,000 ids at a time.
 create or replace function tuskline_core.meant_tasks(o tuskline.operation)
-returns table (id bigint, lambda text, status tuskline.status) language plpgsql as $$
+returns table (id bigint, lambda text, status tuskline.status, archived boolean)
+language plpgsql as $$
 declare
   v_next bigint[];
   v_ids  bigint[];
@@ -282,8 +308,12 @@ begin
     v_left := v_left - cardinality(v_ids);
     o.mark := v_next[cardinality(v_next)];
     return query
-    select t.id, t.lambda, t.status from tuskline.tasks t
-     where t.id = any (v_ids) and t.id between v_next[1] and o.mark order by t.id;
+    select t.id, t.lambda, t.status, false from tuskline.tasks t
+     where t.id = any (v_ids) and t.id between v_next[1] and o.mark
+    union all
+    select a.id, a.lambda, a.status, true from tuskline.task_archive a
+     where o.action = 'erase' and a.id = any (v_ids)
+     order by 1;
   end loop;
 end $$;
 comment on function tuskline_core.meant_tasks(tuskline.operation) is

@@ -124,7 +124,6 @@ returns bigint language plpgsql as $$
 declare
   v_first bigint := (select min(id) from unnest(p_ids) as id);
   v_last  bigint := (select max(id) from unnest(p_ids) as id);
-  v_gone  bigint[];
 begin
   if v_first is null then return 0; end if;
   if exists (select from tuskline.lambda l where l.archive = 'table') then
@@ -139,6 +138,20 @@ begin
      where l.archive = 'table' and u.finished_at is not null
     on conflict do nothing;
   end if;
+  return tuskline_core.delete_ended(p_ids);
+end $$;
+comment on function tuskline_core.delete_tasks(bigint[], timestamptz) is
+  'Deletes tasks that have ended, with their history. Copies those of lambdas with archive '
+  '''table'' to task_archive first. Returns how many.';
+
+-- Deletes tasks that have ended, with their history, and archives none. Returns how many.
+create or replace function tuskline_core.delete_ended(p_ids bigint[]) returns bigint
+language plpgsql as $$
+declare
+  v_first bigint := (select min(id) from unnest(p_ids) as id);
+  v_last  bigint := (select max(id) from unnest(p_ids) as id);
+  v_gone  bigint[];
+begin
   with d as (
     delete from tuskline.task t
      where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
@@ -152,9 +165,8 @@ begin
   perform tuskline_core.delete_history(v_gone);
   return cardinality(v_gone);
 end $$;
-comment on function tuskline_core.delete_tasks(bigint[], timestamptz) is
-  'Deletes tasks that have ended, with their history. Copies those of lambdas with archive '
-  '''table'' to task_archive first. Returns how many.';
+comment on function tuskline_core.delete_ended(bigint[]) is
+  'Deletes tasks that have ended, with their history, and archives none. Returns how many.';
 
 create or replace function tuskline.delete_written(
   p_ids bigint[], p_operation bigint default null) returns bigint

@@ -8,9 +8,10 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
-use super::{ArchiveArgs, wait};
+use super::erase::Parameters;
+use super::{ArchiveArgs, erase, wait};
 use crate::cli::{Global, Outcome, output, task};
 use crate::duration;
 
@@ -19,15 +20,19 @@ Store consumers carry an operation out, in batches, each in its own
 transaction: schedules, claims and results wait for none. It ends by itself;
 --wait follows it and may be interrupted. A purge leaves tasks alone that a
 chain, an ordering key, a session or a redrive needs. A shorter retention,
-which drops whole segments, costs less than a purge.
+which drops whole segments, costs less than a purge. An erase deletes every
+task that it is about, whatever its status, also from the archive.
 
 Examples:
   tuskline operation start cancel send_email --collection spring_sale
   tuskline operation start priority resize --to low --dry-run
   tuskline operation start purge --status dropped --older-than 1h --wait
-  tuskline operation start redrive charge --canary --reason fixed";
+  tuskline operation start redrive charge --canary --reason fixed
+  tuskline operation start erase --key c_17 --reason 'request 4711' --dry-run
+  tuskline operation start erase --field customer.id=17 --reason 'request 4711'";
 
-const ACTIONS: [&str; 6] = ["cancel", "retry", "priority", "collection", "purge", "redrive"];
+const ACTIONS: [&str; 7] =
+    ["cancel", "retry", "priority", "collection", "purge", "redrive", "erase"];
 
 /// The action of an operation, its tasks, its pace and its reason.
 #[derive(Debug, Args)]
@@ -44,6 +49,12 @@ pub struct StartArgs {
     /// Only this task; may be given many times.
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<i64>,
+    /// Only tasks with this ordering, limit, fairness or unique key.
+    #[arg(long, value_name = "TEXT")]
+    key: Option<String>,
+    /// Only tasks whose payload has this value there, e.g. customer.id=17.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = field)]
+    field: Option<Field>,
     /// Only tasks of this collection.
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
@@ -94,20 +105,43 @@ pub struct StartArgs {
     wait: bool,
 }
 
-/// Parameters of a statement.
-type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
+/// A field of the payload: the names that lead to it, and its value as text.
+#[derive(Debug, Clone)]
+pub struct Field {
+    path: Vec<String>,
+    equals: String,
+}
+
+fn field(text: &str) -> Result<Field, String> {
+    let (path, equals) = text.split_once('=').ok_or("must be PATH=VALUE, as customer.id=17")?;
+    Ok(Field { path: path.split('.').map(str::to_owned).collect(), equals: equals.into() })
+}
 
 /// First arguments of `start_operation` and `preview_operation`.
-const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
-                      coalesce($11, tuskline.clock() - $12 * interval '1 millisecond'), $13";
+const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
+                      coalesce($14, tuskline.clock() - $15 * interval '1 millisecond'), $16";
+
+/// The values of [`CHOICE`] that the arguments do not hold as they are sent.
+#[derive(Debug)]
+pub struct Chosen<'a> {
+    ids: Option<&'a [i64]>,
+    path: Option<&'a [String]>,
+    equals: Option<&'a str>,
+    older_than: Option<i64>,
+}
 
 impl StartArgs {
+    fn chosen(&self) -> Chosen<'_> {
+        Chosen {
+            ids: Some(self.ids.as_slice()).filter(|ids| !ids.is_empty()),
+            path: self.field.as_ref().map(|field| field.path.as_slice()),
+            equals: self.field.as_ref().map(|field| field.equals.as_str()),
+            older_than: self.older_than.map(duration::milliseconds),
+        }
+    }
+
     /// Parameters of [`CHOICE`].
-    fn choice<'a>(
-        &'a self,
-        ids: &'a Option<&'a [i64]>,
-        older_than: &'a Option<i64>,
-    ) -> Parameters<'a> {
+    fn choice<'a>(&'a self, chosen: &'a Chosen<'a>) -> Parameters<'a> {
         vec![
             (&self.action, Type::TEXT),
             (&self.lambda, Type::TEXT),
@@ -116,26 +150,46 @@ impl StartArgs {
             (&self.priority, Type::TEXT),
             (&self.status, Type::TEXT_ARRAY),
             (&self.fingerprint, Type::TEXT),
-            (ids, Type::INT8_ARRAY),
+            (&chosen.ids, Type::INT8_ARRAY),
+            (&self.key, Type::TEXT),
+            (&chosen.path, Type::TEXT_ARRAY),
+            (&chosen.equals, Type::TEXT),
             (&self.created_from, Type::TIMESTAMPTZ),
             (&self.created_to, Type::TIMESTAMPTZ),
             (&self.ended_to, Type::TIMESTAMPTZ),
-            (older_than, Type::INT8),
+            (&chosen.older_than, Type::INT8),
             (&self.limit, Type::INT8),
         ]
+    }
+
+    /// Parameters of `lines_to_erase` after the first one.
+    pub fn of_lines<'a>(&'a self, chosen: &'a Chosen<'a>) -> Parameters<'a> {
+        let (action, value, fingerprint) = (0, 2, 6);
+        let (age, limit) = (14, 15);
+        let without = [action, value, fingerprint, age, limit];
+        let choice = self.choice(chosen).into_iter().enumerate();
+        choice.filter(|(at, _)| !without.contains(at)).map(|(_, parameter)| parameter).collect()
     }
 }
 
 pub async fn run(global: &Global, client: &Client, args: &StartArgs) -> Outcome {
-    let ids = Some(args.ids.as_slice()).filter(|ids| !ids.is_empty());
-    let older_than = args.older_than.map(duration::milliseconds);
-    let mut parameters = args.choice(&ids, &older_than);
+    let chosen = args.chosen();
+    let mut parameters = args.choice(&chosen);
+    let erases = args.action == "erase";
+    let directory = match args.action.as_str() {
+        "purge" | "erase" => args.archive.open()?,
+        _ => None,
+    };
+    let lines = directory.as_ref().filter(|_| erases).map(|directory| erase::Lines {
+        client,
+        directory,
+        filters: args.of_lines(&chosen),
+    });
     if args.dry_run {
-        preview(global, client, &parameters).await?;
+        preview(global, client, &parameters, lines.as_ref()).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let directory = if args.action == "purge" { args.archive.open()? } else { None };
-    let files = directory.is_some();
+    let files = directory.is_some() && !erases;
     parameters.extend::<Parameters>(vec![
         (&args.per_second, Type::FLOAT8),
         (&args.canary, Type::BOOL),
@@ -143,8 +197,11 @@ pub async fn run(global: &Global, client: &Client, args: &StartArgs) -> Outcome 
         (&args.reason, Type::TEXT),
         (&files, Type::BOOL),
     ]);
-    let sql = format!("select tuskline.start_operation({CHOICE}, $14, $15, $16, $17, $18)");
+    let sql = format!("select tuskline.start_operation({CHOICE}, $17, $18, $19, $20, $21)");
     let operation: i64 = client.query_typed_one(&sql, &parameters).await?.get(0);
+    if let Some(lines) = lines {
+        return erase::wait(global, operation, &lines).await;
+    }
     if args.wait || files {
         return wait::wait(global, client, operation, directory.as_ref()).await;
     }
@@ -155,14 +212,35 @@ pub async fn run(global: &Global, client: &Client, args: &StartArgs) -> Outcome 
     Ok(ExitCode::SUCCESS)
 }
 
-async fn preview(global: &Global, client: &Client, choice: &Parameters<'_>) -> Result<()> {
+async fn preview(
+    global: &Global,
+    client: &Client,
+    choice: &Parameters<'_>,
+    lines: Option<&erase::Lines<'_>>,
+) -> Result<()> {
     let sql = format!("select row_to_json(p)::text from tuskline.preview_operation({CHOICE}) p");
-    let counts = task::rows(client, &sql, choice).await?;
+    let mut counts = task::rows(client, &sql, choice).await?;
+    if let Some(lines) = lines {
+        counts.extend(lines.count().await?.iter().map(erase::ErasedFile::json));
+    }
     if global.json {
         return Ok(output::put_json(&Value::Array(counts))?);
     }
     let columns = ["lambda", "status", "tasks", "first_ids"];
-    let rows = counts.iter().map(|row| columns.map(|name| output::field(row, name)).into());
-    let heading = ["lambda", "status", "tasks", "first ids"];
+    let rows = counts.iter().map(|row| {
+        let mut cells: Vec<_> = columns.map(|name| output::field(row, name)).into();
+        cells.insert(2, place(row));
+        cells
+    });
+    let heading = ["lambda", "status", "stored in", "tasks", "first ids"];
     Ok(output::put_table(&heading, rows.collect(), "it would change no task")?)
+}
+
+/// Where the tasks of a row of the preview are stored.
+fn place(row: &Value) -> String {
+    match row["archived"].as_bool() {
+        Some(true) => "task_archive".into(),
+        Some(false) => "task".into(),
+        None => output::field(row, "file"),
+    }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -22,7 +22,7 @@ const LONGEST_REST: Duration = Duration::from_millis(256);
 
 /// How far it has come.
 #[derive(Debug)]
-struct Batch {
+pub struct Batch {
     state: String,
     looked: i64,
     changed: i64,
@@ -31,31 +31,53 @@ struct Batch {
     files: Vec<i64>,
 }
 
+impl Batch {
+    pub fn is_done(&self) -> bool {
+        self.state == "done"
+    }
+
+    pub fn json(&self, operation: i64) -> Value {
+        let Self { state, looked, changed, spared, note, .. } = self;
+        json!({
+            "operation": operation, "state": state, "looked": looked, "changed": changed,
+            "spared": spared, "note": note
+        })
+    }
+}
+
 pub async fn wait(
     global: &Global,
     client: &Client,
     operation: i64,
     directory: Option<&Directory>,
 ) -> Outcome {
+    let last = follow(client, operation, directory).await?;
+    put(global, operation, &last)?;
+    Ok(if last.is_done() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Advances an operation until it ends. Returns its end.
+pub async fn follow(
+    client: &Client,
+    operation: i64,
+    directory: Option<&Directory>,
+) -> Result<Batch> {
     let mut progress = Progress::new(tasks_about(client).await?);
     let (mut before, mut rest) = ((-1, -1), Duration::ZERO);
-    let last = loop {
+    loop {
         let batch = match directory {
             None => advance(client, operation, false).await?,
             Some(directory) => advance_with_files(client, operation, directory).await?,
         };
         progress.show(batch.looked, batch.changed);
         if batch.state != "running" {
-            break batch;
+            return Ok(batch);
         }
         let now = (batch.looked, batch.changed);
         rest = if now == before { (rest * 2).clamp(REST, LONGEST_REST) } else { Duration::ZERO };
         sleep(rest).await;
         before = now;
-    };
-    drop(progress);
-    put(global, operation, &last)?;
-    Ok(if last.state == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 /// First rest.
@@ -101,13 +123,10 @@ async fn tasks_about(client: &Client) -> Result<u64> {
     Ok(client.query_typed_one(sql, &[]).await?.get::<_, i64>(0).unsigned_abs())
 }
 
-fn put(global: &Global, operation: i64, last: &Batch) -> Result<()> {
+pub fn put(global: &Global, operation: i64, last: &Batch) -> Result<()> {
     let Batch { state, looked, changed, spared, note, .. } = last;
     if global.json {
-        return Ok(output::put_json(&json!({
-            "operation": operation, "state": state, "looked": looked, "changed": changed,
-            "spared": spared, "note": note
-        }))?);
+        return Ok(output::put_json(&last.json(operation))?);
     }
     let note = note.as_ref().map(|note| format!(", {}", output::clean(note))).unwrap_or_default();
     output::put(&format!(

@@ -12,6 +12,7 @@ mod control_sequences;
 mod crons;
 mod dead_letters;
 mod definitions;
+mod erase;
 mod gates;
 mod limits;
 mod operation;

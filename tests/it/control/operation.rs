@@ -189,7 +189,7 @@ async fn what_makes_no_operation_is_refused() {
     for (call, expected) in [
         (
             "'drop', 'work'",
-            "TK029 invalid_operation: action must be cancel, retry, priority, collection, purge or redrive, got 'drop'",
+            "TK029 invalid_operation: action must be cancel, retry, priority, collection, purge, redrive or erase, got 'drop'",
         ),
         ("'cancel', 'nowork'", "TK001 unknown_lambda"),
         ("'priority', 'work'", "needs a value, got priority with NULL"),

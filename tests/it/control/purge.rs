@@ -101,9 +101,9 @@ async fn only_what_the_filter_names_goes_a_batch_at_a_time() {
     assert_eq!(
         db.lines(&preview).await,
         [
-            format!("other | success | 1 | [{}]", db.id(4)),
-            format!("work | success | 2 | [{},{}]", db.id(2), db.id(3)),
-            format!("work | fatal_failure | 1 | [{}]", db.id(1))
+            format!("other | success | false | 1 | [{}]", db.id(4)),
+            format!("work | success | false | 2 | [{},{}]", db.id(2), db.id(3)),
+            format!("work | fatal_failure | false | 1 | [{}]", db.id(1))
         ]
     );
     let purge = start(&db, &format!("{filter}, p_reason => 'x'")).await;
@@ -311,7 +311,7 @@ async fn what_says_not_which_tasks_is_refused() {
     for (call, said) in [
         (
             "'purge'",
-            "TK029 invalid_operation: say which tasks: purge needs a lambda, ids, statuses, a collection, a fingerprint or a time".to_owned(),
+            "TK029 invalid_operation: say which tasks: purge needs a lambda, ids, a key, a field, statuses, a collection, a fingerprint or a time".to_owned(),
         ),
         ("'purge', 'nobody'", "TK001 unknown_lambda: 'nobody' is not defined".to_owned()),
         ("'purge', p_statuses => '{}'", format!("TK029 {statuses} {{}}")),

@@ -569,7 +569,10 @@ async fn a_store_consumer_and_a_worker_carry_a_redrive_out() {
 async fn what_is_no_redrive_is_refused() {
     let db = Db::with_lambda("work").await;
     for (call, said) in [
-        ("'redrive', p_reason => 'x'", "say which tasks: redrive needs a lambda or ids"),
+        (
+            "'redrive', p_reason => 'x'",
+            "say which tasks: redrive needs a lambda, ids, a key or a field",
+        ),
         ("'redrive', 'work'", "reason must have 1 to 500 characters"),
         ("'redrive', 'work', p_reason => ' '", "reason must have 1 to 500 characters"),
         ("'redrive', p_ids => '{}', p_reason => 'x'", "ids must be 1 to 10000, got 0"),

@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 39] = [
+const VERBS: [&str; 40] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -49,6 +49,7 @@ const VERBS: [&str; 39] = [
     "operation cancel",
     "operation retry",
     "operation purge",
+    "operation erase",
     "rebuild_queues",
 ];
 
@@ -236,7 +237,14 @@ async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> V
         }
         "rescue" => _ = db.rescue().await,
         "operation redrive" => return redrive(db, staged).await,
-        "operation cancel" => return cancel_all(db, staged).await,
+        "operation cancel" => {
+            to_the_end(db, "'cancel', 'work'").await;
+            return asked(db, staged).await;
+        }
+        "operation erase" => {
+            erase(db).await;
+            return asked(db, staged).await;
+        }
         "operation retry" => {
             to_the_end(db, "'retry', 'work'").await;
             return but_for_failures(db, staged).await;
@@ -270,9 +278,18 @@ async fn to_the_end(db: &Db, arguments: &str) {
     while db.one::<String>(&advance).await == "running" {}
 }
 
-/// Whom a worker holds is asked to stop.
-async fn cancel_all(db: &Db, staged: &[Staged]) -> Vec<Reply> {
-    to_the_end(db, "'cancel', 'work'").await;
+/// Two passes: the first one ends the tasks that wait. The erase then waits for the worker.
+async fn erase(db: &Db) {
+    let start = "select tuskline.start_operation('erase', 'work', p_reason => 'x')";
+    let number: i64 = db.one(start).await;
+    for _ in 0..2 {
+        let advance = format!("select state from tuskline.advance_operation({number})");
+        assert_eq!(db.one::<String>(&advance).await, "running");
+    }
+}
+
+/// The tasks whose worker was asked to stop.
+async fn asked(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let mut told = Vec::new();
     for one in staged {
         let asked = "select exists (select from tuskline.cancellation where task_id = $1)";

@@ -1,17 +1,14 @@
 //! One action on all tasks that a filter names, carried out by store consumers.
 
+mod calls;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
-use crate::client::session::Row;
-use crate::client::transaction::TransactionClient;
-use crate::db::Parameters;
-use crate::db::json::{PayloadText, checked, payload_of};
-use crate::error::Error;
-use crate::task::{OperationId, Priority, Status, TaskId};
+use crate::db::json::{PayloadText, payload_of};
+use crate::task::{Priority, Status, TaskId};
 
 /// The action of an operation on its tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +27,9 @@ pub enum Action {
     Purge,
     /// Lets dead letters start again, with care if wanted ([`Operation::canary`]).
     Redrive,
+    /// Deletes tasks of every status, with all that the database holds about them, also from
+    /// `tuskline.task_archive`. Waiting tasks are cancelled, workers that hold one are asked to stop.
+    Erase,
 }
 
 impl Action {
@@ -42,12 +42,13 @@ impl Action {
             Self::Collection(name) => ("collection", Some(name)),
             Self::Purge => ("purge", None),
             Self::Redrive => ("redrive", None),
+            Self::Erase => ("erase", None),
         }
     }
 }
 
-/// One action on all tasks that the rest names. Say which tasks: a lambda or ids; for a purge also
-/// statuses, a collection, a fingerprint or a time.
+/// One action on all tasks that the rest names. Say which tasks: a lambda, ids, a key or a field of
+/// the payload; for a purge also statuses, a collection, a fingerprint or a time.
 ///
 /// # Example
 /// ```no_run
@@ -65,6 +66,9 @@ pub struct Operation {
     action: Action,
     lambda: Option<String>,
     ids: Option<Vec<i64>>,
+    key: Option<String>,
+    field: Option<Vec<String>>,
+    equals: Option<String>,
     collection: Option<String>,
     priority: Option<Priority>,
     statuses: Option<Vec<&'static str>>,
@@ -107,6 +111,8 @@ pub struct OperationPreview {
     pub lambda: String,
     /// Their status.
     pub status: Status,
+    /// Rows of `tuskline.task_archive`, which only [`Action::Erase`] deletes.
+    pub archived: bool,
     /// How many.
     pub tasks: i64,
     /// The first ten.
@@ -120,6 +126,9 @@ impl Operation {
             action,
             lambda: None,
             ids: None,
+            key: None,
+            field: None,
+            equals: None,
             collection: None,
             priority: None,
             statuses: None,
@@ -146,6 +155,22 @@ impl Operation {
     #[must_use]
     pub fn tasks(mut self, ids: &[TaskId]) -> Self {
         self.ids = Some(ids.iter().map(|id| id.0).collect());
+        self
+    }
+
+    /// Only tasks with this ordering, limit, fairness or unique key.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Only tasks whose payload has `value` at a path, as text: `field(&["customer", "id"], "17")`
+    /// means the number 17 and the string "17".
+    #[must_use]
+    pub fn field(mut self, path: &[&str], value: &str) -> Self {
+        self.field = Some(path.iter().map(|&name| name.to_owned()).collect());
+        self.equals = Some(value.into());
         self
     }
 
@@ -232,112 +257,4 @@ impl Operation {
         self.payload = Some(payload_of(payload));
         self
     }
-}
-
-/// The first parameters of `start_operation` and `preview_operation`.
-const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
-                      coalesce($11, tuskline.clock() - make_interval(secs => $12)), $13";
-const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
-                        from tuskline.operations where operation_id = $1";
-
-impl TransactionClient<'_> {
-    /// Starts an operation when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::start_operation`](crate::Client::start_operation).
-    pub async fn start_operation(
-        &mut self,
-        operation: &Operation,
-        reason: Option<&str>,
-    ) -> Result<OperationId, Error> {
-        let sql = format!("select tuskline.start_operation({CHOICE}, $14, $15, $16, $17)");
-        let (action, value) = operation.action.parts();
-        let priority = operation.priority.map(Priority::as_str);
-        let payload = operation.payload.as_ref().map(checked).transpose()?;
-        let manner: &Parameters<'_> = &[
-            (&operation.per_second, Type::FLOAT8),
-            (&operation.canary, Type::BOOL),
-            (&payload, Type::TEXT),
-            (&reason, Type::TEXT),
-        ];
-        let parameters = [&choice(operation, &action, &value, &priority)[..], manner].concat();
-        Ok(OperationId(self.one(&sql, &parameters).await?.get(0)))
-    }
-
-    /// How many tasks an operation would change now, as this connection sees them.
-    ///
-    /// # Errors
-    /// As [`Client::preview_operation`](crate::Client::preview_operation).
-    pub async fn preview_operation(
-        &mut self,
-        operation: &Operation,
-    ) -> Result<Vec<OperationPreview>, Error> {
-        let sql = format!(
-            "select lambda, status, tasks, first_ids from tuskline.preview_operation({CHOICE})"
-        );
-        let (action, value) = operation.action.parts();
-        let priority = operation.priority.map(Priority::as_str);
-        let rows = self.rows(&sql, &choice(operation, &action, &value, &priority)).await?;
-        let preview = |row: &Row| {
-            Ok(OperationPreview {
-                lambda: row.get(0),
-                status: row.get::<&str>(1).parse()?,
-                tasks: row.get(2),
-                first_ids: row.get::<Vec<i64>>(3).into_iter().map(TaskId).collect(),
-            })
-        };
-        rows.iter().map(preview).collect()
-    }
-
-    /// How far an operation has come, as this connection sees it.
-    ///
-    /// # Errors
-    /// As [`Client::operation_progress`](crate::Client::operation_progress).
-    pub async fn operation_progress(
-        &mut self,
-        operation: OperationId,
-    ) -> Result<Option<OperationProgress>, Error> {
-        let rows = self.rows(PROGRESS, &[(&operation.0, Type::INT8)]).await?;
-        Ok(rows.first().map(|row| OperationProgress {
-            state: row.get(0),
-            looked: row.get(1),
-            changed: row.get(2),
-            spared: row.get(3),
-            died_again: row.get(4),
-            note: row.get(5),
-        }))
-    }
-
-    /// Stops an operation when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::stop_operation`](crate::Client::stop_operation).
-    pub async fn stop_operation(&mut self, operation: OperationId) -> Result<bool, Error> {
-        let sql = "select tuskline.stop_operation($1)";
-        Ok(self.one(sql, &[(&operation.0, Type::INT8)]).await?.get(0))
-    }
-}
-
-/// Parameters of [`CHOICE`].
-fn choice<'a>(
-    operation: &'a Operation,
-    action: &'a &'static str,
-    value: &'a Option<&'a str>,
-    priority: &'a Option<&'static str>,
-) -> [(&'a (dyn ToSql + Sync), Type); 13] {
-    [
-        (action, Type::TEXT),
-        (&operation.lambda, Type::TEXT),
-        (value, Type::TEXT),
-        (&operation.collection, Type::TEXT),
-        (priority, Type::TEXT),
-        (&operation.statuses, Type::TEXT_ARRAY),
-        (&operation.fingerprint, Type::TEXT),
-        (&operation.ids, Type::INT8_ARRAY),
-        (&operation.created_from, Type::TIMESTAMPTZ),
-        (&operation.created_to, Type::TIMESTAMPTZ),
-        (&operation.ended_to, Type::TIMESTAMPTZ),
-        (&operation.age_s, Type::FLOAT8),
-        (&operation.limit, Type::INT8),
-    ]
 }

@@ -1,0 +1,245 @@
+-- Erases tasks: deletes them with their history, their keys and their rows in the archive.
+--
+-- A purge deletes ended tasks that nothing needs, and archives them. An erase deletes every matching
+-- task, whatever its status, and archives none. It needs several passes over a task:
+--
+--   the task               this pass                              the next pass
+--   waits                  is cancelled, its effects are left     it has ended
+--   runs                   its worker is asked to stop            it has ended, or it still runs
+--   has ended, is needed   nothing                                looks again (needed_ids)
+--   has ended              is deleted, with all rows about it
+--   is archived            its row is deleted
+--
+-- The operation ends when no matching task is left. Its note says what it waits for.
+-- Archive files are outside the database: lines_to_erase() tells which of their lines match.
+create or replace function tuskline_core.erase_tasks(
+  o tuskline.operation, p_ids bigint[], p_now timestamptz)
+returns tuskline.operation language plpgsql as $$
+declare
+  v_open  bigint[] := tuskline_core.tasks_to_cancel(p_ids);
+  v_ended bigint[];
+  v_left  bigint[];
+  v_rows  bigint;
+begin
+  o.met := true;
+  delete from tuskline.task_archive a where a.id = any (p_ids);
+  get diagnostics v_rows = row_count;
+  perform tuskline_core.cancel_tasks(
+    v_open, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);
+  v_ended := array(
+    select t.id from tuskline.tasks t
+     where t.id = any (p_ids) and t.finished_at is not null and t.id <> all (v_open) order by t.id);
+  v_ended := array(
+    select id from unnest(v_ended) as id
+    except select id from unnest(tuskline_core.needed_ids(v_ended, true)) as id
+    except select m.task_id from tuskline.timer m -- uses timer_pkey
+     where m.due <= p_now + interval '1 minute' and m.kind = 'effects' order by 1);
+  if v_ended <> '{}' and exists (select from tuskline_core.policy_flag) then
+    perform tuskline_core.withdraw(v_ended, null, p_now);
+  end if;
+  perform tuskline_core.forget_tasks(v_ended);
+  v_rows := v_rows + tuskline_core.delete_ended(v_ended);
+  v_left := array(select t.id from tuskline.tasks t where t.id = any (p_ids) order by t.id);
+  o.changed := o.changed + v_rows;
+  o.behind := o.behind || v_left;
+  if v_left <> '{}' and v_rows = 0 then
+    o.next_at := p_now + case when v_open = '{}' then interval '1 second'
+                              else tuskline_core.relock_after() end;
+    o.note := format('waits for %s: they run, or a chain, a session or a redrive needs them',
+                     tuskline_core.some_tasks(v_left));
+  end if;
+  return o;
+end $$;
+comment on function tuskline_core.erase_tasks(tuskline.operation, bigint[], timestamptz) is
+  'Deletes tasks that have ended, with all rows about them, and ends the remaining ones. '
+  'Returns the new row of the operation.';
+
+-- Selects the tasks to cancel: those that wait, and those that run and were not asked to stop.
+create or replace function tuskline_core.tasks_to_cancel(p_ids bigint[]) returns bigint[]
+language sql stable as $$
+  select array(
+    select t.id from tuskline.task t
+     where t.id = any (p_ids) and t.id between (select min(id) from unnest(p_ids) as id)
+                                           and (select max(id) from unnest(p_ids) as id)
+       and t.finished_at is null
+       and (t.status not in ('claimed', 'processing') or (t.flags & 2) = 0)
+    union all
+    select k.id from tuskline.task_kept k where k.id = any (p_ids) and k.finished_at is null
+    order by 1)
+$$;
+comment on function tuskline_core.tasks_to_cancel(bigint[]) is
+  'Returns those of the tasks that wait, or that run and were not asked to stop.';
+
+create or replace function tuskline_core.some_tasks(p_ids bigint[]) returns text
+language sql immutable as $$
+  select format('%s tasks, the first %s', cardinality(p_ids), array_to_string(p_ids[:3], ', '))
+$$;
+comment on function tuskline_core.some_tasks(bigint[]) is
+  'The number of tasks and the first three ids, for a message.';
+
+create or replace function tuskline_core.digest(p_text text) returns text
+language sql immutable as $$
+  select 'sha256:' || encode(sha256(convert_to(p_text, 'UTF8')), 'hex')
+$$;
+comment on function tuskline_core.digest(text) is
+  'The SHA-256 of a text: proves which value was erased to a person who knows it.';
+
+-- Deletes what other tables hold of tasks that are about to be erased: unique keys, messages of
+-- failures, the payload of a redrive.
+--
+-- A gate of a circuit breaker keeps its cause, without the message. So does the audit.
+create or replace function tuskline_core.forget_tasks(p_ids bigint[]) returns void
+language plpgsql as $$
+declare
+  v_lambdas text[] := array(
+    select distinct t.lambda from tuskline.tasks t where t.id = any (p_ids));
+begin
+  if p_ids = '{}' then return; end if;
+  delete from tuskline.unique_key u using tuskline.tasks t
+   where t.id = any (p_ids) and u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id;
+  delete from tuskline.cancellation c where c.task_id = any (p_ids);
+  update tuskline_core.recent_failure f set message = '(erased)'
+   where f.lambda = any (v_lambdas)
+     and exists (select from unnest(p_ids) as id where id between f.first_id and f.last_id);
+  update tuskline.gate g set reason = tuskline_core.without_message(g.reason)
+   where g.lambda = any (v_lambdas) and g.reason like 'circuit breaker: %: %';
+  update tuskline.audit a set detail = tuskline_core.without_message(a.detail)
+   where a.verb = 'gate' and a.detail like '%circuit breaker: %: %'
+     and exists (select from unnest(v_lambdas) as l (name) where starts_with(a.subject, l.name));
+  update tuskline.operation u set payload = null
+   where u.payload is not null and u.ids && p_ids;
+  update tuskline.operation u set note = tuskline_core.without_message(u.note)
+   where u.state = 'died_again'
+     and substring(u.note from '^task ([0-9]+) died')::bigint = any (p_ids);
+  update tuskline.audit a set detail = tuskline_core.without_message(a.detail)
+   where a.verb = 'end_operation'
+     and substring(a.detail from '^died_again .*task ([0-9]+) died')::bigint = any (p_ids);
+end $$;
+comment on function tuskline_core.forget_tasks(bigint[]) is
+  'Deletes what other tables hold of tasks that are about to be erased.';
+
+-- Cuts the message of a failure off a reason, and keeps the number that leads to it.
+create or replace function tuskline_core.without_message(p_text text) returns text
+language sql immutable as $$
+  select coalesce(substring(p_text from '^(.*attempts failed with [0-9a-f]+): '),
+                  substring(p_text from '^(.*task [0-9]+ died again): '), p_text)
+$$;
+comment on function tuskline_core.without_message(text) is
+  'A reason of a gate, or a note of an operation, without the message of a failure.';
+
+-- Ends the walk of an erase: forgets its key, and tells what is left to wait for.
+--
+-- Race: a segment that is being retired is in no table that an erase reads, and its tasks may come
+-- to the archive behind the mark. The erase waits for its end, and walks once more (met).
+create or replace function tuskline_core.finish_erase(o tuskline.operation, p_now timestamptz)
+returns tuskline.operation language plpgsql as $$
+declare
+  v_no bigint := (select min(s.segment_no) from tuskline.segments_to_finish() s);
+begin
+  if v_no is not null then
+    o.met := true;
+    o.mark := 0;
+    o.next_at := p_now + interval '5 seconds';
+    o.note := format('waits for segment %s: a server is retiring it, see tuskline doctor', v_no);
+  elsif not o.met then
+    if o.key is not null then perform tuskline_core.forget_key(o.key, o.lambda); end if;
+    o.note := (
+      select 'these schedules have such a payload: ' || string_agg(p.name, ', ' order by p.name)
+        from tuskline.periodic p
+       where (o.lambda is null or p.lambda = o.lambda) and p.payload #>> o.field = o.equals);
+  end if;
+  return o;
+end $$;
+comment on function tuskline_core.finish_erase(tuskline.operation, timestamptz) is
+  'Ends the walk of an erase, or tells what is left to wait for. Returns the new row.';
+
+-- Deletes a key from the tables that hold keys without a task.
+--
+-- The unique key of a task that was scheduled after the erase began stays. A tenant with such a task
+-- starts its rounds again, with the default weight.
+create or replace function tuskline_core.forget_key(p_key text, p_lambda text) returns void
+language plpgsql as $$
+begin
+  delete from tuskline.unique_key u using tuskline.lambda l
+   where u.lambda = l.name and u.key = p_key and l.name = coalesce(p_lambda, l.name)
+     and not exists (select from tuskline.tasks t where t.id = u.task_id);
+  delete from tuskline.tenant t using tuskline.task_limit r
+   where r.limit_id = t.limit_id and t.fairness_key = p_key
+     and r.lambda = coalesce(p_lambda, r.lambda);
+  delete from tuskline_core.rate_state s using tuskline.task_limit r
+   where r.limit_id = s.limit_id and s.key = p_key and r.lambda = coalesce(p_lambda, r.lambda);
+  update tuskline.audit a set subject = l.name || ' ' || tuskline_core.digest(p_key)
+    from tuskline.lambda l
+   where a.verb = 'unblock' and a.subject = l.name || ' ' || p_key
+     and l.name = coalesce(p_lambda, l.name);
+  update tuskline.audit a set detail = tuskline_core.digest(p_key) || right(a.detail, -length(p_key))
+   where a.verb = 'set_weight' and starts_with(a.detail, p_key || ' ');
+end $$;
+comment on function tuskline_core.forget_key(text, text) is
+  'Deletes a key from the tables that hold keys without a task, and from the audit.';
+
+-- Locks the rows of an erase without waiting: tasks, and rows of the archive.
+create or replace function tuskline_core.lock_to_erase(p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+declare
+  v_locked bigint[] := tuskline_core.lock_tasks(p_ids);
+begin
+  -- A task of which another transaction holds the row stays behind, with its archived row.
+  return v_locked || array(
+    select a.id from tuskline.task_archive a
+     where a.id = any (p_ids) and a.id <> all (v_locked)
+       and not exists (select from tuskline.tasks t where t.id = a.id)
+     order by a.id for update skip locked);
+end $$;
+comment on function tuskline_core.lock_to_erase(bigint[]) is
+  'Locks the tasks and rows of the archive that no other transaction has locked. Returns them.';
+
+-- Selects the archived tasks that match an erase.
+create or replace function tuskline_core.archived_ids(o tuskline.operation, p_ids bigint[])
+returns bigint[] language plpgsql stable as $$
+begin
+  return array(
+    select a.id from tuskline.task_archive a
+     where a.id = any (p_ids) and o.fingerprint is null
+       and tuskline_core.is_meant(
+             o, a.lambda, a.status, a.priority, a.collection, a.created_at, a.finished_at,
+             array[a.ordering_key, a.limit_key, a.fairness_key, a.unique_key], a.payload));
+end $$;
+comment on function tuskline_core.archived_ids(tuskline.operation, bigint[]) is
+  'Returns those of the tasks that have a row in the archive which matches an erase.';
+
+-- Tells which lines of an archive file hold tasks that an erase with these filters deletes.
+--
+-- p_lines are whole lines of JSON, as archive_lines() returned them. Returns their numbers, from 1.
+create or replace function tuskline.lines_to_erase(
+  p_lines        text[],
+  p_lambda       text        default null,
+  p_collection   text        default null,
+  p_priority     text        default null,
+  p_statuses     text[]      default null,
+  p_ids          bigint[]    default null,
+  p_key          text        default null,
+  p_field        text[]      default null,
+  p_equals       text        default null,
+  p_created_from timestamptz default null,
+  p_created_to   timestamptz default null,
+  p_ended_to     timestamptz default null)
+returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  o tuskline.operation := tuskline_core.new_operation(
+    'erase', p_lambda, null, p_collection, p_priority, p_statuses, null, p_ids, p_key, p_field,
+    p_equals, p_created_from, p_created_to, p_ended_to, null);
+begin
+  return query
+  select u.no from unnest(p_lines) with ordinality as u (line, no),
+         json_populate_record(null::tuskline.task, u.line::json) t
+   where (o.ids is null or t.id = any (o.ids))
+     and tuskline_core.is_meant(
+           o, t.lambda, t.status, t.priority, t.collection, t.created_at, t.finished_at,
+           array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key], t.payload);
+end $$;
+comment on function tuskline.lines_to_erase(
+  text[], text, text, text, text[], bigint[], text, text[], text, timestamptz, timestamptz,
+  timestamptz) is
+  'Numbers of the lines of an archive file that an erase with these filters deletes, from 1.';

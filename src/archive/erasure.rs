@@ -1,0 +1,196 @@
+//! Takes lines out of a file of the archive.
+//!
+//! The file is written again beside itself and takes the old name by a rename, so that a crash leaves
+//! the one or the other. A lock of the file keeps a server from adding lines to it meanwhile.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::directory::{Directory, Error, create_new, lock, sync};
+
+/// Most lines of one batch.
+const BATCH_LINES: usize = 1_000;
+
+/// Bytes of lines after which a batch ends.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// A file of the archive, locked, to take lines out of.
+#[derive(Debug)]
+pub struct Erasure {
+    directory: Directory,
+    path: PathBuf,
+    reader: BufReader<File>,
+    /// The file ends in a piece of a line, of a server that was killed.
+    torn: bool,
+}
+
+impl Directory {
+    /// Names of the files of the archive, in order.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the directory cannot be read.
+    pub fn files(&self) -> Result<Vec<String>, Error> {
+        self.names(|name| name.ends_with(".jsonl") && !name.starts_with('.'))
+    }
+
+    /// Names of the files that a server has not finished, or has left when it was killed.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the directory cannot be read.
+    pub fn unfinished(&self) -> Result<Vec<String>, Error> {
+        self.names(|name| name.starts_with('.') && name.ends_with(".tmp"))
+    }
+
+    fn names(&self, is_meant: fn(&str) -> bool) -> Result<Vec<String>, Error> {
+        let read = || -> io::Result<Vec<String>> {
+            let names = std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+            let names = names.collect::<io::Result<Vec<_>>>()?.into_iter();
+            let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+            names.retain(|name| is_meant(name));
+            names.sort();
+            Ok(names)
+        };
+        read().map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+
+    /// Locks a file of the archive, to read it and to take lines out of it.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be opened or locked.
+    pub async fn erasure(&self, name: &str) -> Result<Erasure, Error> {
+        let path = self.path.join(name);
+        let file = lock(path.clone(), |path| File::options().read(true).write(true).open(path));
+        let file = file.await.map_err(|source| Error::File { path: path.clone(), source })?;
+        let reader = BufReader::new(file);
+        Ok(Erasure { directory: self.clone(), path, reader, torn: false })
+    }
+}
+
+impl Erasure {
+    /// The next whole lines, without their ends. Empty: that was all.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the file cannot be read.
+    pub fn next_lines(&mut self) -> Result<Vec<String>, Error> {
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        while lines.len() < BATCH_LINES && bytes < BATCH_BYTES {
+            let mut line = String::new();
+            let read = self.reader.read_line(&mut line);
+            bytes += read.map_err(|source| self.error(source))?;
+            if !line.ends_with('\n') {
+                self.torn |= !line.is_empty();
+                break;
+            }
+            line.pop();
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+
+    /// Writes the file again without these lines, counted from 0, and without a piece of a line at its
+    /// end. A file that keeps no line is deleted. Nothing happens where nothing is to go.
+    ///
+    /// # Errors
+    /// [`Error::File`]. Then the file is as it was, or as it shall be.
+    pub async fn rewrite_without(mut self, lines: BTreeSet<u64>) -> Result<(), Error> {
+        if lines.is_empty() && !self.torn {
+            return Ok(());
+        }
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let unfinished =
+            self.path.with_file_name(format!(".{name}_{:08x}.tmp", self.directory.token));
+        let written = self.write(&unfinished, &lines).await;
+        let _ = std::fs::remove_file(&unfinished); // it has its name, or is of no use
+        written.map_err(|source| self.error(source))?;
+        self.directory.sync_entries().await
+    }
+
+    async fn write(&mut self, unfinished: &Path, without: &BTreeSet<u64>) -> io::Result<()> {
+        let _ = std::fs::remove_file(unfinished);
+        self.reader.seek(SeekFrom::Start(0))?;
+        let mut kept = BufWriter::new(create_new(unfinished)?);
+        let mut line = Vec::new();
+        let mut is_empty = true;
+        for no in 0.. {
+            line.clear();
+            self.reader.read_until(b'\n', &mut line)?;
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            if !without.contains(&no) {
+                is_empty = false;
+                kept.write_all(&line)?;
+            }
+        }
+        sync(kept.into_inner().map_err(io::IntoInnerError::into_error)?).await?;
+        match is_empty {
+            true => std::fs::remove_file(&self.path),
+            false => std::fs::rename(unfinished, &self.path),
+        }
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        Error::File { path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn without(text: &str, lines: &[u64]) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("task_7.jsonl");
+        std::fs::write(&path, text).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        assert_eq!(directory.files().unwrap(), ["task_7.jsonl"]);
+        let mut erasure = directory.erasure("task_7.jsonl").await.unwrap();
+        while !erasure.next_lines().unwrap().is_empty() {}
+        erasure.rewrite_without(lines.iter().copied().collect()).await.unwrap();
+        assert!(directory.unfinished().unwrap().is_empty());
+        std::fs::read_to_string(&path).ok()
+    }
+
+    #[tokio::test]
+    async fn only_the_lines_that_are_named_go() {
+        for (text, lines, left) in [
+            ("a\nb\nc\n", &[][..], Some("a\nb\nc\n")),
+            ("a\nb\nc\n", &[0], Some("b\nc\n")),
+            ("a\nb\nc\n", &[1, 2], Some("a\n")),
+            ("a\nb\nc\n", &[0, 1, 2], None),
+            ("a\nb\nc", &[1], Some("a\n")),
+            ("a\nb", &[], Some("a\n")),
+        ] {
+            assert_eq!(without(text, lines).await.as_deref(), left, "{text:?} {lines:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_adds_to_the_new_file_and_not_to_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept.jsonl");
+        std::fs::write(&path, "a\nb\n").unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let mut erasure = directory.erasure("kept.jsonl").await.unwrap();
+        erasure.next_lines().unwrap();
+        let server = tokio::spawn(lock(path.clone(), |path| {
+            File::options().append(true).create(true).open(path)
+        }));
+        assert!(!server.is_finished(), "the file is locked");
+        erasure.rewrite_without([0].into()).await.unwrap();
+        server.await.unwrap().unwrap().write_all(b"c\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\nc\n");
+    }
+
+    #[tokio::test]
+    async fn a_batch_ends_after_so_many_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("task_1.jsonl"), "{}\n".repeat(BATCH_LINES + 1)).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let mut erasure = directory.erasure("task_1.jsonl").await.unwrap();
+        let batches = [0; 3].map(|_| erasure.next_lines().unwrap().len());
+        assert_eq!(batches, [BATCH_LINES, 1, 0]);
+    }
+}

@@ -1,0 +1,117 @@
+//! The files of the archive, for an operation that erases tasks.
+//!
+//! The database is first: once the operation has ended, no server writes a line of its tasks any more.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::wait::{self, Batch};
+use crate::archive::{Directory, Erasure};
+use crate::cli::{Global, Outcome, output};
+
+/// Parameters of a statement.
+pub type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
+
+/// The lines of a directory that hold tasks of an erase.
+pub struct Lines<'a> {
+    pub client: &'a Client,
+    pub directory: &'a Directory,
+    /// Parameters of `lines_to_erase` after the first one.
+    pub filters: Parameters<'a>,
+}
+
+/// A file with such lines.
+#[derive(Debug)]
+pub struct ErasedFile {
+    name: String,
+    lines: usize,
+}
+
+impl ErasedFile {
+    pub fn json(&self) -> Value {
+        json!({"file": self.name, "tasks": self.lines})
+    }
+}
+
+/// Follows the operation to its end, then rewrites the files that hold tasks of it.
+pub async fn wait(global: &Global, operation: i64, lines: &Lines<'_>) -> Outcome {
+    let last = wait::follow(lines.client, operation, None).await?;
+    if !last.is_done() {
+        wait::put(global, operation, &last)?;
+        return Ok(ExitCode::FAILURE);
+    }
+    let files = lines.erase().await?;
+    put(global, operation, &last, &files)?;
+    for name in lines.directory.unfinished()? {
+        eprintln!(
+            "{name} is unfinished and was not read: delete it if no server writes archives here"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn put(global: &Global, operation: i64, last: &Batch, files: &[ErasedFile]) -> Result<()> {
+    if global.json {
+        let mut value = last.json(operation);
+        value["files"] = files.iter().map(ErasedFile::json).collect();
+        return Ok(output::put_json(&value)?);
+    }
+    wait::put(global, operation, last)?;
+    for ErasedFile { name, lines } in files {
+        output::put(&format!("{name}: erased {lines} lines"))?;
+    }
+    Ok(())
+}
+
+impl Lines<'_> {
+    /// How many there are in each file that has any.
+    pub async fn count(&self) -> Result<Vec<ErasedFile>> {
+        self.each(false).await
+    }
+
+    /// Writes each file that has any again, without them.
+    async fn erase(&self) -> Result<Vec<ErasedFile>> {
+        self.each(true).await
+    }
+
+    async fn each(&self, rewrites: bool) -> Result<Vec<ErasedFile>> {
+        let mut files = Vec::new();
+        for name in self.directory.files()? {
+            let mut erasure = self.directory.erasure(&name).await?;
+            let lines = self.matching(&mut erasure).await.with_context(|| format!("in {name}"))?;
+            let count = lines.len();
+            if rewrites {
+                erasure.rewrite_without(lines).await?;
+            }
+            if count > 0 {
+                files.push(ErasedFile { name, lines: count });
+            }
+        }
+        Ok(files)
+    }
+
+    /// Numbers of the matching lines of a file, from 0.
+    async fn matching(&self, erasure: &mut Erasure) -> Result<BTreeSet<u64>> {
+        let sql = "select tuskline.lines_to_erase(\
+                   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        let mut found = BTreeSet::new();
+        let mut before = 0;
+        loop {
+            let lines = erasure.next_lines()?;
+            if lines.is_empty() {
+                return Ok(found);
+            }
+            let mut parameters = self.filters.clone();
+            parameters.insert(0, (&lines, Type::TEXT_ARRAY));
+            for row in self.client.query_typed(sql, &parameters).await? {
+                found.insert(before + row.get::<_, i64>(0).unsigned_abs() - 1);
+            }
+            before += lines.len() as u64;
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! An erased customer is in no table and in no file any more, and nothing of another customer is lost.
+
+use std::time::Duration;
+
+use crate::support::cli::on;
+use crate::support::{Db, ScriptedWorker};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
+
+const ADA: &str = "ada@example.org";
+const BOB: &str = "bob@example.org";
+
+/// Tables of both schemas that have a row with this text, with the number of such rows.
+async fn holders(db: &Db, text: &str) -> Vec<String> {
+    let tables: Vec<String> = db
+        .all(
+            "select format('%I.%I', n.nspname, c.relname)
+               from pg_class c join pg_namespace n on n.oid = c.relnamespace
+              where n.nspname in ('tuskline', 'tuskline_core') and c.relkind = 'r' order by 1",
+        )
+        .await;
+    let mut found = Vec::new();
+    for table in tables {
+        let count = format!("select count(*) from {table} t where t::text like $1");
+        let rows: i64 = db.ask(&count, &[&format!("%{text}%")]).await;
+        if rows > 0 {
+            found.push(format!("{table} {rows}"));
+        }
+    }
+    found
+}
+
+/// The tables that hold a customer, without the numbers of their segments.
+async fn tables(db: &Db, text: &str) -> Vec<String> {
+    let name = |holder: &String| {
+        let table = holder.split(' ').next().unwrap().to_owned();
+        match table.strip_prefix("tuskline_core.task_") {
+            Some(no) if no.parse::<i64>().is_ok() => "tuskline.task".to_owned(),
+            _ => table,
+        }
+    };
+    holders(db, text).await.iter().map(name).collect()
+}
+
+async fn start(db: &Db, what: &str) -> i64 {
+    db.one(&format!("select tuskline.start_operation('erase', {what}, p_reason => 'request 17')"))
+        .await
+}
+
+/// The store consumer's part.
+async fn consume(db: &Db) {
+    db.enqueue_due().await;
+    db.run("select tuskline.run_policies()").await;
+}
+
+/// A batch of three; state, rows erased, and what it waits for.
+async fn advance(db: &Db, erase: i64) -> (String, i64, String) {
+    let sql = "select state, changed, coalesce(note, '-') from tuskline.advance_operation($1, 3)";
+    let row = db.client.query_one(sql, &[&erase]).await.unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// With a store consumer beside it, until it ends or waits for a worker; as [`advance`].
+async fn carry(db: &Db, erase: i64) -> (String, i64, String) {
+    let mut before = (String::new(), -1, String::new());
+    loop {
+        let now = advance(db, erase).await;
+        if now.0 != "running" || now == before && now.2 != "-" {
+            return now;
+        }
+        before = now;
+        db.advance(SECOND * 6).await;
+        consume(db).await;
+    }
+}
+
+/// A lambda for each feature that stores a key or a text of a task.
+async fn with_lambdas() -> Db {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for lambda in ["ordered", "limited", "fair", "single", "fragile"] {
+        db.define(lambda).await;
+    }
+    db.define_with("archived", "p_archive => 'table'").await;
+    db.run(
+        "select tuskline.set_order('ordered');
+         select tuskline.set_limit('limited', 1, p_by_key => true);
+         select tuskline.set_limit('limited', p_per_second => 100, p_by_key => true);
+         select tuskline.set_limit('fair', 1, p_fair => true);
+         select tuskline.set_unique('single', 'forever');
+         select tuskline.set_breaker('fragile', 5)",
+    )
+    .await;
+    db
+}
+
+/// Schedules a task and fails it for good with a message that names the customer.
+async fn failed(db: &Db, hand: &ScriptedWorker, schedule: &str, customer: &str) -> i64 {
+    let id: i64 = db.one(&format!("select tuskline.schedule({schedule})")).await;
+    consume(db).await;
+    let task = hand.take().await;
+    assert_eq!(task.id, id);
+    let fields = format!(
+        r#""status": "fatal_failure", "error_class": "refused", "message": "no mail to {customer}""#
+    );
+    hand.note(&task, &fields).await;
+    id
+}
+
+/// Tasks whose keys name a customer. Returns the worker that holds two of them.
+async fn keyed(db: &Db, customer: &str) -> ScriptedWorker {
+    let hand = db.hand_with(&["ordered"], MINUTE).await;
+    let ordered = format!("'ordered', p_ordering_key => '{customer}'");
+    failed(db, &hand, &ordered, customer).await;
+    db.run(&format!("select tuskline.unblock('ordered', '{customer}')")).await;
+    failed(db, &hand, &ordered, customer).await;
+    db.run(&format!("select tuskline.schedule({ordered})")).await; // behind the failed one
+    let weight = format!(
+        "select tuskline.set_weight(limit_id, '{customer}', 2) from tuskline.limits where lambda = 'fair'"
+    );
+    db.run(&weight).await;
+    for key in ["'limited', p_limit_key", "'fair', p_fairness_key", "'single', p_unique_key"] {
+        let task = format!("select tuskline.schedule({key} => '{customer}')");
+        db.run(&format!("{task}; {task}")).await;
+    }
+    let hand = db.hand_with(&["limited", "single"], MINUTE).await;
+    consume(db).await;
+    assert_eq!(hand.claim(10).await.len(), 2);
+    hand
+}
+
+/// Tasks whose payload names a customer, and all that is stored about them.
+async fn with_payload(db: &Db, customer: &str) {
+    let payload = format!(r#"'{{"customer": {{"mail": "{customer}"}}}}'"#);
+    let hand = db.hand_with(&["work", "archived"], MINUTE).await;
+    db.run(&format!("select tuskline.schedule('work', {payload}, p_delay => '1 year')")).await;
+    db.run(&format!("select tuskline.schedule('work', {payload})")).await;
+    let task = hand.take().await;
+    db.run(&format!(
+        "select tuskline.set_progress({}, {}, 50, 'for {customer}', '\"{customer}\"')",
+        task.id, task.fence
+    ))
+    .await;
+    hand.succeed_with(&task, &format!("\"sent to {customer}\"")).await;
+    let dead = failed(db, &hand, &format!("'work', {payload}"), customer).await;
+    db.run(&format!(
+        "select tuskline.advance_operation(tuskline.start_operation(
+           'redrive', p_ids => array[{dead}::bigint], p_payload => {payload}::text, p_reason => 'typo', p_canary => true));
+         select tuskline.enqueue_due()"
+    ))
+    .await;
+    let again = hand.take().await;
+    let fields = format!(
+        r#""status": "fatal_failure", "error_class": "refused", "message": "none to {customer}""#
+    );
+    hand.note(&again, &fields).await;
+    db.run("select tuskline.run_policies()").await;
+    db.run(&format!("select tuskline.schedule('archived', {payload})")).await;
+    hand.succeed(&hand.take().await).await;
+}
+
+#[tokio::test]
+async fn an_erased_customer_is_in_no_table() {
+    let db = with_lambdas().await;
+    let ada = keyed(&db, ADA).await;
+    keyed(&db, BOB).await;
+    with_payload(&db, ADA).await;
+    with_payload(&db, BOB).await;
+    db.advance(MINUTE * 2).await;
+    db.run("select tuskline.advance_operation(tuskline.start_operation('purge', 'archived'))")
+        .await;
+    let fragile = db.hand("fragile").await;
+    let payload = format!(r#"'{{"customer": {{"mail": "{ADA}"}}}}'"#);
+    for _ in 0..5 {
+        failed(&db, &fragile, &format!("'fragile', {payload}"), ADA).await;
+    }
+    db.advance(SECOND).await;
+    db.run("select tuskline.run_policies()").await;
+    assert_eq!(
+        tables(&db, ADA).await,
+        [
+            "tuskline.audit",
+            "tuskline.gate",
+            "tuskline.operation",
+            "tuskline.permit",
+            "tuskline.progress",
+            "tuskline.redriven",
+            "tuskline.task_archive",
+            "tuskline.task_failure",
+            "tuskline.task_output",
+            "tuskline.tenant",
+            "tuskline.unique_key",
+            "tuskline.wait_list",
+            "tuskline_core.rate_state",
+            "tuskline_core.recent_failure",
+            "tuskline.task",
+            "tuskline.task",
+        ],
+        "a table that this test does not fill is not checked"
+    );
+    let of_bob = holders(&db, BOB).await;
+
+    let by_key = start(&db, &format!("p_key => '{ADA}'")).await;
+    let waits = carry(&db, by_key).await;
+    assert_eq!((waits.0.as_str(), waits.2.contains("they run")), ("running", true), "{waits:?}");
+    let held = "select t.id, t.fence from tuskline.tasks t where t.status = 'claimed' and '{0}' in (t.limit_key, t.unique_key)";
+    for row in db.client.query(&held.replace("{0}", ADA), &[]).await.unwrap() {
+        let sql = "select tuskline.set_results($1, '{}', '{}', json_build_array(json_build_object('task', $2::bigint, 'fence', $3::bigint, 'status', 'cancelled')))";
+        let (task, fence): (i64, i64) = (row.get(0), row.get(1));
+        ada.client.query_one(sql, &[&ada.executor, &task, &fence]).await.unwrap();
+    }
+    assert_eq!(carry(&db, by_key).await.0, "done");
+    let by_field =
+        start(&db, &format!("p_field => '{{customer,mail}}', p_equals => '{ADA}'")).await;
+    assert_eq!(carry(&db, by_field).await.0, "done");
+
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+    assert_eq!(holders(&db, BOB).await, of_bob);
+    assert_eq!(db.lines("select * from tuskline.invariants() where violations > 0").await, [""; 0]);
+    let digest: String = db.ask("select tuskline_core.digest($1)", &[&ADA]).await;
+    let audit = "select count(*) from tuskline.audit where verb = 'start_operation' and detail like $1 and detail like '%reason request 17%'";
+    assert_eq!(db.ask::<i64>(audit, &[&format!("%{digest}%")]).await, 2);
+    let kept =
+        "select count(*) from tuskline.operations where $1 in (key, equals) and note is null";
+    assert_eq!(db.ask::<i64>(kept, &[&digest]).await, 2);
+}
+
+/// Ended tasks of work whose payload has the number n, from 1 on.
+async fn numbered(db: &Db, count: i64) -> Vec<i64> {
+    let hand = db.hand("work").await;
+    let schedule = format!(
+        "insert into tuskline.task (lambda, payload)
+         select 'work', json_build_object('n', n) from generate_series(1, {count}) as n returning id"
+    );
+    let ids = db.all(&schedule).await;
+    hand.succeed_all(&hand.claim(100).await).await;
+    ids
+}
+
+async fn left(db: &Db) -> Vec<i64> {
+    db.all("select id from tuskline.tasks order by id").await
+}
+
+#[tokio::test]
+async fn an_erase_deletes_what_its_preview_counted_whatever_the_status() {
+    let db = with_lambdas().await;
+    let ids = numbered(&db, 4).await;
+    let waits: i64 = db.one("select tuskline.schedule('work', '{\"n\": \"2\"}')").await;
+    let later: i64 =
+        db.one("select tuskline.schedule('work', '{\"n\": 2}', p_delay => '1 day')").await;
+    let other: i64 = db.one("select tuskline.schedule('fair', '{\"n\": 2}')").await;
+    for (filter, expected) in [
+        (format!("p_ids => array[{}, {}]::bigint[]", ids[0], later), vec![ids[0], later]),
+        ("p_field => '{n}', p_equals => '2'".to_owned(), vec![ids[1], waits, other, later]),
+        ("'work', p_field => '{n}', p_equals => '2'".to_owned(), vec![ids[1], waits, later]),
+        ("'fair'".to_owned(), vec![other]),
+        ("'work', p_statuses => '{success}'".to_owned(), ids.clone()),
+        ("p_field => '{n,n}', p_equals => '2'".to_owned(), vec![]),
+    ] {
+        db.run("begin").await;
+        let before = left(&db).await;
+        let preview = format!(
+            "select coalesce(sum(tasks), 0)::bigint from tuskline.preview_operation('erase', {filter})"
+        );
+        let counted: i64 = db.one(&preview).await;
+        let erase = start(&db, &filter).await;
+        let (state, changed, _) = carry(&db, erase).await;
+        let after = left(&db).await;
+        let gone: Vec<_> = before.into_iter().filter(|id| !after.contains(id)).collect();
+        assert_eq!(gone, expected, "{filter}");
+        let count = i64::try_from(expected.len()).unwrap();
+        assert_eq!((state.as_str(), counted, changed), ("done", count, count), "{filter}");
+        db.run("rollback").await;
+    }
+}
+
+#[tokio::test]
+async fn an_erase_waits_for_a_locked_task_and_for_a_chain_that_needs_one() {
+    let db = with_lambdas().await;
+    let ids = numbered(&db, 2).await;
+    let reader = db.connect().await;
+    let lock = format!("begin; select from tuskline.task where id = {} for share", ids[0]);
+    reader.batch_execute(&lock).await.unwrap();
+    let parent: i64 = db.one("select tuskline.schedule('work')").await;
+    let slow: i64 = db.one("select tuskline.schedule('work', p_delay => '1 hour')").await;
+    let child = format!("select tuskline.schedule_then(array[{parent}, {slow}]::bigint[], 'work')");
+    let child: i64 = db.one(&child).await;
+    let hand = db.hand("work").await;
+    hand.succeed(&hand.take().await).await;
+    let erase =
+        start(&db, &format!("p_ids => array[{}, {}, {parent}]::bigint[]", ids[0], ids[1])).await;
+    for _ in 0..3 {
+        assert_eq!(advance(&db, erase).await.0, "running");
+        db.advance(SECOND).await;
+    }
+    let mut stay = vec![ids[0], parent, child, slow];
+    stay.sort_unstable();
+    assert_eq!(left(&db).await, stay);
+    reader.batch_execute("commit").await.unwrap();
+    let (_, changed, note) = carry(&db, erase).await;
+    let waits = format!(
+        "waits for 1 tasks, the first {parent}: they run, or a chain, a session or a redrive needs them"
+    );
+    assert_eq!((changed, note), (2, waits));
+    db.run(&format!("select tuskline.cancel({child})")).await;
+    consume(&db).await;
+    db.advance(SECOND).await;
+    let (state, changed, _) = carry(&db, erase).await;
+    assert_eq!((state.as_str(), changed), ("done", 3));
+}
+
+#[tokio::test]
+async fn an_erase_waits_for_a_segment_that_is_being_retired() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.alter_lambda('work', p_archive => 'table'); select tuskline.roll_segments()")
+        .await;
+    numbered(&db, 3).await;
+    db.advance(DAY).await;
+    db.run("select tuskline.roll_segments()").await;
+    db.advance(DAY * 8).await;
+    let no = db.first_segment();
+    assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 0);
+    db.run(&format!(
+        "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
+    ))
+    .await;
+    db.run(&format!("alter table tuskline_core.task_{no} rename to gone_{no}")).await;
+    let erase = start(&db, "p_field => '{n}', p_equals => '2'").await;
+    let (state, changed, note) = carry(&db, erase).await;
+    let waits = format!("waits for segment {no}: a server is retiring it, see tuskline doctor");
+    assert_eq!((state.as_str(), changed, note), ("running", 0, waits));
+    db.run(&format!("select tuskline.archive_segment({no})")).await;
+    db.run(&format!("drop table tuskline_core.gone_{no}")).await;
+    db.run(&format!("select tuskline.purge_history({no}); select tuskline.return_kept({no})"))
+        .await;
+    db.advance(MINUTE).await;
+    let (state, changed, _) = carry(&db, erase).await;
+    assert_eq!((state.as_str(), changed), ("done", 1));
+    let archived = "select payload ->> 'n' from tuskline.task_archive order by id";
+    assert_eq!(db.lines(archived).await, ["1", "3"]);
+}
+
+#[tokio::test]
+async fn a_schedule_with_such_a_payload_is_named() {
+    let db = with_lambdas().await;
+    db.run(
+        "select tuskline.define_periodic('digest', 'work', '@daily', p_payload => '{\"n\": 2}')",
+    )
+    .await;
+    let erase = start(&db, "p_field => '{n}', p_equals => '2'").await;
+    let (state, _, note) = carry(&db, erase).await;
+    assert_eq!(
+        (state.as_str(), note.as_str()),
+        ("done", "these schedules have such a payload: digest")
+    );
+}
+
+#[tokio::test]
+async fn an_erase_that_is_stopped_keeps_no_key() {
+    let db = with_lambdas().await;
+    let erase = start(&db, &format!("p_key => '{ADA}', p_limit => 1")).await;
+    assert_eq!(holders(&db, ADA).await, ["tuskline.operation 1"]);
+    db.run(&format!("select tuskline.stop_operation({erase})")).await;
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_makes_no_erase_is_refused() {
+    let db = with_lambdas().await;
+    let path = "field must be a path of 1 to 32 names, with the text that it equals, got";
+    for (call, said) in [
+        ("'erase', p_reason => 'x'", "say which tasks: erase needs a lambda, ids, a key, a field, a collection or a fingerprint".to_owned()),
+        ("'erase', p_key => 'k'", "reason must have 1 to 500 characters".to_owned()),
+        ("'erase', p_key => '', p_reason => 'x'", "key must have 1 to 256 bytes, got 0".to_owned()),
+        ("'erase', p_field => '{}', p_equals => '1', p_reason => 'x'", format!("{path} '{{}}' and '1'")),
+        ("'erase', p_field => '{a,null}', p_equals => '1', p_reason => 'x'", format!("{path} '{{a,NULL}}' and '1'")),
+        ("'erase', p_field => '{a}', p_reason => 'x'", format!("{path} '{{a}}' and NULL")),
+        ("'erase', 'work', p_equals => '1', p_reason => 'x'", format!("{path} NULL and '1'")),
+        ("'erase', 'work', p_files => true, p_reason => 'x'", "files are for a purge, got erase".to_owned()),
+        ("'priority', p_value => 'low', p_key => 'k'", "say which tasks: priority needs a lambda".to_owned()),
+    ] {
+        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert_eq!(told.split_once("TK029 invalid_operation: ").unwrap().1, said, "{call}");
+    }
+}
+
+#[tokio::test]
+async fn tasks_of_a_key_are_selected_by_it() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.schedule('work', p_limit_key => 'a'), tuskline.schedule('work', p_limit_key => 'b')").await;
+    let start = "select tuskline.start_operation('cancel', p_key => 'a')";
+    assert_eq!(carry(&db, db.one(start).await).await.1, 1);
+    assert_eq!(
+        db.lines("select status from tuskline.tasks order by id").await,
+        ["cancelled", "enqueued"]
+    );
+    let audit = "select detail from tuskline.audit where verb = 'start_operation'";
+    assert!(
+        db.one::<String>(audit).await.contains(
+            "key sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+        )
+    );
+}
+
+#[tokio::test]
+async fn the_command_erases_the_lines_of_the_archive_too() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
+    numbered(&db, 3).await;
+    let dir = tempfile::tempdir().unwrap();
+    let run = |command: &str| on(&db.config, command).env("TUSKLINE_ARCHIVE_DIR", dir.path()).run();
+    run("operation start purge work --older-than 0s --wait").fine();
+    numbered(&db, 2).await;
+    let erase = "operation start erase --field n=2 --reason r17 --json";
+    let counted = run(&format!("{erase} --dry-run")).json();
+    let name = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().file_name();
+    let name = name.to_str().unwrap();
+    assert_eq!(
+        (&counted[0]["tasks"], &counted[1]["file"], &counted[1]["tasks"]),
+        (&1.into(), &name.into(), &1.into())
+    );
+    let lines = || std::fs::read_to_string(dir.path().join(name)).unwrap().lines().count();
+    assert_eq!((left(&db).await.len(), lines()), (2, 3), "a dry run deletes nothing");
+    let said = run(erase).json();
+    assert_eq!(
+        (&said["state"], &said["changed"], &said["files"][0]["tasks"]),
+        (&"done".into(), &1.into(), &1.into())
+    );
+    let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!((lines(), text.contains(r#""n" : 2}"#), left(&db).await.len()), (2, false, 1));
+    let again = run(erase).json();
+    assert_eq!((&again["changed"], &again["files"]), (&0.into(), &serde_json::json!([])));
+}
