@@ -120,6 +120,7 @@ comment on function tuskline_core.is_current_id(bigint, bigint) is
 -- A task joins the wait list of its limit, or gets a timer for a store consumer. Rows that schedule
 -- has written as new are not updated again.
 -- p_ids: in id order. p_numbers: the number of each row in its statement.
+-- Planner: width_bucket copies the array, so the number is read for mistakes only (offset 0).
 -- Returns the first mistake with its row. Then route refuses the statement, which undoes all of it:
 -- a mistake in a unique key is found after rows were updated.
 create or replace function tuskline_core.accept_rest(
@@ -136,8 +137,8 @@ declare
   k        record;
   v_behind bigint[];
 begin
-  select r.* into m
-    from (select t as task, p_numbers[width_bucket(t.id, p_ids)] as number,
+  select r.task, p_numbers[width_bucket((r.task).id, p_ids)] as number, r.mistake into m
+    from (select t as task,
                  coalesce(tuskline_core.mistake_in(t, q.max_payload_bytes, p_now),
                           case when q.is_full or t.ordering_key is not null
                                     or t.unique_key is not null
@@ -145,8 +146,8 @@ begin
                           tuskline_core.mistake_in_id(t.id)) as mistake
             from tuskline.task t
                  left join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-           where t.id = any (p_ids) and t.id between v_first and v_last) r
-   where r.mistake is not null order by r.number limit 1;
+           where t.id = any (p_ids) and t.id between v_first and v_last offset 0) r
+   where r.mistake is not null order by number limit 1;
   if found then
     mistake := m.mistake; task := m.task; number := m.number;
     return;
