@@ -31,11 +31,12 @@ begin
      where t.id = any (p_ids) and t.finished_at is not null and t.id <> all (v_open) order by t.id);
   v_ended := array(
     select id from unnest(v_ended) as id
-    except select id from unnest(tuskline_core.needed_ids(v_ended, true)) as id
-    except select m.task_id from tuskline.timer m -- uses timer_pkey
-     where m.due <= p_now + interval '1 minute' and m.kind = 'effects' order by 1);
+    except select id from unnest(tuskline_core.needed_ids(v_ended, true)) as id order by 1);
   if v_ended <> '{}' and exists (select from tuskline_core.policy_flag) then
     perform tuskline_core.withdraw(v_ended, null, p_now);
+    v_ended := array( -- another transaction has locked a permit of the remaining ones
+      select id from unnest(v_ended) as id
+      except select p.task_id from tuskline.permit p where p.task_id = any (v_ended) order by 1);
   end if;
   perform tuskline_core.forget_tasks(v_ended);
   v_rows := v_rows + tuskline_core.delete_ended(v_ended);
