@@ -60,6 +60,7 @@ const OF_RUST: &[&str] = &[
     "::fenced_bodies::",
     "::health::",
     "::stats::",
+    "::upgrades::",
     "::few_connections::",
     "::held_results::",
     "::long_tasks::",

@@ -36,3 +36,4 @@ mod stale_results;
 mod stalled;
 mod store_consumers;
 mod strangers;
+mod upgrades;
