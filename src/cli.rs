@@ -22,6 +22,7 @@ mod operation;
 mod order;
 mod output;
 mod periodic;
+mod plan;
 mod plugin;
 mod program;
 mod psql;

@@ -8,7 +8,9 @@
 //! functions as they were; grants on functions and views survive.
 //! Must never: touch a database whose functions are newer than this binary, or a standby.
 
+mod plan;
 mod sources;
+mod statements;
 mod tables;
 mod trust;
 mod turn;
@@ -23,6 +25,10 @@ use tuskline_sdk::Address;
 use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP, Source, digest};
 use crate::session::{Deadlines, Session};
 use crate::store::guard;
+
+pub use self::plan::{Lock, Plan, Step, WHEN_RECREATED, plan};
+pub use self::statements::{Mode, kind, locks};
+pub use crate::store::guard::Blocker;
 
 /// Number of the function set in this binary. Grows with every change of meaning and with every
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::SchemaCompatibility`]).

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Global, Outcome, database, installation, output};
+use super::{Global, Outcome, database, installation, output, plan};
 use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
 use crate::duration;
@@ -25,6 +25,9 @@ pub struct MigrateArgs {
     /// Range of ids, 0 to 63, of a new database: no two cells issue the same id. Chosen once; 0 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
     cell: Option<u8>,
+    /// Change nothing: print the statements, their locks, and the sessions that block them now.
+    #[arg(long, conflicts_with_all = ["installation", "cell"])]
+    plan: bool,
 }
 
 /// Arguments of `serve`.
@@ -55,6 +58,9 @@ pub struct ServeArgs {
 
 pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
     let address = database::find_given(global)?;
+    if args.plan {
+        return plan::run(global, &address).await;
+    }
     let report = match args.cell {
         Some(cell) => migrate::migrate_in_cell(&address, cell).await?,
         None => migrate::migrate(&address).await?,

@@ -41,12 +41,9 @@ const NOTE: &str = "insert into tuskline_core.schema_history (version, name, app
 /// Applies the files that the database lacks, and names them.
 pub(super) async fn migrate(client: &mut Client) -> Result<Vec<String>, Error> {
     client.batch_execute(MAKE_HISTORY).await?;
-    let history = client.query(READ_HISTORY, &[]).await?;
-    for (at, row) in history.iter().enumerate() {
-        check(at, &format!("V{}__{}", row.get::<_, i32>(0), row.get::<_, &str>(1)), row.get(2))?;
-    }
+    let history = read(client).await?;
     let mut applied = Vec::new();
-    for (version, table) in (1..).zip(TABLES).skip(history.len()) {
+    for (version, table) in (1..).zip(TABLES).skip(history) {
         let transaction = client.transaction().await?;
         apply(&transaction, *table).await?;
         let note: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
@@ -56,6 +53,25 @@ pub(super) async fn migrate(client: &mut Client) -> Result<Vec<String>, Error> {
         applied.push(table.0.to_owned());
     }
     Ok(applied)
+}
+
+/// The files that the database lacks.
+pub(super) async fn pending(client: &Client) -> Result<Vec<Source>, Error> {
+    let there = "select to_regclass('tuskline_core.schema_history') is not null";
+    if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
+        return Ok(TABLES.to_vec());
+    }
+    let history = read(client).await?;
+    Ok(TABLES[history..].to_vec())
+}
+
+/// Checks the history. Returns how many files were applied.
+async fn read(client: &Client) -> Result<usize, Error> {
+    let history = client.query(READ_HISTORY, &[]).await?;
+    for (at, row) in history.iter().enumerate() {
+        check(at, &format!("V{}__{}", row.get::<_, i32>(0), row.get::<_, &str>(1)), row.get(2))?;
+    }
+    Ok(history.len())
 }
 
 /// A row of the history must be that of our file at this place.

@@ -4,9 +4,11 @@
 //! connection of its own; it ends with that connection. It has no transaction number and no snapshot.
 //! Must never: be an advisory lock, which every login can take.
 
+use chrono::{DateTime, Utc};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
 use tuskline_sdk::Address;
 
 use crate::session::{Deadlines, Session};
@@ -58,6 +60,38 @@ const USERS: &str = "
        and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
        and right(c.relname::text, 6) <> '_guard'";
 
+/// Sessions in transactions of over a second, and prepared transactions, that hold one of the modes $2 of a
+/// relation. No row: there is no such relation.
+const BLOCKERS: &str = "
+    select l.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),
+           coalesce(a.state, a.backend_type, 'prepared transaction'), a.xact_start, l.mode
+      from (select to_regclass($1) as oid) r
+           left join (pg_catalog.pg_locks l
+             left join pg_catalog.pg_stat_activity a on a.pid = l.pid)
+             on l.locktype = 'relation' and l.relation = r.oid and l.granted and l.mode = any ($2)
+                and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+                and l.pid is distinct from pg_backend_pid()
+                and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
+     where r.oid is not null
+     order by a.xact_start, l.pid";
+
+/// A session, or a prepared transaction, that holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Blocker {
+    /// Number of its process. None: a prepared transaction (`pg_prepared_xacts`).
+    pub pid: Option<i32>,
+    /// Its role.
+    pub role: String,
+    /// Name of its application.
+    pub application: String,
+    /// Its state, as `idle in transaction`, or the type of a process of the server.
+    pub state: String,
+    /// Begin of its transaction.
+    pub since: Option<DateTime<Utc>>,
+    /// Mode of its lock, as `AccessShareLock`.
+    pub holds: String,
+}
+
 /// A guard that this process holds.
 #[derive(Debug)]
 pub struct Guard {
@@ -92,6 +126,31 @@ impl Guard {
 /// The connection's or the server's.
 pub async fn holders(client: &Client, what: Guarded) -> Result<Option<String>, Error> {
     Ok(client.query_typed_one(HOLDERS, &[(&what.table(), Type::TEXT)]).await?.get(0))
+}
+
+/// Lists who holds one of these modes of a relation; none: there is no such relation.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn blockers(
+    client: &Client,
+    relation: &str,
+    modes: &[&str],
+) -> Result<Option<Vec<Blocker>>, Error> {
+    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+        &[(&relation, Type::TEXT), (&modes, Type::TEXT_ARRAY)];
+    let rows = client.query_typed(BLOCKERS, parameters).await?;
+    let of_row = |row: &Row| {
+        Some(Blocker {
+            pid: row.get(0),
+            role: row.get(1),
+            application: row.get(2),
+            state: row.get(3),
+            since: row.get(4),
+            holds: row.get::<_, Option<String>>(5)?,
+        })
+    };
+    Ok((!rows.is_empty()).then(|| rows.iter().filter_map(of_row).collect()))
 }
 
 /// Names the sessions whose long transactions hold locks in the schema; none: there is none.

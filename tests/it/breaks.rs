@@ -59,6 +59,7 @@ const OF_RUST: &[&str] = &[
     "::failures::",
     "::fenced_bodies::",
     "::health::",
+    "::plan::",
     "::stats::",
     "::upgrades::",
     "::few_connections::",

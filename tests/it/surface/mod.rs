@@ -19,6 +19,7 @@ mod migrate_refusals;
 mod names;
 mod packaging;
 mod payload_types;
+mod plan;
 mod plans;
 mod publications;
 mod registry;
