@@ -99,9 +99,9 @@ pub use db::connect::drive;
 pub use db::low_water_mark::{Around, LowWaterMark};
 #[doc(hidden)]
 pub use db::multi_host::connect_in_turn;
-pub use db::version::SCHEMA_VERSION;
 #[doc(hidden)]
 pub use db::version::SchemaCompatibility;
+pub use db::version::{OLDEST_SCHEMA, SCHEMA_VERSION};
 pub use error::{Code, Error, ErrorKind, TlsRefusal};
 pub use task::{Fence, GateId, LimitId, OperationId, Priority, Status, TaskId};
 pub use worker::Worker;

@@ -1,14 +1,19 @@
 //! Which sets of SQL functions a binary can speak to. SDK and server judge by the same rule.
 //!
-//! TransactionClient a major version a verb's signature gains only trailing parameters with defaults, and its
+//! Within a major version a verb's signature gains only trailing parameters with defaults, and its
 //! answer only columns, which callers name; a new meaning is a new verb. So a later set understands
 //! every call of an earlier one, and servers, workers and services may be renewed in any order after
 //! the schema. An earlier set lacks verbs, and one of another major version may mean other things.
+//! Workers and clients need few verbs, so they also speak to each set from [`OLDEST_SCHEMA`] on.
 
 use crate::error::{Error, ErrorKind};
 
 /// Number of the set of SQL functions this crate speaks to. The thousands are the major version.
 pub const SCHEMA_VERSION: i32 = 1;
+
+/// Number of the oldest set that has all verbs which a worker and a client call, but for acts of owners
+/// that came later. `./x upgrade` proves it under load. A server needs [`SCHEMA_VERSION`].
+pub const OLDEST_SCHEMA: i32 = 1;
 
 const SETS_OF_A_MAJOR: i32 = 1000;
 
@@ -19,7 +24,8 @@ pub enum SchemaCompatibility {
     Same,
     /// A later one of the same major version: it will do.
     Later,
-    /// It lacks what this binary needs: migrate.
+    /// It lacks what a server or an owner may call: migrate. Workers and clients speak to it from
+    /// [`OLDEST_SCHEMA`] on.
     TooOld,
     /// Another major version: renew the binary.
     TooNew,
@@ -46,8 +52,12 @@ pub(crate) fn check(found: Option<i32>) -> Result<(), Error> {
             tracing::debug!(found, ours = SCHEMA_VERSION, "the schema is newer than this binary");
             Ok(())
         }
+        SchemaCompatibility::TooOld if found >= OLDEST_SCHEMA => {
+            tracing::debug!(found, ours = SCHEMA_VERSION, "the schema is older than this binary");
+            Ok(())
+        }
         SchemaCompatibility::TooOld => Err(incompatible(format!(
-            "the schema's function set {found} is older than this binary's {SCHEMA_VERSION}"
+            "the schema's function set {found} is older than the oldest that this binary can use, {OLDEST_SCHEMA}"
         ))
         .hinting("run `tuskline migrate`")),
         SchemaCompatibility::TooNew => Err(incompatible(format!(

@@ -1,0 +1,102 @@
+//! `./x upgrade`: two builds share a database while it is migrated under load.
+//!
+//! Old and new clients schedule, old and new workers work, on the old schema and, after `migrate`, on the
+//! new one. Then the old server and the old worker end. No call may fail and no task may be lost.
+
+mod builds;
+mod count;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use tokio::time::sleep;
+use tokio_postgres::{Client, NoTls};
+use tuskline_postgres::Cluster;
+
+use builds::Build;
+use count::Verdict;
+
+#[derive(Parser)]
+struct Upgrade {
+    /// Directory of the programs of the old build.
+    #[arg(long)]
+    old: PathBuf,
+    /// Directory of the programs of the new build.
+    #[arg(long)]
+    new: PathBuf,
+    /// Seconds of each of the three phases.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Print the verdict as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments = Upgrade::parse();
+    let cluster = Cluster::temporary(Vec::new()).await?;
+    cluster.create_database("upgrade", None).await?;
+    let url = cluster.url("upgrade");
+    let verdict = run(&arguments, &url).await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string(&verdict)?);
+    } else {
+        print!("{verdict}");
+    }
+    Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
+    let old = Build::new("old", &arguments.old, url);
+    let new = Build::new("new", &arguments.new, url);
+    let phase = Duration::from_secs(arguments.seconds);
+    old.migrate().await?;
+    let client = connect(url).await?;
+    client.batch_execute(count::SETUP).await?;
+    let old_set = set(&client).await?;
+    let mut running = Vec::new();
+    say("old schema: a server and a worker of the old build, a worker of the new one");
+    let mut old_server = old.serve()?;
+    let old_worker = old.work()?;
+    running.push(new.work()?);
+    let clients = [old.schedule()?, new.schedule()?];
+    sleep(phase).await;
+    say("the new build migrates, while all of them work");
+    new.migrate().await?;
+    let new_set = set(&client).await?;
+    sleep(phase).await;
+    old_server.assert_running()?;
+    say("the server of the new build takes over, then the old worker ends");
+    running.push(new.serve()?);
+    old_server.stop().await?;
+    old_worker.stop().await?;
+    sleep(phase).await;
+    let mut said = Vec::new();
+    for client in clients {
+        said.push(client.stop().await?);
+    }
+    let verdict = count::until_done(&client, &said, old_set, new_set).await?;
+    for one in running {
+        one.stop().await?;
+    }
+    Ok(verdict)
+}
+
+async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.context("the database")?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The function set that is installed.
+async fn set(client: &Client) -> Result<i32> {
+    Ok(client.query_one("select tuskline.version()", &[]).await?.get(0))
+}
+
+fn say(text: &str) {
+    eprintln!("{text}");
+}
