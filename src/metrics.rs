@@ -22,7 +22,8 @@ use tuskline_sdk::{Address, EDGES_MS};
 use crate::duration;
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{
-    self, Gauge, Histogram, Marks, OUTCOMES, QueueGauge, QueueStatistics, Scale, WaitTimes,
+    self, DEPTH_ROWS, Gauge, Histogram, Marks, OUTCOMES, QueueGauge, QueueStatistics, Scale,
+    WaitTimes,
 };
 
 /// The answer to one scrape serves all that come within this time.
@@ -154,7 +155,7 @@ impl Last {
         if self.swept_at.is_none_or(|at| at.elapsed() >= SWEEP_EVERY) {
             (self.marks, self.swept_at) = (Marks::default(), Some(Instant::now()));
         }
-        let queues = figures::queue_gauges(client, &self.marks).await?;
+        let queues = figures::queue_gauges(client, &self.marks, DEPTH_ROWS).await?;
         self.marks = Marks::of(&queues);
         let figures = Figures {
             statistics: figures::statistics(client, None).await?,

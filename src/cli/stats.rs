@@ -12,7 +12,9 @@ use tokio_postgres::Client;
 
 use super::{Global, Outcome, database, output};
 use crate::duration;
-use crate::store::figures::{self, Histogram, Marks, QueueGauge, QueueStatistics, WaitTimes};
+use crate::store::figures::{
+    self, DEPTH_ROWS, Histogram, Marks, QueueGauge, QueueStatistics, WaitTimes,
+};
 
 /// The objective for the start of a due task, in ms.
 const OBJECTIVE: Duration = Duration::from_secs(5);
@@ -88,7 +90,7 @@ pub async fn run(global: &Global, args: StatsArgs) -> Outcome {
 
 async fn rows(client: &Client, args: &StatsArgs) -> Result<Vec<Row>> {
     let statistics = figures::statistics(client, Some(args.since)).await?;
-    let gauges = figures::queue_gauges(client, &Marks::default()).await?;
+    let gauges = figures::queue_gauges(client, &Marks::default(), DEPTH_ROWS).await?;
     let mut grouped = BTreeMap::<_, (Vec<QueueStatistics>, Vec<QueueGauge>)>::new();
     let wanted = |lambda: &str| args.lambda.as_deref().is_none_or(|only| only == lambda);
     let key = |lambda: &str, priority: &str| {

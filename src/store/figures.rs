@@ -1,11 +1,14 @@
 //! The figures of the installation, for metrics and for people who watch it.
 
+mod histogram;
+
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
-use tuskline_sdk::EDGES_MS;
+
+pub use histogram::Histogram;
 
 /// Attempts and ends of a lambda and priority in a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,57 +44,6 @@ impl QueueStatistics {
     /// A count by its name in [`OUTCOMES`]; 0 for another name.
     pub fn outcome(&self, name: &str) -> i64 {
         OUTCOMES.iter().position(|one| *one == name).map_or(0, |at| self.outcomes[at])
-    }
-}
-
-/// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Histogram {
-    /// Sum of the durations in ms.
-    pub total_ms: i64,
-    /// Counts by bucket.
-    pub counts: Vec<i64>,
-}
-
-impl Histogram {
-    /// How many durations it has.
-    pub fn count(&self) -> i64 {
-        self.counts.iter().sum()
-    }
-
-    /// The sum of several.
-    pub fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Self {
-        let mut sum = Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1] };
-        for one in histograms {
-            sum.total_ms += one.total_ms;
-            for (sum, count) in sum.counts.iter_mut().zip(&one.counts) {
-                *sum += count;
-            }
-        }
-        sum
-    }
-
-    /// A quantile in ms, interpolated within its bucket: the same as `tuskline.quantile()`. None: it is empty.
-    pub fn quantile(&self, share: f64) -> Option<f64> {
-        let wanted = share * self.count() as f64;
-        let mut below = 0.0;
-        for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let count = *count as f64;
-            if below + count >= wanted {
-                let low = at.checked_sub(1).map_or(0.0, |before| EDGES_MS[before] as f64);
-                let high = EDGES_MS.get(at).map_or(low, |edge| *edge as f64);
-                return Some(low + (high - low) * (wanted - below) / count);
-            }
-            below += count;
-        }
-        None
-    }
-
-    /// The share of durations up to a bound, which must be the edge of a bucket. None: it is empty.
-    pub fn share_within(&self, bound: Duration) -> Option<f64> {
-        let edges = EDGES_MS.iter().take_while(|edge| u128::from(**edge) <= bound.as_millis());
-        let within: i64 = self.counts.iter().take(edges.count()).sum();
-        (self.count() > 0).then(|| within as f64 / self.count() as f64)
     }
 }
 
@@ -140,7 +92,7 @@ pub struct QueueGauge {
     pub lambda: String,
     /// Its priority.
     pub priority: String,
-    /// Tasks in it; above 1,000 an estimate.
+    /// Tasks in it; above the rows that were read an estimate.
     pub depth: i64,
     /// How long the first one has been due, in ms. None: it is empty.
     pub oldest_ms: Option<i64>,
@@ -274,15 +226,22 @@ impl Marks {
     }
 }
 
-/// Each queue now.
+/// Rows of a queue that a look reads for its depth, unless the caller says less.
+pub const DEPTH_ROWS: i32 = 1_000;
+
+/// Each queue now. At most so many `rows` are read of each.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn queue_gauges(client: &Client, marks: &Marks) -> Result<Vec<QueueGauge>, Error> {
+pub async fn queue_gauges(
+    client: &Client,
+    marks: &Marks,
+    rows: i32,
+) -> Result<Vec<QueueGauge>, Error> {
     let sql = "select queue_id, lambda, priority, depth, oldest_ms, head_seq, paused, enqueued \
-               from tuskline.queue_gauges($1, $2)";
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&marks.queues, Type::INT4_ARRAY), (&marks.before, Type::INT8_ARRAY)];
+               from tuskline.queue_gauges($1, $2, p_rows => $3)";
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&marks.queues, Type::INT4_ARRAY), (&marks.before, Type::INT8_ARRAY), (&rows, Type::INT4)];
     let rows = client.query_typed(sql, &params).await?;
     Ok(rows
         .iter()

@@ -5,13 +5,15 @@
 --
 -- p_queues and p_marks are parallel: the head that an earlier call has returned, minus 1. A queue
 -- that is not named is read from its first row.
--- depth is exact up to 1,000. Above that it is the estimate of PostgreSQL's statistics.
+-- depth is exact up to p_rows, the rows that are read of a queue. Above that it is the estimate of
+-- PostgreSQL's statistics.
 -- enqueued: rows that were ever inserted, also again for a retry, and by transactions that rolled
 -- back. A crash of the server sets it to 0.
 -- oldest_ms: how long the head has been due. Null: the queue is empty.
 -- Planner: each statement names its leaf and rides the leaf's primary key (seq).
 create or replace function tuskline.queue_gauges(
-  p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null)
+  p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null,
+  p_rows integer default 1000)
 returns table (queue_id integer, lambda text, priority text, depth bigint, oldest_ms bigint,
                head_seq bigint, paused boolean, enqueued bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -38,8 +40,8 @@ begin
     end if;
     if head_seq is not null then
       execute format('select count(*) from (select from tuskline_core.queue_%s where seq >= $1 '
-                     'order by seq limit 1000) q', queue_id) into depth using head_seq;
-      if depth = 1000 then
+                     'order by seq limit $2) q', queue_id) into depth using head_seq, p_rows;
+      if depth = p_rows then
         depth := greatest(depth, pg_stat_get_live_tuples(v_leaf));
       end if;
       oldest_ms := (select greatest(1000 * extract(epoch from v_now - t.due_at), 0)::bigint
@@ -48,9 +50,9 @@ begin
     return next;
   end loop;
 end $$;
-comment on function tuskline.queue_gauges(integer[], bigint[], text) is
-  'Depth of each queue (above 1,000 an estimate), how long its head has been due (ms), and whether '
-  'a gate pauses it.';
+comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
+  'Depth of each queue (above p_rows an estimate), how long its head has been due (ms), and '
+  'whether a gate pauses it.';
 
 -- Calculates how many executors (slots of workers) lambdas need now.
 --

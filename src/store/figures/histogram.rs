@@ -1,0 +1,57 @@
+//! A histogram of durations, and its quantiles.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tuskline_sdk::EDGES_MS;
+
+/// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Histogram {
+    /// Sum of the durations in ms.
+    pub total_ms: i64,
+    /// Counts by bucket.
+    pub counts: Vec<i64>,
+}
+
+impl Histogram {
+    /// How many durations it has.
+    pub fn count(&self) -> i64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of several.
+    pub fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1] };
+        for one in histograms {
+            sum.total_ms += one.total_ms;
+            for (sum, count) in sum.counts.iter_mut().zip(&one.counts) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+
+    /// A quantile in ms, interpolated within its bucket: the same as `tuskline.quantile()`. None: it is empty.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = share * self.count() as f64;
+        let mut below = 0.0;
+        for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= wanted {
+                let low = at.checked_sub(1).map_or(0.0, |before| EDGES_MS[before] as f64);
+                let high = EDGES_MS.get(at).map_or(low, |edge| *edge as f64);
+                return Some(low + (high - low) * (wanted - below) / count);
+            }
+            below += count;
+        }
+        None
+    }
+
+    /// The share of durations up to a bound, which must be the edge of a bucket. None: it is empty.
+    pub fn share_within(&self, bound: Duration) -> Option<f64> {
+        let edges = EDGES_MS.iter().take_while(|edge| u128::from(**edge) <= bound.as_millis());
+        let within: i64 = self.counts.iter().take(edges.count()).sum();
+        (self.count() > 0).then(|| within as f64 / self.count() as f64)
+    }
+}
