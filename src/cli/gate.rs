@@ -27,6 +27,9 @@ pub enum GateCommand {
     Open {
         /// Number of the gate, see `gate list`.
         gate: i64,
+        /// Why, for the audit.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
     },
     /// List the gates that are set, and how many tasks each holds.
     List,
@@ -89,7 +92,7 @@ pub async fn run(global: &Global, command: GateCommand) -> Outcome {
         GateCommand::Pause(scope) => set(global, client, "pause", &scope).await,
         GateCommand::Drop(scope) => set(global, client, "drop", &scope).await,
         GateCommand::Divert(scope) => set(global, client, "divert", &scope).await,
-        GateCommand::Open { gate } => open(global, client, gate).await,
+        GateCommand::Open { gate, reason } => open(global, client, gate, reason).await,
         GateCommand::List => list(global, client).await,
     }?;
     Ok(ExitCode::SUCCESS)
@@ -105,9 +108,10 @@ async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> R
     )
 }
 
-async fn open(global: &Global, client: &Client, gate: i64) -> Result<()> {
-    let sql = "select tuskline.ungate($1)";
-    let opened: bool = client.query_typed_one(sql, &[(&gate, Type::INT8)]).await?.get(0);
+async fn open(global: &Global, client: &Client, gate: i64, reason: Option<String>) -> Result<()> {
+    let sql = "select tuskline.ungate($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&gate, Type::INT8), (&reason, Type::TEXT)];
+    let opened: bool = client.query_typed_one(sql, parameters).await?.get(0);
     if !opened {
         return Err(failed(format!("there is no gate {gate}: tuskline gate list")));
     }

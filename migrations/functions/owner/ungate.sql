@@ -1,12 +1,14 @@
 -- Opens a gate. Returns false if no gate with that number is set.
 --
 -- The store consumer releases the parked tasks in batches (release_parked).
-create or replace function tuskline.ungate(p_gate bigint) returns boolean
+create or replace function tuskline.ungate(p_gate bigint, p_reason text default null)
+returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  return tuskline_core.open_gate(p_gate, tuskline.clock(), 'by hand');
+  return tuskline_core.open_gate(p_gate, tuskline.clock(),
+                                 concat_ws(': ', 'by hand', left(p_reason, 500)));
 end $$;
-comment on function tuskline.ungate(bigint) is
+comment on function tuskline.ungate(bigint, text) is
   'Opens a gate; its parked tasks return in batches. False: no gate with that number is set. '
   'Audited.';
 
