@@ -1,0 +1,286 @@
+//! Facts that a terminal shows again and again: gates, waits, workers, dead letters by cause.
+//!
+//! Promises: each statement reads a bounded number of rows, however many tasks there are; a count that
+//! met its bound says so. Must never: scan the tasks.
+//!
+//! Planner: a task is looked up in a lateral subquery with a limit, so that no plan joins by a scan.
+
+mod commands;
+mod dead_groups;
+mod details;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+pub use commands::{Meant, gate, preview_redrive, redrive, ungate};
+pub use dead_groups::{DeadGroup, dead_groups};
+pub use details::{HeldTask, Letter, held_by, letter};
+
+/// Most rows that one count reads.
+pub const MOST: i64 = 1_000;
+
+/// A count that reads at most [`MOST`] rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Rows that were counted.
+    pub tasks: i64,
+    /// There are more: the count met its bound.
+    pub and_more: bool,
+}
+
+impl Count {
+    fn of(tasks: i64, and_more: bool) -> Self {
+        Self { tasks, and_more }
+    }
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.tasks += other.tasks;
+        self.and_more |= other.and_more;
+    }
+}
+
+/// Tasks of a lambda that workers hold, or that wait for one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// due, retry, server (due, and no store consumer has moved it), gate, limit, order or dependency.
+    pub cause: String,
+    /// The lambda.
+    pub lambda: String,
+    /// How many.
+    #[serde(flatten)]
+    pub count: Count,
+}
+
+/// A gate that is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    /// Its number.
+    pub gate_id: i64,
+    /// Its lambda.
+    pub lambda: String,
+    /// Only this collection.
+    pub collection: Option<String>,
+    /// Only this priority.
+    pub priority: Option<String>,
+    /// pause, drop or divert.
+    pub action: String,
+    /// Why.
+    pub reason: String,
+    /// The login that set it.
+    pub author: String,
+    /// Set so long ago, in ms.
+    pub age_ms: i64,
+    /// It opens by itself after so long, in ms.
+    pub opens_in_ms: Option<i64>,
+    /// Tasks that it has parked. A pause of a whole lambda or priority parks none.
+    pub parked: Count,
+}
+
+/// A worker process that lives, or ended in the last ten minutes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Executor {
+    /// Its number.
+    pub executor_id: i64,
+    /// Its host.
+    pub host: String,
+    /// Its process there.
+    pub pid: i32,
+    /// alive, draining, silent, or how it ended.
+    pub state: String,
+    /// Lambdas that it serves.
+    pub lambdas: Vec<String>,
+    /// The version of its SDK.
+    pub sdk_version: String,
+    /// Age of its last heartbeat, in ms.
+    pub beat_ms: i64,
+    /// Age of its registration, in ms.
+    pub age_ms: i64,
+}
+
+/// The place and the time of a look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The database's time.
+    pub now: DateTime<Utc>,
+    /// The name of the installation.
+    pub installation: String,
+    /// How many queues it has.
+    pub queues: i64,
+}
+
+/// Asks where and when it is.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn place(client: &Client) -> Result<Place, Error> {
+    let sql = "select tuskline.clock(), (select name from tuskline.installation),
+                      (select count(*) from tuskline.queue)";
+    let row = client.query_typed_one(sql, &[]).await?;
+    Ok(Place { now: row.get(0), installation: row.get(1), queues: row.get(2) })
+}
+
+/// Tasks of a lambda that a worker holds: begun, or about to begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// The worker.
+    pub executor_id: i64,
+    /// The lambda.
+    pub lambda: String,
+    /// How many.
+    #[serde(flatten)]
+    pub count: Count,
+}
+
+/// Tasks that workers hold. A lease names ended tasks as well, until its last one has ended.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn held(client: &Client) -> Result<Vec<Held>, Error> {
+    let sql = "
+        select h.executor_id, t.lambda, count(*), bool_or(h.cut)
+          from (select u.*, count(*) over () = $1 as cut
+                  from (select i.task_id, l.lease_id, l.executor_id
+                          from (select * from tuskline.lease limit $1) l
+                               cross join lateral unnest(l.task_ids) as i (task_id) limit $1) u) h
+               cross join lateral (
+                 select k.lambda from tuskline.task k
+                  where k.id = h.task_id and k.fence = h.lease_id
+                    and k.status in ('claimed', 'processing') limit 1) t
+         group by h.executor_id, t.lambda";
+    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Held {
+            executor_id: row.get(0),
+            lambda: row.get(1),
+            count: Count::of(row.get(2), row.get(3)),
+        })
+        .collect())
+}
+
+/// The waits that no gauge knows. Pauses of queues and the wait for a worker are in the depths of queues.
+const WAITS: &str = "
+    select w.cause, w.lambda, count(*), bool_or(w.cut)
+      from (select case when t.status = 'retriable_failure' then 'retry'
+                        when m.due > c.at - interval '5 s' then 'due' else 'server' end as cause,
+                   t.lambda, m.cut
+              from (select tuskline.clock() as at offset 0) c
+                   cross join (
+                     select d.*, count(*) over () = $1 as cut
+                       from (select due, task_id, kind from tuskline.timer
+                              order by due, task_id limit $1) d) m
+                   cross join lateral (
+                     select k.lambda, k.status from tuskline.task k
+                      where k.id = m.task_id and k.status in ('new', 'retriable_failure')
+                        and m.kind = 'due'
+                        and k.next_trigger_at is not distinct from m.due limit 1) t
+            union all
+            select case r.kind when 'order' then 'order' else 'limit' end, r.lambda, l.cut
+              from tuskline.task_limit r
+                   cross join lateral (
+                     select count(*) over () = $1 as cut
+                       from (select from tuskline.wait_list e
+                              where e.limit_id = r.limit_id limit $1) f) l
+             limit 10 * $1) w
+     group by w.cause, w.lambda
+    union all
+    select 'dependency', t.lambda, count(*), bool_or(n.cut)
+      from (select h.task_id, h.waits, count(*) over () = $1 as cut
+              from (select e.task_id, e.waits_for is not null
+                           or exists (select from tuskline.unmet_dependency b
+                                       where b.task_id = e.task_id) as waits
+                      from tuskline.chain_task e order by e.task_id desc limit $1) h) n
+           cross join lateral (
+             select k.lambda from tuskline.task k
+              where k.id = n.task_id and k.status = 'new' and n.waits limit 1) t
+     group by t.lambda";
+
+/// Tasks that wait, by cause and lambda. Among tasks of chains it reads the newest [`MOST`].
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn waits(client: &Client) -> Result<Vec<Waiting>, Error> {
+    let rows = client.query_typed(WAITS, &[(&MOST, Type::INT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Waiting {
+            cause: row.get(0),
+            lambda: row.get(1),
+            count: Count::of(row.get(2), row.get(3)),
+        })
+        .collect())
+}
+
+/// The gates that are set, at most 200.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn gates(client: &Client) -> Result<Vec<Gate>, Error> {
+    let sql = "
+        select g.gate_id, g.lambda, g.collection, g.priority::text, g.action, g.reason, g.author::text,
+               (1000 * extract(epoch from c.at - g.set_at))::bigint,
+               (1000 * extract(epoch from g.until - c.at))::bigint,
+               (select count(*) from (select from tuskline.parked p
+                                       where p.gate_id = g.gate_id limit $1 + 1) f)
+          from (select tuskline.clock() as at offset 0) c
+               cross join tuskline.gate g
+         where g.opened_at is null order by g.gate_id limit 200";
+    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Gate {
+            gate_id: row.get(0),
+            lambda: row.get(1),
+            collection: row.get(2),
+            priority: row.get(3),
+            action: row.get(4),
+            reason: row.get(5),
+            author: row.get(6),
+            age_ms: row.get(7),
+            opens_in_ms: row.get(8),
+            parked: capped(row.get(9)),
+        })
+        .collect())
+}
+
+/// The workers among the newest 5,000 that live or ended in the last ten minutes, at most 1,000.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn executors(client: &Client) -> Result<Vec<Executor>, Error> {
+    let sql = "
+        select e.executor_id, e.host, e.pid,
+               case when e.end_reason is not null then e.end_reason
+                    when e.expires_at <= c.at then 'silent'
+                    when e.draining then 'draining' else 'alive' end,
+               e.lambdas, e.sdk_version,
+               (1000 * extract(epoch from c.at - e.beat_at))::bigint,
+               (1000 * extract(epoch from c.at - e.started_at))::bigint
+          from (select tuskline.clock() as at offset 0) c
+               cross join (select * from tuskline.executor order by executor_id desc limit 5000) e
+         where e.ended_at is null or e.ended_at > c.at - interval '10 minutes'
+         order by e.executor_id limit $1";
+    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Executor {
+            executor_id: row.get(0),
+            host: row.get(1),
+            pid: row.get(2),
+            state: row.get(3),
+            lambdas: row.get(4),
+            sdk_version: row.get(5),
+            beat_ms: row.get(6),
+            age_ms: row.get(7),
+        })
+        .collect())
+}
+
+/// A count that has read one row more than it may.
+fn capped(tasks: i64) -> Count {
+    Count::of(tasks.min(MOST), tasks > MOST)
+}

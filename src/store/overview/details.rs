@@ -1,0 +1,106 @@
+//! The inside of one thing: the tasks of a worker, and a dead letter.
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+/// A task that a worker holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldTask {
+    /// Its id.
+    pub id: i64,
+    /// Its lambda.
+    pub lambda: String,
+    /// Its collection.
+    pub collection: Option<String>,
+    /// claimed or processing.
+    pub status: String,
+    /// The number of this attempt.
+    pub attempt: i16,
+    /// It was due so long ago, in ms.
+    pub due_ms: i64,
+}
+
+/// A dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Letter {
+    /// Its id.
+    pub id: i64,
+    /// Its collection.
+    pub collection: Option<String>,
+    /// Its priority.
+    pub priority: String,
+    /// dead or fatal_failure.
+    pub status: String,
+    /// Attempts that were begun.
+    pub attempt: i16,
+    /// Class of its last error.
+    pub error_class: Option<String>,
+    /// Its last error.
+    pub message: Option<String>,
+    /// It died so long ago, in ms.
+    pub died_ms: i64,
+    /// It can return so long, in ms.
+    pub expires_ms: i64,
+    /// The first 1,000 characters of its payload.
+    pub payload: Option<String>,
+}
+
+/// The first 100 tasks that a worker holds.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn held_by(client: &Client, executor: i64) -> Result<Vec<HeldTask>, Error> {
+    let sql = "
+        select t.id, t.lambda, t.collection, t.status::text, t.attempt,
+               (1000 * extract(epoch from c.at - t.due_at))::bigint
+          from (select tuskline.clock() as at offset 0) c
+               cross join (
+                 select i.task_id, l.lease_id from tuskline.lease l
+                        cross join lateral unnest(l.task_ids) as i (task_id)
+                  where l.executor_id = $1 limit 100) h
+               cross join lateral (
+                 select k.id, k.lambda, k.collection, k.status, k.attempt,
+                        coalesce(k.scheduled_at, k.created_at) as due_at from tuskline.task k
+                  where k.id = h.task_id and k.fence = h.lease_id
+                    and k.status in ('claimed', 'processing') limit 1) t
+         order by t.due_at, t.id";
+    let rows = client.query_typed(sql, &[(&executor, Type::INT8)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| HeldTask {
+            id: row.get(0),
+            lambda: row.get(1),
+            collection: row.get(2),
+            status: row.get(3),
+            attempt: row.get(4),
+            due_ms: row.get(5),
+        })
+        .collect())
+}
+
+/// A dead letter by the id of its task. None: it has returned, or its retention is over.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn letter(client: &Client, id: i64) -> Result<Option<Letter>, Error> {
+    let sql = "
+        select d.id, d.collection, d.priority::text, d.status::text, d.attempt, d.error_class, d.message,
+               (1000 * extract(epoch from c.at - d.finished_at))::bigint,
+               (1000 * extract(epoch from d.expires_at - c.at))::bigint, left(d.payload::text, 1000)
+          from (select tuskline.clock() as at offset 0) c
+               cross join tuskline.dead_letters d where d.id = $1";
+    let row = client.query_typed_opt(sql, &[(&id, Type::INT8)]).await?;
+    Ok(row.map(|row| Letter {
+        id: row.get(0),
+        collection: row.get(1),
+        priority: row.get(2),
+        status: row.get(3),
+        attempt: row.get(4),
+        error_class: row.get(5),
+        message: row.get(6),
+        died_ms: row.get(7),
+        expires_ms: row.get(8),
+        payload: row.get(9),
+    }))
+}
