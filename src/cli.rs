@@ -30,6 +30,7 @@ mod repair;
 mod server;
 mod stats;
 mod task;
+mod top;
 mod uninstall;
 mod unique_key;
 
@@ -122,6 +123,8 @@ enum Command {
     Periodic(periodic::PeriodicCommand),
     /// Show attempts, delays to the start and run times (95th percentiles), and waits of the last minutes.
     Stats(stats::StatsArgs),
+    /// Watch lambdas, queues, workers, waits and dead letters on the terminal; pause and redrive.
+    Top(top::TopArgs),
     /// Examine the database, its settings, its sessions and its space.
     Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
@@ -151,6 +154,10 @@ impl Program for Cli {
         matches!(self.command, Command::Serve(_))
     }
 
+    fn draws(&self) -> bool {
+        matches!(self.command, Command::Top(_)) && !self.global.json
+    }
+
     async fn execute(self) -> Outcome {
         let global = &self.global;
         match self.command {
@@ -173,6 +180,7 @@ impl Program for Cli {
             Command::Breaker(command) => breaker::run(global, command).await,
             Command::Periodic(command) => periodic::run(global, command).await,
             Command::Stats(args) => stats::run(global, args).await,
+            Command::Top(args) => top::run(global, args).await,
             Command::Doctor(args) => doctor::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
             Command::Uninstall(args) => uninstall::run(global, &args).await,

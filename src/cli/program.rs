@@ -22,6 +22,11 @@ pub trait Program: Parser {
         false
     }
 
+    /// Whether it draws on the terminal, where a line of the log would lie across the picture.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// Runs the command.
     fn execute(self) -> impl Future<Output = Outcome>;
 }
@@ -33,7 +38,9 @@ pub fn run<P: Program>() -> ExitCode {
         Err(refused) => return failure::report_usage(&refused),
     };
     let (json, verbose) = (program.global().json, program.global().verbose);
-    start_tracing(verbose, program.serves(), json);
+    if !(program.draws() && std::io::stderr().is_terminal()) {
+        start_tracing(verbose, program.serves(), json);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failure::report(&error.into(), json),

@@ -62,6 +62,7 @@ const OF_RUST: &[&str] = &[
     "::plan::",
     "::stats::",
     "::upgrades::",
+    "::top::",
     "::few_connections::",
     "::held_results::",
     "::long_tasks::",

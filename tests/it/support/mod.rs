@@ -12,6 +12,7 @@ pub mod help;
 mod http;
 mod process;
 pub mod program;
+pub mod pty;
 mod record;
 mod scripted_worker;
 mod sqlx_pool;

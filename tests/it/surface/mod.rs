@@ -26,6 +26,7 @@ mod registry;
 mod settings;
 mod stats;
 mod tls;
+mod top;
 mod transactions_of_adapters;
 mod transactions_of_sqlx;
 mod two_phase;

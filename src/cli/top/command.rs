@@ -1,0 +1,106 @@
+//! A command of the operator, and the sentences that say what it will do.
+
+use super::facts::Facts;
+use super::words::{age, at_least, count, cut, tasks};
+use crate::store::overview::Meant;
+
+/// A command that waits for its confirmation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Pause a whole lambda.
+    Pause {
+        /// The lambda.
+        lambda: String,
+    },
+    /// Open a gate.
+    Open {
+        /// Its number.
+        gate: i64,
+        /// Its lambda.
+        lambda: String,
+    },
+    /// Redrive a group of dead letters as a canary.
+    Redrive {
+        /// The lambda.
+        lambda: String,
+        /// The cause.
+        fingerprint: String,
+    },
+}
+
+impl Command {
+    /// The question.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Pause { lambda } => format!("Pause {lambda}?"),
+            Self::Open { gate, lambda } => format!("Open gate {gate} of {lambda}?"),
+            Self::Redrive { lambda, .. } => format!("Redrive dead letters of {lambda}?"),
+        }
+    }
+
+    /// The verb of the key that confirms.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Pause { .. } => "pause",
+            Self::Open { .. } => "open",
+            Self::Redrive { .. } => "redrive",
+        }
+    }
+
+    /// The effects of a confirmation. `meant`: what the database counted for a redrive.
+    pub fn sentences(&self, facts: &Facts, meant: &[Meant]) -> Vec<String> {
+        match self {
+            Self::Pause { lambda } => pause(facts, lambda),
+            Self::Open { gate, lambda } => open(facts, *gate, lambda),
+            Self::Redrive { lambda, fingerprint } => redrive(facts, (lambda, fingerprint), meant),
+        }
+    }
+}
+
+fn pause(facts: &Facts, lambda: &str) -> Vec<String> {
+    let row = facts.lambda(lambda);
+    let queued = row.map_or(0, |row| row.queued);
+    let held = row.map(|row| row.held).unwrap_or_default();
+    let elsewhere = row.map(|row| row.waiting).unwrap_or_default();
+    vec![
+        format!("No worker claims a task of {lambda} until the gate is opened."),
+        format!("{} stay queued, {} wait for other causes.", tasks(queued), at_least(elsewhere)),
+        format!("Workers hold {} of its tasks: bodies that run go on.", at_least(held)),
+        "New tasks are accepted and wait. No task is lost.".to_owned(),
+    ]
+}
+
+fn open(facts: &Facts, number: i64, lambda: &str) -> Vec<String> {
+    let Some(gate) = facts.gates.iter().find(|gate| gate.gate_id == number) else {
+        return vec!["The gate is not set any more.".to_owned()];
+    };
+    let since = format!("Set by {} {} ago: {}", gate.author, age(gate.age_ms), gate.reason);
+    let next = match &gate.collection {
+        Some(collection) => format!(
+            "{} parked tasks of collection {collection} return to their queues.",
+            at_least(gate.parked)
+        ),
+        None => {
+            let paused = facts.lambda(lambda).map_or(0, |row| row.paused);
+            format!("Workers may claim {} that are queued behind it, at once.", tasks(paused))
+        }
+    };
+    vec![since, next]
+}
+
+fn redrive(facts: &Facts, (lambda, fingerprint): (&str, &str), meant: &[Meant]) -> Vec<String> {
+    let group = facts
+        .dead_groups
+        .iter()
+        .find(|group| group.lambda == lambda && group.fingerprint == fingerprint);
+    let message = group.and_then(|group| group.message.as_deref()).unwrap_or_default();
+    let all = meant.iter().map(|one| one.tasks).sum();
+    let parts: Vec<_> =
+        meant.iter().map(|one| format!("{} {}", count(one.tasks), one.status)).collect();
+    vec![
+        format!("Cause {fingerprint}: {}", cut(message, 60)),
+        format!("{} return to their queues ({}).", tasks(all), parts.join(", ")),
+        "First 1, then 10, then the rest. It stops when one of them dies again.".to_owned(),
+        "Each gets all its attempts again.".to_owned(),
+    ]
+}

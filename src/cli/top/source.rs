@@ -1,0 +1,258 @@
+//! Asks the database, over and over, and tells the screen.
+//!
+//! Promises: a lost database is told and connected to again; the database is busy with these statements for
+//! at most a tenth of the time, whatever the interval says. Must never: repeat a command.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::{Receiver, UnboundedSender};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::{Client, Error};
+use tuskline_sdk::Address;
+
+use super::command::Command;
+use super::facts::{Answers, Facts};
+use super::state::{Event, Inside, Request};
+use super::view::Target;
+use crate::session::{Deadlines, ErrorChain, Session};
+use crate::store::figures::{self, DEPTH_ROWS, Marks};
+use crate::store::overview::{self, Meant};
+
+/// Rows of queues that a look reads, over all queues.
+const QUEUE_ROWS: i64 = 40_000;
+/// Statistics change no faster: workers report every 5 s.
+const STATISTICS: Duration = Duration::from_secs(5);
+/// A database that says nothing for so long is lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Rest between two connections.
+const RECONNECT: Duration = Duration::from_secs(1);
+/// So many times as long as a look took, the database has rest.
+const REST: u32 = 9;
+
+/// How often to look, and how far back.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Span of rates and delays.
+    pub since: Duration,
+}
+
+/// The looks of one connection: what is asked rarely is kept.
+#[derive(Debug, Default)]
+pub struct Looks {
+    answers: Answers,
+    statistics_at: Option<Instant>,
+}
+
+impl Looks {
+    /// One look: six statements, and five more when the statistics are old.
+    ///
+    /// # Errors
+    /// The connection's or the server's.
+    pub async fn look(&mut self, client: &Client, since: Duration) -> Result<Facts, Error> {
+        let is_due = self.statistics_at.is_none_or(|at| at.elapsed() >= STATISTICS);
+        let kept = &mut self.answers;
+        let place = overview::place(client).await?;
+        // A mark may hide a row whose transaction was long; so it is given up now and then.
+        let marks = if is_due { Marks::default() } else { Marks::of(&kept.queues) };
+        kept.queues = figures::queue_gauges(client, &marks, depth_rows(place.queues)).await?;
+        (kept.now, kept.installation) = (Some(place.now), place.installation);
+        kept.held = overview::held(client).await?;
+        kept.waits = overview::waits(client).await?;
+        kept.gates = overview::gates(client).await?;
+        kept.executors = overview::executors(client).await?;
+        if is_due {
+            kept.statistics = figures::statistics(client, Some(since)).await?;
+            kept.ended_waits = figures::wait_times(client, Some(since)).await?;
+            kept.loads = figures::executor_loads(client, since).await?;
+            kept.gauges = figures::gauges(client).await?;
+            kept.dead_groups = overview::dead_groups(client, None).await?;
+            self.statistics_at = Some(Instant::now());
+        }
+        Ok(Facts::of(kept))
+    }
+
+    /// The next look asks for everything: a command has changed something.
+    fn forget(&mut self) {
+        self.statistics_at = None;
+    }
+}
+
+/// Rows to read of each queue, so that many queues together are no dearer than 40 long ones.
+fn depth_rows(queues: i64) -> i32 {
+    let each = QUEUE_ROWS / queues.max(1);
+    i32::try_from(each).unwrap_or(DEPTH_ROWS).clamp(10, DEPTH_ROWS)
+}
+
+/// Looks until the screen is gone.
+pub async fn run(
+    address: Address,
+    pace: Pace,
+    mut requests: Receiver<Request>,
+    events: UnboundedSender<Event>,
+) {
+    while !events.is_closed() {
+        let lost = match Session::open(&address, "top", Deadlines::USUAL).await {
+            Ok(session) => match serve(session.client(), pace, &mut requests, &events).await {
+                Ok(()) => return,
+                Err(why) => why,
+            },
+            Err(error) => ErrorChain(&error).to_string(),
+        };
+        let _ = events.send(Event::Lost(lost));
+        // A command that was asked for while there is no connection is refused, not kept for later.
+        let until = Instant::now() + RECONNECT;
+        while let Ok(request) = timeout_at(until, requests.recv()).await {
+            match request {
+                None => return,
+                Some(Request::Look(_)) => {}
+                Some(_) => {
+                    let text = "There is no connection: nothing was changed.".to_owned();
+                    let _ = events.send(Event::Refused(text));
+                }
+            }
+        }
+    }
+}
+
+/// Looks and commands on one connection. Ok: the screen is gone.
+async fn serve(
+    client: &Client,
+    pace: Pace,
+    requests: &mut Receiver<Request>,
+    events: &UnboundedSender<Event>,
+) -> Result<(), String> {
+    let (mut looks, mut target) = (Looks::default(), None);
+    loop {
+        let begun = Instant::now();
+        let facts = within(client, looks.look(client, pace.since)).await?;
+        let rest = pace.interval.max(begun.elapsed() * (REST + 1));
+        if let Some(mut facts) = told(facts, events) {
+            facts.every = rest;
+            let _ = events.send(Event::Facts(Box::new(facts)));
+        }
+        if let Some(target) = &target {
+            look_into(client, target, events).await?;
+        }
+        let until = begun + rest;
+        // Requests are answered at once, and a command is followed by a look.
+        while let Ok(request) = timeout_at(until, requests.recv()).await {
+            match request {
+                None => return Ok(()),
+                Some(Request::Look(wanted)) => {
+                    target = wanted;
+                    if let Some(target) = &target {
+                        look_into(client, target, events).await?;
+                    }
+                }
+                Some(Request::Foresee(command)) => foresee(client, command, events).await?,
+                Some(Request::Do(command, reason)) => {
+                    perform(client, command, &reason, events).await?;
+                    looks.forget();
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The answer, or why the connection is lost. A statement that is refused leaves the connection.
+async fn within<T>(
+    client: &Client,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<Result<T, String>, String> {
+    match timeout(PATIENCE, answer).await {
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Ok(Ok(answer)) => Ok(Ok(answer)),
+        Ok(Err(error)) if client.is_closed() || error.as_db_error().is_none() => {
+            Err(ErrorChain(&error).to_string())
+        }
+        Ok(Err(error)) => Ok(Err(ErrorChain(&error).to_string())),
+    }
+}
+
+/// Tells the screen what was refused.
+fn told<T>(answer: Result<T, String>, events: &UnboundedSender<Event>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(refused) => {
+            let _ = events.send(Event::Refused(refused));
+            None
+        }
+    }
+}
+
+async fn look_into(
+    client: &Client,
+    target: &Target,
+    events: &UnboundedSender<Event>,
+) -> Result<(), String> {
+    let looking = async {
+        Ok(match target {
+            Target::Lambda(lambda) => {
+                Inside::Lambda(overview::dead_groups(client, Some(lambda)).await?)
+            }
+            Target::Executor(executor) => {
+                Inside::Executor(overview::held_by(client, *executor).await?)
+            }
+            Target::Dead(_, _, id) => Inside::Dead(overview::letter(client, *id).await?),
+        })
+    };
+    if let Some(inside) = told(within(client, looking).await?, events) {
+        let _ = events.send(Event::Inside(target.clone(), inside));
+    }
+    Ok(())
+}
+
+async fn foresee(
+    client: &Client,
+    command: Command,
+    events: &UnboundedSender<Event>,
+) -> Result<(), String> {
+    let counting = async {
+        match &command {
+            Command::Redrive { lambda, fingerprint } => {
+                overview::preview_redrive(client, lambda, fingerprint).await
+            }
+            Command::Pause { .. } | Command::Open { .. } => Ok(Vec::<Meant>::new()),
+        }
+    };
+    if let Some(meant) = told(within(client, counting).await?, events) {
+        let _ = events.send(Event::Foreseen(command, meant));
+    }
+    Ok(())
+}
+
+/// Does it once. If the connection breaks meanwhile, the screen says that it is not known.
+async fn perform(
+    client: &Client,
+    command: Command,
+    reason: &str,
+    events: &UnboundedSender<Event>,
+) -> Result<(), String> {
+    let doing = async {
+        Ok(match &command {
+            Command::Pause { lambda } => {
+                let gate = overview::gate(client, lambda, reason).await?;
+                format!("Gate {gate} pauses {lambda}.")
+            }
+            Command::Open { gate, .. } => match overview::ungate(client, *gate, reason).await? {
+                true => format!("Gate {gate} is open."),
+                false => format!("Gate {gate} was not set any more."),
+            },
+            Command::Redrive { lambda, fingerprint } => {
+                let operation = overview::redrive(client, lambda, fingerprint, reason).await?;
+                format!("Operation {operation} redrives: tuskline operation wait {operation}")
+            }
+        })
+    };
+    let done = within(client, doing).await.inspect_err(|_| {
+        let text = format!("The connection broke: look whether it did {}.", command.verb());
+        let _ = events.send(Event::Refused(text));
+    })?;
+    if let Some(said) = told(done, events) {
+        let _ = events.send(Event::Done(said));
+    }
+    Ok(())
+}
