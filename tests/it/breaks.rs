@@ -86,6 +86,7 @@ const OF_RUST: &[&str] = &[
     "::typed_lambdas::",
     "::uninstall::",
     "::wake_up::",
+    "::walk::",
     "::worker_chains::",
     "::worker_runs::",
 ];

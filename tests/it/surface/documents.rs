@@ -13,7 +13,7 @@ use crate::support::cli::{TUSKLINE, url};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
-const RUST: [&str; 11] = [
+const RUST: [&str; 12] = [
     include_str!("documents/worker.rs"),
     include_str!("documents/fenced.rs"),
     include_str!("documents/progress.rs"),
@@ -24,6 +24,7 @@ const RUST: [&str; 11] = [
     include_str!("documents/sqlx.rs"),
     include_str!("documents/defaults.rs"),
     include_str!("documents/definitions.rs"),
+    include_str!("documents/walk.rs"),
     include_str!("../../../crates/testing/tests/kit/example.rs"),
 ];
 

@@ -32,4 +32,5 @@ mod transactions_of_sqlx;
 mod two_phase;
 mod uninstall;
 mod views;
+mod walk;
 mod worker_input;
