@@ -46,8 +46,8 @@ pub struct StartArgs {
     /// The new priority or collection of waiting tasks.
     #[arg(long, value_name = "VALUE")]
     to: Option<String>,
-    /// Only this task; may be given many times.
-    #[arg(long = "id", value_name = "ID")]
+    /// Only these tasks, separated by commas; may be given many times.
+    #[arg(long = "id", value_name = "ID", value_delimiter = ',')]
     ids: Vec<i64>,
     /// Only tasks with this ordering, limit, fairness or unique key.
     #[arg(long, value_name = "TEXT")]
@@ -64,7 +64,7 @@ pub struct StartArgs {
     /// Only tasks in these statuses, separated by commas.
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     status: Option<Vec<String>>,
-    /// Only dead letters whose last failure has this fingerprint, see `dead groups`.
+    /// Only dead letters whose last failure has this fingerprint, see `dead-letter groups`.
     #[arg(long, value_name = "TEXT")]
     fingerprint: Option<String>,
     /// Only tasks scheduled from then on, e.g. 2026-12-24T08:00:00Z.
