@@ -18,6 +18,12 @@ declare
   v_from  timestamptz := '-infinity';
   v_fresh boolean;
 begin
+  if pg_is_in_recovery() then
+    -- Else the first look at an unlogged table fails, with a text that helps no operator.
+    raise exception using errcode = 'read_only_sql_transaction',
+      message = 'cannot rebuild the queues of a standby',
+      hint = 'Connect to the primary, or promote this server first.';
+  end if;
   rebuilt := false;
   tasks := 0;
   copied := false;
