@@ -76,6 +76,7 @@ const OF_RUST: &[&str] = &[
     "::packaging::",
     "::periodic_servers::",
     "::priorities::",
+    "::runbooks::",
     "::documents::",
     "::server_troubles::",
     "::settings::",

@@ -10,6 +10,7 @@ mod db;
 mod end_listener;
 pub mod help;
 mod http;
+pub mod page;
 mod process;
 pub mod program;
 pub mod pty;

@@ -9,7 +9,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::runbooks;
 use crate::support::cli::{TUSKLINE, url};
+use crate::support::page::{Block, blocks};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
@@ -30,68 +32,6 @@ const RUST: [&str; 12] = [
 
 /// Pages and documents have at most so many lines.
 const LINES: usize = 150;
-
-/// A fenced block, or the statements that a page is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Block {
-    line: usize,
-    language: String,
-    /// The rest of the line that opens it.
-    remark: String,
-    text: String,
-    /// The refusal of its last statement, if the page shows one behind it.
-    error: Option<String>,
-}
-
-impl Block {
-    fn open(line: usize, info: &str) -> Self {
-        let (language, remark) = info.split_once(' ').unwrap_or((info, ""));
-        Self { line, language: language.into(), remark: remark.into(), ..Self::default() }
-    }
-
-    /// Whether it runs; an error if it is skipped without a reason.
-    fn runs(&self) -> Result<bool, String> {
-        if self.remark.is_empty() {
-            return Ok(true);
-        }
-        match self.remark.strip_prefix("no-run: ") {
-            Some(reason) if !reason.trim().is_empty() => Ok(false),
-            _ => Err(format!("a block is skipped by `no-run: REASON`, got {:?}", self.remark)),
-        }
-    }
-}
-
-/// The blocks of a document, in order.
-fn blocks(text: &str) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut open: Option<(Block, &str)> = None;
-    let mut adjacent = false;
-    for (number, line) in text.lines().enumerate() {
-        if let Some((mut block, end)) = open.take() {
-            if line != end {
-                block.text.push_str(line);
-                block.text.push('\n');
-                open = Some((block, end));
-                continue;
-            }
-            match blocks.last_mut() {
-                Some(last) if adjacent && block.language == "text" && last.language == "sql" => {
-                    last.error = block.text.starts_with("ERROR:").then_some(block.text);
-                }
-                _ => blocks.push(block),
-            }
-            adjacent = true;
-        } else if let Some(info) = line.strip_prefix("```") {
-            open = Some((Block::open(number + 1, info), "```"));
-        } else if line == "<!-- given" {
-            open = Some((Block::open(number + 1, "given"), "-->"));
-        } else {
-            adjacent &= line.is_empty();
-        }
-    }
-    assert!(open.is_none(), "a block is not closed: {open:?}");
-    blocks
-}
 
 /// The statements of a text, without comments.
 fn statements(text: &str) -> Vec<String> {
@@ -126,12 +66,13 @@ fn root() -> PathBuf {
 
 /// The documents whose blocks run: name and text.
 fn pages() -> Vec<(String, String)> {
-    let docs = std::fs::read_dir(root().join("docs")).unwrap();
-    let mut names: Vec<_> = docs
-        .map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()))
-        .filter(|name| name.ends_with(".md"))
-        .chain(["README.md".to_owned(), "CONTRIBUTING.md".to_owned()])
-        .collect();
+    let in_folder = |folder: &str| -> Vec<String> {
+        let files = std::fs::read_dir(root().join(folder)).unwrap();
+        files.map(|file| format!("{folder}/{}", file.unwrap().file_name().display())).collect()
+    };
+    let mut names = [in_folder("docs"), in_folder(runbooks::FOLDER)].concat();
+    names.retain(|name| name.ends_with(".md"));
+    names.extend(["README.md".to_owned(), "CONTRIBUTING.md".to_owned()]);
     names.sort();
     let text = |name: &String| std::fs::read_to_string(root().join(name)).unwrap();
     names.into_iter().map(|name| (name.clone(), text(&name))).collect()
@@ -186,7 +127,8 @@ fn run_sh(db: &Db, block: &Block) -> Result<(), String> {
 #[tokio::test]
 async fn every_block_runs_or_says_why_not() {
     let (mut run, mut skipped, mut wrong) = (0, 0, Vec::new());
-    for (name, text) in pages() {
+    // A drill runs those of a runbook.
+    for (name, text) in pages().into_iter().filter(|(name, _)| !runbooks::has_drill(name)) {
         let mut db = None;
         for block in blocks(&text) {
             if !["sh", "sql", "rust", "given"].contains(&block.language.as_str()) {

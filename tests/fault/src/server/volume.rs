@@ -140,7 +140,10 @@ impl Volume {
     }
 
     /// A command inside the holder's namespace, under the account.
-    pub(super) fn command(&self, site: &Site, program: &Path) -> Result<Command> {
+    ///
+    /// # Errors
+    /// When a program of util-linux is gone.
+    pub fn command(&self, site: &Site, program: &Path) -> Result<Command> {
         let (nsenter, setpriv) = (tool(&site.tools().nsenter)?, tool(&site.tools().setpriv)?);
         let account = site.account();
         let mut command = still_root(account).command(nsenter);

@@ -1,0 +1,147 @@
+//! A disk of the server is full: that of the tables, or that of the log.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tuskline_fault::server::{Disk, Server, Site, Volume};
+use tuskline_sdk::{Client, Context, ErrorKind, Lambda, NewTask, TaskId, Worker};
+
+use super::installation::DATABASE;
+use super::{Installation, SHELL};
+use crate::support::{Db, Running, calm};
+
+/// Bytes of the disk of the tables: an empty cluster and the installation take half of it.
+const DATA_BYTES: u64 = 160 << 20;
+
+/// Bytes of the disk of the log, which has segments of 1 MB.
+const WAL_BYTES: u64 = 64 << 20;
+
+/// Tasks that have ended long before, with a payload of a page each.
+const ENDED: usize = 2_000;
+
+/// Tasks of one call.
+const STEP: usize = 100;
+
+/// Which disk is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Full {
+    Tables,
+    Log,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_makes_room_on_a_full_disk_of_tables_and_no_task_is_lost() {
+    drill(Full::Tables).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_of_the_log_loses_no_task_and_the_server_goes_on() {
+    drill(Full::Log).await;
+}
+
+async fn drill(full: Full) {
+    let site = Site::new().unwrap();
+    let bytes = if full == Full::Tables { DATA_BYTES } else { WAL_BYTES };
+    let volume = match Volume::try_mount(&site, bytes).await.unwrap() {
+        Ok(volume) => volume,
+        Err(skipped) => {
+            // Past the harness, which keeps what a test prints to itself.
+            let why = format!("skipped: runbooks::disk_full: {skipped}\n");
+            return std::io::stderr().write_all(why.as_bytes()).unwrap();
+        }
+    };
+    let point = volume.mount_point().to_path_buf();
+    let disk = if full == Full::Tables { Disk::Data(volume) } else { Disk::Wal(volume) };
+    let mut place = Installation::on(site.clone(), &[("autovacuum", "off")], disk).await;
+    place.db.define("work").await;
+
+    let mut book = place.runbook("disk-full");
+    book.set("DISK", point.display());
+    book.set("BALLAST", point.join("ballast").display());
+    book.set("BALLAST_SIZE", "12M");
+    book.set("LAMBDA", "work");
+    book.set("AGE", "1d");
+    book.perform_there(&|| there(&place.server, &site), "Before it happens").await;
+    let (serve, worker) = (place.serve(), work(&place.db));
+    let client = Client::connect(place.db.config.clone()).await.unwrap();
+    let noise: String = std::iter::repeat_with(fastrand::alphanumeric).take(8_000).collect();
+    let task = NewTask::new("work", &noise);
+    for _ in 0..ENDED / STEP {
+        client.schedule_many(&vec![task.clone(); STEP]).await.unwrap();
+    }
+    place.until_drained(OPEN).await;
+    place.db.run(LONG_AGO).await;
+
+    let volume = place.server.volume().unwrap();
+    volume.fill().unwrap();
+    let mut accepted = until_refused(&client, &task).await;
+    let said = book.perform_there(&|| there(&place.server, &site), "Confirm").await;
+    // A server that has crashed may have given a little back.
+    let percent = |word: &str| word.strip_suffix('%')?.parse::<u32>().ok();
+    assert!(said.split_whitespace().filter_map(percent).any(|used| used >= 90), "{said}");
+    book.perform_there(&|| there(&place.server, &site), "1. Get some space at once").await;
+    if place.server.wait_until_answering(Duration::from_secs(20)).await.is_err() {
+        assert_eq!(full, Full::Log, "a server without room for tables stays up");
+        place.server.start().await.unwrap();
+    }
+    place.db = Db::on(place.server.config(DATABASE), 0).await;
+    let said = book.perform("3. See what takes the space").await;
+    assert!(said.contains("success") && said.contains(&ENDED.to_string()), "{said}");
+    let said = book.perform("4. Delete what has ended").await;
+    assert!(said.contains(&format!("changed {ENDED} of")), "{said}");
+    book.perform("5. Let less stay").await;
+    // The rest of the disk is still full: what they need is what the purge has freed.
+    for _ in 0..5 {
+        accepted.extend(client.schedule_many(&vec![task.clone(); STEP]).await.unwrap());
+    }
+    place.until_drained(OPEN).await;
+    book.perform("It is over when").await;
+    book.perform("Afterwards").await;
+    book.close();
+
+    let done: Vec<i64> =
+        place.db.all("select id from tuskline.tasks where status = 'success'").await;
+    println!("{} accepted, {} done", accepted.len(), done.len());
+    assert!(accepted.iter().all(|id| done.contains(&id.0)), "accepted and lost");
+    // A call whose answer was lost with the server may have been carried out.
+    assert!(done.len() <= accepted.len() + STEP, "{} done", done.len());
+    place.server.volume().unwrap().free().unwrap();
+    worker.stop().await;
+    drop(serve);
+    place.db.assert_nothing_left().await;
+}
+
+/// A shell on the server's machine, which alone sees the disk.
+fn there(server: &Server, site: &Site) -> Command {
+    server.volume().unwrap().command(site, Path::new(SHELL)).unwrap()
+}
+
+const OPEN: &str = "select not exists (select from tuskline.tasks where status <> 'success')";
+
+/// Makes the tasks older than the retention that the page names.
+const LONG_AGO: &str = "update tuskline.task set created_at = created_at - interval '3 days',
+    scheduled_at = scheduled_at - interval '3 days', started_at = started_at - interval '3 days',
+    finished_at = finished_at - interval '3 days'";
+
+fn work(db: &Db) -> Running {
+    let lambda = Lambda::named("work", async |_: String, _: Context| Ok::<_, String>(()));
+    Running::of(Worker::builder(&db.config).config(calm()).serve(lambda))
+}
+
+/// Schedules until the database refuses it; the ids that it has accepted.
+async fn until_refused(client: &Client, task: &NewTask) -> Vec<TaskId> {
+    let mut accepted = Vec::new();
+    // In large steps: the server recycles its log while little is written.
+    let error = loop {
+        match client.schedule_many(&vec![task.clone(); STEP]).await {
+            Ok(ids) => accepted.extend(ids),
+            Err(error) => break error,
+        }
+        assert!(accepted.len() < 20_000, "the disk is full");
+    };
+    println!("refused after {}: {error}", accepted.len());
+    assert!(error.is_retryable() || error.kind() == ErrorKind::Unknown, "{error:?}");
+    accepted
+}

@@ -1,0 +1,150 @@
+//! The primary is killed under load, and its synchronous standby is promoted.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tuskline_fault::server::Server;
+use tuskline_sdk::{Client, Context, Lambda, NewTask, TaskId, Worker};
+
+use super::Installation;
+use super::installation::{DATABASE, DRAIN_LIMIT, serve_at};
+use crate::support::cli::url;
+use crate::support::{Db, Record, Running, assert_no_overlap, mortal, now_ns, within};
+
+/// Acknowledged tasks before the primary is lost, and after the recovery.
+const LOAD: usize = 300;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
+    let mut place = Installation::new(&[("max_prepared_transactions", "4")]).await;
+    place.db.define("work").await;
+    let standby = place.server.standby(&place.site, "standby").await.unwrap();
+    // As after an earlier failover: a standby that would wait for another one.
+    standby.set("synchronous_standby_names", "gone").await.unwrap();
+    let (both, address) = both(&place.server, &standby);
+
+    let serve = serve_at(&address);
+    let dir = tempfile::tempdir().unwrap();
+    let record = Record::at(&dir.path().join("record"));
+    let worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
+    let prepare = "begin; select tuskline.schedule('work'); prepare transaction 'order 7'";
+    place.db.run(prepare).await;
+    let load = Load::start(&both);
+    load.until(LOAD).await;
+    place.server.kill_postmaster().await;
+
+    let mut book = place.runbook("primary-lost");
+    let standby_config = standby.config(DATABASE);
+    book.set("TUSKLINE_DATABASE_URL", &address);
+    book.set("PRIMARY", place.url());
+    book.set("STANDBY", url(&standby_config));
+    let said = book.shows("The primary does not answer").await;
+    assert!(said.contains("no response"), "{said}");
+    book.perform("The standby does").await;
+    let db = Db::on(standby_config.clone(), 0).await;
+    let refused = db.refused("select tuskline.rebuild_queues()").await;
+    assert!(refused.starts_with("25006: cannot rebuild the queues of a standby"), "{refused}");
+    book.perform("2. Promote the standby").await;
+    let said = book.perform("3. See that Tuskline has recovered").await;
+    assert!(said.contains("| t"), "{said}");
+    let alive = "select count(*) = 1 from tuskline.executors where state = 'alive'";
+    place.db = db;
+    place.until_drained(alive).await;
+    let before = load.count();
+    load.until(before + LOAD).await;
+    let said = book.perform("It is over when").await;
+    assert!(said.contains("alive") && said.contains("queues"), "{said}");
+    let said = book.perform("Prepared transactions").await;
+    assert!(said.contains("order 7"), "{said}");
+    place.db.run("commit prepared 'order 7'").await;
+    let acknowledged = load.stop().await;
+    let open = "select not exists (select from tuskline.tasks where status <> 'success')";
+    place.until_drained(open).await;
+    let said = book.perform("Late tasks and interrupted attempts").await;
+    assert!(said.contains("(0 rows)"), "{said}");
+    book.perform("The guarantees hold").await;
+    book.close();
+
+    let done: Vec<i64> =
+        place.db.all("select id from tuskline.tasks where status = 'success'").await;
+    let lost: Vec<_> = acknowledged.iter().filter(|id| !done.contains(&id.0)).collect();
+    println!("{} acknowledged, {} done", acknowledged.len(), done.len());
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    assert!(done.len() > acknowledged.len(), "the task of the prepared transaction, too");
+    assert_no_overlap(record.executions(), now_ns());
+    worker.stop().await;
+    drop(serve);
+    place.db.assert_nothing_left().await;
+}
+
+/// The address of both servers, for a client and for a command.
+fn both(primary: &Server, standby: &Server) -> (Config, String) {
+    let mut config = primary.config(DATABASE);
+    config.host_path(standby.socket_dir());
+    config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+    let escaped = |server: &Server| server.socket_dir().display().to_string().replace('/', "%2F");
+    let (user, hosts) = (primary.config(DATABASE), [escaped(primary), escaped(standby)]);
+    let user = user.get_user().unwrap_or_default();
+    let hosts = hosts.join(",");
+    (config, format!("postgresql://{user}@{hosts}/{DATABASE}?target_session_attrs=read-write"))
+}
+
+fn body(record: &Record) -> Lambda {
+    let record = record.clone();
+    Lambda::named("work", move |(): (), context: Context| {
+        let begun = record.begin(&context);
+        async move {
+            // Some are under way when the primary is lost.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            drop(begun);
+            Ok::<_, String>(())
+        }
+    })
+}
+
+/// A service that schedules one task after the other, and keeps the ids that were acknowledged.
+struct Load {
+    stop: CancellationToken,
+    ids: Arc<Mutex<Vec<TaskId>>>,
+    work: AbortOnDropHandle<()>,
+}
+
+impl Load {
+    fn start(config: &Config) -> Self {
+        let (stop, ids) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
+        let (told, kept, config) = (stop.clone(), Arc::clone(&ids), config.clone());
+        let work = tokio::spawn(async move {
+            let client = Client::connect(config).await.unwrap();
+            while !told.is_cancelled() {
+                match client.schedule(&NewTask::new("work", &())).await {
+                    Ok(id) => kept.lock().unwrap().push(id),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        });
+        Self { stop, ids, work: AbortOnDropHandle::new(work) }
+    }
+
+    fn count(&self) -> usize {
+        self.ids.lock().unwrap().len()
+    }
+
+    async fn until(&self, count: usize) {
+        let counting = async {
+            while self.count() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let within = tokio::time::timeout(DRAIN_LIMIT, counting).await;
+        within.unwrap_or_else(|_| panic!("{} of {count} are acknowledged", self.count()));
+    }
+
+    async fn stop(self) -> Vec<TaskId> {
+        self.stop.cancel();
+        within(self.work).await.unwrap();
+        std::mem::take(&mut self.ids.lock().unwrap())
+    }
+}
