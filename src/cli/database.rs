@@ -56,19 +56,29 @@ fn none() -> anyhow::Error {
     .into()
 }
 
-/// Where a configuration leads, without its password.
+/// Where a configuration leads, without its password: each of its hosts.
 pub fn shown(address: &Address) -> String {
     let config = address.config();
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => "localhost".to_owned(),
+    let port = |at: usize| match config.get_ports() {
+        [] => 5432,
+        [one] => *one,
+        each => each.get(at).copied().unwrap_or(5432),
     };
-    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let named = config.get_hosts().iter().enumerate().map(|(at, host)| {
+        let name = match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        format!("{name}, port {}", port(at))
+    });
+    let mut hosts: Vec<String> = named.collect();
+    if hosts.is_empty() {
+        hosts.push(format!("localhost, port {}", port(0)));
+    }
     let user = config.get_user().unwrap_or("?");
     let database = config.get_dbname().unwrap_or(user);
-    format!("database {database} as {user} at {host}, port {port}")
+    format!("database {database} as {user} at {}", hosts.join(" or "))
 }
 
 #[cfg(test)]
@@ -76,9 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn each_host_is_shown_and_no_password() {
         let address = parse("postgresql://me:s3cret@db.example:6000/shop").unwrap();
         assert_eq!(shown(&address), "database shop as me at db.example, port 6000");
+        let address = parse("postgresql://me:s3cret@a.example,b.example:6001/shop").unwrap();
+        assert_eq!(
+            shown(&address),
+            "database shop as me at a.example, port 5432 or b.example, port 6001"
+        );
         let refused = parse("postgresql://me:s3cret@[oops").unwrap_err().to_string();
         assert!(!refused.contains("s3cret"), "{refused}");
         let wrong = parse("postgresql://me:s3cret@db.example/shop?sslmode=full").unwrap_err();
