@@ -1,4 +1,4 @@
-//! What a migration would do, before it is done: its statements, their locks, and the sessions that block
+//! The steps of a migration, before it runs: its statements, their locks, and the sessions that block
 //! them now. It changes nothing.
 
 use serde::Serialize;

@@ -136,7 +136,7 @@ async fn restored() -> Db {
     db
 }
 
-/// What both schemas contain, an object a line. The numbers of queues and segments are left out.
+/// The contents of both schemas, an object a line. The numbers of queues and segments are left out.
 async fn structure(client: &Client) -> Vec<String> {
     let schemas = "n.nspname in ('tuskline', 'tuskline_core')";
     let comment = |catalog: &str, object: &str| {

@@ -41,7 +41,7 @@ async fn the_holder_is_named_and_ended_and_the_tables_shrink() {
     assert!(said.contains("bloat") && said.contains("the horizon is held by"), "{said}");
     let said = book.perform("1. Look at the holder").await;
     assert!(said.contains(&pid.to_string()), "{said}");
-    // What the doctor tells to do is what the page does.
+    // The page does as the doctor tells.
     let findings = place.findings("doctor --old-after 0s");
     let told = findings.iter().find(|line| line["examined"] == "xmin horizon").unwrap();
     assert_eq!(told["command"], format!("select pg_terminate_backend({pid})"));

@@ -57,7 +57,7 @@ impl Installation {
         Runbook::open(name, &self.site.binaries().dir, &self.url())
     }
 
-    /// What a command prints with `--json`.
+    /// The output of a command with `--json`.
     pub fn json(&self, line: &str) -> Value {
         on(&self.db.config, line).arg("--json").run().json()
     }

@@ -28,16 +28,16 @@ async fn archived(site: &Site, archive: &Path) -> Installation {
     place
 }
 
-/// What the restored database does not know.
+/// The lost future of the restored database.
 struct Lost {
     point: String,
     hand: ScriptedWorker,
     /// A task that is under way.
     held: Task,
-    /// Those that waited at the point, and those of them that have succeeded since.
+    /// The tasks that waited at the point, and the ones among them that have succeeded since.
     waiting: Vec<i64>,
     done: Vec<i64>,
-    /// Those that were scheduled since.
+    /// The tasks that were scheduled since.
     unknown: Vec<i64>,
 }
 

@@ -22,7 +22,7 @@ pub struct Runbook {
     programs: PathBuf,
 }
 
-/// What a section's commands wrote to standard output.
+/// The standard output of a section's commands.
 pub type Said = String;
 
 impl Runbook {
@@ -80,7 +80,7 @@ impl Runbook {
         said
     }
 
-    /// What runs a block, and its standard input.
+    /// The program that runs a block, and its standard input.
     fn command(&self, block: &Block, mut command: Command) -> (Command, String) {
         let ours = [directory_of(TUSKLINE), &self.programs].map(|dir| dir.display().to_string());
         let theirs = std::env::var("PATH").unwrap();

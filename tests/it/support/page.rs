@@ -9,7 +9,7 @@ pub struct Block {
     pub language: String,
     /// The rest of the line that opens it.
     pub remark: String,
-    /// What stands in it.
+    /// Its text.
     pub text: String,
     /// The refusal of its last statement, if the page shows one behind it.
     pub error: Option<String>,

@@ -1,4 +1,4 @@
-//! What came of the tasks.
+//! The ends of the tasks.
 
 use std::fmt;
 use std::time::{Duration, Instant};
