@@ -197,6 +197,8 @@ declare
       then format('a fingerprint is for tasks that are dead or fatal_failure, got %s', o.statuses)
     when o.ended_to is not null and (v_moves or o.action = 'cancel')
       then format('%s is for tasks that have not ended, got ended_to', o.action)
+    when o.max_tasks is not null and o.action = 'erase'
+      then format('an erase has no limit, got %s', o.max_tasks)
     when o.max_tasks < 1 then format('limit must be at least 1, got %s', o.max_tasks)
   end;
 begin
