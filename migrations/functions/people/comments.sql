@@ -10,7 +10,7 @@ begin
   for r in
     select format('comment on column %s.%I is %L', v.attrelid::regclass, v.attname,
                   col_description(t.attrelid, t.attnum)) as copy
-      from (values
+      from (select s.*, row_number() over () as no from (values
              ('tasks', 'task'), ('queues', 'queue'), ('lambdas', 'lambda'),
              ('executors', 'executor'), ('attempts', 'task_failure'), ('waiting', 'task'),
              ('gates', 'gate'), ('limits', 'task_limit'), ('blocked_keys', 'task'),
@@ -20,11 +20,12 @@ begin
              ('breakers', 'breaker'), ('operations', 'operation'),
              ('queue_statistics', 'queue'), ('queue_statistics', 'queue_statistic'),
              ('wait_statistics', 'wait_statistic'), ('executor_statistics', 'executor'),
-             ('executor_statistics', 'executor_statistic')) as u (view, source)
+             ('executor_statistics', 'executor_statistic')) as s (view, source)) u
            join pg_attribute v on v.attrelid = to_regclass('tuskline.' || u.view)
            join pg_attribute t
              on t.attrelid = to_regclass('tuskline.' || u.source) and t.attname = v.attname
      where v.attnum > 0 and t.attnum > 0
+     order by u.no -- of two tables the second one counts
   loop
     execute r.copy;
   end loop;

@@ -195,7 +195,7 @@ async fn structure(client: &Client) -> Vec<String> {
     let mut lines = Vec::new();
     for query in queries {
         let sql = format!(
-            "select distinct regexp_replace(line, '(_|queue |queue_id = |segment |task_)[0-9]+', '#', 'g')
+            "select distinct regexp_replace(line, '(_|queue |queue_id = |segment |ids | to )[0-9]+', '#', 'g')
                from ({query}) q (line)"
         );
         lines.extend(
