@@ -77,9 +77,11 @@ fn span_of(attempt: &Attempt) -> tracing::Span {
         "otel.kind" = "consumer",
         "otel.status_code" = Empty,
         "messaging.system" = "tuskline",
+        "messaging.operation.name" = "process",
         "messaging.operation.type" = "process",
         "messaging.destination.name" = %context.lambda,
         "messaging.message.id" = %context.task.0,
+        "error.type" = Empty,
         attempt = context.attempt,
         traceparent = Empty,
         outcome = Empty,
@@ -100,6 +102,7 @@ fn record(span: &tracing::Span, outcome: &Outcome) {
     };
     span.record("outcome", name);
     if failed {
+        span.record("error.type", name);
         span.record("otel.status_code", "ERROR");
     }
 }
