@@ -49,6 +49,7 @@ const OF_RUST: &[&str] = &[
     "::cli::",
     "::clients::",
     "::clock_steps::",
+    "::collectors::",
     "::crash_recovery::",
     "::diagnoses::",
     "::doctor::",

@@ -61,6 +61,8 @@
 
 #[cfg(feature = "sqlx")]
 pub use sqlx;
+#[cfg(feature = "otlp")]
+pub use tracing_subscriber;
 pub use {chrono, deadpool_postgres, serde_json, tokio_postgres};
 
 mod client;
@@ -69,6 +71,8 @@ mod error;
 #[cfg(feature = "metrics")]
 #[doc(hidden)]
 pub mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod task;
 mod trace;
 mod worker;
@@ -103,6 +107,8 @@ pub use db::multi_host::connect_in_turn;
 pub use db::version::SchemaCompatibility;
 pub use db::version::{OLDEST_SCHEMA, SCHEMA_VERSION};
 pub use error::{Code, Error, ErrorKind, TlsRefusal};
+#[cfg(feature = "otlp")]
+pub use otlp::Otlp;
 pub use task::{Fence, GateId, LimitId, OperationId, Priority, Status, TaskId};
 pub use worker::Worker;
 pub use worker::arguments::{Arguments, FromContext};

@@ -5,6 +5,7 @@
 
 mod at_least_once;
 mod clock_steps;
+mod collectors;
 mod concurrency;
 mod crash_recovery;
 mod diagnoses;

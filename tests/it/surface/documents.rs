@@ -15,7 +15,7 @@ use crate::support::page::{Block, blocks};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
-const RUST: [&str; 12] = [
+const RUST: [&str; 13] = [
     include_str!("documents/worker.rs"),
     include_str!("documents/fenced.rs"),
     include_str!("documents/progress.rs"),
@@ -27,6 +27,7 @@ const RUST: [&str; 12] = [
     include_str!("documents/defaults.rs"),
     include_str!("documents/definitions.rs"),
     include_str!("documents/walk.rs"),
+    include_str!("documents/traces.rs"),
     include_str!("../../../crates/testing/tests/kit/example.rs"),
 ];
 
@@ -349,6 +350,12 @@ mod slots {
         token.cancel();
         work.await.unwrap().unwrap();
     }
+}
+
+/// Spans that leave the process. The example `otlp` runs the same calls.
+mod traces {
+    #![allow(dead_code, reason = "it sets the subscriber of the whole process")]
+    include!("documents/traces.rs");
 }
 
 /// A purchase by sqlx.

@@ -49,7 +49,7 @@ fn examples() -> Vec<Example> {
 
 /// Builds them in the profile and the place of this test; the folder with the programs. Nothing is left to
 /// build when all tests of the workspace were built, as `./x test` does.
-fn build() -> PathBuf {
+pub fn build() -> PathBuf {
     let built = Path::new(TUSKLINE).parent().unwrap();
     let profile = match built.file_name().unwrap().to_str().unwrap() {
         "debug" => "dev",
@@ -95,7 +95,8 @@ fn each_example_is_on_the_page_and_can_be_copied() {
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     for Example { name, text } in examples() {
         let lines = text.lines().count();
-        let feature = ["sqlx", "opentelemetry"].into_iter().find(|name| text.contains(name));
+        let feature =
+            ["sqlx", "otlp", "opentelemetry"].into_iter().find(|name| text.contains(name));
         let features = feature.map(|name| format!("--features {name} ")).unwrap_or_default();
         let run = format!(
             "//! TUSKLINE_DATABASE_URL=... cargo run -q -p tuskline-sdk {features}--example {name}\n"

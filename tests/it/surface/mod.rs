@@ -10,7 +10,7 @@ mod clients;
 mod costs;
 mod doctor;
 mod documents;
-mod examples;
+pub mod examples;
 mod explain;
 mod functions;
 mod inserts;
