@@ -60,7 +60,7 @@ async fn drill(full: Full) {
     let mut book = place.runbook("disk-full");
     book.set("DISK", point.display());
     book.set("BALLAST", point.join("ballast").display());
-    book.set("BALLAST_SIZE", "12M");
+    book.set("BALLAST_SIZE", "24M"); // three times max_wal_size
     book.set("LAMBDA", "work");
     book.set("AGE", "1d");
     book.perform_there(&|| there(&place.server, &site), "Before it happens").await;
