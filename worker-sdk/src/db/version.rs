@@ -88,4 +88,14 @@ mod tests {
         }
         assert_eq!(check(None).unwrap_err().hint(), Some("run `tuskline migrate`"));
     }
+
+    #[test]
+    fn workers_and_clients_speak_to_the_sets_from_the_oldest_one_on() {
+        for set in OLDEST_SCHEMA..=SCHEMA_VERSION {
+            check(Some(set)).unwrap();
+        }
+        let error = check(Some(OLDEST_SCHEMA - 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert_eq!(error.hint(), Some("run `tuskline migrate`"));
+    }
 }
