@@ -55,8 +55,8 @@
 --                set_weight drop_limit
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
---                start_operation preview_operation stop_operation lines_to_erase adopt damage
---                repair
+--                start_operation preview_operation stop_operation lines_to_erase forget_lines
+--                adopt damage repair
 --   people       explain invariants chain_of bell_of held_by_gates held_in_queues statistics
 --                wait_times executor_loads queue_gauges gauges scale histogram_edges quantile,
 --                and the views

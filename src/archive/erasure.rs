@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use super::directory::{Directory, Error, create_new, lock, sync};
@@ -110,7 +111,9 @@ impl Erasure {
     async fn write(&mut self, unfinished: &Path, without: &BTreeSet<u64>) -> io::Result<()> {
         let _ = std::fs::remove_file(unfinished);
         self.reader.seek(SeekFrom::Start(0))?;
-        let mut kept = BufWriter::new(create_new(unfinished)?);
+        let new = create_new(unfinished)?;
+        self.give_to_the_same_owner(&new)?;
+        let mut kept = BufWriter::new(new);
         let mut line = Vec::new();
         let mut is_empty = true;
         for no in 0.. {
@@ -131,6 +134,13 @@ impl Erasure {
         }
     }
 
+    /// The server that owns the file adds lines to it, and readers have its group.
+    fn give_to_the_same_owner(&self, new: &File) -> io::Result<()> {
+        let old = self.reader.get_ref().metadata()?;
+        fchown(new, Some(old.uid()), Some(old.gid()))?;
+        new.set_permissions(old.permissions())
+    }
+
     fn error(&self, source: io::Error) -> Error {
         Error::File { path: self.path.clone(), source }
     }
@@ -138,6 +148,8 @@ impl Erasure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     async fn without(text: &str, lines: &[u64]) -> Option<String> {
@@ -182,6 +194,26 @@ mod tests {
         erasure.rewrite_without([0].into()).await.unwrap();
         server.await.unwrap().unwrap().write_all(b"c\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\nc\n");
+    }
+
+    #[tokio::test]
+    async fn the_new_file_has_the_owner_and_the_mode_of_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("task_7.jsonl");
+        std::fs::write(&path, "a\nb\n").unwrap();
+        let file = File::open(&path).unwrap();
+        // Only root can give a file away.
+        let given = fchown(&file, Some(65_534), Some(65_534)).is_ok();
+        file.set_permissions(PermissionsExt::from_mode(0o640)).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let mut erasure = directory.erasure("task_7.jsonl").await.unwrap();
+        erasure.next_lines().unwrap();
+        erasure.rewrite_without([0].into()).await.unwrap();
+        let new = std::fs::metadata(&path).unwrap();
+        let old = file.metadata().unwrap();
+        assert_ne!(new.ino(), old.ino());
+        assert_eq!((new.uid(), new.gid(), new.mode()), (old.uid(), old.gid(), old.mode()));
+        assert_eq!((new.mode() & 0o777, new.uid() == 65_534), (0o640, given));
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ pub enum OperationCommand {
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// Directory of the archive: a purge writes tasks here of lambdas with --archive file, else it
-    /// leaves them; an erase deletes their lines here.
+    /// leaves them; `operation start erase` deletes their lines here.
     #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
     archive_dir: Option<PathBuf>,
 }

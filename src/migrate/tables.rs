@@ -27,6 +27,7 @@ pub(super) const TABLES: &[Source] = &tables![
     "V6__dead_letters",
     "V7__retention",
     "V8__statistics",
+    "V9__erase",
 ];
 
 const MAKE_HISTORY: &str = "create table if not exists tuskline_core.schema_history \
@@ -113,7 +114,7 @@ mod tests {
     fn a_history_of_other_files_is_refused() {
         let (at, sum) = (TABLES.len() - 1, checksum(8, &TABLES[7]));
         check(at, TABLES[at].0, &sum).unwrap();
-        for (found, sum) in [("V8__other", sum.as_str()), (TABLES[at].0, "7")] {
+        for (found, sum) in [("V9__other", sum.as_str()), (TABLES[at].0, "7")] {
             assert!(matches!(check(at, found, sum), Err(Error::Tables { .. })), "{found}");
         }
         let newer = check(TABLES.len(), "V9__later", "7").unwrap_err();

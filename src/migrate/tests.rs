@@ -85,7 +85,8 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
             "V5__periodic",
             "V6__dead_letters",
             "V7__retention",
-            "V8__statistics"
+            "V8__statistics",
+            "V9__erase"
         ]
     );
     assert_eq!(migrate(&config).await.unwrap().functions, Functions::Unchanged);

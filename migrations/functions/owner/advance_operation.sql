@@ -27,7 +27,7 @@ begin
       format('tuskline operation wait %s --archive-dir ...', p_operation));
   end if;
   if o.state = 'running' then
-    o := tuskline_core.carry_operation(o, tuskline.clock(), p_limit);
+    o := tuskline_core.carry_operation(o, tuskline.clock(), greatest(p_limit, 1));
   end if;
   file_ids := '{}';
   if o.writes_files and o.state = 'running' then
@@ -101,7 +101,7 @@ comment on function tuskline_core.carry_operation(tuskline.operation, timestampt
 
 -- Saves the progress of an operation, or its end. An end is audited.
 --
--- An erase that has ended keeps digests of the values that selected its tasks.
+-- An operation that has ended keeps digests of the key and of the value that selected its tasks.
 create or replace function tuskline_core.save_operation(o tuskline.operation, p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
 begin
@@ -109,10 +109,8 @@ begin
     o.ended_at := p_now;
     o.watched := '{}';
     o.behind := '{}';
-    if o.action = 'erase' then
-      o.key := tuskline_core.digest(o.key);
-      o.equals := tuskline_core.digest(o.equals);
-    end if;
+    o.key := tuskline_core.digest(o.key);
+    o.equals := tuskline_core.digest(o.equals);
     insert into tuskline.audit (at, verb, subject, detail)
     values (p_now, 'end_operation', 'operation ' || o.operation_id,
             concat_ws(' ', o.state, o.changed, 'changed', o.note));
@@ -120,7 +118,8 @@ begin
   update tuskline.operation u
      set mark = o.mark, behind = o.behind, met = o.met, next_at = o.next_at, step = o.step,
          watched = o.watched, looked = o.looked, changed = o.changed, spared = o.spared,
-         state = o.state, note = o.note, ended_at = o.ended_at, key = o.key, equals = o.equals
+         state = o.state, note = o.note, ended_at = o.ended_at, key = o.key, equals = o.equals,
+         segments = o.segments
    where u.operation_id = o.operation_id;
   return o;
 end $$;
@@ -134,7 +133,7 @@ comment on function tuskline_core.save_operation(tuskline.operation, timestamptz
 -- (per_second). If no task of a batch could be locked, the next batch runs in 200 ms.
 --
 -- A redrive or an erase that met a task walks over the ids once more (met), because a task may have
--- ended, or have been scheduled, in a transaction that committed late.
+-- ended, or have been scheduled, in a transaction that committed late. See finish_walk().
 -- Returns the new row of the operation.
 create or replace function tuskline_core.step_operation(
   o tuskline.operation, p_now timestamptz, p_limit integer)
@@ -153,8 +152,7 @@ begin
                   1 + floor(o.per_second * extract(epoch from p_now - v_from)));
   if v_pass > 0 then v_next := tuskline_core.next_ids(o, p_limit); end if;
   if v_next = '{}' and o.behind = '{}' and o.action = 'erase' then
-    o := tuskline_core.finish_erase(o, p_now);
-    if o.next_at > p_now then return o; end if;
+    return tuskline_core.finish_walk(o, p_now);
   end if;
   if v_next = '{}' and o.behind = '{}' and o.met then
     o.mark := 0;
@@ -203,8 +201,7 @@ begin
     return array(select d.task_id from tuskline.dead_letter d
       where d.lambda = o.lambda and d.fingerprint = o.fingerprint and d.task_id > o.mark
       order by d.task_id limit p_limit);
-  elsif o.statuses <@ '{dead,fatal_failure}'
-    and (o.action <> 'erase' or o.fingerprint is not null) then -- uses dead_letter_pkey
+  elsif o.statuses <@ '{dead,fatal_failure}' then -- uses dead_letter_pkey
     return array(select d.task_id from tuskline.dead_letter d
       where d.task_id > o.mark order by d.task_id limit p_limit);
   end if;

@@ -3,14 +3,15 @@
 -- A purge deletes ended tasks that nothing needs, and archives them. An erase deletes every matching
 -- task, whatever its status, and archives none. It needs several passes over a task:
 --
---   the task               this pass                              the next pass
---   waits                  is cancelled, its effects are left     it has ended
+--   the task               this pass                              a later pass
+--   waits                  is cancelled, its effects are left     the next walk: it has ended
 --   runs                   its worker is asked to stop            it has ended, or it still runs
 --   has ended, is needed   nothing                                looks again (needed_ids)
 --   has ended              is deleted, with all rows about it
 --   is archived            its row is deleted
 --
--- The operation ends when no matching task is left. Its note says what it waits for.
+-- Tasks that run or are needed stay in behind. The operation ends when a walk meets no matching
+-- task. Its note says what it waits for.
 -- Archive files are outside the database: lines_to_erase() tells which of their lines match.
 create or replace function tuskline_core.erase_tasks(
   o tuskline.operation, p_ids bigint[], p_now timestamptz)
@@ -22,8 +23,7 @@ declare
   v_rows  bigint;
 begin
   o.met := true;
-  delete from tuskline.task_archive a where a.id = any (p_ids);
-  get diagnostics v_rows = row_count;
+  v_rows := tuskline_core.erase_archived(p_ids);
   perform tuskline_core.cancel_tasks(
     v_open, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);
   v_ended := array(
@@ -40,12 +40,13 @@ begin
   end if;
   perform tuskline_core.forget_tasks(v_ended);
   v_rows := v_rows + tuskline_core.delete_ended(v_ended);
-  v_left := array(select t.id from tuskline.tasks t where t.id = any (p_ids) order by t.id);
+  v_left := array(
+    select t.id from tuskline.tasks t
+     where t.id = any (p_ids) and t.id <> all (v_open) order by t.id);
   o.changed := o.changed + v_rows;
   o.behind := o.behind || v_left;
-  if v_left <> '{}' and v_rows = 0 then
-    o.next_at := p_now + case when v_open = '{}' then interval '1 second'
-                              else tuskline_core.relock_after() end;
+  if v_left <> '{}' and v_rows = 0 and v_open = '{}' then
+    o.next_at := p_now + interval '1 second';
     o.note := format('waits for %s: they run, or a chain, a session or a redrive needs them',
                      tuskline_core.some_tasks(v_left));
   end if;
@@ -54,6 +55,20 @@ end $$;
 comment on function tuskline_core.erase_tasks(tuskline.operation, bigint[], timestamptz) is
   'Deletes tasks that have ended, with all rows about them, and ends the remaining ones. '
   'Returns the new row of the operation.';
+
+-- Deletes rows of the archive, with what other tables hold of their tasks. Returns how many.
+create or replace function tuskline_core.erase_archived(p_ids bigint[]) returns bigint
+language plpgsql as $$
+declare
+  v_ids  bigint[] := array(
+    select a.id from tuskline.task_archive a where a.id = any (p_ids) order by a.id);
+begin
+  perform tuskline_core.forget_tasks(v_ids);
+  delete from tuskline.task_archive a where a.id = any (v_ids);
+  return cardinality(v_ids);
+end $$;
+comment on function tuskline_core.erase_archived(bigint[]) is
+  'Deletes rows of the archive, with what other tables hold of their tasks. Returns how many.';
 
 -- Selects the tasks to cancel: those that wait, and those that run and were not asked to stop.
 create or replace function tuskline_core.tasks_to_cancel(p_ids bigint[]) returns bigint[]
@@ -92,12 +107,16 @@ comment on function tuskline_core.digest(text) is
 create or replace function tuskline_core.forget_tasks(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
-  v_lambdas text[] := array(
-    select distinct t.lambda from tuskline.tasks t where t.id = any (p_ids));
+  v_lambdas text[];
 begin
   if p_ids = '{}' then return; end if;
+  v_lambdas := array(
+    select t.lambda from tuskline.tasks t where t.id = any (p_ids)
+     union select a.lambda from tuskline.task_archive a where a.id = any (p_ids));
   delete from tuskline.unique_key u using tuskline.tasks t
    where t.id = any (p_ids) and u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id;
+  delete from tuskline.unique_key u using tuskline.task_archive a
+   where a.id = any (p_ids) and u.lambda = a.lambda and u.key = a.unique_key and u.task_id = a.id;
   delete from tuskline.cancellation c where c.task_id = any (p_ids);
   update tuskline_core.recent_failure f set message = '(erased)'
    where f.lambda = any (v_lambdas)
@@ -128,31 +147,74 @@ $$;
 comment on function tuskline_core.without_message(text) is
   'A reason of a gate, or a note of an operation, without the message of a failure.';
 
--- Ends the walk of an erase: forgets its key, and tells what is left to wait for.
+-- Ends a walk of an erase over all ids: begins the next walk, or ends the operation.
 --
--- Race: a segment that is being retired is in no table that an erase reads, and its tasks may come
--- to the archive behind the mark. The erase waits for its end, and walks once more (met).
-create or replace function tuskline_core.finish_erase(o tuskline.operation, p_now timestamptz)
+-- The last walk has met no matching task, and forgets what is left of the key. The note names the
+-- schedules that would make new tasks.
+--
+-- Race: while a segment is being retired, it is in no table that an erase reads, and its tasks may
+-- come to the archive behind the mark. So the erase waits for the end of each retirement, and walks
+-- once more if a segment has gone since the walk began.
+create or replace function tuskline_core.finish_walk(o tuskline.operation, p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
 declare
-  v_no bigint := (select min(s.segment_no) from tuskline.segments_to_finish() s);
+  v_no       bigint := (select min(s.segment_no) from tuskline.segments_to_finish() s);
+  v_segments oid[] := tuskline_core.segments_to_walk();
+  v_is_last  boolean := v_no is null and not o.met and coalesce(o.segments <@ v_segments, false);
 begin
-  if v_no is not null then
-    o.met := true;
-    o.mark := 0;
-    o.next_at := p_now + interval '5 seconds';
-    o.note := format('waits for segment %s: a server is retiring it, see tuskline doctor', v_no);
-  elsif not o.met then
-    if o.key is not null then perform tuskline_core.forget_key(o.key, o.lambda); end if;
+  if v_is_last then
+    perform tuskline_core.forget_values(o);
+    o.state := 'done';
     o.note := (
       select 'these schedules have such a payload: ' || string_agg(p.name, ', ' order by p.name)
         from tuskline.periodic p
        where (o.lambda is null or p.lambda = o.lambda) and p.payload #>> o.field = o.equals);
+    return o;
+  end if;
+  o.mark := 0;
+  o.met := false;
+  o.segments := v_segments;
+  if v_no is not null then
+    o.next_at := p_now + interval '5 seconds';
+    o.note := format('waits for segment %s: a server is retiring it, see tuskline doctor', v_no);
   end if;
   return o;
 end $$;
-comment on function tuskline_core.finish_erase(tuskline.operation, timestamptz) is
-  'Ends the walk of an erase, or tells what is left to wait for. Returns the new row.';
+comment on function tuskline_core.finish_walk(tuskline.operation, timestamptz) is
+  'Begins the next walk of an erase over all ids, or ends the operation. Returns its new row.';
+
+-- Lists the tables of the attached segments; and 0, which is no table, if a segment is being retired.
+create or replace function tuskline_core.segments_to_walk() returns oid[]
+language sql volatile as $$
+  select array(
+    select i.inhrelid from pg_inherits i
+     where i.inhparent = 'tuskline_core.task_store'::regclass and not i.inhdetachpending
+    union all
+    (select 0 from tuskline.segments_to_finish() limit 1))
+$$;
+comment on function tuskline_core.segments_to_walk() is
+  'Tables of the attached segments; and 0 if a segment is being retired.';
+
+-- Deletes what is stored of the key and of the value of an erase without one of its tasks.
+--
+-- Tasks with the key may be left if the erase has a further filter, besides the lambda. Then the
+-- rows of the key stay.
+create or replace function tuskline_core.forget_values(o tuskline.operation) returns void
+language plpgsql as $$
+begin
+  if o.key is not null and num_nonnulls(o.collection, o.priority, o.ids, o.field, o.created_from) = 0
+    and o.created_to >= o.begun_at then
+    perform tuskline_core.forget_key(o.key, o.lambda);
+  end if;
+  update tuskline.redriven r set old_payload = null from tuskline.tasks t
+   where o.field is not null and r.old_payload is not null and t.id = r.task_id
+     and (o.ids is null or t.id = any (o.ids))
+     and tuskline_core.is_meant(
+           o, t.lambda, t.status, t.priority, t.collection, t.created_at, t.finished_at,
+           array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key], r.old_payload);
+end $$;
+comment on function tuskline_core.forget_values(tuskline.operation) is
+  'Deletes what is stored of the key and of the value of an erase without one of its tasks.';
 
 -- Deletes a key from the tables that hold keys without a task.
 --
@@ -174,7 +236,10 @@ begin
    where a.verb = 'unblock' and a.subject = l.name || ' ' || p_key
      and l.name = coalesce(p_lambda, l.name);
   update tuskline.audit a set detail = tuskline_core.digest(p_key) || right(a.detail, -length(p_key))
-   where a.verb = 'set_weight' and starts_with(a.detail, p_key || ' ');
+   where a.verb = 'set_weight' and starts_with(a.detail, p_key || ' ')
+     and strpos(right(a.detail, -length(p_key) - 1), ' ') = 0 -- only the weight is left
+     and exists (select from tuskline.task_limit r
+                  where a.subject = 'limit ' || r.limit_id and r.lambda = coalesce(p_lambda, r.lambda));
 end $$;
 comment on function tuskline_core.forget_key(text, text) is
   'Deletes a key from the tables that hold keys without a task, and from the audit.';
@@ -201,7 +266,7 @@ returns bigint[] language plpgsql stable as $$
 begin
   return array(
     select a.id from tuskline.task_archive a
-     where a.id = any (p_ids) and o.fingerprint is null
+     where a.id = any (p_ids)
        and tuskline_core.is_meant(
              o, a.lambda, a.status, a.priority, a.collection, a.created_at, a.finished_at,
              array[a.ordering_key, a.limit_key, a.fairness_key, a.unique_key], a.payload));
@@ -217,20 +282,18 @@ create or replace function tuskline.lines_to_erase(
   p_lambda       text        default null,
   p_collection   text        default null,
   p_priority     text        default null,
-  p_statuses     text[]      default null,
   p_ids          bigint[]    default null,
   p_key          text        default null,
   p_field        text[]      default null,
   p_equals       text        default null,
   p_created_from timestamptz default null,
-  p_created_to   timestamptz default null,
-  p_ended_to     timestamptz default null)
+  p_created_to   timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   o tuskline.operation := tuskline_core.new_operation(
-    'erase', p_lambda, null, p_collection, p_priority, p_statuses, null, p_ids, p_key, p_field,
-    p_equals, p_created_from, p_created_to, p_ended_to, null);
+    'erase', p_lambda, null, p_collection, p_priority, null, null, p_ids, p_key, p_field,
+    p_equals, p_created_from, p_created_to, null, null);
 begin
   return query
   select u.no from unnest(p_lines) with ordinality as u (line, no),
@@ -241,6 +304,19 @@ begin
            array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key], t.payload);
 end $$;
 comment on function tuskline.lines_to_erase(
-  text[], text, text, text, text[], bigint[], text, text[], text, timestamptz, timestamptz,
-  timestamptz) is
+  text[], text, text, text, bigint[], text, text[], text, timestamptz, timestamptz) is
   'Numbers of the lines of an archive file that an erase with these filters deletes, from 1.';
+
+-- Deletes the unique keys of the tasks in these lines of an archive file.
+--
+-- An erase of files calls it with the lines that it deletes. A key that belongs to a stored task, or
+-- to another task than the line, stays.
+create or replace function tuskline.forget_lines(p_lines text[]) returns void
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  delete from tuskline.unique_key u
+   using unnest(p_lines) as l (line), json_populate_record(null::tuskline.task, l.line::json) t
+   where u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id
+     and not exists (select from tuskline.tasks s where s.id = t.id)
+$$;
+comment on function tuskline.forget_lines(text[]) is
+  'Deletes the unique keys of the tasks in these lines of an archive file.';

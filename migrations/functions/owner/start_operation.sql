@@ -150,6 +150,7 @@ begin
   o.behind := '{}';
   o.watched := '{}';
   o.met := false;
+  o.segments := case when p_action = 'erase' then tuskline_core.segments_to_walk() end;
   o.looked := 0;
   o.changed := 0;
   o.spared := 0;
@@ -167,7 +168,7 @@ comment on function tuskline_core.new_operation(
 -- Refuses an operation whose filters or new value are missing or invalid.
 --
 -- Every operation needs a lambda, ids, a key or a field. A purge may name statuses, a collection, a
--- fingerprint or an end time instead, and an erase a collection or a fingerprint. A new priority or
+-- fingerprint or an end time instead, and an erase a collection. A new priority or
 -- collection always needs a lambda.
 create or replace function tuskline_core.check_choice(o tuskline.operation, p_is_narrow boolean)
 returns void language plpgsql stable as $$
@@ -183,7 +184,7 @@ declare
       then format('say which tasks: %s needs a lambda%s', o.action, case
         when o.action = 'purge'
           then ', ids, a key, a field, statuses, a collection, a fingerprint or a time'
-        when o.action = 'erase' then ', ids, a key, a field, a collection or a fingerprint'
+        when o.action = 'erase' then ', ids, a key, a field or a collection'
         when not v_moves then ', ids, a key or a field' end)
     when num_nonnulls(o.field, o.equals) = 1 or cardinality(o.field) not between 1 and 32
          or array_position(o.field, null) is not null
@@ -197,8 +198,9 @@ declare
       then format('a fingerprint is for tasks that are dead or fatal_failure, got %s', o.statuses)
     when o.ended_to is not null and (v_moves or o.action = 'cancel')
       then format('%s is for tasks that have not ended, got ended_to', o.action)
-    when o.max_tasks is not null and o.action = 'erase'
-      then format('an erase has no limit, got %s', o.max_tasks)
+    when o.action = 'erase' and (p_is_narrow or num_nonnulls(o.fingerprint, o.max_tasks) > 0)
+      then 'an erase deletes tasks of every status: it takes no statuses, fingerprint, end time '
+           'or limit'
     when o.max_tasks < 1 then format('limit must be at least 1, got %s', o.max_tasks)
   end;
 begin

@@ -83,7 +83,8 @@ impl Lines<'_> {
         let mut files = Vec::new();
         for name in self.directory.files()? {
             let mut erasure = self.directory.erasure(&name).await?;
-            let lines = self.matching(&mut erasure).await.with_context(|| format!("in {name}"))?;
+            let lines = self.matching(&mut erasure, rewrites).await;
+            let lines = lines.with_context(|| format!("in {name}"))?;
             let count = lines.len();
             if rewrites {
                 erasure.rewrite_without(lines).await?;
@@ -95,10 +96,9 @@ impl Lines<'_> {
         Ok(files)
     }
 
-    /// Numbers of the matching lines of a file, from 0.
-    async fn matching(&self, erasure: &mut Erasure) -> Result<BTreeSet<u64>> {
-        let sql = "select tuskline.lines_to_erase(\
-                   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    /// Numbers of the matching lines of a file, from 0. With `forgets`, the database forgets their keys.
+    async fn matching(&self, erasure: &mut Erasure, forgets: bool) -> Result<BTreeSet<u64>> {
+        let sql = "select tuskline.lines_to_erase($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let mut found = BTreeSet::new();
         let mut before = 0;
         loop {
@@ -108,10 +108,23 @@ impl Lines<'_> {
             }
             let mut parameters = self.filters.clone();
             parameters.insert(0, (&lines, Type::TEXT_ARRAY));
-            for row in self.client.query_typed(sql, &parameters).await? {
-                found.insert(before + row.get::<_, i64>(0).unsigned_abs() - 1);
+            let rows = self.client.query_typed(sql, &parameters).await?;
+            let numbers = rows.iter().map(|row| row.get::<_, i64>(0).unsigned_abs() - 1);
+            let numbers: BTreeSet<_> = numbers.collect();
+            if forgets && !numbers.is_empty() {
+                self.forget_keys(&lines, &numbers).await?;
             }
+            found.extend(numbers.iter().map(|number| before + number));
             before += lines.len() as u64;
         }
+    }
+
+    /// Deletes the unique keys of the tasks of these lines.
+    async fn forget_keys(&self, lines: &[String], numbers: &BTreeSet<u64>) -> Result<()> {
+        let is_meant = |(number, _): &(u64, &String)| numbers.contains(number);
+        let lines: Vec<_> = (0..).zip(lines).filter(is_meant).map(|(_, line)| line).collect();
+        let sql = "select tuskline.forget_lines($1)";
+        self.client.query_typed_one(sql, &[(&lines, Type::TEXT_ARRAY)]).await?;
+        Ok(())
     }
 }

@@ -162,11 +162,11 @@ impl StartArgs {
         ]
     }
 
-    /// Parameters of `lines_to_erase` after the first one.
+    /// Parameters of `lines_to_erase` after the first one. An erase has no further filter.
     pub fn of_lines<'a>(&'a self, chosen: &'a Chosen<'a>) -> Parameters<'a> {
-        let (action, value, fingerprint) = (0, 2, 6);
-        let (age, limit) = (14, 15);
-        let without = [action, value, fingerprint, age, limit];
+        let (action, value, statuses, fingerprint) = (0, 2, 5, 6);
+        let (ended_to, age, limit) = (13, 14, 15);
+        let without = [action, value, statuses, fingerprint, ended_to, age, limit];
         let choice = self.choice(chosen).into_iter().enumerate();
         choice.filter(|(at, _)| !without.contains(at)).map(|(_, parameter)| parameter).collect()
     }

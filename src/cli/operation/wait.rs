@@ -53,7 +53,17 @@ pub async fn wait(
 ) -> Outcome {
     let last = follow(client, operation, directory).await?;
     put(global, operation, &last)?;
+    if directory.is_some() && is_erase(client, operation).await? {
+        eprintln!(
+            "the files of the archive are as they were: start the same erase once more with --archive-dir"
+        );
+    }
     Ok(if last.is_done() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn is_erase(client: &Client, operation: i64) -> Result<bool> {
+    let sql = "select action = 'erase' from tuskline.operations where operation_id = $1";
+    Ok(client.query_typed_one(sql, &[(&operation, Type::INT8)]).await?.get(0))
 }
 
 /// Advances an operation until it ends. Returns its end.

@@ -257,7 +257,7 @@ async fn an_erase_deletes_what_its_preview_counted_whatever_the_status() {
         ("p_field => '{n}', p_equals => '2'".to_owned(), vec![ids[1], waits, other, later]),
         ("'work', p_field => '{n}', p_equals => '2'".to_owned(), vec![ids[1], waits, later]),
         ("'fair'".to_owned(), vec![other]),
-        ("'work', p_statuses => '{success}'".to_owned(), ids.clone()),
+        ("'work', p_collection => 'old'".to_owned(), vec![]),
         ("p_field => '{n,n}', p_equals => '2'".to_owned(), vec![]),
     ] {
         db.run("begin").await;
@@ -312,8 +312,8 @@ async fn an_erase_waits_for_a_locked_task_and_for_a_chain_that_needs_one() {
     assert_eq!((state.as_str(), changed), ("done", 3));
 }
 
-#[tokio::test]
-async fn an_erase_waits_for_a_segment_that_is_being_retired() {
+/// Three tasks of work in a segment that is past retention.
+async fn old_segment() -> Db {
     let db = with_lambdas().await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'table'); select tuskline.roll_segments()")
         .await;
@@ -321,6 +321,11 @@ async fn an_erase_waits_for_a_segment_that_is_being_retired() {
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     db.advance(DAY * 8).await;
+    db
+}
+
+/// The first half of the retirement of the first segment: its tasks are in no table of the store.
+async fn set_aside(db: &Db) {
     let no = db.first_segment();
     assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 0);
     db.run(&format!(
@@ -328,14 +333,51 @@ async fn an_erase_waits_for_a_segment_that_is_being_retired() {
     ))
     .await;
     db.run(&format!("alter table tuskline_core.task_{no} rename to gone_{no}")).await;
-    let erase = start(&db, "p_field => '{n}', p_equals => '2'").await;
-    let (state, changed, note) = carry(&db, erase).await;
-    let waits = format!("waits for segment {no}: a server is retiring it, see tuskline doctor");
-    assert_eq!((state.as_str(), changed, note), ("running", 0, waits));
+}
+
+/// The second half: its tasks are in the archive.
+async fn archive(db: &Db) {
+    let no = db.first_segment();
     db.run(&format!("select tuskline.archive_segment({no})")).await;
     db.run(&format!("drop table tuskline_core.gone_{no}")).await;
     db.run(&format!("select tuskline.purge_history({no}); select tuskline.return_kept({no})"))
         .await;
+}
+
+#[tokio::test]
+async fn an_erase_finds_the_tasks_of_a_segment_that_was_retired_during_its_walk() {
+    for begins_first in [true, false] {
+        let db = old_segment().await;
+        db.run("select tuskline.schedule_many(array_fill('work'::text, array[4]))").await;
+        let filter = "'work', p_field => '{n}', p_equals => '2'";
+        let mut erase = None;
+        if begins_first {
+            erase = Some(start(&db, filter).await);
+        }
+        set_aside(&db).await;
+        let erase = match erase {
+            Some(erase) => erase,
+            None => start(&db, filter).await,
+        };
+        assert_eq!(advance(&db, erase).await.0, "running", "its mark is above the segment");
+        archive(&db).await;
+        let (state, changed, _) = carry(&db, erase).await;
+        assert_eq!((state.as_str(), changed), ("done", 1));
+        let archived = "select payload ->> 'n' from tuskline.task_archive order by id";
+        assert_eq!(db.lines(archived).await, ["1", "3"]);
+    }
+}
+
+#[tokio::test]
+async fn an_erase_waits_for_a_segment_that_is_being_retired() {
+    let db = old_segment().await;
+    let no = db.first_segment();
+    set_aside(&db).await;
+    let erase = start(&db, "p_field => '{n}', p_equals => '2'").await;
+    let (state, changed, note) = carry(&db, erase).await;
+    let waits = format!("waits for segment {no}: a server is retiring it, see tuskline doctor");
+    assert_eq!((state.as_str(), changed, note), ("running", 0, waits));
+    archive(&db).await;
     db.advance(MINUTE).await;
     let (state, changed, _) = carry(&db, erase).await;
     assert_eq!((state.as_str(), changed), ("done", 1));
@@ -359,6 +401,90 @@ async fn a_schedule_with_such_a_payload_is_named() {
 }
 
 #[tokio::test]
+async fn the_unique_key_of_an_archived_task_is_forgotten_with_it() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.alter_lambda('single', p_archive => 'table')").await;
+    let hand = db.hand("single").await;
+    for customer in [ADA, BOB] {
+        let task = format!(r#"'single', '{{"mail": "{customer}"}}', p_unique_key => '{customer}'"#);
+        db.run(&format!("select tuskline.schedule({task})")).await;
+        hand.succeed(&hand.take().await).await;
+    }
+    db.advance(MINUTE * 2).await;
+    db.run("select tuskline.advance_operation(tuskline.start_operation('purge', 'single'))").await;
+    let erase = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
+    assert_eq!(carry(&db, erase).await.1, 1);
+    assert_eq!(db.lines("select key from tuskline.unique_key").await, [BOB]);
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_operation_that_has_ended_keeps_no_key_and_no_value() {
+    let db = with_lambdas().await;
+    for filter in
+        [format!("p_key => '{ADA}'"), format!("'work', p_field => '{{mail}}', p_equals => '{ADA}'")]
+    {
+        let cancel = format!("select tuskline.start_operation('cancel', {filter})");
+        carry(&db, db.one(&cancel).await).await;
+    }
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_payload_that_a_redrive_replaced_is_erased_by_its_field() {
+    let db = with_lambdas().await;
+    let hand = db.hand("work").await;
+    for customer in [ADA, BOB] {
+        let task = format!(r#"'work', '{{"mail": "{customer}"}}'"#);
+        let dead = failed(&db, &hand, &task, "the customer").await;
+        db.run(&format!(
+            "select tuskline.advance_operation(tuskline.start_operation('redrive',
+               p_ids => array[{dead}::bigint], p_payload => '{{}}'::text, p_reason => 'typo'))"
+        ))
+        .await;
+    }
+    let erase = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
+    assert_eq!(carry(&db, erase).await, ("done".to_owned(), 0, "-".to_owned()));
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+    let replaced = "select count(*), count(old_payload) from tuskline.redriven";
+    assert_eq!(db.lines(replaced).await, ["2 | 1"]);
+}
+
+#[tokio::test]
+async fn a_key_stays_while_an_erase_leaves_tasks_with_it() {
+    let db = with_lambdas().await;
+    let weigh = "select tuskline.set_weight(limit_id, key, 2)
+        from tuskline.limits, unnest(array['c_1', 'c_1 x']) as key where lambda = 'fair'";
+    db.run(weigh).await;
+    db.run("select tuskline.schedule('fair', p_fairness_key => 'c_1', p_collection => 'keep')")
+        .await;
+    let tenants = "select fairness_key from tuskline.tenant order by 1";
+    let erase = start(&db, "p_key => 'c_1', p_collection => 'old'").await;
+    assert_eq!(carry(&db, erase).await.0, "done");
+    assert_eq!(db.lines(tenants).await, ["c_1", "c_1 x"]);
+    let erase = start(&db, "p_key => 'c_1'").await;
+    assert_eq!(carry(&db, erase).await.0, "done");
+    assert_eq!(db.lines(tenants).await, ["c_1 x"]);
+    assert_eq!(left(&db).await, [0; 0]);
+    let audited =
+        "select detail from tuskline.audit where verb = 'set_weight' and detail not like 'sha256%'";
+    assert_eq!(db.lines(audited).await, ["c_1 x 2"]);
+}
+
+#[tokio::test]
+async fn an_erase_carries_no_list_of_the_tasks_that_it_has_cancelled() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.schedule_many(array_fill('work'::text, array[30]))").await;
+    let erase = start(&db, "'work'").await;
+    let behind = "select cardinality(behind) from tuskline.operation";
+    while db.one::<i64>("select count(*) from tuskline.tasks where status = 'enqueued'").await > 0 {
+        assert_eq!(advance(&db, erase).await.0, "running");
+        assert_eq!(db.one::<i32>(behind).await, 0);
+    }
+    assert_eq!(carry(&db, erase).await.1, 30);
+}
+
+#[tokio::test]
 async fn an_erase_that_is_stopped_keeps_no_key() {
     let db = with_lambdas().await;
     let erase = start(&db, &format!("p_key => '{ADA}'")).await;
@@ -370,18 +496,37 @@ async fn an_erase_that_is_stopped_keeps_no_key() {
 #[tokio::test]
 async fn what_makes_no_erase_is_refused() {
     let db = with_lambdas().await;
+    let only = "an erase deletes tasks of every status: it takes no statuses, fingerprint, end time or limit".to_owned();
     let path = "field must be a path of 1 to 32 names, with the text that it equals, got";
     for (call, said) in [
-        ("'erase', p_reason => 'x'", "say which tasks: erase needs a lambda, ids, a key, a field, a collection or a fingerprint".to_owned()),
+        (
+            "'erase', p_reason => 'x'",
+            "say which tasks: erase needs a lambda, ids, a key, a field or a collection".to_owned(),
+        ),
         ("'erase', p_key => 'k'", "reason must have 1 to 500 characters".to_owned()),
         ("'erase', p_key => '', p_reason => 'x'", "key must have 1 to 256 bytes, got 0".to_owned()),
-        ("'erase', p_field => '{}', p_equals => '1', p_reason => 'x'", format!("{path} '{{}}' and '1'")),
-        ("'erase', p_field => '{a,null}', p_equals => '1', p_reason => 'x'", format!("{path} '{{a,NULL}}' and '1'")),
+        (
+            "'erase', p_field => '{}', p_equals => '1', p_reason => 'x'",
+            format!("{path} '{{}}' and '1'"),
+        ),
+        (
+            "'erase', p_field => '{a,null}', p_equals => '1', p_reason => 'x'",
+            format!("{path} '{{a,NULL}}' and '1'"),
+        ),
         ("'erase', p_field => '{a}', p_reason => 'x'", format!("{path} '{{a}}' and NULL")),
         ("'erase', 'work', p_equals => '1', p_reason => 'x'", format!("{path} NULL and '1'")),
-        ("'erase', 'work', p_files => true, p_reason => 'x'", "files are for a purge, got erase".to_owned()),
-        ("'erase', 'work', p_limit => 1, p_reason => 'x'", "an erase has no limit, got 1".to_owned()),
-        ("'priority', p_value => 'low', p_key => 'k'", "say which tasks: priority needs a lambda".to_owned()),
+        (
+            "'erase', 'work', p_files => true, p_reason => 'x'",
+            "files are for a purge, got erase".to_owned(),
+        ),
+        ("'erase', 'work', p_limit => 1, p_reason => 'x'", only.clone()),
+        ("'erase', 'work', p_statuses => '{success}', p_reason => 'x'", only.clone()),
+        ("'erase', 'work', p_fingerprint => 'f', p_reason => 'x'", only.clone()),
+        ("'erase', 'work', p_ended_to => now(), p_reason => 'x'", only),
+        (
+            "'priority', p_value => 'low', p_key => 'k'",
+            "say which tasks: priority needs a lambda".to_owned(),
+        ),
     ] {
         let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
         assert_eq!(told.split_once("TK029 invalid_operation: ").unwrap().1, said, "{call}");
@@ -434,4 +579,29 @@ async fn the_command_erases_the_lines_of_the_archive_too() {
     assert_eq!((lines(), text.contains(r#""n" : 2}"#), left(&db).await.len()), (2, false, 1));
     let again = run(erase).json();
     assert_eq!((&again["changed"], &again["files"]), (&0.into(), &serde_json::json!([])));
+}
+
+#[tokio::test]
+async fn the_unique_key_of_a_task_in_a_file_is_forgotten_with_its_line() {
+    let db = with_lambdas().await;
+    db.run("select tuskline.alter_lambda('single', p_archive => 'file')").await;
+    let hand = db.hand("single").await;
+    for customer in [ADA, BOB] {
+        let task = format!(r#"'single', '{{"mail": "{customer}"}}', p_unique_key => '{customer}'"#);
+        db.run(&format!("select tuskline.schedule({task})")).await;
+        hand.succeed(&hand.take().await).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = |command: &str| on(&db.config, command).env("TUSKLINE_ARCHIVE_DIR", dir.path()).run();
+    run("operation start purge single --older-than 0s --wait").fine();
+    let erase = format!("operation start erase --field mail={ADA} --reason r17");
+    run(&format!("{erase} --dry-run")).fine();
+    assert_eq!(db.lines("select key from tuskline.unique_key order by key").await, [ADA, BOB]);
+    let waited = run("operation wait 1");
+    assert!(!waited.err.contains("archive"), "{waited:?}");
+    let id = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
+    let waited = run(&format!("operation wait {id}"));
+    assert!(waited.err.contains("the files of the archive are as they were"), "{waited:?}");
+    run(&erase).fine();
+    assert_eq!(db.lines("select key from tuskline.unique_key").await, [BOB]);
 }
