@@ -45,13 +45,14 @@ impl Walk {
         blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
     }
 
-    /// Runs the next block of the page, which has these words.
-    fn next(&mut self, words: &str, fingerprint: &str) -> String {
+    /// Runs the next block of the page, which has these words, with the value in place of FINGERPRINT or GATE.
+    fn next(&mut self, words: &str, value: &str) -> String {
         let block = self.commands.remove(0);
         assert!(block.contains(words), "{words}: {block}");
+        let block = block.replace("FINGERPRINT", value).replace("GATE", value);
         let programs = Path::new(TUSKLINE).parent().unwrap().display();
         let mut sh = Command::new("sh");
-        sh.args(["-eu", "-c", &block.replace("FINGERPRINT", fingerprint)]).stdin(Stdio::null());
+        sh.args(["-eu", "-c", &block]).stdin(Stdio::null());
         sh.env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
         sh.env("TUSKLINE_DATA_DIR", &self.data).env_remove("TUSKLINE_DATABASE_URL");
         sh.env_remove("DATABASE_URL").env_remove("PGHOST");
@@ -164,7 +165,8 @@ async fn a_bad_release_is_seen_stopped_and_mended_and_each_task_succeeds() {
     assert!(groups.contains(fingerprint), "{groups}");
 
     // Stop it.
-    walk.next("gate pause", "");
+    let paused = walk.next("gate pause", "");
+    let gate = paused.split_whitespace().nth(1).unwrap(); // gate 1 is set; ...
     walk.next("schedule", "");
     walk.until_counts("eu", "success 25").await;
     walk.until("the gate holds five", |facts| facts["gates"][0]["parked"]["tasks"] == 5).await;
@@ -172,7 +174,7 @@ async fn a_bad_release_is_seen_stopped_and_mended_and_each_task_succeeds() {
 
     // Mend it.
     let second = walk.release("2", metrics);
-    walk.next("gate open", "");
+    walk.next("gate open", gate);
     walk.until_counts("us", "fatal_failure 20, success 5").await;
     walk.next("redrive", fingerprint);
     walk.until_counts("us", "success 25").await;
