@@ -30,7 +30,7 @@ pub struct DevArgs {
     /// Also listen on this port of 127.0.0.1, with a generated password.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    /// Answer /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
 }

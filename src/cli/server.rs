@@ -39,7 +39,7 @@ pub struct ServeArgs {
     /// Name of the installation that the database must have.
     #[arg(long, value_name = "NAME", env = "TUSKLINE_INSTALLATION", hide_env_values = true)]
     installation: Option<String>,
-    /// Answer /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    /// Answer /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
     /// Write tasks here, as JSON lines, before they are deleted, of lambdas with --archive file.

@@ -247,6 +247,7 @@ async fn left(db: &Db) -> Vec<i64> {
 #[tokio::test]
 async fn an_erase_deletes_what_its_preview_counted_whatever_the_status() {
     let db = with_lambdas().await;
+    db.run("select tuskline.alter_lambda('work', p_archive => 'table')").await;
     let ids = numbered(&db, 4).await;
     let waits: i64 = db.one("select tuskline.schedule('work', '{\"n\": \"2\"}')").await;
     let later: i64 =
@@ -305,6 +306,13 @@ async fn an_erase_waits_for_a_locked_task_and_for_a_chain_that_needs_one() {
         "waits for 1 tasks, the first {parent}: they run, or a chain, a session or a redrive needs them"
     );
     assert_eq!((changed, note), (2, waits));
+    let looked = "select looked from tuskline.operation";
+    let before: i64 = db.one(looked).await;
+    for _ in 0..3 {
+        db.advance(SECOND).await;
+        assert_eq!(advance(&db, erase).await.0, "running");
+    }
+    assert_eq!(db.one::<i64>(looked).await, before, "it looks at the task, and walks no more");
     db.run(&format!("select tuskline.cancel({child})")).await;
     consume(&db).await;
     db.advance(SECOND).await;

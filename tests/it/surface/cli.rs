@@ -65,6 +65,36 @@ fn every_command_has_a_help_that_fits_eighty_columns() {
     check_help(Path::new(TUSKLINE), Path::new(dir));
 }
 
+/// The help of each command, by its words after `tuskline`.
+fn helps() -> Vec<(Vec<String>, String)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/surface/snapshots/help");
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let words = |path: &Path| -> Vec<String> {
+        path.file_stem().unwrap().to_str().unwrap().split('_').skip(1).map(str::to_owned).collect()
+    };
+    files.map(|path| (words(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn the_page_of_commands_lists_each_command_and_variable() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let helps = helps();
+    assert!(helps.len() > 60, "{}", helps.len());
+    // The first column of the rows of one command, as `task schedule`, `wait`, `cancel`, `retry`.
+    let rows = || page.lines().filter_map(|row| row.strip_prefix("| `")?.split(" |").next());
+    for (words, help) in &helps {
+        let Some(command) = words.first() else { continue };
+        let names = rows().map(|row| row.split([' ', '`', ',']).collect::<Vec<_>>());
+        let names: Vec<_> = names.filter(|names| names[0] == command).flatten().collect();
+        assert!(words.iter().all(|word| names.contains(&word.as_str())), "{words:?} in {names:?}");
+        for variable in help.split("[env: ").skip(1) {
+            let variable = variable.split(']').next().unwrap();
+            assert!(page.contains(&format!("| `{variable}` |")), "{variable}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn migrate_says_what_it_did() {
     let database = empty().await;
