@@ -278,11 +278,11 @@ async fn to_the_end(db: &Db, arguments: &str) {
     while db.one::<String>(&advance).await == "running" {}
 }
 
-/// Two passes: the first one ends the tasks that wait. The erase then waits for the worker.
+/// Two walks: the first one ends the tasks that wait. The erase then waits for the worker.
 async fn erase(db: &Db) {
     let start = "select tuskline.start_operation('erase', 'work', p_reason => 'x')";
     let number: i64 = db.one(start).await;
-    for _ in 0..2 {
+    for _ in ["a batch", "the end of the walk", "a batch of the next walk"] {
         let advance = format!("select state from tuskline.advance_operation({number})");
         assert_eq!(db.one::<String>(&advance).await, "running");
     }
