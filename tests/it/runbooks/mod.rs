@@ -13,7 +13,7 @@ mod runbook;
 use std::path::{Path, PathBuf};
 
 pub use installation::Installation;
-pub use runbook::{Runbook, SHELL};
+pub use runbook::{Runbook, SHELL, ok_lines};
 
 /// The folder of the runbooks.
 pub const FOLDER: &str = "docs/runbooks";

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tuskline_fault::server::{Disk, Site};
+use tuskline_fault::server::{Disk, Site, Stop};
 use tuskline_sdk::{Context, Lambda};
 
 use super::installation::DATABASE;
-use super::{Installation, SHELL};
+use super::{Installation, SHELL, ok_lines};
 use crate::support::{Answer, Db, Record, Running, ScriptedWorker, Task, calm};
 
 /// An installation that archives its log.
@@ -15,13 +15,15 @@ async fn archived(site: &Site, archive: &Path) -> Installation {
     let sockets = site.root().join("primary/run").display().to_string();
     let command = format!("cp %p {}/%f", archive.display());
     // The server that is restored is started by hand: its files say where it listens.
-    let settings = [
-        ("archive_mode", "on"),
-        ("archive_command", command.as_str()),
-        ("unix_socket_directories", sockets.as_str()),
-        ("listen_addresses", ""),
-    ];
-    let place = Installation::on(site.clone(), &settings, Disk::Plain).await;
+    let settings = [("unix_socket_directories", sockets.as_str()), ("listen_addresses", "")];
+    let mut place = Installation::on(site.clone(), &settings, Disk::Plain).await;
+    // By `alter system`, whose file the restore must leave as it is.
+    for (name, value) in [("archive_mode", "on"), ("archive_command", &command)] {
+        place.server.set(name, value).await.unwrap();
+    }
+    place.server.stop(Stop::Fast).await.unwrap();
+    place.server.start().await.unwrap();
+    place.db = Db::on(place.server.config(DATABASE), 0).await;
     place.db.define("charge").await;
     let purchase = "create table purchase (no integer); insert into purchase values (1)";
     place.db.run(purchase).await;
@@ -74,6 +76,8 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     let kept = tempfile::tempdir().unwrap();
     let mut book = place.runbook("point-in-time");
     for (name, path) in [
+        ("BIN", site.binaries().dir.clone()),
+        ("CONFIG", disk.join("restored/postgresql.conf")),
         ("PGDATA", place.server.dir().join("data")),
         ("BACKUP", disk.join("base")),
         ("ARCHIVE", archive),
@@ -82,7 +86,9 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     ] {
         book.set(name, path.display());
     }
-    book.set("LAMBDA", "charge");
+    for (name, value) in [("LAMBDA", "charge"), ("LONGEST", "60")] {
+        book.set(name, value);
+    }
     book.perform_there(&there, "Before it happens").await;
 
     let record = Record::at(&kept.path().join("record"));
@@ -109,7 +115,11 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     let twice: Vec<_> = fresh.iter().filter(|id| lost.unknown.contains(id)).collect();
     assert!(twice.is_empty(), "ids of the lost future: {twice:?}");
     place.until_drained("select count(*) = 19 from tuskline.tasks where status = 'success'").await;
-    book.perform("It is over when").await;
+    let said = book.perform("It is over when").await;
+    assert_eq!(ok_lines(&said), ["server", "queues", "workers"], "{said}");
+    let archives = "select current_setting('archive_mode') = 'on'
+                           and last_archived_wal like '00000002%' from pg_stat_archiver";
+    place.until_drained(archives).await;
     book.close();
 
     let ran: BTreeSet<i64> = record.tasks().into_iter().collect();
