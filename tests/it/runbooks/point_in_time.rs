@@ -86,7 +86,7 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     ] {
         book.set(name, path.display());
     }
-    for (name, value) in [("LAMBDA", "charge"), ("LONGEST", "60")] {
+    for (name, value) in [("LAMBDA", "charge"), ("LONGEST", "60"), ("PART", "4")] {
         book.set(name, value);
     }
     book.perform_there(&there, "Before it happens").await;
@@ -104,6 +104,8 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     assert_eq!(db.one::<i64>("select count(*) from purchase").await, 1, "the mistake is undone");
     book.perform("6. Hold what must not happen twice").await;
     assert_eq!(db.count("cancelled").await, 6);
+    let parts: Vec<i64> = db.all("select changed from tuskline.operations order by 1").await;
+    assert_eq!(parts, [2, 4], "the ids are given in parts");
     book.perform("7. See that it is sound").await;
 
     lost.hand.client = db.connect().await;
