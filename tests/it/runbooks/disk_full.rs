@@ -8,7 +8,7 @@ use std::time::Duration;
 use tuskline_fault::server::{Disk, Server, Site, Volume};
 use tuskline_sdk::{Client, Context, ErrorKind, Lambda, NewTask, TaskId, Worker};
 
-use super::installation::DATABASE;
+use super::installation::{DATABASE, DRAIN_LIMIT};
 use super::{Installation, SHELL};
 use crate::support::{Db, Running, calm};
 
@@ -82,10 +82,7 @@ async fn drill(full: Full) {
     let percent = |word: &str| word.strip_suffix('%')?.parse::<u32>().ok();
     assert!(said.split_whitespace().filter_map(percent).any(|used| used >= 90), "{said}");
     book.perform_there(&|| there(&place.server, &site), "1. Get some space at once").await;
-    if place.server.wait_until_answering(Duration::from_secs(20)).await.is_err() {
-        assert_eq!(full, Full::Log, "a server without room for tables stays up");
-        place.server.start().await.unwrap();
-    }
+    until_steady(&mut place.server, full).await;
     place.db = Db::on(place.server.config(DATABASE), 0).await;
     let said = book.perform("3. See what takes the space").await;
     assert!(said.contains("success") && said.contains(&ENDED.to_string()), "{said}");
@@ -111,6 +108,27 @@ async fn drill(full: Full) {
     worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
+}
+
+/// Waits until the server answers and has recovered from each panic in its log. Starts it if it has ended.
+async fn until_steady(server: &mut Server, full: Full) {
+    let waiting = async {
+        loop {
+            if !server.running() {
+                assert_eq!(full, Full::Log, "a server without room for tables stays up");
+                server.start().await.unwrap();
+            }
+            let log = std::fs::read(server.log()).unwrap();
+            let log = String::from_utf8_lossy(&log);
+            // A process that panics lives on for a moment, and the server answers meanwhile.
+            let recovered = log.rfind("PANIC:") < log.rfind("ready to accept connections");
+            if recovered && server.wait_until_answering(Duration::from_secs(1)).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DRAIN_LIMIT, waiting).await.expect("the server is up again");
 }
 
 /// A shell on the server's machine, which alone sees the disk.
