@@ -55,7 +55,8 @@ async fn drill(full: Full) {
     let point = volume.mount_point().to_path_buf();
     let disk = if full == Full::Tables { Disk::Data(volume) } else { Disk::Wal(volume) };
     let mut place = Installation::on(site.clone(), &[("autovacuum", "off")], disk).await;
-    place.db.define("work").await;
+    let archive = if full == Full::Tables { "table" } else { "none" };
+    place.db.define_with("work", &format!("p_archive => '{archive}'")).await;
 
     let mut book = place.runbook("disk-full");
     book.set("DISK", point.display());
@@ -63,6 +64,10 @@ async fn drill(full: Full) {
     book.set("BALLAST_SIZE", "24M"); // three times max_wal_size
     book.set("LAMBDA", "work");
     book.set("AGE", "1d");
+    book.set("ARCHIVE", archive);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let files = elsewhere.path().join("archive");
+    book.set("ELSEWHERE", files.display());
     book.perform_there(&|| there(&place.server, &site), "Before it happens").await;
     let (serve, worker) = (place.serve(), work(&place.db));
     let client = Client::connect(place.db.config.clone()).await.unwrap();
@@ -86,16 +91,37 @@ async fn drill(full: Full) {
     place.db = Db::on(place.server.config(DATABASE), 0).await;
     let said = book.perform("3. See what takes the space").await;
     assert!(said.contains("success") && said.contains(&ENDED.to_string()), "{said}");
-    let said = book.perform("4. Delete what has ended").await;
+    assert!(said.contains(&format!("| {archive}")), "{said}");
+    match full {
+        Full::Tables => {
+            book.perform("4. Keep the archive off this disk").await;
+            book.set("TUSKLINE_ARCHIVE_DIR", files.display());
+        }
+        Full::Log => book.skip("4. Keep the archive off this disk"),
+    }
+    let said = book.perform("5. Delete what has ended").await;
     assert!(said.contains(&format!("changed {ENDED} of")), "{said}");
-    book.perform("5. Let less stay").await;
+    let kept = if full == Full::Tables { ENDED } else { 0 };
+    assert_eq!(lines_in(&files), kept, "each task of an archive is in a file");
+    let copies: i64 = place.db.one("select count(*) from tuskline.task_archive").await;
+    assert_eq!(copies, 0, "no copy is on the full disk");
+    book.perform("6. Let less stay").await;
     // The rest of the disk is still full: what they need is what the purge has freed.
     for _ in 0..5 {
         accepted.extend(client.schedule_many(&vec![task.clone(); STEP]).await.unwrap());
     }
     place.until_drained(OPEN).await;
-    book.perform("It is over when").await;
+    let said = book.perform_there(&|| there(&place.server, &site), "The disk has space").await;
+    let free = said.lines().nth(1).and_then(|line| line.split_whitespace().nth(3));
+    book.set("TUSKLINE_DISK_FREE", format!("{}B", free.unwrap()));
+    place.until_drained(COUNTED).await;
+    place.db.run(AN_HOUR_AGO).await;
+    let said = book.perform("Tasks succeed").await;
+    let disk: Vec<_> = said.lines().filter(|line| line.contains("  disk  ")).collect();
+    assert!(disk.len() == 1 && disk[0].contains(" free"), "{said}");
     book.perform("Afterwards").await;
+    let now: String = place.db.one("select archive from tuskline.lambdas").await;
+    assert_eq!(now, archive);
     book.close();
 
     let done: Vec<i64> =
@@ -142,6 +168,19 @@ const OPEN: &str = "select not exists (select from tuskline.tasks where status <
 const LONG_AGO: &str = "update tuskline.task set created_at = created_at - interval '3 days',
     scheduled_at = scheduled_at - interval '3 days', started_at = started_at - interval '3 days',
     finished_at = finished_at - interval '3 days'";
+
+/// Lines of the files in a directory, if there is one.
+fn lines_in(directory: &Path) -> usize {
+    let files = std::fs::read_dir(directory).into_iter().flatten();
+    files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap().lines().count()).sum()
+}
+
+/// Makes the segments old enough for a rate.
+const AN_HOUR_AGO: &str = "update tuskline.segment set opened_at = opened_at - interval '1 hour'";
+
+/// The statistics have heard of the tasks, so the doctor knows their size.
+const COUNTED: &str = "select sum(pg_stat_get_live_tuples(oid)) > 0 from pg_class
+    where relname ~ '^task_[0-9]+$'";
 
 fn work(db: &Db) -> Running {
     let lambda = Lambda::named("work", async |_: String, _: Context| Ok::<_, String>(()));
