@@ -1,50 +1,109 @@
-//! Twenty thousand tasks become due while no server and no worker runs.
+//! Thousands of tasks are due at once after an outage.
 
 use serde_json::Value;
 use tuskline_sdk::{Context, Lambda};
 
 use super::Installation;
-use crate::support::{Db, Running, calm};
+use crate::support::{Answer, Db, Running, calm};
 
-/// Tasks of each collection, all due during the outage.
-const COLLECTIONS: [(&str, i64); 3] = [("receipts", 1_000), ("news", 12_000), ("digest", 7_000)];
+/// Tasks of each collection in the larger drill, all due during the outage. The urgent ones are due last.
+const COLLECTIONS: [(&str, i64); 3] = [("digest", 7_000), ("news", 12_000), ("receipts", 1_000)];
+
+/// Tasks of the collection that is too old, but due in a week.
+const LATER: i64 = 70;
+
+/// Tasks of the same collection that were scheduled late enough to be of use.
+const FRESH: i64 = 50;
 
 /// Tasks that failed for good in the outage.
 const FAILED: i64 = 40;
 
+/// The servers after the outage, and a part of the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Servers {
+    /// Down until the page starts them. All tasks.
+    Down,
+    /// They run, so the tasks are queued. A tenth of the tasks.
+    Up,
+}
+
+impl Servers {
+    /// Tasks of a collection.
+    fn tasks(self, collection: &str) -> i64 {
+        let all = COLLECTIONS.iter().find(|(name, _)| *name == collection).unwrap().1;
+        if self == Self::Down { all } else { all / 10 }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_urgent_goes_first_and_all_the_rest_is_done_or_cancelled() {
+    drill(Servers::Down).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_that_is_queued_already_waits_behind_a_gate_and_a_running_task_goes_on() {
+    drill(Servers::Up).await;
+}
+
+async fn drill(servers: Servers) {
     let place = Installation::new(&[]).await;
     let db = &place.db;
     db.define("send_email").await;
-    let since: String =
-        db.one("select to_char(now() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')").await;
+    let since = moment(db).await;
     fail(db).await;
-    fall_behind(db).await;
-
+    let mut serve = (servers == Servers::Up).then(|| place.serve());
+    fall_behind(&place, servers).await;
     let mut book = place.runbook("backlog");
     for (name, value) in
-        [("LAMBDA", "send_email"), ("URGENT", "receipts"), ("STALE", "digest"), ("RATE", "5000")]
+        [("LAMBDA", "send_email"), ("URGENT", "receipts"), ("STALE", "digest"), ("SLOTS", "32")]
     {
         book.set(name, value);
     }
+    book.set("RATE", servers.tasks("receipts") * 2);
     book.set("SINCE", since);
-    book.perform("1. Close the lambda").await;
-    book.set("GATE", number(&place.json("gate list"), "gate_id"));
-    let serve = place.serve();
-    let done = Lambda::named("send_email", async |_: Value, _: Context| Ok::<_, String>(()));
-    let worker = Running::start(db, calm(), vec![done.slots(32)]);
+    book.set("BEFORE", moment(db).await);
+    schedule(db, "digest", FRESH, "1 ms").await;
+    let start = || {
+        let done = Lambda::named("send_email", async |_: Value, _: Context| Ok::<_, String>(()));
+        Running::start(db, calm(), vec![done.slots(32)])
+    };
+
+    let mut up = None;
+    if servers == Servers::Up {
+        let hand = db.hand("send_email").await;
+        let running = hand.take().await;
+        book.perform("1. Close the lambda").await;
+        book.set("GATE", number(&place.json("gate list"), "gate_id"));
+        up = Some((hand, running, start()));
+    } else {
+        book.skip("1. Close the lambda");
+    }
     let said = book.perform("2. See how much it is").await;
     assert!(COLLECTIONS.iter().all(|(collection, _)| said.contains(collection)), "{said}");
+    let stale = servers.tasks("digest") - i64::from(up.is_some());
     let said = book.perform("3. Cancel what is too old").await;
-    assert!(said.contains("7000"), "{said}");
+    assert!(said.contains(&format!(" {stale} | {LATER:9}")), "{said}");
+    assert!(said.contains(&format!("changed {} of", stale + LATER)), "{said}");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
     book.perform("4. Let the urgent ones go first").await;
     book.perform("5. Protect the system downstream").await;
     book.set("LIMIT", number(&place.json("limit list"), "limit_id"));
-    assert_eq!(db.count("success").await, 0, "nothing starts before the gate is open");
-    book.perform("6. Open the lambda").await;
+    assert_eq!(db.count("success").await, 0, "nothing starts before the lambda is open");
+    let worker = match up {
+        Some((hand, running, worker)) => {
+            assert_eq!(hand.succeed(&running).await, Answer::Accepted);
+            db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+            book.perform("6. Open the lambda").await;
+            worker
+        }
+        None => {
+            book.skip("6. Open the lambda");
+            serve = Some(place.serve());
+            start()
+        }
+    };
     let said = book.perform("7. Add executors").await;
-    assert!(said.contains("a second and"), "{said}");
+    assert!(said.contains("a second and") && said.contains("processes"), "{said}");
     book.perform("8. Retry what failed during the outage").await;
     book.perform("Watch it drain").await;
     let waits = "status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')";
@@ -60,18 +119,32 @@ async fn what_is_urgent_goes_first_and_all_the_rest_is_done_or_cancelled() {
     book.perform("Afterwards").await;
     book.close();
 
-    assert_eq!(db.count("cancelled").await, 7_000);
-    assert_eq!(db.count("success").await, 1_000 + 12_000 + FAILED);
-    assert_eq!(db.one::<i64>("select count(*) from tuskline.tasks").await, 20_000 + FAILED);
+    let kept: i64 = ["news", "receipts"].iter().map(|name| servers.tasks(name)).sum();
+    let succeeded = kept + FRESH + FAILED + servers.tasks("digest") - stale;
+    assert_eq!(db.count("cancelled").await, stale + LATER);
+    assert_eq!(db.count("success").await, succeeded);
+    let all: i64 = db.one("select count(*) from tuskline.tasks").await;
+    assert_eq!(all, succeeded + stale + LATER);
+    assert_urgent_first(db, servers.tasks("news")).await;
+    worker.stop().await;
+    drop(serve);
+    db.assert_nothing_left().await;
+}
+
+/// Most of the rest begins after the last urgent task.
+async fn assert_urgent_first(db: &Db, rest: i64) {
     let before_the_urgent =
         "select count(*) from tuskline.tasks where collection = 'news' and started_at <
         (select max(started_at) from tuskline.tasks where collection = 'receipts')";
     let before: i64 = db.one(before_the_urgent).await;
-    println!("{before} of 12000 began before the last urgent one");
-    assert!(before < 6_000, "{before} began before the last urgent one");
-    worker.stop().await;
-    drop(serve);
-    db.assert_nothing_left().await;
+    println!("{before} of {rest} began before the last urgent one");
+    assert!(before < rest / 2, "{before} of {rest} began before the last urgent one");
+}
+
+/// The time of the database, as a command takes it.
+async fn moment(db: &Db) -> String {
+    let text = "to_char(clock_timestamp() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+    db.one(&format!("select {text}")).await
 }
 
 /// Tasks whose partner was away.
@@ -84,21 +157,33 @@ async fn fail(db: &Db) {
     db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
 }
 
-/// Schedules for a moment from now, and lets the moment pass. Nothing moves the tasks.
-async fn fall_behind(db: &Db) {
-    for (collection, count) in COLLECTIONS {
-        for part in (0..count).step_by(5_000) {
-            let rows = (count - part).min(5_000);
-            db.run(&format!(
-                "select tuskline.schedule_many(array_fill('send_email'::text, array[{rows}]),
-                   p_collections => array_fill('{collection}'::text, array[{rows}]),
-                   p_delays => array_fill(interval '1 s', array[{rows}]))"
-            ))
-            .await;
-        }
+/// Schedules for a moment from now, and lets the moment pass.
+async fn fall_behind(place: &Installation, servers: Servers) {
+    let db = &place.db;
+    for (collection, _) in COLLECTIONS {
+        schedule(db, collection, servers.tasks(collection), "1 s").await;
     }
-    db.until("select max(due_at) < clock_timestamp() from tuskline.tasks").await;
-    assert_eq!(db.queued().await, 0, "no server moves them");
+    let due = "select max(due_at) < clock_timestamp() from tuskline.tasks";
+    db.until(due).await;
+    schedule(db, "digest", LATER, "7 days").await;
+    if servers == Servers::Up {
+        let moved = "select count(*) = 0 from tuskline.timer where due < tuskline.clock()";
+        place.until_drained(moved).await;
+    } else {
+        assert_eq!(db.queued().await, 0, "no server moves them");
+    }
+}
+
+async fn schedule(db: &Db, collection: &str, count: i64, delay: &str) {
+    for part in (0..count).step_by(5_000) {
+        let rows = (count - part).min(5_000);
+        db.run(&format!(
+            "select tuskline.schedule_many(array_fill('send_email'::text, array[{rows}]),
+               p_collections => array_fill('{collection}'::text, array[{rows}]),
+               p_delays => array_fill(interval '{delay}', array[{rows}]))"
+        ))
+        .await;
+    }
 }
 
 /// The number of the only row.
