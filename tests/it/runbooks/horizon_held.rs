@@ -2,7 +2,7 @@
 
 use tuskline_sdk::{Context, Lambda};
 
-use super::Installation;
+use super::{Installation, ok_lines};
 use crate::support::{Running, calm};
 
 /// Tasks that run while the horizon is held. Each leaves two dead rows in the store, and one in its queue.
@@ -40,8 +40,16 @@ async fn the_holder_is_named_and_ended_and_the_tables_shrink() {
     book.set("PID", pid);
     book.set("ROLE", "report");
     let said = book.perform("Confirm").await;
-    assert!(said.contains(&format!("pid {pid}, user")) && said.contains("nightly"), "{said}");
-    assert!(said.contains("bloat") && said.contains("the horizon is held by"), "{said}");
+    let lines: Vec<_> = said.lines().collect();
+    let [bloat, horizon] = lines[..] else { panic!("two lines: {said}") };
+    assert!(
+        bloat.starts_with("warn  bloat ") && bloat.contains("the horizon is held by"),
+        "{said}"
+    );
+    assert!(horizon.starts_with("warn  xmin horizon "), "{said}");
+    for part in ["  held for ", &format!(" by pid {pid}, user "), " application nightly,"] {
+        assert!(horizon.contains(part), "{part} is in {said}");
+    }
     let said = book.perform("1. Look at the holder").await;
     assert!(said.contains(&pid.to_string()), "{said}");
     // The page does as the doctor tells.
@@ -56,7 +64,8 @@ async fn the_holder_is_named_and_ended_and_the_tables_shrink() {
     assert!(dead_now < dead / 10, "{dead} dead rows, then {dead_now}");
     assert!(bytes_now < bytes / 10, "{bytes} bytes of queues, then {bytes_now}");
     book.set("OLD_AFTER", "5m");
-    book.perform("It is over when").await;
+    let said = book.perform("It is over when").await;
+    assert_eq!(ok_lines(&said), ["bloat", "xmin horizon"], "{said}");
     book.perform("Afterwards").await;
     book.close();
 
