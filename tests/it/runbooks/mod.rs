@@ -13,7 +13,7 @@ mod runbook;
 use std::path::{Path, PathBuf};
 
 pub use installation::Installation;
-pub use runbook::{Runbook, SHELL, ok_lines};
+pub use runbook::{Runbook, SHELL, ok_lines, row_counts};
 
 /// The folder of the runbooks.
 pub const FOLDER: &str = "docs/runbooks";

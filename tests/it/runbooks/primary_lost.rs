@@ -1,4 +1,5 @@
-//! The primary is killed under load, and its synchronous standby is promoted.
+//! The primary is killed, and its standby is promoted: a synchronous one under load, and an asynchronous one
+//! that lacks the last commits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,11 +7,11 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tuskline_fault::server::Server;
+use tuskline_fault::server::{Server, Stop};
 use tuskline_sdk::{Client, Context, Lambda, NewTask, TaskId, Worker};
 
-use super::Installation;
 use super::installation::{DATABASE, DRAIN_LIMIT, serve_at};
+use super::{Installation, ok_lines, row_counts};
 use crate::support::cli::url;
 use crate::support::{Db, Record, Running, assert_no_overlap, mortal, now_ns, within};
 
@@ -45,6 +46,7 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     assert!(said.contains("no response"), "{said}");
     book.perform("The standby does").await;
     let db = Db::on(standby_config.clone(), 0).await;
+    book.set("LAST_COMMIT", last_commit(&db).await);
     let refused = db.refused("select tuskline.rebuild_queues()").await;
     assert!(refused.starts_with("25006: cannot rebuild the queues of a standby"), "{refused}");
     book.perform("2. Promote the standby").await;
@@ -56,7 +58,8 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     let before = load.count();
     load.until(before + LOAD).await;
     let said = book.perform("It is over when").await;
-    assert!(said.contains("alive") && said.contains("queues"), "{said}");
+    assert_eq!(ok_lines(&said), ["server", "schema", "queues", "workers"], "{said}");
+    assert!(said.contains("alive"), "{said}");
     let said = book.perform("Prepared transactions").await;
     assert!(said.contains("order 7"), "{said}");
     place.db.run("commit prepared 'order 7'").await;
@@ -64,7 +67,13 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     let open = "select not exists (select from tuskline.tasks where status <> 'success')";
     place.until_drained(open).await;
     let said = book.perform("Late tasks and interrupted attempts").await;
-    assert!(said.contains("(0 rows)"), "{said}");
+    let rows = row_counts(&said);
+    assert!(rows.len() == 2 && rows[0] == 0, "no task is late: {said}");
+    let cut: i64 =
+        place.db.one("select count(*) from tuskline.attempts where outcome = 'crashed'").await;
+    assert_eq!(rows[1], cut, "each attempt that was cut short: {said}");
+    let said = book.perform("The lost commits").await;
+    assert_eq!(row_counts(&said), [1], "{said}");
     book.perform("The guarantees hold").await;
     book.close();
 
@@ -78,6 +87,78 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
+}
+
+/// Tasks that the standby knows, and tasks that only the primary had.
+const KNOWN: i32 = 20;
+const LOST: i32 = 15;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_their_ids() {
+    let mut place = Installation::new(&[]).await;
+    place.db.define("work").await;
+    let mut standby = place.server.standby(&place.site, "standby").await.unwrap();
+    place.server.set("synchronous_standby_names", "").await.unwrap();
+    let (both, address) = both(&place.server, &standby);
+    let known = place.db.schedule_many("work", KNOWN).await;
+    follow(&place.db, &standby).await;
+    standby.stop(Stop::Fast).await.unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let record = Record::at(&dir.path().join("record"));
+    let worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
+    let lost = place.db.schedule_many("work", LOST).await;
+    place.db.until_count("success", (KNOWN + LOST) as usize).await;
+    place.server.kill_postmaster().await;
+    standby.start().await.unwrap();
+
+    let mut book = place.runbook("primary-lost");
+    book.set("TUSKLINE_DATABASE_URL", &address);
+    book.set("PRIMARY", place.url());
+    book.set("STANDBY", url(&standby.config(DATABASE)));
+    book.shows("The primary does not answer").await;
+    book.perform("The standby does").await;
+    place.db = Db::on(standby.config(DATABASE), 0).await;
+    book.set("LAST_COMMIT", last_commit(&place.db).await);
+    book.perform("2. Promote the standby").await;
+    book.perform("3. See that Tuskline has recovered").await;
+    let serve = serve_at(&address);
+    let again = format!("select count(*) = {KNOWN} from tuskline.tasks where status = 'success'");
+    place.until_drained(&again).await;
+    let fresh = place.db.schedule_many("work", LOST).await;
+    let said = book.perform("It is over when").await;
+    assert_eq!(ok_lines(&said), ["server", "schema", "queues", "workers"], "{said}");
+    book.perform("Prepared transactions").await;
+    book.perform("Late tasks and interrupted attempts").await;
+    let said = book.perform("The lost commits").await;
+    assert!(said.contains(&format!(" {} | ", known.last().unwrap())), "{said}");
+    place.db.until_count("success", (KNOWN + LOST) as usize).await;
+    book.perform("The guarantees hold").await;
+    book.close();
+
+    let mut there = place.db.all::<i64>("select id from tuskline.tasks order by id").await;
+    assert!(there.iter().all(|id| !lost.contains(id)), "lost, or given out again: {there:?}");
+    there.retain(|id| !fresh.contains(id));
+    assert_eq!(there, known, "what the standby knew is there");
+    let mut runs = record.tasks();
+    runs.retain(|id| known.contains(id));
+    assert_eq!(runs.len(), 2 * known.len(), "their ends were lost, so they run again");
+    assert_no_overlap(record.executions(), now_ns());
+    worker.stop().await;
+    drop(serve);
+    place.db.assert_nothing_left().await;
+}
+
+/// Waits until a standby has replayed all that this primary has written.
+async fn follow(primary: &Db, standby: &Server) {
+    let written: String = primary.one("select pg_current_wal_lsn()::text").await;
+    let standby = Db::on(standby.config(DATABASE), 0).await;
+    standby.until(&format!("select pg_last_wal_replay_lsn() >= '{written}'")).await;
+}
+
+/// The column of the page's first look at the standby.
+async fn last_commit(standby: &Db) -> String {
+    standby.one("select pg_last_xact_replay_timestamp()::text").await
 }
 
 /// The address of both servers, for a client and for a command.

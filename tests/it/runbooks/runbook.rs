@@ -32,6 +32,12 @@ pub fn ok_lines(said: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Rows of each query, as psql counts them below its table.
+pub fn row_counts(said: &str) -> Vec<i64> {
+    let count = |line: &str| line.strip_prefix('(')?.split_once(" row")?.0.parse().ok();
+    said.lines().filter_map(count).collect()
+}
+
 impl Runbook {
     /// Opens a page for an operator of this database.
     pub fn open(name: &str, programs: &Path, url: &str) -> Self {
