@@ -79,34 +79,66 @@ fn of_locks(locks: &[Lock]) -> Vec<String> {
     lines
 }
 
-/// Each session once, with the relations that it holds.
+/// Each holder once, with the relations that it holds.
 fn of_blockers(plan: &Plan) -> Vec<String> {
     let mut held: Vec<(&Blocker, Vec<&str>)> = Vec::new();
     for lock in plan.steps.iter().flat_map(|step| &step.locks) {
         for blocker in &lock.blockers {
-            match held.iter_mut().find(|(known, _)| known.pid == blocker.pid) {
+            let is_same =
+                |known: &Blocker| (known.pid, &known.prepared) == (blocker.pid, &blocker.prepared);
+            match held.iter_mut().find(|(known, _)| is_same(known)) {
                 Some((_, relations)) => relations.push(&lock.relation),
                 None => held.push((blocker, vec![&lock.relation])),
             }
         }
     }
-    let mut lines = vec![String::new()];
     if held.is_empty() {
-        lines.push("no session blocks it now".into());
+        return vec![String::new(), "no session blocks it now".into()];
     }
-    for (blocker, mut relations) in held {
+    let told = |(blocker, mut relations): (&Blocker, Vec<&str>)| {
         relations.dedup();
-        let Blocker { role, application, state, .. } = blocker;
-        let since = blocker.since.map(|at| format!(" since {}", at.format("%F %T UTC")));
-        let who = blocker.pid.map_or("a prepared transaction".into(), |pid| format!("pid {pid}"));
-        lines.push(format!("blocked by {who}{}", since.unwrap_or_default()));
-        lines.push(format!("  role {role}, application {application}, {state}"));
-        lines.push(format!("  it holds {}", relations.join(", ")));
-        if let Some(pid) = blocker.pid {
-            lines.push(format!("  to end it: select pg_terminate_backend({pid})"));
-        }
-    }
-    lines
+        of_blocker(blocker, &relations.join(", "))
+    };
+    held.into_iter().flat_map(told).collect()
+}
+
+fn of_blocker(blocker: &Blocker, relations: &str) -> Vec<String> {
+    let since = blocker.since.map(|at| format!(" since {}", at.format("%F %T UTC")));
+    let since = since.unwrap_or_default();
+    let state = blocker.state.as_deref().map(|state| format!(", {state}")).unwrap_or_default();
+    let Blocker { role, application, .. } = blocker;
+    let (head, of_role, ends) = match (blocker.pid, &blocker.prepared) {
+        (None, name) => (
+            format!("blocked by a prepared transaction{since}"),
+            format!("role {role}"),
+            name.as_deref().map(ends_of_prepared).unwrap_or_default(),
+        ),
+        // It may be one of many short transactions.
+        (Some(pid), _) if blocker.since.is_none() => (
+            format!("perhaps blocked by pid {pid}: this role does not see its age"),
+            format!("role {role}, application {application}{state}"),
+            vec!["  to see its age: plan as a member of pg_read_all_stats".into()],
+        ),
+        (Some(pid), _) => (
+            format!("blocked by pid {pid}{since}"),
+            format!("role {role}, application {application}{state}"),
+            vec![format!("  to end it: select pg_terminate_backend({pid})")],
+        ),
+    };
+    let lines = [String::new(), head, format!("  {of_role}"), format!("  it holds {relations}")];
+    lines.into_iter().chain(ends).collect()
+}
+
+fn ends_of_prepared(name: &str) -> Vec<String> {
+    let name = name.replace('\'', "''");
+    let name = match name.contains('\\') {
+        true => format!("E'{}'", name.replace('\\', "\\\\")),
+        false => format!("'{name}'"),
+    };
+    vec![
+        format!("  to end it: rollback prepared {name}"),
+        format!("  if its manager says so: commit prepared {name}"),
+    ]
 }
 
 fn shortened(statement: &str) -> String {

@@ -38,55 +38,78 @@ const BEGIN: &str = "
      where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout',
                     'idle_in_transaction_session_timeout')";
 
-const HOLDERS: &str = "
-    select string_agg(coalesce(
-             pg_catalog.format('pid %s, role %s, application %s, since %s', l.pid, a.usename,
-                    coalesce(nullif(a.application_name, ''), '?'), coalesce(a.xact_start::text, '?')),
-             'a prepared transaction (pg_prepared_xacts)'), '; ')
+/// Each prepared transaction with its number in `pg_locks`, which a restart of the server changes.
+macro_rules! prepared {
+    () => {
+        "(select x.gid, x.owner, x.prepared, k.virtualtransaction
+            from pg_catalog.pg_prepared_xacts x join pg_catalog.pg_locks k
+                 on k.locktype = 'transactionid' and k.pid is null and k.transactionid = x.transaction)"
+    };
+}
+
+const HOLDERS: &str = concat!("
+    select string_agg(case when l.pid is null
+             then pg_catalog.format('prepared transaction %L, role %s, since %s', p.gid, p.owner, p.prepared)
+             else pg_catalog.format('pid %s, role %s, application %s, since %s', l.pid, a.usename,
+                    coalesce(nullif(a.application_name, ''), '?'), coalesce(a.xact_start::text, '?')) end, '; ')
       from pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+           left join ", prepared!(), " p on p.virtualtransaction = l.virtualtransaction
      where l.locktype = 'relation' and l.relation = to_regclass($1) and l.granted
        and l.mode in ('ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-       and l.pid is distinct from pg_backend_pid()";
+       and l.pid is distinct from pg_backend_pid()");
 
-/// Long transactions that hold any lock in the schema: a view that is being read cannot be replaced.
-const USERS: &str = "
-    select string_agg(distinct pg_catalog.format('pid %s, role %s, application %s, since %s', l.pid, a.usename,
-             coalesce(nullif(a.application_name, ''), '?'), coalesce(a.xact_start::text, '?')), '; ')
-      from pg_catalog.pg_locks l join pg_catalog.pg_stat_activity a on a.pid = l.pid
+/// Long transactions that hold any lock in the schema: a view that is being read cannot be replaced. The age
+/// of one is hidden from a role that may not see its session; such a one is named, too.
+const USERS: &str = concat!("
+    select string_agg(distinct case when l.pid is null
+             then pg_catalog.format('prepared transaction %L, role %s, since %s', p.gid, p.owner, p.prepared)
+             else pg_catalog.format('pid %s, role %s, application %s, since %s', l.pid, a.usename,
+                    coalesce(nullif(a.application_name, ''), '?'),
+                    coalesce(a.xact_start::text, '? (pg_read_all_stats shows it)')) end, '; ')
+      from pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+           left join ", prepared!(), " p on p.virtualtransaction = l.virtualtransaction
            join pg_catalog.pg_class c on c.oid = l.relation
-     where c.relnamespace in (to_regnamespace('tuskline'), to_regnamespace('tuskline_core')) and l.granted and l.pid <> pg_backend_pid()
+     where c.relnamespace in (to_regnamespace('tuskline'), to_regnamespace('tuskline_core')) and l.granted
+       and l.pid is distinct from pg_backend_pid() and (l.pid is null or a.pid is not null)
        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
        and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
-       and right(c.relname::text, 6) <> '_guard'";
+       and right(c.relname::text, 6) <> '_guard'");
 
 /// Sessions in transactions of over a second, and prepared transactions, that hold one of the modes $2 of a
-/// relation. No row: there is no such relation.
-const BLOCKERS: &str = "
-    select l.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),
-           coalesce(a.state, a.backend_type, 'prepared transaction'), a.xact_start, l.mode
+/// relation. A role may see neither state nor begin of a session: then its age is not known. No row: there is
+/// no such relation.
+const BLOCKERS: &str = concat!("
+    select l.pid, p.gid, coalesce(a.usename::text, p.owner::text, '?'),
+           coalesce(nullif(a.application_name, ''), '?'),
+           case when l.pid is null then 'prepared transaction' else coalesce(a.state, a.backend_type) end,
+           coalesce(a.xact_start, p.prepared), l.mode
       from (select to_regclass($1) as oid) r
            left join (pg_catalog.pg_locks l
-             left join pg_catalog.pg_stat_activity a on a.pid = l.pid)
+             left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+             left join ", prepared!(), " p on p.virtualtransaction = l.virtualtransaction)
              on l.locktype = 'relation' and l.relation = r.oid and l.granted and l.mode = any ($2)
                 and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-                and l.pid is distinct from pg_backend_pid()
+                and l.pid is distinct from pg_backend_pid() and (l.pid is null or a.pid is not null)
                 and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
      where r.oid is not null
-     order by a.xact_start, l.pid";
+     order by coalesce(a.xact_start, p.prepared), l.pid, p.gid");
 
 /// A session, or a prepared transaction, that holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
     /// Number of its process. None: a prepared transaction (`pg_prepared_xacts`).
     pub pid: Option<i32>,
+    /// Name of the prepared transaction, its `gid`.
+    pub prepared: Option<String>,
     /// Its role.
     pub role: String,
     /// Name of its application.
     pub application: String,
-    /// Its state, as `idle in transaction`, or the type of a process of the server.
-    pub state: String,
-    /// Begin of its transaction.
+    /// Its state, as `idle in transaction`, or the type of a process of the server. None: hidden from this
+    /// role, which is neither a member of the session's role nor of `pg_read_all_stats`.
+    pub state: Option<String>,
+    /// Begin of its transaction. None: hidden, so the transaction may have begun just now.
     pub since: Option<DateTime<Utc>>,
     /// Mode of its lock, as `AccessShareLock`.
     pub holds: String,
@@ -143,11 +166,12 @@ pub async fn blockers(
     let of_row = |row: &Row| {
         Some(Blocker {
             pid: row.get(0),
-            role: row.get(1),
-            application: row.get(2),
-            state: row.get(3),
-            since: row.get(4),
-            holds: row.get::<_, Option<String>>(5)?,
+            prepared: row.get(1),
+            role: row.get(2),
+            application: row.get(3),
+            state: row.get(4),
+            since: row.get(5),
+            holds: row.get::<_, Option<String>>(6)?,
         })
     };
     Ok((!rows.is_empty()).then(|| rows.iter().filter_map(of_row).collect()))

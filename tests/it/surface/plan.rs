@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio_postgres::Client;
+use serde_json::Value;
+use tokio_postgres::{Client, Config, NoTls};
 use tuskline::migrate::{self, Mode, Step};
+use tuskline_postgres::Cluster;
 
-use crate::support::Db;
 use crate::support::cli::on;
+use crate::support::{Db, own_cluster, within};
 
 /// Modes of `pg_locks` that a plan names.
 fn mode(name: &str) -> Option<Mode> {
@@ -151,4 +153,90 @@ async fn a_plan_names_the_sessions_that_block_it() {
     assert!(
         on(&db.config, "migrate --plan").run().fine().ends_with("\n\nno session blocks it now\n")
     );
+}
+
+/// A session of a role.
+async fn as_role(config: &Config, role: &str) -> (Config, Client) {
+    let mut config = config.clone();
+    config.user(role);
+    let (client, connection) = within(config.connect(NoTls)).await.unwrap();
+    tokio::spawn(connection);
+    (config, client)
+}
+
+/// An owner that is no superuser, a role that reads its tables, and a renewal of the functions to plan.
+async fn of_an_ordinary_owner(cluster: &Cluster) -> (Config, Client, Client) {
+    cluster.create_database("ordinary", None).await.unwrap();
+    let database = cluster.config("ordinary");
+    let (_, admin) = as_role(&database, database.get_user().unwrap()).await;
+    let roles = "create role plan_owner login; create role plan_app login;
+                 grant create on database ordinary to plan_owner";
+    admin.batch_execute(roles).await.unwrap();
+    let (config, owner) = as_role(&database, "plan_owner").await;
+    on(&config, "migrate").run().fine();
+    let grants = "grant usage on schema tuskline to plan_app;
+                  grant select on tuskline.tasks to plan_app;
+                  update tuskline_core.stamp set digest = 'another'";
+    owner.batch_execute(grants).await.unwrap();
+    let (_, app) = as_role(&database, "plan_app").await;
+    (config, admin, app)
+}
+
+#[tokio::test]
+async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
+    let cluster = own_cluster().await;
+    let (owner, admin, app) = of_an_ordinary_owner(&cluster).await;
+    app.batch_execute("set application_name = 'report'; begin; table tuskline.tasks")
+        .await
+        .unwrap();
+    let pid: i32 = app.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let told = on(&owner, "migrate --plan").run().fine();
+    assert_eq!(
+        told.split("\n\n").last().unwrap(),
+        format!(
+            "perhaps blocked by pid {pid}: this role does not see its age\n  \
+             role plan_app, application report\n  \
+             it holds tuskline.tasks\n  \
+             to see its age: plan as a member of pg_read_all_stats\n"
+        )
+    );
+    let plan = on(&owner, "migrate --plan --json").run().json();
+    let locks = plan["steps"][0]["locks"].as_array().unwrap().iter();
+    let blockers: Vec<_> = locks.flat_map(|lock| lock["blockers"].as_array().unwrap()).collect();
+    let [blocker] = &blockers[..] else { panic!("{blockers:?}") };
+    assert_eq!((&blocker["state"], &blocker["since"]), (&Value::Null, &Value::Null));
+
+    admin.batch_execute("grant pg_read_all_stats to plan_owner").await.unwrap();
+    let old = "select xact_start < clock_timestamp() - interval '1.1 seconds' from pg_stat_activity
+                where pid = $1";
+    let is_old = || async { admin.query_one(old, &[&pid]).await.unwrap().get::<_, bool>(0) };
+    within(async { while !is_old().await {} }).await;
+    let told = on(&owner, "migrate --plan").run().fine();
+    assert!(told.contains(&format!("\n\nblocked by pid {pid} since 20")), "{told}");
+}
+
+#[tokio::test]
+async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
+    let cluster = own_cluster().await;
+    let (owner, _, app) = of_an_ordinary_owner(&cluster).await;
+    for name in ["'one'", "E'o''th\\\\er'"] {
+        let prepare = format!("begin; table tuskline.tasks; prepare transaction {name}");
+        app.batch_execute(&prepare).await.unwrap();
+        let told = on(&owner, "migrate --plan").run().fine();
+        let lines: Vec<&str> = told.split("\n\n").last().unwrap().lines().collect();
+        let [head, role, holds, end, commit] = lines[..] else { panic!("{told}") };
+        assert!(head.starts_with("blocked by a prepared transaction since 20"), "{told}");
+        assert_eq!((role, holds), ("  role plan_app", "  it holds tuskline.tasks"));
+        assert_eq!(end, format!("  to end it: rollback prepared {name}"));
+        assert_eq!(commit, format!("  if its manager says so: commit prepared {name}"));
+    }
+    let plan = migrate::plan(&owner).await.unwrap();
+    let blockers: Vec<_> = plan.steps[0].locks.iter().flat_map(|lock| &lock.blockers).collect();
+    let names: Vec<_> = blockers.iter().map(|one| one.prepared.as_deref()).collect();
+    assert_eq!(names, [Some("one"), Some("o'th\\er")]);
+    // The printed command ends it.
+    for name in ["'one'", "E'o''th\\\\er'"] {
+        app.batch_execute(&format!("rollback prepared {name}")).await.unwrap();
+    }
+    assert!(on(&owner, "migrate --plan").run().fine().ends_with("\n\nno session blocks it now\n"));
 }
