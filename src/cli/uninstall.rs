@@ -1,6 +1,7 @@
 //! `uninstall --print`: the SQL that removes Tuskline, and what would be lost.
 //!
-//! Promises: it only reads. Each statement may run again, so a script that broke off is repeated.
+//! Promises: it only reads. Each statement may run again, so a script that broke off is repeated. In another
+//! database than its own the script removes nothing.
 //! Must never: run what it prints.
 
 use std::process::ExitCode;
@@ -81,6 +82,17 @@ const SETTINGS: &str = "
      where c.setting like 'tuskline.%' and (s.setdatabase = 0 or d.datname = current_database())
      order by 1";
 
+/// Fails in each database but that for which it is printed. A text in a text, as `do` takes no parameter.
+const CHECK: &str = "
+    select format('do %L;', format(
+             'begin if current_database() <> %L then raise exception using message = format(%L, current_database()); '
+             'end if; end', current_database(),
+             format('this script removes Tuskline from database %s, and this is database %%s: nothing is removed',
+                    replace(current_database(), '%', '%%'))))";
+
+/// For psql, whatever its call says: it stops at the first error.
+const STOP: &str = "\\set ON_ERROR_STOP on";
+
 /// Without the notices of the cascade, which name hundreds of objects.
 const QUIET: &str = "set client_min_messages = warning;";
 
@@ -140,6 +152,9 @@ impl Removal {
             statements.extend(SCHEMAS.map(str::to_owned));
         }
         statements.extend(lines(client, SETTINGS).await?);
+        if !statements.is_empty() {
+            statements.splice(..0, lines(client, CHECK).await?);
+        }
         Ok(Self {
             database: place.get(0),
             schemas,
@@ -175,7 +190,8 @@ impl Removal {
             Some(schemas) => remarks.extend(self.remarks(schemas)),
         }
         let remarks = remarks.iter().map(|remark| format!("-- {remark}"));
-        let lines = remarks.chain(self.statements.iter().cloned());
+        let stop = (!self.statements.is_empty()).then(|| STOP.to_owned());
+        let lines = remarks.chain(stop).chain(self.statements.iter().cloned());
         lines.map(|line| output::clean(line.trim_end()) + "\n").collect()
     }
 
@@ -183,9 +199,10 @@ impl Removal {
         let mut remarks = vec![
             "Stop each worker and server first. Run this as the owner of the schemas:".to_owned(),
             "  tuskline uninstall --print > uninstall.sql".to_owned(),
-            "  psql -v ON_ERROR_STOP=1 -f uninstall.sql".to_owned(),
+            "  tuskline psql -- -f uninstall.sql".to_owned(),
             "Each statement is a transaction. If one fails, mend the cause and run all again."
                 .to_owned(),
+            "The first one fails in each database but this one.".to_owned(),
             String::new(),
             "It deletes:".to_owned(),
             format!("  {schemas}: {} bytes", self.bytes),

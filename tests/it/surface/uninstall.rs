@@ -42,9 +42,9 @@ async fn catalogues(client: &Client) -> BTreeMap<String, i64> {
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Runs each statement by itself, as psql does.
+/// Runs each statement by itself, as psql does, without the commands to psql itself.
 async fn run(client: &Client, script: &str) {
-    for statement in script.lines().filter(|line| !line.starts_with("--")) {
+    for statement in script.lines().filter(|line| !line.starts_with(['-', '\\'])) {
         client
             .batch_execute(statement)
             .await
@@ -146,6 +146,51 @@ async fn a_schema_that_is_there_in_parts_is_removed() {
     assert!(script.contains("tasks that could not be counted: "), "{script}");
     run(&client, &script).await;
     assert_eq!(catalogues(&client).await, before, "{script}");
+}
+
+#[tokio::test]
+async fn a_script_in_another_database_than_its_own_changes_nothing() {
+    let (own, other) = (Db::with_lambda("work").await, Db::with_lambda("work").await);
+    let names = [&own, &other].map(|db| db.config.get_dbname().unwrap().to_owned());
+    let script = on(&own.config, "uninstall --print").run().fine();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("uninstall.sql");
+    std::fs::write(&file, &script).unwrap();
+    let before = catalogues(&other.client).await;
+    // Also without ON_ERROR_STOP in the call.
+    let psql = format!("psql -- -X -f {}", file.display());
+    let ran = on(&other.config, &psql).run();
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let said = format!(
+        "ERROR:  this script removes Tuskline from database {}, and this is database {}: nothing is removed",
+        names[0], names[1]
+    );
+    assert!(ran.err.contains(&said), "{}", ran.err);
+    assert_eq!(catalogues(&other.client).await, before);
+    // A program that runs the statements meets the check, too.
+    let statements = on(&own.config, "uninstall --print --json").run().json();
+    let refused = other.refused(statements["statements"][0].as_str().unwrap()).await;
+    assert!(refused.contains("and this is database"), "{refused}");
+
+    assert_eq!(on(&own.config, &psql).run().code, 0);
+    assert!(own.one::<bool>("select to_regnamespace('tuskline') is null").await);
+    assert!(other.one::<bool>("select to_regnamespace('tuskline') is not null").await);
+}
+
+#[tokio::test]
+async fn the_name_of_a_database_in_a_script_is_quoted() {
+    let db = Db::new().await;
+    let name = format!("{} of 'Ada'; $$ \\", db.config.get_dbname().unwrap());
+    let make = format!("create database \"{name}\"");
+    db.run(&make).await;
+    let config = shared().config(&name);
+    on(&config, "migrate").run().fine();
+    let script = on(&config, "uninstall --print").run().fine();
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    run(&client, &script).await;
+    let gone = "select to_regnamespace('tuskline') is null";
+    assert!(client.query_one(gone, &[]).await.unwrap().get::<_, bool>(0));
 }
 
 #[tokio::test]
