@@ -6,8 +6,10 @@
 //!
 //! Promises: any number of processes may migrate at once, one does the work; a failure leaves the
 //! functions as they were; grants on functions and views survive.
-//! Must never: touch a database whose functions are newer than this binary, or a standby.
+//! Must never: touch a database whose functions are newer than this binary, or a standby. A later set of the same
+//! major version is no error: instances that migrate at their start can be rolled back.
 
+mod installed;
 mod plan;
 mod sources;
 mod statements;
@@ -22,6 +24,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 use tuskline_sdk::Address;
 
+use self::installed::{is_current, later};
 use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP, Source, digest};
 use crate::session::{Deadlines, Session};
 use crate::store::guard;
@@ -64,6 +67,8 @@ pub enum Functions {
     Replaced,
     /// Dropped and created again, because one of them returns something else now.
     Recreated,
+    /// They are a later set of the same major version, with which this binary works. Nothing was changed.
+    Newer,
 }
 
 /// Why a database was not migrated.
@@ -85,7 +90,7 @@ pub enum Error {
     /// Another role could have planted what a migration runs.
     #[error("migrate refuses this database: {0}")]
     Foreign(String),
-    /// A later Tuskline has been here.
+    /// A later Tuskline has been here, and this binary does not work with what it installed.
     #[error("schema is newer than this binary: it has {found}, this binary function set {ours}")]
     SchemaNewer {
         /// Value in the database.
@@ -162,11 +167,16 @@ async fn migrate_with(
     trust::check_settings(session.client()).await?;
     // Before anything in it is read: a view of another role may run a function of that role.
     trust::check_schema(session.client()).await?;
-    refuse_newer(session.client()).await?;
+    if let Some(later) = later(session.client()).await? {
+        return untouched(session.client(), later, cell).await;
+    }
     let guard = turn::take(&session).await?;
     // Another process may have been here since.
-    refuse_newer(session.client()).await?;
-    let applied = tables::migrate(session.client_mut()).await?;
+    if let Some(later) = later(session.client()).await? {
+        return untouched(session.client(), later, cell).await;
+    }
+    let is_current = is_current(session.client(), functions).await?;
+    let applied = tables::migrate(session.client_mut(), is_current).await?;
     let functions = migrate_functions(session.client_mut(), functions, cell).await?;
     drop(guard);
     Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })
@@ -193,30 +203,12 @@ async fn check_server(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// On a database of a later version nothing is touched, and not even the history is read.
-async fn refuse_newer(client: &Client) -> Result<(), Error> {
-    match stamp(client).await? {
-        Some((found, _)) if found > SCHEMA_VERSION => {
-            Err(Error::SchemaNewer { found: format!("function set {found}"), ours: SCHEMA_VERSION })
-        }
-        _ => Ok(()),
+/// The report on a database with a later set. Another cell than that of the database is refused as ever.
+async fn untouched(client: &Client, later: i32, cell: Option<u8>) -> Result<Report, Error> {
+    if cell.is_some() {
+        set_cell(client, cell).await?;
     }
-}
-
-/// Function set and digest in the database; none on a fresh one.
-async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Error> {
-    let there =
-        client.query_one("select to_regclass('tuskline_core.stamp') is not null", &[]).await?;
-    if !there.get::<_, bool>(0) {
-        return Ok(None);
-    }
-    let row = client
-        .query_opt(
-            "select schema_version, digest from tuskline_core.stamp order by 1 desc limit 1",
-            &[],
-        )
-        .await?;
-    Ok(row.map(|row| (row.get(0), row.get(1))))
+    Ok(Report { applied: Vec::new(), functions: Functions::Newer, schema_version: later })
 }
 
 /// Replaces the functions if their digest differs. In place when the server allows it; else dropped and created again.
@@ -225,14 +217,11 @@ async fn migrate_functions(
     functions: &[Source],
     cell: Option<u8>,
 ) -> Result<Functions, Error> {
-    let digest = digest(functions);
-    if stamp(client)
-        .await?
-        .is_some_and(|(set, stamped)| (set, &stamped) == (SCHEMA_VERSION, &digest))
-    {
+    if is_current(client, functions).await? {
         set_cell(client, cell).await?;
         return Ok(Functions::Unchanged);
     }
+    let digest = digest(functions);
     let mut way = Functions::Replaced;
     let mut rounds_left = LOCK_ROUNDS;
     loop {

@@ -76,6 +76,14 @@ pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
 
 fn told(report: &migrate::Report) -> String {
     let functions = match report.functions {
+        Functions::Newer => {
+            return format!(
+                "the database is newer (function set {}); this binary (function set {}) works with it: \
+                 nothing to do",
+                report.schema_version,
+                migrate::SCHEMA_VERSION
+            );
+        }
         Functions::Unchanged => "unchanged",
         Functions::Replaced => "installed",
         Functions::Recreated => "dropped and created again",

@@ -5,9 +5,10 @@ use serde::Serialize;
 use tokio_postgres::Client;
 use tuskline_sdk::Address;
 
-use super::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP, digest};
+use super::installed::{is_current, later, stamp};
+use super::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP};
 use super::statements::{self, Mode};
-use super::{Error, SCHEMA_VERSION, check_server, refuse_newer, stamp, tables, trust};
+use super::{Error, SCHEMA_VERSION, check_server, tables, trust};
 use crate::session::{Deadlines, Session};
 use crate::store::guard::{self, Blocker};
 
@@ -58,14 +59,16 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
     check_server(client).await?;
     trust::check_settings(client).await?;
     trust::check_schema(client).await?;
-    refuse_newer(client).await?;
+    if let Some(later) = later(client).await? {
+        return Ok(Plan { found: Some(later), schema_version: SCHEMA_VERSION, steps: vec![] });
+    }
     let stamp = stamp(client).await?;
+    let is_current = is_current(client, FUNCTIONS).await?;
     let mut steps = Vec::new();
-    for (name, text) in tables::pending(client).await? {
+    for (name, text) in tables::pending(client, is_current).await? {
         steps.push(step(client, name, &[text]).await?);
     }
-    let ours = (SCHEMA_VERSION, digest(FUNCTIONS));
-    if stamp.as_ref() != Some(&ours) {
+    if !is_current {
         let texts: Vec<&str> = FUNCTIONS.iter().map(|(_, text)| *text).collect();
         let texts = [&[REMEMBER.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
         steps.push(step(client, "functions", &texts).await?);

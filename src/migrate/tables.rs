@@ -39,10 +39,11 @@ const READ_HISTORY: &str =
 const NOTE: &str = "insert into tuskline_core.schema_history (version, name, applied_on, checksum) \
      values ($1, $2, to_json(now()) #>> '{}', $3)";
 
-/// Applies the files that the database lacks, and names them.
-pub(super) async fn migrate(client: &mut Client) -> Result<Vec<String>, Error> {
+/// Applies the files that the database lacks, and names them. Files of a later build are refused, unless the
+/// functions are this binary's.
+pub(super) async fn migrate(client: &mut Client, is_current: bool) -> Result<Vec<String>, Error> {
     client.batch_execute(MAKE_HISTORY).await?;
-    let history = read(client).await?;
+    let history = read(client, is_current).await?;
     let mut applied = Vec::new();
     for (version, table) in (1..).zip(TABLES).skip(history) {
         let transaction = client.transaction().await?;
@@ -57,18 +58,21 @@ pub(super) async fn migrate(client: &mut Client) -> Result<Vec<String>, Error> {
 }
 
 /// The files that the database lacks.
-pub(super) async fn pending(client: &Client) -> Result<Vec<Source>, Error> {
+pub(super) async fn pending(client: &Client, is_current: bool) -> Result<Vec<Source>, Error> {
     let there = "select to_regclass('tuskline_core.schema_history') is not null";
     if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
         return Ok(TABLES.to_vec());
     }
-    let history = read(client).await?;
+    let history = read(client, is_current).await?;
     Ok(TABLES[history..].to_vec())
 }
 
-/// Checks the history. Returns how many files were applied.
-async fn read(client: &Client) -> Result<usize, Error> {
-    let history = client.query(READ_HISTORY, &[]).await?;
+/// Checks the history. Returns how many files of this binary were applied.
+async fn read(client: &Client, is_current: bool) -> Result<usize, Error> {
+    let mut history = client.query(READ_HISTORY, &[]).await?;
+    if is_current {
+        history.truncate(TABLES.len());
+    }
     for (at, row) in history.iter().enumerate() {
         check(at, &format!("V{}__{}", row.get::<_, i32>(0), row.get::<_, &str>(1)), row.get(2))?;
     }

@@ -104,6 +104,10 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
     assert_eq!(ask(&config, granted).await, "true");
 
     tell(&config, "update tuskline_core.stamp set schema_version = 99").await;
+    let report = migrate(&config).await.unwrap();
+    assert_eq!((report.functions, report.schema_version), (Functions::Newer, 99));
+    assert_eq!(ask(&config, "select tuskline.version()").await, "7", "nothing is touched");
+    tell(&config, "update tuskline_core.stamp set schema_version = 1000").await;
     let refused = migrate(&config).await.unwrap_err();
     assert!(refused.to_string().starts_with("schema is newer than this binary"), "{refused}");
     cluster.stop(tuskline_postgres::Stop::Immediate).await.unwrap();
