@@ -32,6 +32,7 @@ const NOT_OURS: &[&str] = &[
     "functions::no_text_of_ours_has_a_backslash",
     "names::no_command_page_or_item_has_a_name_that_had_to_go",
     "names::no_object_of_the_schema_has_a_name_that_had_to_go",
+    "roles::the_grants_of_a_worker_are_the_functions_that_the_sdk_calls",
     "names::the_map_of_the_sql_names_each_table_and_verb",
     "matrix::the_documents_show_the_table_of_the_snapshot",
     "unique_keys::the_page_shows_the_table_of_the_snapshot",

@@ -43,7 +43,9 @@ const HELD: &str = "
       select s.executor_id, s.lease_id, s.tasks, t.id, t.finished_at,
              t.fence = s.lease_id and t.status in ('claimed', 'processing') as runs,
              t.started_at + a.attempt_timeout as until, a.attempt_timeout
-        from s cross join lateral (select * from tuskline.task t where t.id = s.id offset 0) t
+        from s cross join lateral (
+               select t.id, t.lambda, t.status, t.fence, t.started_at, t.finished_at
+                 from tuskline.task t where t.id = s.id offset 0) t
              join tuskline.lambda a on a.name = t.lambda)
     select o.id, o.late_ms, o.timeout_ms, e.executor_id, e.host, e.pid, o.found, null::bigint
       from (select t.id, t.executor_id, count(*) over () as found,

@@ -23,6 +23,7 @@ mod plan;
 mod plans;
 mod publications;
 mod registry;
+mod roles;
 mod settings;
 mod stats;
 mod tls;
