@@ -1,7 +1,9 @@
 //! `./x upgrade`: two builds share a database while it is migrated under load.
 //!
 //! Old and new clients schedule, old and new workers work, on the old schema and, after `migrate`, on the
-//! new one. Then the old server and the old worker end. No call may fail and no task may be lost.
+//! new one. Then the old server and the old worker end. No call may fail, no task may be lost, and no attempt may
+//! fail or be repeated, but for those that the load plans: a result that the schema refuses is repeated by another
+//! worker and loses nothing.
 
 mod builds;
 mod count;
@@ -27,7 +29,7 @@ struct Upgrade {
     /// Directory of the programs of the new build.
     #[arg(long)]
     new: PathBuf,
-    /// Seconds of each of the three phases.
+    /// Seconds of a phase: there are three and a quarter.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// Print the verdict as JSON.
@@ -58,20 +60,28 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     let client = connect(url).await?;
     client.batch_execute(count::SETUP).await?;
     let old_set = set(&client).await?;
-    let mut running = Vec::new();
-    say("old schema: a server and a worker of the old build, a worker of the new one");
     let mut old_server = old.serve()?;
-    let old_worker = old.work()?;
-    running.push(new.work()?);
     let clients = [old.schedule()?, new.schedule()?];
-    sleep(phase).await;
+    // Of two workers one may take nearly all tasks, so each one is alone for a time.
+    say("old schema: a server of the old build, a worker of the new one, then one of the old one");
+    let new_worker = new.work()?;
+    sleep(phase / 2).await;
+    let old_worker = old.work()?;
+    new_worker.stop().await?;
+    sleep(phase / 2).await;
     say("the new build migrates, while all of them work");
+    let new_worker = new.work()?;
+    sleep(phase / 4).await;
     new.migrate().await?;
     let new_set = set(&client).await?;
-    sleep(phase).await;
+    sleep(phase / 2).await;
+    say("new schema: the worker of the old build is alone");
+    new_worker.stop().await?;
+    sleep(phase / 2).await;
     old_server.assert_running()?;
     say("the server of the new build takes over, then the old worker ends");
-    running.push(new.serve()?);
+    let new_worker = new.work()?;
+    let new_server = new.serve()?;
     old_server.stop().await?;
     old_worker.stop().await?;
     sleep(phase).await;
@@ -79,10 +89,10 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     for client in clients {
         said.push(client.stop().await?);
     }
-    let verdict = count::until_done(&client, &said, old_set, new_set).await?;
-    for one in running {
-        one.stop().await?;
-    }
+    let sets = (old_set, new_set);
+    let verdict = count::until_done(&client, &said, sets, arguments.seconds).await?;
+    new_worker.stop().await?;
+    new_server.stop().await?;
     Ok(verdict)
 }
 
