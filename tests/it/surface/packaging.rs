@@ -117,6 +117,45 @@ fn a_port_and_a_user_are_the_same_in_each_file() {
     }
 }
 
+/// The document of a kind in a manifest.
+fn document<'a>(manifest: &'a str, kind: &str) -> &'a str {
+    let mut documents = manifest.split("\n---\n");
+    documents.find(|document| document.contains(&format!("\nkind: {kind}\n"))).unwrap()
+}
+
+#[test]
+fn the_service_is_the_one_that_the_page_asks() {
+    let metrics = include_str!("../../../docs/metrics.md");
+    let [port] = values(CONTAINER, "EXPOSE ")[..] else { panic!("one port") };
+    let service = document(SERVE, "Service");
+    let name = values(service, "  name: ")[0];
+    for kind in ["Deployment", "PodDisruptionBudget"] {
+        assert_eq!(values(document(SERVE, kind), "  name: ")[0], name, "{kind}");
+    }
+    let asked = values(metrics, "url: http://");
+    assert_eq!(asked, [format!("{name}:{port}/scale/send_email")]);
+    assert_eq!(values(service, "port: "), [format!("{port}, targetPort: health}}")]);
+    let labels = values(document(SERVE, "Deployment"), "matchLabels: ");
+    assert_eq!(values(service, "selector: "), labels);
+    assert_eq!(values(SERVE, "prometheus.io/port: "), [format!("\"{port}\"")]);
+    assert_eq!(values(SERVE, "prometheus.io/path: "), ["/metrics"]);
+}
+
+#[test]
+fn each_secret_is_made_by_a_step_of_the_page() {
+    let page = include_str!("../../../docs/install.md");
+    for manifest in [MIGRATE, SERVE, WORKER] {
+        for secret in values(manifest, "secretKeyRef: {name: ") {
+            let (name, key) = secret.split_once(", key: ").unwrap();
+            let step = format!(
+                "kubectl create secret generic {name} --from-literal={}=",
+                key.trim_end_matches('}')
+            );
+            assert!(page.contains(&step), "{step}");
+        }
+    }
+}
+
 #[test]
 fn a_unit_and_a_pod_wait_as_long_for_the_same_process() {
     for (unit, manifest) in [(SERVE_UNIT, SERVE), (WORKER_UNIT, WORKER)] {
