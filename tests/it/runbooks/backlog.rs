@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tuskline_sdk::{Context, Lambda};
 
-use super::Installation;
+use super::{Installation, Runbook};
 use crate::support::{Answer, Db, Running, calm};
 
 /// Tasks of each collection in the larger drill, all due during the outage. The urgent ones are due last.
@@ -53,13 +53,7 @@ async fn drill(servers: Servers) {
     fail(db).await;
     let mut serve = (servers == Servers::Up).then(|| place.serve());
     fall_behind(&place, servers).await;
-    let mut book = place.runbook("backlog");
-    for (name, value) in
-        [("LAMBDA", "send_email"), ("URGENT", "receipts"), ("STALE", "digest"), ("SLOTS", "32")]
-    {
-        book.set(name, value);
-    }
-    book.set("RATE", servers.tasks("receipts") * 2);
+    let mut book = open(&place, servers);
     book.set("SINCE", since);
     book.set("BEFORE", moment(db).await);
     schedule(db, "digest", FRESH, "1 ms").await;
@@ -104,6 +98,34 @@ async fn drill(servers: Servers) {
     };
     let said = book.perform("7. Add executors").await;
     assert!(said.contains("a second and") && said.contains("processes"), "{said}");
+    finish(&place, book).await;
+
+    let kept: i64 = ["news", "receipts"].iter().map(|name| servers.tasks(name)).sum();
+    let succeeded = kept + FRESH + FAILED + servers.tasks("digest") - stale;
+    assert_eq!(db.count("cancelled").await, stale + LATER);
+    assert_eq!(db.count("success").await, succeeded);
+    let all: i64 = db.one("select count(*) from tuskline.tasks").await;
+    assert_eq!(all, succeeded + stale + LATER);
+    assert_urgent_first(db, servers.tasks("news")).await;
+    worker.stop().await;
+    drop(serve);
+    db.assert_nothing_left().await;
+}
+
+/// The page with its values.
+fn open(place: &Installation, servers: Servers) -> Runbook {
+    let mut book = place.runbook("backlog");
+    for (name, value) in
+        [("LAMBDA", "send_email"), ("URGENT", "receipts"), ("STALE", "digest"), ("SLOTS", "32")]
+    {
+        book.set(name, value);
+    }
+    book.set("RATE", servers.tasks("receipts") * 2);
+    book
+}
+
+/// The page from its last act on, while the tasks run.
+async fn finish(place: &Installation, mut book: Runbook) {
     book.perform("8. Retry what failed during the outage").await;
     book.perform("Watch it drain").await;
     let waits = "status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')";
@@ -118,17 +140,6 @@ async fn drill(servers: Servers) {
     assert!(said.contains("late"), "{said}");
     book.perform("Afterwards").await;
     book.close();
-
-    let kept: i64 = ["news", "receipts"].iter().map(|name| servers.tasks(name)).sum();
-    let succeeded = kept + FRESH + FAILED + servers.tasks("digest") - stale;
-    assert_eq!(db.count("cancelled").await, stale + LATER);
-    assert_eq!(db.count("success").await, succeeded);
-    let all: i64 = db.one("select count(*) from tuskline.tasks").await;
-    assert_eq!(all, succeeded + stale + LATER);
-    assert_urgent_first(db, servers.tasks("news")).await;
-    worker.stop().await;
-    drop(serve);
-    db.assert_nothing_left().await;
 }
 
 /// Most of the rest begins after the last urgent task.

@@ -9,7 +9,7 @@ use tuskline_fault::server::{Disk, Server, Site, Volume};
 use tuskline_sdk::{Client, Context, ErrorKind, Lambda, NewTask, TaskId, Worker};
 
 use super::installation::{DATABASE, DRAIN_LIMIT};
-use super::{Installation, SHELL};
+use super::{Installation, Runbook, SHELL};
 use crate::support::{Db, Running, calm};
 
 /// Bytes of the disk of the tables: an empty cluster and the installation take half of it.
@@ -29,6 +29,16 @@ const STEP: usize = 100;
 enum Full {
     Tables,
     Log,
+}
+
+impl Full {
+    /// The archive of the lambda.
+    fn archive(self) -> &'static str {
+        match self {
+            Self::Tables => "table",
+            Self::Log => "none",
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,19 +65,22 @@ async fn drill(full: Full) {
     let point = volume.mount_point().to_path_buf();
     let disk = if full == Full::Tables { Disk::Data(volume) } else { Disk::Wal(volume) };
     let mut place = Installation::on(site.clone(), &[("autovacuum", "off")], disk).await;
-    let archive = if full == Full::Tables { "table" } else { "none" };
-    place.db.define_with("work", &format!("p_archive => '{archive}'")).await;
+    place.db.define_with("work", &format!("p_archive => '{}'", full.archive())).await;
 
-    let mut book = place.runbook("disk-full");
-    book.set("DISK", point.display());
-    book.set("BALLAST", point.join("ballast").display());
-    book.set("BALLAST_SIZE", "24M"); // three times max_wal_size
-    book.set("LAMBDA", "work");
-    book.set("AGE", "1d");
-    book.set("ARCHIVE", archive);
     let elsewhere = tempfile::tempdir().unwrap();
     let files = elsewhere.path().join("archive");
-    book.set("ELSEWHERE", files.display());
+    let mut book = place.runbook("disk-full");
+    for (name, value) in [
+        ("DISK", point.display().to_string()),
+        ("BALLAST", point.join("ballast").display().to_string()),
+        ("BALLAST_SIZE", "24M".to_owned()), // three times max_wal_size
+        ("LAMBDA", "work".to_owned()),
+        ("AGE", "1d".to_owned()),
+        ("ARCHIVE", full.archive().to_owned()),
+        ("ELSEWHERE", files.display().to_string()),
+    ] {
+        book.set(name, value);
+    }
     book.perform_there(&|| there(&place.server, &site), "Before it happens").await;
     let (serve, worker) = (place.serve(), work(&place.db));
     let client = Client::connect(place.db.config.clone()).await.unwrap();
@@ -89,40 +102,13 @@ async fn drill(full: Full) {
     book.perform_there(&|| there(&place.server, &site), "1. Get some space at once").await;
     until_steady(&mut place.server, full).await;
     place.db = Db::on(place.server.config(DATABASE), 0).await;
-    let said = book.perform("3. See what takes the space").await;
-    assert!(said.contains("success") && said.contains(&ENDED.to_string()), "{said}");
-    assert!(said.contains(&format!("| {archive}")), "{said}");
-    match full {
-        Full::Tables => {
-            book.perform("4. Keep the archive off this disk").await;
-            book.set("TUSKLINE_ARCHIVE_DIR", files.display());
-        }
-        Full::Log => book.skip("4. Keep the archive off this disk"),
-    }
-    let said = book.perform("5. Delete what has ended").await;
-    assert!(said.contains(&format!("changed {ENDED} of")), "{said}");
-    let kept = if full == Full::Tables { ENDED } else { 0 };
-    assert_eq!(lines_in(&files), kept, "each task of an archive is in a file");
-    let copies: i64 = place.db.one("select count(*) from tuskline.task_archive").await;
-    assert_eq!(copies, 0, "no copy is on the full disk");
-    book.perform("6. Let less stay").await;
+    purge(&place, &mut book, full, &files).await;
     // The rest of the disk is still full: what they need is what the purge has freed.
     for _ in 0..5 {
         accepted.extend(client.schedule_many(&vec![task.clone(); STEP]).await.unwrap());
     }
     place.until_drained(OPEN).await;
-    let said = book.perform_there(&|| there(&place.server, &site), "The disk has space").await;
-    let free = said.lines().nth(1).and_then(|line| line.split_whitespace().nth(3));
-    book.set("TUSKLINE_DISK_FREE", format!("{}B", free.unwrap()));
-    place.until_drained(COUNTED).await;
-    place.db.run(AN_HOUR_AGO).await;
-    let said = book.perform("Tasks succeed").await;
-    let disk: Vec<_> = said.lines().filter(|line| line.contains("  disk  ")).collect();
-    assert!(disk.len() == 1 && disk[0].contains(" free"), "{said}");
-    book.perform("Afterwards").await;
-    let now: String = place.db.one("select archive from tuskline.lambdas").await;
-    assert_eq!(now, archive);
-    book.close();
+    finish(&place, book, full.archive()).await;
 
     let done: Vec<i64> =
         place.db.all("select id from tuskline.tasks where status = 'success'").await;
@@ -134,6 +120,44 @@ async fn drill(full: Full) {
     worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
+}
+
+/// Steps 3 to 6. `files` is the directory for the archive.
+async fn purge(place: &Installation, book: &mut Runbook, full: Full, files: &Path) {
+    let said = book.perform("3. See what takes the space").await;
+    assert!(said.contains("success") && said.contains(&ENDED.to_string()), "{said}");
+    assert!(said.contains(&format!("| {}", full.archive())), "{said}");
+    match full {
+        Full::Tables => {
+            book.perform("4. Keep the archive off this disk").await;
+            book.set("TUSKLINE_ARCHIVE_DIR", files.display());
+        }
+        Full::Log => book.skip("4. Keep the archive off this disk"),
+    }
+    let said = book.perform("5. Delete what has ended").await;
+    assert!(said.contains(&format!("changed {ENDED} of")), "{said}");
+    let kept = if full == Full::Tables { ENDED } else { 0 };
+    assert_eq!(lines_in(files), kept, "each task of an archive is in a file");
+    let copies: i64 = place.db.one("select count(*) from tuskline.task_archive").await;
+    assert_eq!(copies, 0, "no copy is on the full disk");
+    book.perform("6. Let less stay").await;
+}
+
+/// The end of the page.
+async fn finish(place: &Installation, mut book: Runbook, archive: &str) {
+    let said =
+        book.perform_there(&|| there(&place.server, &place.site), "The disk has space").await;
+    let free = said.lines().nth(1).and_then(|line| line.split_whitespace().nth(3));
+    book.set("TUSKLINE_DISK_FREE", format!("{}B", free.unwrap()));
+    place.until_drained(COUNTED).await;
+    place.db.run(AN_HOUR_AGO).await;
+    let said = book.perform("Tasks succeed").await;
+    let disk: Vec<_> = said.lines().filter(|line| line.contains("  disk  ")).collect();
+    assert!(disk.len() == 1 && disk[0].contains(" free"), "{said}");
+    book.perform("Afterwards").await;
+    let now: String = place.db.one("select archive from tuskline.lambdas").await;
+    assert_eq!(now, archive);
+    book.close();
 }
 
 /// Waits until the server answers and has recovered from each panic in its log. Starts it if it has ended.
