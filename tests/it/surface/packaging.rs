@@ -1,7 +1,7 @@
 //! The files of `packaging/` are true: commands, options, variables, ports, paths and versions exist,
 //! and say the same in each file. `./x leg dist` builds and runs them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 use tuskline::health;
@@ -154,6 +154,66 @@ fn each_secret_is_made_by_a_step_of_the_page() {
             assert!(page.contains(&step), "{step}");
         }
     }
+}
+
+/// Where a relative link of a page leads to, from the root of the repository on.
+fn target(page: &Path, link: &str) -> Option<String> {
+    let path = link.split('#').next().filter(|path| !path.is_empty() && !path.contains("://"))?;
+    let mut parts: Vec<&str> =
+        page.parent()?.to_str()?.split('/').filter(|p| !p.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The pages below a path of the repository.
+fn pages(root: &Path, path: &Path, found: &mut Vec<PathBuf>) {
+    if root.join(path).is_dir() {
+        for entry in std::fs::read_dir(root.join(path)).unwrap() {
+            pages(root, &path.join(entry.unwrap().file_name()), found);
+        }
+    } else if path.extension().is_some_and(|extension| extension == "md") {
+        found.push(path.to_owned());
+    }
+}
+
+#[test]
+fn the_archive_has_each_file_that_its_pages_link_to() {
+    let script = include_str!("../../../packaging/dist");
+    let list = script.split_once("\npacked=\"").unwrap().1.split_once('"').unwrap().0;
+    let packed: Vec<&str> = list.split_whitespace().collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = vec![];
+    packed.iter().for_each(|path| pages(root, Path::new(path), &mut found));
+    let mut dead = vec![];
+    for page in &found {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        for target in links.filter_map(|link| target(page, link)) {
+            let within = |path: &&str| target == **path || target.starts_with(&format!("{path}/"));
+            if !packed.iter().any(|path| within(&path)) {
+                dead.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(found.len() > 40, "{found:?}");
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
+fn the_steps_of_the_page_run_in_the_directory_that_they_go_to() {
+    let page = include_str!("../../../docs/install.md");
+    let steps: Vec<&str> = page.lines().filter(|line| line.starts_with("cd tuskline-")).collect();
+    let [unpacked] = steps[..] else { panic!("one step goes to the directory of the archive") };
+    let directory = unpacked.split_whitespace().nth(1).unwrap();
+    let archive = format!("tar -xzf {directory}.tar.gz\n");
+    assert!(page.contains(&archive), "{archive}");
+    assert!(page.contains("\ninstall tuskline /usr/local/bin/"));
+    assert!(!page.contains("/dev/stdin"), "a step that waits without a word");
 }
 
 #[test]
