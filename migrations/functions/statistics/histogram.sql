@@ -33,11 +33,25 @@ $$;
 comment on function tuskline.quantile(bigint[], double precision) is
   'Quantile of a histogram in ms: 0.95 gives the 95th percentile. Null: the histogram is empty.';
 
+-- Keeps a count between 0 and 2^53 - 1, the last whole number that JSON and Prometheus hold
+-- exactly.
+--
+-- Sums of reports are numeric until then. So no report, however false, makes a fold overflow, and a
+-- thousand such totals still have a sum in bigint. Null stays null.
+create or replace function tuskline_core.capped(p_count numeric) returns bigint
+language sql immutable parallel safe as $$
+  select case when p_count < 0 then 0 when p_count > 9007199254740991 then 9007199254740991
+              else p_count end::bigint
+$$;
+comment on function tuskline_core.capped(numeric) is
+  'A count between 0 and 2^53 - 1. A sum that no bigint holds is cut to that.';
+
 -- Adds or subtracts two histograms. Null counts as an empty one.
 create or replace function tuskline_core.histogram_sum(
   p_left bigint[], p_right bigint[], p_sign integer)
 returns bigint[] language sql immutable parallel safe as $$
-  select array(select coalesce(p_left[i], 0) + p_sign * coalesce(p_right[i], 0)
+  select array(select tuskline_core.capped(
+                        coalesce(p_left[i], 0)::numeric + p_sign * coalesce(p_right[i], 0))
                  from generate_series(1, 16) as i order by i)
 $$;
 comment on function tuskline_core.histogram_sum(bigint[], bigint[], integer) is

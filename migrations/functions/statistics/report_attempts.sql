@@ -6,13 +6,18 @@
 -- end the lease.
 --
 -- A report that got no answer is not repeated, so nothing is counted twice.
+--
+-- An amount is 0 to 10^12, which is 31 years in ms. A queue belongs to a lambda that the executor
+-- serves. So a role of one team's workers cannot write into the counts of another team.
 -- Locks: none but the table's. It waits 100 ms for that.
 create or replace function tuskline.report_attempts(
   p_executor bigint, p_queues integer[], p_counters smallint[], p_amounts bigint[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
 declare
-  v_size integer := cardinality(p_queues);
+  v_size    integer := cardinality(p_queues);
+  v_lambdas text[];
+  v_wrong   text;
 begin
   if coalesce(v_size <> cardinality(p_counters) or v_size <> cardinality(p_amounts)
               or v_size > 20000 or array_position(p_amounts, null) is not null, true) then
@@ -21,9 +26,22 @@ begin
         coalesce(v_size::text, 'null'), coalesce(cardinality(p_counters)::text, 'null'),
         coalesce(cardinality(p_amounts)::text, 'null')));
   end if;
+  select e.lambdas into v_lambdas from tuskline.executor e
+   where e.executor_id = p_executor and v_size > 0;
+  if not found then return; end if;
+  select format('queue %s, counter %s, amount %s', u.queue_id, u.counter, u.amount) into v_wrong
+    from unnest(p_queues, p_counters, p_amounts) as u (queue_id, counter, amount)
+         left join tuskline.queue q on q.queue_id = u.queue_id and q.lambda = any (v_lambdas)
+   where q.queue_id is null or u.amount not between 0 and 1000000000000
+      or not coalesce(u.counter between 1 and 6 or u.counter between 100 and 116
+                      or u.counter between 200 and 216, false)
+   limit 1;
+  if found then
+    perform tuskline_core.refuse('TK055', 'invalid_report: amounts are 0 to 10^12, of known '
+      'counters, and of queues that the worker serves; got ' || v_wrong);
+  end if;
   insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
-  select tuskline.clock(), e.executor_id, p_queues, p_counters, p_amounts
-    from tuskline.executor e where e.executor_id = p_executor and v_size > 0;
+  values (tuskline.clock(), p_executor, p_queues, p_counters, p_amounts);
 end $$;
 comment on function tuskline.report_attempts(bigint, integer[], smallint[], bigint[]) is
   'Stores what a worker has counted of its attempts, for the statistics.';

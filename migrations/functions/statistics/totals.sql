@@ -7,7 +7,7 @@
 create or replace function tuskline_core.histogram_of(p_counters bigint[], p_amounts bigint[])
 returns bigint[] language sql immutable parallel safe as $$
   select array(
-    select coalesce(sum(u.amount), 0)::bigint
+    select coalesce(tuskline_core.capped(sum(u.amount)), 0)
       from generate_series(1, 16) as i
            left join unnest(p_counters, p_amounts) as u (bucket, amount) on u.bucket = i
      group by i order by i)
@@ -15,11 +15,18 @@ $$;
 comment on function tuskline_core.histogram_of(bigint[], bigint[]) is
   'Histogram from parallel arrays of buckets and counts. Other numbers than 1 to 16 are skipped.';
 
+create or replace function tuskline_core.total(p_before bigint, p_counted numeric) returns bigint
+language sql immutable parallel safe as $$
+  select tuskline_core.capped(coalesce(p_before, 0) + coalesce(p_counted, 0))
+$$;
+comment on function tuskline_core.total(bigint, numeric) is
+  'A total plus what has been counted since. Null counts as 0.';
+
 -- Counts of each queue, by the counters of attempt_count.counters. 7 dead, 8 crashed, 9 dropped.
 create or replace function tuskline_core.queue_counts(p_attempts bigint[], p_events bigint[])
 returns table (queue_id integer, counter integer, amount bigint)
 language sql stable as $$
-  select u.queue_id, u.counter::integer, sum(u.amount)::bigint
+  select u.queue_id, u.counter::integer, tuskline_core.capped(sum(u.amount))
     from tuskline_core.attempt_count a
          cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
    where a.seq = any (p_attempts)
@@ -27,7 +34,7 @@ language sql stable as $$
   union all
   select q.queue_id,
          case e.event when 'cancelled' then 5 when 'dead' then 7 when 'crashed' then 8 else 9 end,
-         sum(e.events)::bigint
+         tuskline_core.capped(sum(e.events))
     from tuskline_core.event_count e
          join tuskline.queue q on q.lambda = e.lambda and q.priority = e.priority
    where e.seq = any (p_events)
@@ -54,7 +61,7 @@ returns setof tuskline.queue_statistic language sql stable as $$
                  sum(c.amount) filter (where c.counter = 8),
                  sum(c.amount) filter (where c.counter = 9),
                  sum(c.amount) filter (where c.counter = 100),
-                 sum(c.amount) filter (where c.counter = 200)]::bigint[] as n
+                 sum(c.amount) filter (where c.counter = 200)] as n
       from c group by c.queue_id
   ), h as (
     select n.queue_id, array_agg(coalesce(s.amount, 0) order by i) as starts,
@@ -64,19 +71,19 @@ returns setof tuskline.queue_statistic language sql stable as $$
            left join c r on r.queue_id = n.queue_id and r.counter = 200 + i
      group by n.queue_id)
   select q.queue_id, case when n.n is null then p.at else p_now end,
-         coalesce(p.success, 0) + coalesce(n.n[1], 0),
-         coalesce(p.retriable_failure, 0) + coalesce(n.n[2], 0),
-         coalesce(p.fatal_failure, 0) + coalesce(n.n[3], 0),
-         coalesce(p.snoozed, 0) + coalesce(n.n[4], 0),
-         coalesce(p.cancelled, 0) + coalesce(n.n[5], 0),
-         coalesce(p.refused, 0) + coalesce(n.n[6], 0),
-         coalesce(p.dead, 0) + coalesce(n.n[7], 0),
-         coalesce(p.crashed, 0) + coalesce(n.n[8], 0),
-         coalesce(p.dropped, 0) + coalesce(n.n[9], 0),
-         coalesce(p.start_ms, 0) + coalesce(n.n[10], 0),
+         tuskline_core.total(p.success, n.n[1]),
+         tuskline_core.total(p.retriable_failure, n.n[2]),
+         tuskline_core.total(p.fatal_failure, n.n[3]),
+         tuskline_core.total(p.snoozed, n.n[4]),
+         tuskline_core.total(p.cancelled, n.n[5]),
+         tuskline_core.total(p.refused, n.n[6]),
+         tuskline_core.total(p.dead, n.n[7]),
+         tuskline_core.total(p.crashed, n.n[8]),
+         tuskline_core.total(p.dropped, n.n[9]),
+         tuskline_core.total(p.start_ms, n.n[10]),
          case when n.n is null then p.starts
               else tuskline_core.histogram_sum(p.starts, h.starts, 1) end,
-         coalesce(p.run_ms, 0) + coalesce(n.n[11], 0),
+         tuskline_core.total(p.run_ms, n.n[11]),
          case when n.n is null then p.runs
               else tuskline_core.histogram_sum(p.runs, h.runs, 1) end
     from tuskline.queue q
@@ -93,13 +100,13 @@ comment on function tuskline_core.queue_totals(bigint[], bigint[], timestamptz) 
 create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
 returns setof tuskline.wait_statistic language sql stable as $$
   with d as (
-    select e.lambda, e.event::text as cause, sum(e.total_ms)::bigint as ms,
+    select e.lambda, e.event::text as cause, sum(e.total_ms) as ms,
            tuskline_core.histogram_of(array_agg(e.bucket::bigint), array_agg(e.events::bigint)) as n
       from tuskline_core.event_count e
      where e.seq = any (p_events) and e.bucket is not null
      group by e.lambda, e.event)
   select l.name, c.cause, case when d.cause is null then p.at else p_now end,
-         coalesce(p.total_ms, 0) + coalesce(d.ms, 0), tuskline_core.histogram_sum(p.waits, d.n, 1)
+         tuskline_core.total(p.total_ms, d.ms), tuskline_core.histogram_sum(p.waits, d.n, 1)
     from tuskline.lambda l
          cross join unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
          left join d on d.lambda = l.name and d.cause = c.cause
@@ -115,18 +122,18 @@ create or replace function tuskline_core.executor_totals(p_attempts bigint[], p_
 returns setof tuskline.executor_statistic language sql stable as $$
   with d as (
     select a.executor_id,
-           coalesce(sum(u.amount) filter (where u.counter = 1), 0)::bigint as success,
-           coalesce(sum(u.amount) filter (where u.counter in (2, 3)), 0)::bigint as failed,
-           coalesce(sum(u.amount) filter (where u.counter = 6), 0)::bigint as refused,
-           coalesce(sum(u.amount) filter (where u.counter = 200), 0)::bigint as run_ms
+           sum(u.amount) filter (where u.counter = 1) as success,
+           sum(u.amount) filter (where u.counter in (2, 3)) as failed,
+           sum(u.amount) filter (where u.counter = 6) as refused,
+           sum(u.amount) filter (where u.counter = 200) as run_ms
       from tuskline_core.attempt_count a
            cross join unnest(a.counters, a.amounts) as u (counter, amount)
      where a.seq = any (p_attempts) group by a.executor_id)
   select e.executor_id, case when d.executor_id is null then p.at else p_now end,
-         coalesce(p.success, 0) + coalesce(d.success, 0),
-         coalesce(p.failed, 0) + coalesce(d.failed, 0),
-         coalesce(p.refused, 0) + coalesce(d.refused, 0),
-         coalesce(p.run_ms, 0) + coalesce(d.run_ms, 0)
+         tuskline_core.total(p.success, d.success),
+         tuskline_core.total(p.failed, d.failed),
+         tuskline_core.total(p.refused, d.refused),
+         tuskline_core.total(p.run_ms, d.run_ms)
     from tuskline.executor e
          left join d using (executor_id)
          left join lateral (

@@ -17,16 +17,16 @@ pub struct Histogram {
 impl Histogram {
     /// How many durations it has.
     pub fn count(&self) -> i64 {
-        self.counts.iter().sum()
+        saturating_sum(self.counts.iter())
     }
 
     /// The sum of several.
     pub fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Self {
         let mut sum = Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1] };
         for one in histograms {
-            sum.total_ms += one.total_ms;
+            sum.total_ms = sum.total_ms.saturating_add(one.total_ms);
             for (sum, count) in sum.counts.iter_mut().zip(&one.counts) {
-                *sum += count;
+                *sum = sum.saturating_add(*count);
             }
         }
         sum
@@ -51,7 +51,12 @@ impl Histogram {
     /// The share of durations up to a bound, which must be the edge of a bucket. None: it is empty.
     pub fn share_within(&self, bound: Duration) -> Option<f64> {
         let edges = EDGES_MS.iter().take_while(|edge| u128::from(**edge) <= bound.as_millis());
-        let within: i64 = self.counts.iter().take(edges.count()).sum();
+        let within = saturating_sum(self.counts.iter().take(edges.count()));
         (self.count() > 0).then(|| within as f64 / self.count() as f64)
     }
+}
+
+/// A worker may have reported any number.
+fn saturating_sum<'a>(counts: impl Iterator<Item = &'a i64>) -> i64 {
+    counts.fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -256,12 +256,68 @@ async fn a_report_that_is_none_is_refused() {
     for arrays in ["'{1}', '{1,2}', '{1}'", "'{1}', '{1}', null", "'{1}', '{1}', '{null}'"] {
         let sql = format!("select tuskline.report_attempts({executor}, {arrays})");
         let said = db.refused(&sql).await;
-        assert!(said.starts_with("TK055: TK055 invalid_report: "), "{said}");
+        assert!(said.starts_with("TK055: TK055 invalid_report: three arrays"), "{said}");
+    }
+    let own = db.queue("work", "normal").await;
+    db.define("other").await;
+    let foreign = db.queue("other", "normal").await;
+    let one = |queue: i32, counter: i32, amount: i64| {
+        format!(
+            "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{{counter}}}', '{{{amount}}}')"
+        )
+    };
+    let false_ones = [(own, 1, -1), (own, 1, 1_000_000_000_001), (foreign, 1, 1), (12_345, 1, 1)]
+        .into_iter()
+        .chain([-1, 0, 7, 8, 9, 99, 117, 199, 217].map(|counter| (own, counter, 1)));
+    for (queue, counter, amount) in false_ones {
+        let said = db.refused(&one(queue, counter, amount)).await;
+        let got = format!("got queue {queue}, counter {counter}, amount {amount}");
+        assert!(said.starts_with("TK055: TK055 invalid_report: ") && said.contains(&got), "{said}");
+    }
+    for arrays in ["'{null}', '{1}', '{1}'", "'{1}', '{null}', '{1}'"] {
+        db.refused(&format!("select tuskline.report_attempts({executor}, {arrays})")).await;
     }
     // An executor that is not known, and nothing at all, leave no row.
     db.run("select tuskline.report_attempts(-1, '{1}', '{1}', '{1}')").await;
     db.run(&format!("select tuskline.report_attempts({executor}, '{{}}', '{{}}', '{{}}')")).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.attempt_count").await, 0);
+}
+
+/// The largest total: 2^53 - 1.
+const MOST: &str = "9007199254740991";
+
+#[tokio::test]
+async fn counts_that_no_integer_holds_stop_no_fold_and_no_reader() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, hand.queues[0]);
+    // As an older set of functions took them.
+    let huge = format!(
+        "insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
+         select tuskline.clock(), {executor}, array_fill({queue}, '{{6}}'), '{{1,100,110,200,210,2}}',
+                array[m, m, m, m, m, -m] from (select 9223372036854775807 as m) s, generate_series(1, 3);
+         insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
+         select tuskline.clock(), 'work', 'due', 3, 2147483647, 9223372036854775807
+           from generate_series(1, 3)"
+    );
+    let totals = "select success, retriable_failure, start_ms, starts[10], run_ms, runs[10]
+                    from tuskline.statistics(null)";
+    let expected = [MOST, "0", MOST, MOST, MOST, MOST].join(" | ");
+    for minute in 1..=2 {
+        db.run(&huge).await;
+        assert_eq!(db.lines(totals).await, [expected.as_str()], "minute {minute}, not folded");
+        assert_eq!(fold(&db).await, Some(6));
+        assert_eq!(db.lines(totals).await, [expected.as_str()], "minute {minute}, folded");
+        db.advance(MINUTE * 2).await;
+    }
+    assert_eq!(waits(&db).await, [format!("work | due | 12884901882 | {MOST}")]);
+    let loads = "select success, failed, run_ms from tuskline.executor_loads(null)";
+    assert_eq!(db.lines(loads).await, [format!("{MOST} | 0 | {MOST}")]);
+    // No difference is below 0, also where a total was at its end.
+    let minutes = "select success from tuskline.queue_statistics order by at";
+    assert_eq!(db.lines(minutes).await, [MOST, "0"]);
+    db.run("select tuskline.gauges()").await;
 }
 
 #[tokio::test]
