@@ -21,7 +21,7 @@ use tuskline_sdk::Address;
 
 use crate::config::JanitorOptions;
 use crate::recovery::{Recovery, RoleHealth};
-use crate::session::{Deadlines, Session};
+use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, retention, statistics};
 
 /// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
@@ -119,13 +119,21 @@ pub async fn round(
 }
 
 /// Folds all counts of the statistics that wait, if it is time.
+///
+/// A fold that the database fails ends no round: retention must go on without statistics. A refusal
+/// (TK) still does: the database is of another installation.
 async fn fold(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
-    while let Some(rows) =
-        statistics::fold(session.client(), options.fold_every, &options.installation).await?
-    {
-        tracing::debug!(rows, "fold_statistics");
+    loop {
+        match statistics::fold(session.client(), options.fold_every, &options.installation).await {
+            Ok(Some(rows)) => tracing::debug!(rows, "fold_statistics"),
+            Ok(None) => return Ok(()),
+            Err(error) if error.code().is_some_and(|code| !code.code().starts_with("TK")) => {
+                tracing::warn!(error = %ErrorChain(&error), "fold_statistics failed");
+                return Ok(());
+            }
+            Err(lost) => return Err(lost),
+        }
     }
-    Ok(())
 }
 
 async fn purge(

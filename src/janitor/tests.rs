@@ -66,6 +66,27 @@ async fn what_must_outlive_its_segment_does() {
 }
 
 #[tokio::test]
+async fn a_fold_that_fails_ends_no_round_and_a_refused_one_does() {
+    let mut cluster = Cluster::temporary(vec![]).await.unwrap();
+    let (session, _) = database(&cluster, "folds").await;
+    let failing = |code: &str| {
+        format!(
+            "create or replace function tuskline.fold_statistics(
+               p_every interval default '1 minute', p_installation text default 'default',
+               out folded integer)
+             language plpgsql as $$ begin raise 'a test' using errcode = '{code}'; end $$"
+        )
+    };
+    session.client().batch_execute(&failing("22003")).await.unwrap();
+    round(&session, &hurried(), &mut Marks::default()).await.unwrap();
+    assert_eq!(resolved(&session).await, "2 dead, 3 new", "retention goes on");
+    session.client().batch_execute(&failing("TK031")).await.unwrap();
+    assert!(round(&session, &hurried(), &mut Marks::default()).await.is_err());
+    drop(session);
+    cluster.stop(Stop::Fast).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_interrupted_retirement_is_finished() {
     let mut cluster = Cluster::temporary(vec![]).await.unwrap();
     let (session, reader) = database(&cluster, "interrupted").await;
