@@ -146,6 +146,7 @@ begin
   -- The queue rows have new numbers. A queue that needs sorting is sorted from its start.
   update tuskline_core.flagged_queue
      set passing = null, late = null, mark = 0, last = null, behind = null;
+  perform tuskline_core.restart_marks();
   insert into tuskline_core.queues_complete (since) values (tuskline.clock());
   return v_tasks;
 end $$;

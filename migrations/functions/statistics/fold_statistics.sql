@@ -86,6 +86,19 @@ end $$;
 comment on function tuskline_core.add_totals(bigint[], bigint[], timestamptz, interval) is
   'Adds a row of totals for each queue, lambda and worker with new counts.';
 
+-- Begins with the first row again, for rebuild_queues: the counts are unlogged, as the queues are.
+--
+-- After a crash or a promotion the tables are empty and their numbers begin at 1. A mark of the
+-- past would hide new rows until the next sweep.
+-- Locks: statistics_mark, SKIP LOCKED. So no recovery waits for a stranger; the sweep comes later.
+create or replace function tuskline_core.restart_marks() returns void language plpgsql as $$
+begin
+  update tuskline_core.statistics_mark set attempt_seq = 0, event_seq = 0 where is_only = (
+    select s.is_only from tuskline_core.statistics_mark s for update skip locked);
+end $$;
+comment on function tuskline_core.restart_marks() is
+  'Folds the counts from the first row on: their numbers begin again after a crash.';
+
 -- Deletes statistics past their retention. The last row before that time stays: it is the base of
 -- the next difference.
 --

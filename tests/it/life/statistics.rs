@@ -221,6 +221,35 @@ async fn a_count_that_is_committed_late_is_found_by_a_later_fold() {
 }
 
 #[tokio::test]
+async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
+    let mut db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report =
+        format!("select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')");
+    for _ in 0..5 {
+        db.run(&report).await;
+        db.schedule("work").await;
+        let id: i64 = db.one("select max(id) from tuskline.task").await;
+        db.cancel(id).await;
+    }
+    assert_eq!(fold(&db).await, Some(10));
+    // What a crash leaves of unlogged tables.
+    db.run(
+        "truncate tuskline_core.attempt_count, tuskline_core.event_count restart identity;
+         truncate tuskline_core.queues_complete, tuskline.queued",
+    )
+    .await;
+    db.reconnect().await;
+    db.run("select tuskline.rebuild_queues()").await;
+    db.run(&report).await;
+    let id = db.schedule("work").await;
+    db.cancel(id).await;
+    assert_eq!(outcomes(&db).await, ["work | 18 | 0 | 0 | 0 | 6 | 0 | 0 | 0 | 0"]);
+    assert_eq!(db.one::<Option<i32>>("select tuskline.fold_statistics('0 s')").await, Some(2));
+}
+
+#[tokio::test]
 async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
