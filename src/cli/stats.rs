@@ -117,12 +117,15 @@ impl Row {
         let spans = counts.iter().filter_map(|one| one.span_seconds);
         let span_seconds = spans.fold(0.0, f64::max);
         let ended = runs.count();
+        let per_second = |one: &QueueStatistics| {
+            Some(one.runs.count() as f64 / one.span_seconds.filter(|span| *span > 0.0)?)
+        };
         Self {
             lambda,
             priority,
             span_seconds,
             ended,
-            per_second: if span_seconds > 0.0 { ended as f64 / span_seconds } else { 0.0 },
+            per_second: counts.iter().filter_map(per_second).fold(0.0, |sum, one| sum + one),
             failed: sum("retriable_failure") + sum("fatal_failure") + sum("crashed"),
             dead: sum("dead"),
             start_p50_ms: starts.quantile(0.5),

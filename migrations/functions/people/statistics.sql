@@ -3,20 +3,74 @@
 -- A span of null means: since the beginning. The three functions add the counts that are not folded
 -- yet, so they lag 5 s behind, the time between two reports of a worker. On a standby they show
 -- what is folded, because the counts are in unlogged tables.
+--
+-- The counts of the last p_span are a difference of totals. Its base is the last row at or before
+-- that time, so the counts may cover up to a minute more. The column span is the time that they do
+-- cover: rates divide by it.
 
--- Names the rows of attempt_count and event_count that are not folded yet.
+-- Names the rows of attempt_count and event_count that are not folded yet, of the last p_span.
+--
+-- It reads the newest 20,000 and 50,000 rows at most. There are more only if no janitor folds.
+-- Returns since, the time since when these are complete: p_span ago, or later. Null: p_span is null.
+-- Returns first_at, since when they were counted: a minute ago, or earlier.
 create or replace function tuskline_core.unfolded(
-  out attempts bigint[], out events bigint[], out at timestamptz)
+  p_span interval, out attempts bigint[], out events bigint[], out at timestamptz,
+  out since timestamptz, out first_at timestamptz)
 language plpgsql stable as $$
+declare
+  v_mark        tuskline_core.statistics_mark;
+  v_attempts_at timestamptz;
+  v_events_at   timestamptz;
 begin
-  at := tuskline.clock(); attempts := '{}'; events := '{}';
+  at := tuskline.clock(); since := at - p_span; first_at := at - interval '1 minute';
+  attempts := '{}'; events := '{}';
   if pg_is_in_recovery() then return; end if;
-  select array(select a.seq from tuskline_core.attempt_count a where a.seq > m.attempt_seq),
-         array(select e.seq from tuskline_core.event_count e where e.seq > m.event_seq)
-    into attempts, events from tuskline_core.statistics_mark m;
+  select m.* into v_mark from tuskline_core.statistics_mark m;
+  select coalesce(array_agg(a.seq), '{}'), min(a.at) into attempts, v_attempts_at
+    from (select c.seq, c.at from tuskline_core.attempt_count c where c.seq > v_mark.attempt_seq
+           order by c.seq desc limit 20000) a
+   where since is null or a.at > since;
+  select coalesce(array_agg(e.seq), '{}'), min(e.at) into events, v_events_at
+    from (select c.seq, c.at from tuskline_core.event_count c where c.seq > v_mark.event_seq
+           order by c.seq desc limit 50000) e
+   where since is null or e.at > since;
+  first_at := least(first_at, v_attempts_at, v_events_at);
+  if cardinality(attempts) = 20000 then since := greatest(since, v_attempts_at); end if;
+  if cardinality(events) = 50000 then since := greatest(since, v_events_at); end if;
+  if p_span is null then since := null; end if;
 end $$;
-comment on function tuskline_core.unfolded() is
-  'Rows of attempt_count and event_count that are not folded yet, and the time.';
+comment on function tuskline_core.unfolded(interval) is
+  'Rows of attempt_count and event_count that are not folded yet, the time, and since when they '
+  'count.';
+
+-- Tells whether nothing was counted between two rows of totals of a queue.
+create or replace function tuskline_core.is_idle(
+  p_left tuskline.queue_statistic, p_right tuskline.queue_statistic)
+returns boolean language sql immutable as $$
+  select (p_left.success, p_left.retriable_failure, p_left.fatal_failure, p_left.snoozed,
+          p_left.cancelled, p_left.refused, p_left.dead, p_left.crashed, p_left.dropped,
+          p_left.start_ms, p_left.starts, p_left.run_ms, p_left.runs)
+       = (p_right.success, p_right.retriable_failure, p_right.fatal_failure, p_right.snoozed,
+          p_right.cancelled, p_right.refused, p_right.dead, p_right.crashed, p_right.dropped,
+          p_right.start_ms, p_right.starts, p_right.run_ms, p_right.runs)
+$$;
+comment on function tuskline_core.is_idle(tuskline.queue_statistic, tuskline.queue_statistic) is
+  'Whether nothing was counted between two rows of totals of a queue.';
+
+-- Returns since when the counts above a base row count.
+--
+-- p_since: the time that was asked for. p_base: time of the base row; null: nothing is folded yet.
+-- p_idle: nothing was counted from the base to the next row; null: there is none. Then all counts
+-- came after p_since. p_first: since when something is counted at all.
+create or replace function tuskline_core.counted_since(
+  p_since timestamptz, p_base timestamptz, p_idle boolean, p_first timestamptz)
+returns timestamptz language sql immutable as $$
+  select case when p_base is null then greatest(p_since, p_first)
+              when p_base > p_since or not p_idle then greatest(p_base, p_first)
+              else p_since end
+$$;
+comment on function tuskline_core.counted_since(timestamptz, timestamptz, boolean, timestamptz) is
+  'Since when the counts above a base row count.';
 
 create or replace function tuskline.statistics(p_span interval default '5 minutes')
 returns table (
@@ -26,12 +80,12 @@ returns table (
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded();
+  u record := tuskline_core.unfolded(p_span);
 begin
   return query
     select q.lambda, q.priority::text,
-           -- Counts that wait are a minute old at most.
-           least(p_span, u.at - coalesce(f.at, u.at - interval '1 minute')),
+           u.at - case when u.since is not null then tuskline_core.counted_since(u.since, b.at,
+             tuskline_core.is_idle(b, c), case when b.at is null then u.first_at end) end,
            t.success - coalesce(b.success, 0),
            t.retriable_failure - coalesce(b.retriable_failure, 0),
            t.fatal_failure - coalesce(b.fatal_failure, 0), t.snoozed - coalesce(b.snoozed, 0),
@@ -47,21 +101,24 @@ begin
               where s.queue_id = q.queue_id order by s.at limit 1) f on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id and p_span is not null
-                and s.at <= greatest(u.at - p_span, f.at)
+              where s.queue_id = q.queue_id and s.at <= greatest(u.since, f.at)
+                and u.since is not null
               order by s.at desc limit 1) b on true
+           left join lateral (
+             select s.* from tuskline.queue_statistic s
+              where s.queue_id = q.queue_id and s.at > b.at order by s.at limit 1) c on true
      order by q.lambda, q.priority;
 end $$;
 comment on function tuskline.statistics(interval) is
   'Attempts and ends of tasks of each queue in the last p_span (null: ever), with histograms: '
-  'starts (delay from due to the first start), runs (run time).';
+  'starts (delay from due to the first start), runs (run time). span: the time that they cover.';
 
 create or replace function tuskline.wait_times(p_span interval default '5 minutes')
 returns table (lambda text, cause text, total_ms bigint, waits bigint[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded();
+  u record := tuskline_core.unfolded(p_span);
 begin
   return query
     select t.lambda, t.cause, t.total_ms - coalesce(b.total_ms, 0),
@@ -73,8 +130,7 @@ begin
            left join lateral (
              select s.* from tuskline.wait_statistic s
               where s.lambda = t.lambda and s.cause = t.cause
-                and p_span is not null
-                and s.at <= greatest(u.at - p_span, f.at)
+                and u.since is not null and s.at <= greatest(u.since, f.at)
               order by s.at desc limit 1) b on true
      order by t.lambda, t.cause;
 end $$;
@@ -87,12 +143,15 @@ returns table (
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded();
+  u record := tuskline_core.unfolded(p_span);
 begin
   return query
-    select t.executor_id, least(p_span, u.at - e.started_at), t.success - coalesce(b.success, 0),
-           t.failed - coalesce(b.failed, 0), t.refused - coalesce(b.refused, 0),
-           t.run_ms - coalesce(b.run_ms, 0)
+    select t.executor_id,
+           u.at - tuskline_core.counted_since(coalesce(u.since, '-infinity'), b.at,
+             (b.success, b.failed, b.refused, b.run_ms) = (c.success, c.failed, c.refused, c.run_ms),
+             e.started_at),
+           t.success - coalesce(b.success, 0), t.failed - coalesce(b.failed, 0),
+           t.refused - coalesce(b.refused, 0), t.run_ms - coalesce(b.run_ms, 0)
       from tuskline_core.executor_totals(u.attempts, u.at) t
            join tuskline.executor e using (executor_id)
            left join lateral (
@@ -100,13 +159,17 @@ begin
               where s.executor_id = t.executor_id order by s.at limit 1) f on true
            left join lateral (
              select s.* from tuskline.executor_statistic s
-              where s.executor_id = t.executor_id and p_span is not null
-                and s.at <= greatest(u.at - p_span, f.at)
+              where s.executor_id = t.executor_id and u.since is not null
+                and s.at <= greatest(u.since, f.at)
               order by s.at desc limit 1) b on true
+           left join lateral (
+             select s.* from tuskline.executor_statistic s
+              where s.executor_id = t.executor_id and s.at > b.at order by s.at limit 1) c on true
      order by t.executor_id;
 end $$;
 comment on function tuskline.executor_loads(interval) is
-  'Attempts that each worker has ended in the last p_span (null: ever), and their run time.';
+  'Attempts that each worker has ended in the last p_span (null: ever), and their run time. span: '
+  'the time that they cover.';
 
 create or replace view tuskline.queue_statistics as
 select q.lambda, q.priority, (d.p).at as from_at, d.at,
@@ -120,13 +183,13 @@ select q.lambda, q.priority, (d.p).at as from_at, d.at,
        round(tuskline.quantile(n.starts, 0.95)) as start_p95_ms,
        round(tuskline.quantile(n.runs, 0.5)) as run_p50_ms,
        round(tuskline.quantile(n.runs, 0.95)) as run_p95_ms
-  from (select s.*, lag(s) over (partition by s.queue_id order by s.at) as p
+  from (select s.*, s as own, lag(s) over (partition by s.queue_id order by s.at) as p
           from tuskline.queue_statistic s) d
        join tuskline.queue q using (queue_id)
        cross join lateral (
          select tuskline_core.histogram_sum(d.starts, (d.p).starts, -1) as starts,
                 tuskline_core.histogram_sum(d.runs, (d.p).runs, -1) as runs) n
- where (d.p).at is not null;
+ where (d.p).at is not null and not tuskline_core.is_idle(d.p, d.own);
 comment on view tuskline.queue_statistics is
   'Minute by minute: attempts and ends of tasks of each queue that was active, the delay from due '
   'to the first start, and the run time (ms). From from_at to at.';
@@ -141,7 +204,8 @@ select d.lambda, d.cause, (d.p).at as from_at, d.at,
           from tuskline.wait_statistic s) d
        cross join lateral (
          select tuskline_core.histogram_sum(d.waits, (d.p).waits, -1) as waits) w
- where (d.p).at is not null;
+ where (d.p).at is not null
+   and (d.total_ms, d.waits) <> ((d.p).total_ms, (d.p).waits);
 comment on view tuskline.wait_statistics is
   'Minute by minute: waits that ended, by lambda and cause. From from_at to at.';
 
@@ -153,7 +217,9 @@ select d.executor_id, e.host, e.pid, (d.p).at as from_at, d.at,
   from (select s.*, lag(s) over (partition by s.executor_id order by s.at) as p
           from tuskline.executor_statistic s) d
        join tuskline.executor e using (executor_id)
- where (d.p).at is not null;
+ where (d.p).at is not null
+   and (d.success, d.failed, d.refused, d.run_ms)
+     <> ((d.p).success, (d.p).failed, (d.p).refused, (d.p).run_ms);
 comment on view tuskline.executor_statistics is
   'Minute by minute: attempts that each worker ended, and how many it ran at a time on average '
   '(busy; long attempts count when they end). From from_at to at.';

@@ -1,8 +1,9 @@
 -- Folds the counts that wait into the tables of totals, which are append-only.
 --
 -- Each janitor calls it every few seconds; one of them folds, once in p_every. A queue gets a row
--- only if it has new counts. A call folds at most 20,000 rows of each kind; the rest follows with
--- the next call, at once.
+-- only if it has new counts. If it had none for a while, it gets a second row: its totals at the
+-- time of the fold before. So the difference of two rows never covers idle time and counts at once.
+-- A call folds at most 20,000 rows of each kind; the rest follows with the next call, at once.
 -- Returns folded, the rows it has folded; null: it is not time, or another janitor folds.
 --
 -- Each scan starts above the last row of the scan before, so it does not read the dead rows of the
@@ -19,6 +20,7 @@ declare
   v_now      timestamptz := tuskline.clock();
   v_attempts bigint[];
   v_events   bigint[];
+  v_from     timestamptz;
   m          tuskline_core.statistics_mark;
 begin
   perform tuskline.check_installation(p_installation);
@@ -32,7 +34,14 @@ begin
                        where a.seq > m.attempt_seq order by a.seq limit 20000);
   v_events := array(select e.seq from tuskline_core.event_count e
                      where e.seq > m.event_seq order by e.seq limit 20000);
-  perform tuskline_core.add_totals(v_attempts, v_events, v_now, p_every);
+  if isfinite(m.folded_at) then
+    v_from := least(m.folded_at, v_now - interval '1 second');
+  else
+    v_from := least(v_now - greatest(p_every, interval '1 second'),
+      (select min(a.at) from tuskline_core.attempt_count a where a.seq = any (v_attempts)),
+      (select min(e.at) from tuskline_core.event_count e where e.seq = any (v_events)));
+  end if;
+  perform tuskline_core.add_totals(v_attempts, v_events, v_from, v_now);
   delete from tuskline_core.attempt_count a where a.seq = any (v_attempts);
   delete from tuskline_core.event_count e where e.seq = any (v_events);
   folded := cardinality(v_attempts) + cardinality(v_events);
@@ -50,41 +59,60 @@ comment on function tuskline.fold_statistics(interval, text) is
 
 -- Adds a row of totals for each queue, lambda and worker with new counts.
 --
--- The first row of each has totals of 0, one interval earlier: the views show differences.
+-- p_from: since when they were counted. One without a row of that time, or a later one, gets a row
+-- with its totals then: the views show differences.
 create or replace function tuskline_core.add_totals(
-  p_attempts bigint[], p_events bigint[], p_now timestamptz, p_every interval)
+  p_attempts bigint[], p_events bigint[], p_from timestamptz, p_now timestamptz)
 returns void language plpgsql as $$
-declare
-  v_none bigint[] := array_fill(0::bigint, array[16]);
-  v_then timestamptz := p_now - greatest(p_every, interval '1 second');
 begin
   with n as materialized (
     select t.* from tuskline_core.queue_totals(p_attempts, p_events, p_now) t where t.at = p_now
   ), z as (
     insert into tuskline.queue_statistic
-    select n.queue_id, v_then, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, v_none, 0, v_none
-      from n where not exists (
-        select from tuskline.queue_statistic s where s.queue_id = n.queue_id))
+    select n.queue_id, p_from, s.success, s.retriable_failure, s.fatal_failure, s.snoozed,
+           s.cancelled, s.refused, s.dead, s.crashed, s.dropped, s.start_ms, s.starts, s.run_ms,
+           s.runs
+      from n cross join lateral tuskline_core.last_queue_total(n.queue_id) s
+     where s.at < p_from)
   insert into tuskline.queue_statistic select n.* from n order by n.queue_id;
   with n as materialized (
     select t.* from tuskline_core.wait_totals(p_events, p_now) t where t.at = p_now
   ), z as (
     insert into tuskline.wait_statistic
-    select n.lambda, n.cause, v_then, 0, v_none
-      from n where not exists (select from tuskline.wait_statistic s
-                                where s.lambda = n.lambda and s.cause = n.cause))
+    select n.lambda, n.cause, p_from, coalesce(s.total_ms, 0),
+           coalesce(s.waits, tuskline_core.histogram_sum(null, null, 1))
+      from n left join lateral (
+             select w.* from tuskline.wait_statistic w
+              where w.lambda = n.lambda and w.cause = n.cause order by w.at desc limit 1) s on true
+     where coalesce(s.at, '-infinity') < p_from)
   insert into tuskline.wait_statistic select n.* from n order by n.lambda, n.cause;
   with n as materialized (
     select t.* from tuskline_core.executor_totals(p_attempts, p_now) t where t.at = p_now
   ), z as (
     insert into tuskline.executor_statistic
-    select n.executor_id, v_then, 0, 0, 0, 0
-      from n where not exists (
-        select from tuskline.executor_statistic s where s.executor_id = n.executor_id))
+    select n.executor_id, p_from, coalesce(s.success, 0), coalesce(s.failed, 0),
+           coalesce(s.refused, 0), coalesce(s.run_ms, 0)
+      from n left join lateral (
+             select x.* from tuskline.executor_statistic x
+              where x.executor_id = n.executor_id order by x.at desc limit 1) s on true
+     where coalesce(s.at, '-infinity') < p_from)
   insert into tuskline.executor_statistic select n.* from n order by n.executor_id;
 end $$;
-comment on function tuskline_core.add_totals(bigint[], bigint[], timestamptz, interval) is
+comment on function tuskline_core.add_totals(bigint[], bigint[], timestamptz, timestamptz) is
   'Adds a row of totals for each queue, lambda and worker with new counts.';
+
+-- Returns the last row of totals of a queue, or zeros of long ago.
+create or replace function tuskline_core.last_queue_total(p_queue integer)
+returns tuskline.queue_statistic language sql stable as $$
+  (select s.* from tuskline.queue_statistic s
+    where s.queue_id = p_queue order by s.at desc limit 1)
+  union all
+  select p_queue, '-infinity', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, h.none, 0, h.none
+    from (select tuskline_core.histogram_sum(null, null, 1) as none) h
+  order by at desc limit 1
+$$;
+comment on function tuskline_core.last_queue_total(integer) is
+  'Last row of totals of a queue; zeros at -infinity if there is none.';
 
 -- Begins with the first row again, for rebuild_queues: the counts are unlogged, as the queues are.
 --

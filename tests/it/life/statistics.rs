@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use crate::support::{Db, Running, calm, quick};
+use crate::support::{Db, Running, ScriptedWorker, calm, quick};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -220,6 +220,92 @@ async fn a_count_that_is_committed_late_is_found_by_a_later_fold() {
     assert_eq!(outcomes(&db).await, ["work | 0 | 0 | 0 | 0 | 2 | 0 | 0 | 0 | 0"]);
 }
 
+/// A worker that ends 10 attempts a second, and reports them every 5 s.
+async fn steady(db: &Db, hand: &ScriptedWorker, time: Duration, folded: bool) {
+    let report = format!(
+        "select tuskline.report_attempts({}, '{{{}}}', '{{1}}', '{{50}}')",
+        hand.executor, hand.queues[0]
+    );
+    for _ in 0..time.as_secs() / 5 {
+        db.advance(Duration::from_secs(5)).await;
+        db.run(&report).await;
+        if folded {
+            fold(db).await;
+        }
+    }
+}
+
+/// Attempts per second of the queue and of the worker, over the time that is said to be covered.
+async fn rates(db: &Db, span: &str) -> Vec<String> {
+    db.lines(&format!(
+        "select round(s.success / extract(epoch from s.span), 2),
+                round(l.success / extract(epoch from l.span), 2)
+           from tuskline.statistics('{span}') s, tuskline.executor_loads('{span}') l"
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn a_steady_rate_is_shown_as_it_is_over_every_span() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    steady(&db, &hand, Duration::from_secs(630), true).await;
+    for span in ["10 seconds", "1 minute", "5 minutes", "9 minutes"] {
+        assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span}");
+    }
+    // The folds stop: no rate grows with the rows that wait.
+    steady(&db, &hand, MINUTE * 20, false).await;
+    for span in ["1 minute", "5 minutes"] {
+        assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span} without a janitor");
+    }
+    // One fold brings half an hour: it is no rate of one minute.
+    fold(&db).await;
+    for span in ["1 minute", "5 minutes"] {
+        assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span} after a late fold");
+    }
+}
+
+#[tokio::test]
+async fn the_time_before_idle_minutes_is_no_part_of_a_rate() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    steady(&db, &hand, MINUTE * 2, true).await;
+    for _ in 0..60 {
+        db.advance(MINUTE).await;
+        fold(&db).await;
+    }
+    steady(&db, &hand, Duration::from_secs(150), true).await;
+    assert_eq!(rates(&db, "1 minute").await, ["10.00 | 10.00"]);
+    assert_eq!(rates(&db, "5 minutes").await, ["5.00 | 5.00"], "half of them were idle");
+    let minutes =
+        "select success, at - from_at from tuskline.queue_statistics order by at desc limit 3";
+    let expected = ["600 | 00:01:00", "600 | 00:01:00", "550 | 00:01:55"];
+    assert_eq!(db.lines(minutes).await, expected, "idle time is no row");
+    let busy = minutes.replace("queue_", "executor_");
+    assert_eq!(db.lines(&busy).await, expected);
+}
+
+#[tokio::test]
+async fn a_call_reads_so_many_rows_at_most() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    db.run(&format!(
+        "insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
+         select tuskline.clock() + n * interval '10 ms', {}, '{{{}}}', '{{1}}', '{{1}}'
+           from generate_series(1, 30000) as n",
+        hand.executor, hand.queues[0]
+    ))
+    .await;
+    db.advance(MINUTE * 5).await;
+    let found = "select success, span from tuskline.statistics('4 minutes')";
+    assert_eq!(db.lines(found).await, ["20000 | 00:03:19.99"], "the newest ones");
+    let loads = "select success, span from tuskline.executor_loads('4 minutes')";
+    assert_eq!(db.lines(loads).await, ["20000 | 00:03:19.99"]);
+}
+
 #[tokio::test]
 async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
     let mut db = Db::with_lambda("work").await;
@@ -343,9 +429,8 @@ async fn counts_that_no_integer_holds_stop_no_fold_and_no_reader() {
     assert_eq!(waits(&db).await, [format!("work | due | 12884901882 | {MOST}")]);
     let loads = "select success, failed, run_ms from tuskline.executor_loads(null)";
     assert_eq!(db.lines(loads).await, [format!("{MOST} | 0 | {MOST}")]);
-    // No difference is below 0, also where a total was at its end.
     let minutes = "select success from tuskline.queue_statistics order by at";
-    assert_eq!(db.lines(minutes).await, [MOST, "0"]);
+    assert_eq!(db.lines(minutes).await, [MOST], "a total at its end grows no more");
     db.run("select tuskline.gauges()").await;
 }
 
