@@ -136,7 +136,8 @@ pub struct Gauge {
     pub value: f64,
 }
 
-/// Attempts and ends of each queue in a span; none: since the beginning.
+/// Attempts and ends of each queue in a span; none: since the beginning, up to the last fold. No crash of
+/// the server makes these totals smaller, so they may be exported.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -146,7 +147,7 @@ pub async fn statistics(
 ) -> Result<Vec<QueueStatistics>, Error> {
     let sql = format!(
         "select lambda, priority, extract(epoch from span)::float8, start_ms, starts, run_ms, runs, {} \
-         from tuskline.statistics($1 * interval '1 second')",
+         from tuskline.statistics($1 * interval '1 second', $1 is null)",
         OUTCOMES.join(", ")
     );
     let span = span.map(|span| span.as_secs_f64());
@@ -164,13 +165,13 @@ pub async fn statistics(
         .collect())
 }
 
-/// Waits that ended in a span; none: since the beginning.
+/// Waits that ended in a span; none: since the beginning, up to the last fold, as in [`statistics`].
 ///
 /// # Errors
 /// The connection's or the server's.
 pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<WaitTimes>, Error> {
-    let sql =
-        "select lambda, cause, total_ms, waits from tuskline.wait_times($1 * interval '1 second')";
+    let sql = "select lambda, cause, total_ms, waits \
+               from tuskline.wait_times($1 * interval '1 second', $1 is null)";
     let span = span.map(|span| span.as_secs_f64());
     let rows = client.query_typed(sql, &[(&span, Type::FLOAT8)]).await?;
     Ok(rows

@@ -4,6 +4,10 @@
 -- yet, so they lag 5 s behind, the time between two reports of a worker. On a standby they show
 -- what is folded, because the counts are in unlogged tables.
 --
+-- p_folded: only what is folded, for counters that are exported. A crash of the server loses counts
+-- that wait. A counter that showed them would decrease, and Prometheus would take that for a
+-- restart from 0: its rate would jump by the whole total.
+--
 -- The counts of the last p_span are a difference of totals. Its base is the last row at or before
 -- that time, so the counts may cover up to a minute more. The column span is the time that they do
 -- cover: rates divide by it.
@@ -11,10 +15,11 @@
 -- Names the rows of attempt_count and event_count that are not folded yet, of the last p_span.
 --
 -- It reads the newest 20,000 and 50,000 rows at most. There are more only if no janitor folds.
--- Returns since, the time since when these are complete: p_span ago, or later. Null: p_span is null.
--- Returns first_at, since when they were counted: a minute ago, or earlier.
+-- None of them if p_folded.
+-- Returns since, the time since when these are complete: p_span ago, or later. Null: p_span is
+-- null. Returns first_at, since when they were counted: a minute ago, or earlier.
 create or replace function tuskline_core.unfolded(
-  p_span interval, out attempts bigint[], out events bigint[], out at timestamptz,
+  p_span interval, p_folded boolean, out attempts bigint[], out events bigint[], out at timestamptz,
   out since timestamptz, out first_at timestamptz)
 language plpgsql stable as $$
 declare
@@ -24,7 +29,7 @@ declare
 begin
   at := tuskline.clock(); since := at - p_span; first_at := at - interval '1 minute';
   attempts := '{}'; events := '{}';
-  if pg_is_in_recovery() then return; end if;
+  if p_folded or pg_is_in_recovery() then return; end if;
   select m.* into v_mark from tuskline_core.statistics_mark m;
   select coalesce(array_agg(a.seq), '{}'), min(a.at) into attempts, v_attempts_at
     from (select c.seq, c.at from tuskline_core.attempt_count c where c.seq > v_mark.attempt_seq
@@ -39,7 +44,7 @@ begin
   if cardinality(events) = 50000 then since := greatest(since, v_events_at); end if;
   if p_span is null then since := null; end if;
 end $$;
-comment on function tuskline_core.unfolded(interval) is
+comment on function tuskline_core.unfolded(interval, boolean) is
   'Rows of attempt_count and event_count that are not folded yet, the time, and since when they '
   'count.';
 
@@ -72,7 +77,8 @@ $$;
 comment on function tuskline_core.counted_since(timestamptz, timestamptz, boolean, timestamptz) is
   'Since when the counts above a base row count.';
 
-create or replace function tuskline.statistics(p_span interval default '5 minutes')
+create or replace function tuskline.statistics(
+  p_span interval default '5 minutes', p_folded boolean default false)
 returns table (
   lambda text, priority text, span interval, success bigint, retriable_failure bigint,
   fatal_failure bigint, snoozed bigint, cancelled bigint, refused bigint, dead bigint,
@@ -80,7 +86,7 @@ returns table (
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded(p_span);
+  u record := tuskline_core.unfolded(p_span, p_folded);
 begin
   return query
     select q.lambda, q.priority::text,
@@ -109,16 +115,18 @@ begin
               where s.queue_id = q.queue_id and s.at > b.at order by s.at limit 1) c on true
      order by q.lambda, q.priority;
 end $$;
-comment on function tuskline.statistics(interval) is
+comment on function tuskline.statistics(interval, boolean) is
   'Attempts and ends of tasks of each queue in the last p_span (null: ever), with histograms: '
-  'starts (delay from due to the first start), runs (run time). span: the time that they cover.';
+  'starts (delay from due to the first start), runs (run time). span: the time that they cover. '
+  'p_folded: only what a crash cannot lose.';
 
-create or replace function tuskline.wait_times(p_span interval default '5 minutes')
+create or replace function tuskline.wait_times(
+  p_span interval default '5 minutes', p_folded boolean default false)
 returns table (lambda text, cause text, total_ms bigint, waits bigint[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded(p_span);
+  u record := tuskline_core.unfolded(p_span, p_folded);
 begin
   return query
     select t.lambda, t.cause, t.total_ms - coalesce(b.total_ms, 0),
@@ -134,8 +142,9 @@ begin
               order by s.at desc limit 1) b on true
      order by t.lambda, t.cause;
 end $$;
-comment on function tuskline.wait_times(interval) is
-  'Waits of each lambda by cause that ended in the last p_span (null: ever), with a histogram.';
+comment on function tuskline.wait_times(interval, boolean) is
+  'Waits of each lambda by cause that ended in the last p_span (null: ever), with a histogram. '
+  'p_folded: only what a crash cannot lose.';
 
 create or replace function tuskline.executor_loads(p_span interval default '5 minutes')
 returns table (
@@ -143,13 +152,13 @@ returns table (
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-  u record := tuskline_core.unfolded(p_span);
+  u record := tuskline_core.unfolded(p_span, false);
 begin
   return query
     select t.executor_id,
-           u.at - tuskline_core.counted_since(coalesce(u.since, '-infinity'), b.at,
-             (b.success, b.failed, b.refused, b.run_ms) = (c.success, c.failed, c.refused, c.run_ms),
-             e.started_at),
+           u.at - tuskline_core.counted_since(
+             coalesce(u.since, '-infinity'), b.at, (b.success, b.failed, b.refused, b.run_ms)
+               = (c.success, c.failed, c.refused, c.run_ms), e.started_at),
            t.success - coalesce(b.success, 0), t.failed - coalesce(b.failed, 0),
            t.refused - coalesce(b.refused, 0), t.run_ms - coalesce(b.run_ms, 0)
       from tuskline_core.executor_totals(u.attempts, u.at) t

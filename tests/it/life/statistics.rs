@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tuskline::store::figures;
 use tuskline_sdk::{Context, Lambda, Outcome};
 
 use crate::support::{Db, Running, ScriptedWorker, calm, quick};
@@ -333,6 +334,35 @@ async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
     db.cancel(id).await;
     assert_eq!(outcomes(&db).await, ["work | 18 | 0 | 0 | 0 | 6 | 0 | 0 | 0 | 0"]);
     assert_eq!(db.one::<Option<i32>>("select tuskline.fold_statistics('0 s')").await, Some(2));
+}
+
+#[tokio::test]
+async fn no_crash_of_the_server_makes_an_exported_counter_smaller() {
+    let mut db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let scraped = async |db: &Db| {
+        let client = db.connect().await;
+        let waits = figures::wait_times(&client, None).await.unwrap();
+        let counts = figures::statistics(&client, None).await.unwrap();
+        let attempts = counts.iter().map(|one| one.outcome("success")).sum::<i64>();
+        (attempts, waits.iter().map(|one| one.waits.total_ms).sum::<i64>())
+    };
+    let more = format!(
+        "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}');
+         select tuskline_core.count_waits('due', 'work', array[tuskline.clock() - interval '1 s'],
+                                          tuskline.clock())"
+    );
+    db.run(&more).await;
+    assert_eq!(scraped(&db).await, (0, 0), "nothing is folded");
+    fold(&db).await;
+    db.run(&more).await;
+    assert_eq!(scraped(&db).await, (3, 1_000));
+    assert_eq!(outcomes(&db).await, ["work | 6 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0"], "for people");
+    db.run("truncate tuskline_core.attempt_count, tuskline_core.event_count").await; // a crash
+    db.reconnect().await;
+    assert_eq!(scraped(&db).await, (3, 1_000));
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ async fn a_server_shows_the_figures_of_the_installation() {
     let report =
         format!("{executor}, '{{{queue},{queue},{queue}}}', '{{2,100,110}}', '{{1,4000,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.run("select tuskline.fold_statistics()").await;
     db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
         .await;
     db.run("select pg_stat_force_next_flush()").await;
