@@ -53,7 +53,7 @@ begin
        and (t.next_trigger_at <= p_now or not exists (select from tuskline.timer m
          where m.due = t.next_trigger_at and m.task_id = t.id and m.kind = 'due'))
     returning t.id, t.lambda, t.priority, tuskline_core.payload_bytes(t.payload) as bytes,
-              case when t.attempt = 0 and t.scheduled_at > t.created_at
+              case when t.fence = 0 and t.scheduled_at > t.created_at
                    then (1000 * extract(epoch from t.scheduled_at - t.created_at))::bigint end as ms
   ), c as (
     insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)

@@ -7,6 +7,12 @@
 -- it prunes all but one. Therefore each segment has a function with a plan of its own. It uses the
 -- segment's primary key by id = any (sorted ids), in id order. It has no join that a plan could
 -- reverse. The function width_bucket finds a task's position in the sorted array.
+--
+-- waited_ms of a task that was never claimed is the time since it was due. One that was claimed
+-- before (a retry, a snooze, a restart, a task that came back) has -1 minus the time since it was
+-- queued again: it is no first start. RETURNING knows only new values, so the old fence is told by
+-- a microsecond of next_trigger_at. Only then the old row is read, for its next_trigger_at: that is
+-- stalled_after() after it was queued. Workers of set 1 read a negative time as 0.
 create or replace function tuskline_core.make_take(p_segment bigint) returns void
 language plpgsql as $make$
 declare
@@ -23,16 +29,20 @@ begin
   with u as (
     update tuskline_core.task_%1$s t
        set status = 'claimed', fence = p_fence, attempt = t.attempt + 1, started_at = p_now,
-           next_trigger_at = p_expires
+           next_trigger_at = case when t.fence = 0 then p_expires
+                                  else p_expires + interval '1 microsecond' end
      where t.id = any (p_ids) and t.status = 'enqueued'
     returning t.id, p_index[width_bucket(t.id, p_ids)] as index, t.attempt, t.crashes,
               t.collection, t.payload, t.traceparent,
-              least(greatest(1000 * extract(epoch from p_now
-                                              - coalesce(t.scheduled_at, t.created_at)), 0),
-                    2147483647)::integer as waited_ms)
+              t.next_trigger_at > p_expires as again, least(greatest(1000 * extract(epoch from p_now
+                - case when t.next_trigger_at = p_expires
+                       then coalesce(t.scheduled_at, t.created_at)
+                       else coalesce((select o.next_trigger_at - tuskline_core.stalled_after()
+                                        from tuskline_core.task_%1$s o where o.id = t.id), p_now)
+                  end), 0), 2147483647)::integer as waited_ms)
   select array_agg(u.id), array_agg(u.index), array_agg(u.attempt), array_agg(u.crashes),
-         array_agg(u.waited_ms), array_agg(u.collection), array_agg(u.payload),
-         array_agg(u.traceparent)
+         array_agg(case when u.again then -1 - u.waited_ms else u.waited_ms end),
+         array_agg(u.collection), array_agg(u.payload), array_agg(u.traceparent)
     into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload,
          v.traceparent
     from u;

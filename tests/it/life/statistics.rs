@@ -57,10 +57,66 @@ async fn a_worker_reports_what_became_of_its_attempts() {
     assert_eq!(outcomes(&db).await, ["work | 4 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 0"]);
     let counted = "select (select sum(n) from unnest(starts) as n), (select sum(n) from unnest(runs) as n) \
                    from tuskline.statistics(null)";
-    // The attempt after a snooze is the first one again.
-    assert_eq!(db.lines(counted).await, ["6 | 7"], "first attempts, and all that ended");
+    // The attempt after a snooze has number 1 again, and is no first start.
+    assert_eq!(db.lines(counted).await, ["5 | 7"], "first starts, and all attempts that ended");
     let of_worker = "select success, failed, refused from tuskline.executor_loads(null)";
     assert_eq!(db.lines(of_worker).await, ["4 | 2 | 0"]);
+}
+
+#[tokio::test]
+async fn only_the_first_claim_of_a_task_tells_how_long_it_was_due() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    let seconds = Duration::from_secs;
+    // Due in some time, then in the queue for so long. What a later claim says: -1 and less.
+    let claimed = async |due_in: Duration, queued: Duration| {
+        db.advance(due_in).await;
+        while db.enqueue_due().await > 0 {}
+        db.advance(queued).await;
+        let task = hand.take().await;
+        (task.waited_ms, task)
+    };
+    let id = db.schedule("work").await;
+    let (waited, task) = claimed(seconds(0), seconds(7)).await;
+    assert_eq!((waited, task.attempt), (7_000, 1));
+    hand.snooze(&task).await;
+    let (waited, task) = claimed(MINUTE * 30, seconds(3)).await;
+    assert_eq!((waited, task.attempt), (-3_001, 1), "after a snooze");
+    assert!(hand.release(&task).await);
+    let (waited, task) = claimed(seconds(0), seconds(4)).await;
+    assert_eq!((waited, task.attempt), (-4_001, 1), "after it came back");
+    hand.fail(&task).await;
+    let (waited, task) = claimed(MINUTE * 30, seconds(2)).await;
+    assert_eq!((waited, task.attempt), (-2_001, 2), "a retry");
+    hand.fail_for_good(&task).await;
+    db.advance(MINUTE * 60).await;
+    assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
+    let (waited, task) = claimed(seconds(0), seconds(1)).await;
+    assert_eq!((waited, task.attempt), (-1_001, 1), "after an operator restarted it");
+    hand.succeed(&task).await;
+}
+
+#[tokio::test]
+async fn a_snooze_or_a_restart_ends_no_wait_for_the_due_time_again() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    let id = db.schedule_in("work", MINUTE).await;
+    for again in ["snooze", "restart", "end"] {
+        db.advance(MINUTE * 2).await;
+        while db.enqueue_due().await > 0 {}
+        let task = hand.take().await;
+        match again {
+            "snooze" => drop(hand.snooze(&task).await),
+            "restart" => {
+                hand.fail_for_good(&task).await;
+                db.run(&format!("select tuskline.retry({id})")).await;
+            }
+            _ => drop(hand.succeed(&task).await),
+        }
+    }
+    assert_eq!(waits(&db).await, ["work | due | 1 | 60000"]);
 }
 
 #[tokio::test]

@@ -78,7 +78,8 @@ impl Context {
         self.inner.traceparent.as_deref()
     }
 
-    /// How long the task had been due when it was claimed, on the database's clock.
+    /// How long the task had been due when it was claimed, on the database's clock. If it was claimed before
+    /// (a retry, a snooze, a restart): how long it has been in its queue again.
     pub fn waited(&self) -> Duration {
         self.inner.waited
     }

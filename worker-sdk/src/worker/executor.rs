@@ -91,7 +91,7 @@ impl Executor {
         // A process that was frozen past its limit wakes with tasks in its buffers that other workers have
         // by now. The watchdog is about to stop all that runs; until then no body begins.
         let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
-        if work.attempt == 1 && work.crashes == 0 {
+        if work.first_start {
             let delay = work.waited + began.duration_since(work.claimed_at);
             self.controller.statistics.started(work.room, delay);
         }

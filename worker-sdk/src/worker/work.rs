@@ -32,6 +32,8 @@ pub(crate) struct Work {
     pub crashes: i16,
     /// Where it is counted.
     pub room: Room,
+    /// Its body has never begun, as far as the database knows.
+    pub first_start: bool,
     pub waited: Duration,
     /// When it came into this process.
     pub claimed_at: Instant,
@@ -51,6 +53,7 @@ impl Work {
             attempt: 1,
             crashes: 0,
             room: 0,
+            first_start: true,
             waited: Duration::ZERO,
             claimed_at,
             collection: None,

@@ -152,6 +152,9 @@ pub(crate) struct ClaimedTask {
     pub queue: usize,
     pub attempt: i16,
     pub crashes: i16,
+    /// It was never claimed before. A database of set 1 does not tell, and says so of each task.
+    pub first_claim: bool,
+    /// Since it was due; not at its first claim: since it was queued again.
     pub waited: Duration,
     pub collection: Option<String>,
     pub payload: Option<JsonOwned>,
@@ -300,6 +303,12 @@ fn read_queues(row: &Row) -> Vec<QueueFound> {
     popped.into_iter().zip(first).zip(last).map(found).collect()
 }
 
+/// `waited_ms` of a claim: a time, or -1 minus the time if the task was claimed before.
+fn waited_for(waited_ms: i32) -> Duration {
+    let ms = if waited_ms < 0 { -1 - waited_ms } else { waited_ms };
+    Duration::from_millis(ms.unsigned_abs().into())
+}
+
 fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
     let Some(ids) = row.get::<_, Option<Vec<i64>>>(8) else { return Vec::new() };
     let queues: Vec<i16> = row.get(9);
@@ -316,10 +325,25 @@ fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
             queue: usize::try_from(queues[at] - 1).unwrap_or_default(),
             attempt: attempts[at],
             crashes: crashes[at],
-            waited: Duration::from_millis(u64::try_from(waited[at]).unwrap_or_default()),
+            first_claim: waited[at] >= 0,
+            waited: waited_for(waited[at]),
             collection: collections[at].take(),
             payload: payloads[at].take(),
             traceparent: traces[at].take(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_claim_says_its_wait_below_zero() {
+        for (waited_ms, expected) in
+            [(0, 0), (7, 7), (i32::MAX, 2_147_483_647), (-1, 0), (-8, 7), (i32::MIN, 2_147_483_647)]
+        {
+            assert_eq!(waited_for(waited_ms), Duration::from_millis(expected), "{waited_ms}");
+        }
+    }
 }

@@ -66,6 +66,7 @@ fn brought(plan: &ExchangePlan, lease: i64, queue: usize, ids: &[i64]) -> Option
         queue,
         attempt: 1,
         crashes: 0,
+        first_claim: true,
         waited: Duration::ZERO,
         collection: None,
         traceparent: None,
