@@ -58,9 +58,9 @@ impl ControlConnection {
         self.call(Call::ReleaseLease(lease)).await;
     }
 
-    /// Reports what was counted. A report that is not answered is lost, or it has arrived.
-    pub(crate) async fn report(&self, report: &Report) {
-        self.call(Call::Report(report)).await;
+    /// Reports what was counted. False: it was not answered. Then it is lost, or it has arrived.
+    pub(crate) async fn report(&self, report: &Report) -> bool {
+        self.call(Call::Report(report)).await.is_some()
     }
 
     /// Ends the executor in order.

@@ -190,7 +190,8 @@ impl Controller {
 
     /// The counts since the last report; `None`: nothing was counted.
     pub(crate) fn report(&self) -> Option<Report> {
-        self.statistics.report(self.queues.iter().map(|queue| (queue.room, queue.id)))
+        let queues: Vec<_> = self.queues.iter().map(|queue| (queue.room, queue.id)).collect();
+        self.statistics.report(&queues)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

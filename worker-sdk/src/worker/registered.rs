@@ -212,8 +212,10 @@ impl RegisteredWorker {
             self.db.control.release(&[], &leases).await;
         }
         self.watchdog.disarm();
-        if let Some(report) = self.controller.report() {
-            self.db.control.report(&report).await;
+        while let Some(report) = self.controller.report() {
+            if !self.db.control.report(&report).await {
+                break;
+            }
         }
         self.db.control.end().await;
         drop(executors);

@@ -20,7 +20,7 @@ pub const EDGES_MS: [u64; BUCKETS - 1] =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 const BUCKETS: usize = 16;
 
-/// Most counts of one report: 14 bytes each. The rest is reported next time.
+/// Most counts of one report: 14 bytes each. The rest is reported next time, and comes first then.
 const REPORT_MAX: usize = 4_000;
 
 /// Numbers of the counters in a report, see `tuskline_core.attempt_count.counters`.
@@ -41,8 +41,16 @@ pub(crate) struct Statistics {
     heartbeats: [AtomicI64; 2],
     /// Calls of `exchange` that were answered.
     exchanges: Histogram,
-    /// Values that the database knows, in the order of [`Counts::values`].
-    reported: Mutex<Vec<[i64; VALUES]>>,
+    reported: Mutex<Reported>,
+}
+
+/// What the database knows.
+#[derive(Debug)]
+struct Reported {
+    /// Values of each room, in the order of [`Counts::values`].
+    values: Vec<[i64; VALUES]>,
+    /// Where the next report begins, among the queues of the worker: the one that the last report cut.
+    from: usize,
 }
 
 /// Counters of a room: outcomes and refusals, then two histograms.
@@ -72,7 +80,7 @@ impl Statistics {
             heartbeats: Default::default(),
             exchanges: Histogram::default(),
             rooms: std::iter::repeat_with(Counts::default).take(rooms).collect(),
-            reported: Mutex::new(vec![[0; VALUES]; rooms]),
+            reported: Mutex::new(Reported { values: vec![[0; VALUES]; rooms], from: 0 }),
         }
     }
 
@@ -121,22 +129,25 @@ impl Statistics {
 
     /// The counts since the last report, for the queues of these rooms. `None`: nothing was counted.
     ///
-    /// It counts as reported at once: a report whose answer is lost may have arrived.
-    pub(crate) fn report(&self, queues: impl Iterator<Item = (Room, i32)>) -> Option<Report> {
+    /// It counts as reported at once: a report whose answer is lost may have arrived. A report that is
+    /// full ends with a whole queue, and the next one goes on there: no queue waits behind busy ones.
+    pub(crate) fn report(&self, queues: &[(Room, i32)]) -> Option<Report> {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = Report::default();
-        for (room, queue_id) in queues {
+        let from = reported.from;
+        for at in (from..queues.len()).chain(0..from.min(queues.len())) {
+            if report.amounts.len() + VALUES > REPORT_MAX {
+                reported.from = at;
+                break;
+            }
+            let (room, queue_id) = queues[at];
             let values = self.rooms[room].values();
-            let known = &mut reported[room];
+            let known = std::mem::replace(&mut reported.values[room], values);
             for (at, (value, known)) in values.into_iter().zip(known).enumerate() {
-                if report.amounts.len() == REPORT_MAX {
-                    return Some(report);
-                }
-                let amount = value - std::mem::replace(known, value);
-                if amount != 0 {
+                if value != known {
                     report.queue_ids.push(queue_id);
                     report.counters.push(counter(at));
-                    report.amounts.push(amount);
+                    report.amounts.push(value - known);
                 }
             }
         }
@@ -281,13 +292,13 @@ mod tests {
         counts.answered(&result(room, ResultStatus::Cancelled), Verdict::Done);
         counts.answered(&result(room, ResultStatus::Success), Verdict::Refused);
         counts.answered(&result(room, ResultStatus::Success), Verdict::Locked);
-        let queues = || [(0, 1), (room, 2)].into_iter();
+        let queues = [(0, 1), (room, 2)];
         let expected =
             [(2, 5, 1), (2, 6, 1), (2, 100, 7), (2, 102, 1), (2, 200, 4_000_000), (2, 216, 1)];
-        assert_eq!(told(counts.report(queues())), expected);
-        assert!(counts.report(queues()).is_none(), "nothing is reported twice");
+        assert_eq!(told(counts.report(&queues)), expected);
+        assert!(counts.report(&queues).is_none(), "nothing is reported twice");
         counts.answered(&result(room, ResultStatus::Success), Verdict::Done);
-        assert_eq!(told(counts.report(queues())), [(2, 1, 1)]);
+        assert_eq!(told(counts.report(&queues)), [(2, 1, 1)]);
     }
 
     #[test]
@@ -295,7 +306,7 @@ mod tests {
         let counts = Statistics::new(vec!["work".into()]);
         for (micros, bucket) in [(0, 1), (5_000, 1), (5_001, 2), (5_000_000, 10), (5_000_001, 11)] {
             counts.started(0, Duration::from_micros(micros));
-            let told = told(counts.report([(0, 1)].into_iter()));
+            let told = told(counts.report(&[(0, 1)]));
             let buckets: Vec<_> = told.iter().map(|one| one.1).filter(|one| *one > 100).collect();
             assert_eq!(buckets, [100 + bucket], "{micros} µs");
         }
@@ -304,15 +315,35 @@ mod tests {
     #[test]
     fn a_report_that_is_too_large_goes_on_with_the_next_one() {
         let counts = Statistics::new(vec!["work".into(); 1_000]);
-        let queues = || (0..4_000).map(|room| (room, 1));
-        for (room, _) in queues() {
-            counts.started(room, Duration::from_millis(1));
+        let queues: Vec<_> = (0..4_000).map(|room| (room, 1)).collect();
+        for (room, _) in &queues {
+            counts.started(*room, Duration::from_millis(1));
         }
         let mut amounts = 0;
-        while let Some(report) = counts.report(queues()) {
+        while let Some(report) = counts.report(&queues) {
             assert!(report.amounts.len() <= REPORT_MAX);
             amounts += report.amounts.iter().sum::<i64>();
         }
         assert_eq!(amounts, 4_000 * 2, "a count and a millisecond for each room");
+    }
+
+    #[test]
+    fn queues_that_are_always_busy_are_all_reported() {
+        let counts = Statistics::new(vec!["work".into(); 1_000]);
+        let queues: Vec<_> = (0..4_000).map(|room| (room, room as i32)).collect();
+        let mut told = vec![0; queues.len()];
+        for _ in 0..10 {
+            for (room, _) in &queues {
+                counts.answered(&result(*room, ResultStatus::Success), Verdict::Done);
+                counts.ran(*room, Duration::from_millis(1));
+            }
+            let report = counts.report(&queues).unwrap_or_default();
+            assert!(report.amounts.len() <= REPORT_MAX);
+            for (queue, counter) in report.queue_ids.iter().zip(&report.counters) {
+                told[*queue as usize] += i32::from(*counter == 1);
+            }
+        }
+        let least = told.iter().min().copied().unwrap_or_default();
+        assert!(least >= 3, "each queue of 4,000 in one of three reports, got {least} of 10");
     }
 }
