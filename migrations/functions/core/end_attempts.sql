@@ -59,6 +59,16 @@ begin
     delete from tuskline.cancellation c
      where c.task_id = any (p_ids) and c.fence = p_fences[width_bucket(c.task_id, p_ids)];
   end if;
+  if v_asked and p_outcome is not null then
+    -- count_ends() in place. The worker counts what it reports as cancelled.
+    insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
+    select p_now, t.lambda, t.priority, 'cancelled', count(*), 0
+      from tuskline.task t
+     where t.id between v.task_id[1] and v.task_id[cardinality(v.task_id)]
+       and t.id = any (v.task_id)
+       and t.status = 'cancelled' and p_outcome[width_bucket(t.id, p_ids)] <> 'cancelled'
+     group by t.lambda, t.priority;
+  end if;
   if v_followed or v_guarded and p_outcome is null then
     select v.flagged || array_agg(t.id) filter (
              where p_outcome is null and t.flags <> 0 and t.status = 'success'),

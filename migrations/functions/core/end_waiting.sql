@@ -74,7 +74,11 @@ begin
       from s where k.id = s.id returning k.id, k.lambda, k.priority, k.flags
   ), m as (
     delete from tuskline.timer m using s
-     where m.due = s.next_trigger_at and m.task_id = s.id and m.kind = 'due')
+     where m.due = s.next_trigger_at and m.task_id = s.id and m.kind = 'due'
+  ), n as (
+    insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
+    select p_now, u.lambda, u.priority, 'cancelled', count(*), 0
+      from u where p_outcome = 'cancelled' group by u.lambda, u.priority)
   select coalesce(array_agg(u.id order by u.id) filter (where u.flags <> 0 or q.has_policies
            or exists (select from tuskline_core.followed_lambda w where w.lambda = u.lambda)), '{}')
     into v_ids from u left join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority;

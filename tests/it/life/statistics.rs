@@ -175,6 +175,34 @@ async fn each_end_that_no_worker_reports_is_counted() {
 }
 
 #[tokio::test]
+async fn each_cancelled_task_is_counted_however_its_attempt_ends() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.schedule_many("work", 6).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(6).await;
+    for task in &tasks {
+        db.cancel(task.id).await; // asks the attempt to stop
+    }
+    hand.fail(&tasks[0]).await;
+    hand.snooze(&tasks[1]).await;
+    assert!(hand.release(&tasks[2]).await);
+    hand.succeed(&tasks[3]).await; // not cancelled: it was done
+    hand.stopped(&tasks[4]).await; // the worker counts it
+    db.advance(MINUTE).await;
+    db.rescue().await; // the last one
+    assert_eq!(db.count("cancelled").await, 5);
+    assert_eq!(outcomes(&db).await, ["work | 0 | 0 | 0 | 0 | 4 | 0 | 0 | 0 | 0"]);
+    // A task that waits outside of the segments.
+    db.run("select tuskline.roll_segments()").await;
+    let kept = db.schedule_in("work", MINUTE * 60_000).await;
+    db.run(&format!("select tuskline.keep_remaining(tuskline_core.segment_of({kept}))")).await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 1);
+    assert_eq!(db.cancel(kept).await, "cancelled");
+    assert_eq!(outcomes(&db).await, ["work | 0 | 0 | 0 | 0 | 5 | 0 | 0 | 0 | 0"]);
+}
+
+#[tokio::test]
 async fn each_wait_is_counted_by_its_cause_when_it_ends() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
