@@ -138,6 +138,9 @@ comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestam
 
 -- Returns tasks whose worker has ended: claimed or processing -> enqueued, dead or cancelled.
 --
+-- An attempt is counted as crashed only if its body had begun, as far as the worker has said
+-- (processing). A worker that dies with tasks in its buffers has not attempted them.
+--
 -- p_owners and p_leases are parallel: the executor of each lease. The index of leases begins with
 -- the executor, so a search by lease number alone would scan all of it. The caller has locked the
 -- tasks.
@@ -150,13 +153,15 @@ declare
   v_charge  smallint[];
   v_outcome tuskline.status[];
   v_done    tuskline_core.ended;
+  v_begun   bigint[];
 begin
-  select array_agg(s.id order by s.id), array_agg(s.fence order by s.id),
+  select array_agg(s.id order by s.id), array_agg(s.id) filter (where s.status = 'processing'),
+         array_agg(s.fence order by s.id),
          array_agg(s.charge order by s.id),
          array_agg(case when s.crashes + s.charge >= l.max_crashes then 'dead' else 'enqueued' end
                      ::tuskline.status order by s.id)
-    into p_ids, v_fences, v_charge, v_outcome
-    from (select a.id, a.fence, a.lambda, a.crashes,
+    into p_ids, v_begun, v_fences, v_charge, v_outcome
+    from (select a.id, a.fence, a.lambda, a.crashes, a.status,
                  (a.status = 'processing' or a.crashes = 0)::integer::smallint as charge
             from tuskline.task a where a.id = any (p_ids)) s
          join tuskline.lambda l on l.name = s.lambda;
@@ -176,7 +181,7 @@ begin
          join unnest(p_owners, p_leases) as s (executor_id, lease_id) on s.lease_id = v_fences[u.at]
          join tuskline.executor e on e.executor_id = s.executor_id
    where v_charge[u.at] = 1;
-  perform tuskline_core.count_ends('crashed', v_done.task_id, p_now);
+  perform tuskline_core.count_ends('crashed', v_begun, p_now);
   perform tuskline_core.failures_noted(v_done.task_id, v_done.status, p_now);
   perform tuskline_core.queue_returned(array(select u.id
     from unnest(v_done.task_id, v_done.status) as u (id, outcome)

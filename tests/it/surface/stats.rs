@@ -55,6 +55,22 @@ async fn stats_show_lambdas_queues_causes_and_workers() {
 }
 
 #[tokio::test]
+async fn the_share_that_failed_is_never_above_all() {
+    let db = Db::with_lambda("work").await;
+    db.run(
+        "insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
+         values (tuskline.clock(), 'work', 'normal', 'crashed', 3, 0)",
+    )
+    .await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report = format!("{executor}, '{{{queue},{queue}}}', '{{1,203}}', '{{1,1}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    let said = on(&db.config, "stats work").run().fine();
+    assert!(said.contains("75.0 %"), "{said}");
+}
+
+#[tokio::test]
 async fn a_quantile_is_the_same_in_rust_and_in_sql() {
     let db = Db::new().await;
     for counts in ["{5,0,3,0,9,0,0,0,0,2,0,0,0,0,0,1}", "{0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,4}", "{1}"]
