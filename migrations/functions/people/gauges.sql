@@ -61,7 +61,8 @@ comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
 -- run at the same time. The backlog needs backlog * run time / objective more, so that it starts
 -- within the objective. A lambda without an ended attempt in these 5 minutes counts with 100 ms.
 -- Tasks of a paused queue do not count. A concurrency limit of the whole lambda is the most that is
--- wanted. because says in words which figures decided.
+-- wanted. because says in words which figures decided. wanted is at most 2147483647: 1.1 million
+-- tasks of 3 h each would want more.
 create or replace function tuskline.scale(
   p_lambda text default null, p_objective interval default '5 seconds',
   p_queues integer[] default '{}', p_marks bigint[] default '{}')
@@ -103,8 +104,8 @@ begin
                  and not r.by_key and r.collection is null and r.priority is null) as most
         from g left join s using (lambda)
     ), w as (
-      select n.*, ceil(round(((n.per_second + n.waiting / v_objective) * n.run_ms / 1000)::numeric,
-                             3))::integer as wanted
+      select n.*, least(ceil(round(((n.per_second + n.waiting / v_objective) * n.run_ms
+                                    / 1000)::numeric, 3)), 2147483647)::integer as wanted
         from n)
     select w.lambda, least(w.wanted, w.most), w.running,
            (select count(*)::integer from tuskline_core.live_executor v

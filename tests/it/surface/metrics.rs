@@ -195,3 +195,30 @@ async fn a_worker_whose_port_is_taken_does_not_start() {
     let said = error.unwrap_err().to_string();
     assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
 }
+
+/// Three tasks that wait, and attempts of 300,000 years each.
+async fn with_a_long_backlog() -> Db {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report = format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{10000000000000,1}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.schedule_many("work", 3).await;
+    db
+}
+
+#[tokio::test]
+async fn a_backlog_without_measure_wants_the_largest_number_or_what_a_limit_allows() {
+    let db = with_a_long_backlog().await;
+    let wanted = "select wanted from tuskline.scale('work')";
+    assert_eq!(db.one::<i32>(wanted).await, i32::MAX);
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let shown = found.get(r#"tuskline_wanted_executors{lambda="work"}"#).copied();
+    assert_eq!(shown, Some(f64::from(i32::MAX)));
+    assert_eq!(found.get("tuskline_database_up"), Some(&1.0));
+    db.run("select tuskline.set_limit('work', 4)").await;
+    assert_eq!(db.one::<i32>(wanted).await, 4);
+    token.cancel();
+    within(serving).await.unwrap();
+}
