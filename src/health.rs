@@ -4,13 +4,14 @@
 //! Promises: an answer within three seconds, whatever the database and other clients do; 200 or 503 and a
 //! JSON object with the reason. Must never: tell an address or a password.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -19,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Address;
@@ -37,9 +38,9 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// Longest life of a connection, which is for one request: 2 s to send it, 3 s for the answer.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Most connections at a time. Another one takes the place of the oldest: an honest request takes
-/// milliseconds, so the oldest are those that were opened and say nothing.
-const MOST_CONNECTIONS: usize = 64;
+/// Most connections at a time: half of the file descriptors that a process usually has. Another one takes the
+/// place of the oldest that was opened and says nothing. A connection with a request is never cut.
+const MOST_CONNECTIONS: usize = 512;
 
 /// Rest after an accept that failed, as when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -49,6 +50,12 @@ struct Health {
     address: Address,
     session: Mutex<Option<Session>>,
     roles: RoleHealth,
+}
+
+/// A connection, and whether its request has arrived.
+struct Connection {
+    task: AbortHandle,
+    has_asked: Arc<AtomicBool>,
 }
 
 /// Takes the port.
@@ -67,28 +74,41 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let routes = routes(address.clone(), roles).merge(metrics::routes(address));
-    let (mut connections, mut oldest) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
+    let (mut connections, mut open) = (JoinSet::new(), Vec::<Connection>::new());
     while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
         let Ok((stream, _)) = accepted else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        oldest.retain(|connection| !connection.is_finished());
-        while oldest.len() >= MOST_CONNECTIONS
-            && let Some(connection) = oldest.pop_front()
-        {
-            connection.abort();
+        open.retain(|connection| !connection.task.is_finished());
+        if open.len() >= MOST_CONNECTIONS && !make_room(&mut open).await {
+            continue;
         }
-        oldest.push_back(connections.spawn(answer(stream, routes.clone())));
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let task = connections.spawn(answer(stream, routes.clone(), Arc::clone(&has_asked)));
+        open.push(Connection { task, has_asked });
     }
     drop(listener);
-    // Past this deadline each connection has ended.
-    let _ = timeout(CONNECTION_DEADLINE, connections.join_all()).await;
+    // Past this deadline each connection has ended. One that was cut is an error here.
+    let ended = async { while connections.join_next().await.is_some() {} };
+    let _ = timeout(CONNECTION_DEADLINE, ended).await;
+}
+
+/// Cuts the oldest connection without a request. False: each one has a request.
+async fn make_room(open: &mut Vec<Connection>) -> bool {
+    // The requests of a burst may lie in their sockets, unread.
+    yield_now().await;
+    let silent = open.iter().position(|one| !one.has_asked.load(Ordering::Relaxed));
+    silent.map(|at| open.remove(at).task.abort()).is_some()
 }
 
 /// One request, or none in time. How a client ends its connection is no matter of ours.
-async fn answer(stream: TcpStream, routes: Router) {
+async fn answer(stream: TcpStream, routes: Router, has_asked: Arc<AtomicBool>) {
+    let routes = routes.layer(from_fn(move |request: Request, next: Next| {
+        has_asked.store(true, Ordering::Relaxed);
+        next.run(request)
+    }));
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
     server.http1().keep_alive(false);
     let service = TowerToHyperService::new(routes);

@@ -42,6 +42,25 @@ async fn a_thousand_half_open_requests_do_not_keep_it_from_answering() {
 }
 
 #[tokio::test]
+async fn a_request_is_answered_whatever_number_of_connections_says_nothing() {
+    let db = Db::new().await;
+    let other = db.connect().await;
+    other.batch_execute("begin; lock table tuskline.gate").await.unwrap();
+    let (address, token, serving) = served(&db).await;
+    let waiting = tokio::spawn(async move { get(address, "/metrics").await });
+    let waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock'
+                   and application_name = 'tuskline metrics' and datname = current_database())";
+    db.until(waits).await;
+    let mut open = Vec::new();
+    for _ in 0..600 {
+        open.push(half_open(address).await);
+    }
+    assert!(within(waiting).await.unwrap().starts_with("HTTP/1.1 200"));
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_request_that_has_begun_is_answered_when_the_server_stops() {
     let db = Db::new().await;
     let (address, token, serving) = served(&db).await;
