@@ -10,6 +10,8 @@
 -- enqueued: rows that were ever inserted, also again for a retry, and by transactions that rolled
 -- back. A crash of the server sets it to 0.
 -- oldest_ms: how long the head has been due. Null: the queue is empty.
+-- Locks: a look into a leaf takes two, and the server has 64 for each connection. So each leaf is
+-- read in a block that ends with TK000: PostgreSQL gives the locks of a block back that failed.
 -- Planner: each statement names its leaf and rides the leaf's primary key (seq).
 create or replace function tuskline.queue_gauges(
   p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null,
@@ -33,14 +35,20 @@ begin
     v_leaf := to_regclass('tuskline_core.queue_' || queue_id);
     enqueued := pg_stat_get_tuples_inserted(v_leaf);
     if v_leaf is not null and pg_relation_size(v_leaf) > 0 then
-      execute format('select seq, task_id from tuskline_core.queue_%s where seq > $1 '
-                     'order by seq limit 1', queue_id)
-         into head_seq, v_task
-        using coalesce(p_marks[array_position(p_queues, queue_id)], 0);
+      begin
+        execute format('select seq, task_id from tuskline_core.queue_%s where seq > $1 '
+                       'order by seq limit 1', queue_id)
+           into head_seq, v_task
+          using coalesce(p_marks[array_position(p_queues, queue_id)], 0);
+        if head_seq is not null then
+          execute format('select count(*) from (select from tuskline_core.queue_%s where seq >= $1 '
+                         'order by seq limit $2) q', queue_id) into depth using head_seq, p_rows;
+        end if;
+        raise sqlstate 'TK000';
+      exception when sqlstate 'TK000' then null;
+      end;
     end if;
     if head_seq is not null then
-      execute format('select count(*) from (select from tuskline_core.queue_%s where seq >= $1 '
-                     'order by seq limit $2) q', queue_id) into depth using head_seq, p_rows;
       if depth = p_rows then
         depth := greatest(depth, pg_stat_get_live_tuples(v_leaf));
       end if;

@@ -222,3 +222,29 @@ async fn a_backlog_without_measure_wants_the_largest_number_or_what_a_limit_allo
     token.cancel();
     within(serving).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_look_at_many_queues_holds_few_locks() {
+    let db = Db::with_lambda("work").await;
+    for number in 0..30 {
+        db.define(&format!("work_{number}")).await;
+        db.schedule(&format!("work_{number}")).await;
+    }
+    let held = async |look: &str| {
+        db.run("begin").await;
+        db.run(look).await;
+        let locks = "select count(*) from pg_locks where pid = pg_backend_pid()";
+        let locks: i64 = db.one(locks).await;
+        db.run("rollback").await;
+        locks
+    };
+    // The first calls make plans, and lock what they look at.
+    held("select from tuskline.queue_gauges(); select from tuskline.scale()").await;
+    let few = held("select from tuskline.queue_gauges(p_lambda => 'work_1')").await;
+    let many = held("select from tuskline.queue_gauges()").await;
+    assert!(many <= few, "{many} locks for 31 lambdas, {few} for one");
+    let depths = "select sum(depth)::bigint from tuskline.queue_gauges()";
+    assert_eq!(db.one::<i64>(depths).await, 30);
+    let scale = held("select from tuskline.scale()").await;
+    assert!(scale <= few + 60, "{scale} locks of scale(), {few} of one lambda");
+}
