@@ -23,19 +23,29 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Deadlines {
     /// `statement_timeout`; zero: none.
     pub statement: Duration,
+    /// `lock_timeout`; zero: none.
+    pub lock: Duration,
     /// `idle_in_transaction_session_timeout`; zero: none.
     pub idle_in_transaction: Duration,
 }
 
 impl Deadlines {
     /// For loops and commands: a statement of ours that takes 30 s is stuck.
-    pub const USUAL: Self =
-        Self { statement: Duration::from_secs(30), idle_in_transaction: Duration::from_secs(30) };
+    pub const USUAL: Self = Self {
+        statement: Duration::from_secs(30),
+        lock: Duration::ZERO,
+        idle_in_transaction: Duration::from_secs(30),
+    };
+    /// For those that only look: a table that is locked for a second is a finding.
+    pub const LOOK: Self = Self { lock: Duration::from_secs(1), ..Self::USUAL };
     /// For migrations and retention, which wait for other people's transactions.
-    pub const PATIENT: Self =
-        Self { statement: Duration::ZERO, idle_in_transaction: Duration::from_secs(300) };
+    pub const PATIENT: Self = Self {
+        statement: Duration::ZERO,
+        lock: Duration::ZERO,
+        idle_in_transaction: Duration::from_secs(300),
+    };
     /// For a guard, whose transaction is idle as long as its process works.
-    pub const NONE: Self = Self { statement: Duration::ZERO, idle_in_transaction: Duration::ZERO };
+    pub const NONE: Self = Self { idle_in_transaction: Duration::ZERO, ..Self::PATIENT };
 }
 
 /// A connection and the task that drives it.
@@ -202,8 +212,9 @@ impl Drop for Session {
 fn options(address: &Address, deadlines: Deadlines) -> String {
     format!(
         "{} -c client_min_messages=warning -c search_path=pg_catalog,pg_temp -c jit=off \
-         -c lock_timeout=0 -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
+         -c lock_timeout={} -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
         address.config().get_options().unwrap_or_default(),
+        deadlines.lock.as_millis(),
         deadlines.statement.as_millis(),
         deadlines.idle_in_transaction.as_millis(),
     )

@@ -1,6 +1,7 @@
 //! The figures of the installation, for metrics and for people who watch it.
 
 mod histogram;
+mod scale;
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 pub use histogram::Histogram;
+pub use scale::{Scale, scale};
 
 /// Attempts and ends of a lambda and priority in a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,27 +104,6 @@ pub struct QueueGauge {
     pub paused: bool,
     /// Rows that were ever inserted.
     pub enqueued: i64,
-}
-
-/// How many executors a lambda wants.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Scale {
-    /// The lambda.
-    pub lambda: String,
-    /// Executors wanted.
-    pub wanted: i32,
-    /// Attempts that ran at a time in the last 5 minutes, on average.
-    pub running: f64,
-    /// Workers that serve it.
-    pub workers: i32,
-    /// Tasks that are due and in its queues.
-    pub waiting: i64,
-    /// Tasks that started per second.
-    pub per_second: f64,
-    /// Mean run time of an attempt, in ms.
-    pub run_ms: f64,
-    /// The figures that decided, in words.
-    pub because: String,
 }
 
 /// A count over the installation.
@@ -255,41 +236,6 @@ pub async fn queue_gauges(
             head_seq: row.get(5),
             paused: row.get(6),
             enqueued: row.get(7),
-        })
-        .collect())
-}
-
-/// How many executors a lambda wants, or each lambda, so that tasks start within `objective`.
-///
-/// # Errors
-/// The connection's or the server's; TK001 for an unknown lambda.
-pub async fn scale(
-    client: &Client,
-    lambda: Option<&str>,
-    objective: Duration,
-    marks: &Marks,
-) -> Result<Vec<Scale>, Error> {
-    let sql = "select lambda, wanted, running, workers, waiting, per_second, run_ms, because \
-               from tuskline.scale($1, $2 * interval '1 second', $3, $4)";
-    let objective = objective.as_secs_f64();
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&lambda, Type::TEXT),
-        (&objective, Type::FLOAT8),
-        (&marks.queues, Type::INT4_ARRAY),
-        (&marks.before, Type::INT8_ARRAY),
-    ];
-    let rows = client.query_typed(sql, &params).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Scale {
-            lambda: row.get(0),
-            wanted: row.get(1),
-            running: row.get(2),
-            workers: row.get(3),
-            waiting: row.get(4),
-            per_second: row.get(5),
-            run_ms: row.get(6),
-            because: row.get(7),
         })
         .collect())
 }

@@ -25,7 +25,9 @@ const NOT_OURS: &[&str] = &[
     "board::each_alert_names_a_page_of_the_book",
     "board::the_alerts_fire_when_they_should",
     "board::a_real_prometheus_answers_each_query_of_the_board",
-    "metrics::a_hundred_scrapes_ask_the_database_once",
+    "metrics::a_hundred_scrapes_and_autoscalers_ask_the_database_once",
+    "metrics::a_part_that_fails_leaves_the_rest_of_the_scrape",
+    "metrics::a_table_that_is_locked_costs_a_part_of_the_scrape",
     "metrics::a_scrape_without_a_database_says_so",
     "metrics::a_worker_whose_port_is_taken_does_not_start",
     // Compares files.

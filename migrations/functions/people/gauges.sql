@@ -69,13 +69,14 @@ comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
 -- run at the same time. The backlog needs backlog * run time / objective more, so that it starts
 -- within the objective. A lambda without an ended attempt in these 5 minutes counts with 100 ms.
 -- Tasks of a paused queue do not count. A concurrency limit of the whole lambda is the most that is
--- wanted. because says in words which figures decided. wanted is at most 2147483647: 1.1 million
+-- wanted (max_concurrency). because says in words which figures decided. wanted is at most 2147483647: 1.1 million
 -- tasks of 3 h each would want more.
 create or replace function tuskline.scale(
   p_lambda text default null, p_objective interval default '5 seconds',
   p_queues integer[] default '{}', p_marks bigint[] default '{}')
 returns table (lambda text, wanted integer, running double precision, workers integer,
-               waiting bigint, per_second double precision, run_ms double precision, because text)
+               waiting bigint, per_second double precision, run_ms double precision, because text,
+               paused bigint, max_concurrency integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
@@ -124,7 +125,8 @@ begin
              round(w.per_second::numeric, 1), w.waiting, round(w.run_ms::numeric, 1),
              round(v_objective::numeric, 1),
              case when w.most < w.wanted then format('; a limit allows %s', w.most) end,
-             case when w.paused > 0 then format('; a gate pauses %s more', w.paused) end)
+             case when w.paused > 0 then format('; a gate pauses %s more', w.paused) end),
+           w.paused, w.most
       from w order by w.lambda;
 end $$;
 comment on function tuskline.scale(text, interval, integer[], bigint[]) is

@@ -71,13 +71,13 @@ async fn a_server_shows_the_figures_of_the_installation() {
     assert_eq!(value(r#"tuskline_wanted_executors{lambda="work"}"#), Some(1.0));
     assert_eq!(value("tuskline_segments_ahead"), Some(8.0));
     assert_eq!(value("tuskline_database_up"), Some(1.0));
-    assert_eq!(label_names(&found), ["cause", "lambda", "le", "priority"].map(str::to_owned)[1..]);
+    assert_eq!(label_names(&found), ["lambda", "le", "part", "priority"]);
     token.cancel();
     within(serving).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_hundred_scrapes_ask_the_database_once() {
+async fn a_hundred_scrapes_and_autoscalers_ask_the_database_once() {
     let db = Db::with_lambda("work").await;
     let (address, token, serving) = served(&db).await;
     get(address, "/metrics").await;
@@ -90,9 +90,11 @@ async fn a_hundred_scrapes_ask_the_database_once() {
     let before: i64 = db.one(statements).await;
     for _ in 0..100 {
         get(address, "/metrics").await;
+        assert!(get(address, "/scale/work").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/scale/work?objective=9s").await.starts_with("HTTP/1.1 200"));
     }
     let after: i64 = db.one(statements).await;
-    // The session of the test counts as well. A hundred scrapes of their own would be 500.
+    // The session of the test counts as well. A hundred scrapes of their own would be 700.
     assert!(after - before < 100, "{} transactions", after - before);
     token.cancel();
     within(serving).await.unwrap();
@@ -109,7 +111,10 @@ async fn a_scrape_without_a_database_says_so() {
     let until = token.clone();
     let roles = tuskline::recovery::RoleHealth::default();
     let serving = tokio::spawn(tuskline::health::serve(listener, nowhere.into(), roles, until));
-    let found = samples(&get(address, "/metrics").await);
+    let mut found = samples(&get(address, "/metrics").await);
+    // A database that is away is no error of a part.
+    let errors = found.extract_if(.., |name, _| name.starts_with("tuskline_scrape_errors_total"));
+    assert_eq!(errors.map(|(_, count)| count).collect::<Vec<_>>(), [0.0; 5]);
     assert_eq!(found.into_iter().collect::<Vec<_>>(), [("tuskline_database_up".to_owned(), 0.0)]);
     assert!(get(address, "/scale/work").await.starts_with("HTTP/1.1 503"));
     token.cancel();
@@ -126,33 +131,77 @@ async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
         format!("{executor}, '{{{queue},{queue},{queue}}}', '{{102,200,208}}', '{{30,30000,30}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     db.schedule_many("work", 40).await;
-    let (address, token, serving) = served(&db).await;
-    let scale = async |path: &str| {
-        let answer = get(address, path).await;
-        let body = answer.split("\r\n\r\n").nth(1).unwrap();
-        serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{answer}"))
+    // Each server asks the database at most once in 5 s, so each change has its own.
+    let scale = async |paths: &[&str]| {
+        let (address, token, serving) = served(&db).await;
+        let mut found = Vec::new();
+        for path in paths {
+            let answer = get(address, path).await;
+            let body = answer.split("\r\n\r\n").nth(1).unwrap();
+            found.push(serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{answer}")));
+        }
+        token.cancel();
+        within(serving).await.unwrap();
+        found
     };
     // 0.5 a second run 0.5 at a time; 40 of a second each, within 5 s, are 8 more.
-    let found = scale("/scale/work").await;
+    let found = scale(&["/scale/work", "/scale/work?objective=20s"]).await;
+    let [found, patient] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (&found["wanted"], &found["waiting"], &found["workers"]),
         (&9.into(), &40.into(), &1.into())
     );
     let because = "0.5 a second and 40 waiting, 1000.0 ms each, to start within 5.0 s";
     assert_eq!(found["because"], because);
-    assert_eq!(scale("/scale/work?objective=20s").await["wanted"], 3);
+    assert_eq!(patient["wanted"], 3);
     db.run("select tuskline.set_limit('work', 4)").await;
-    let limited = scale("/scale/work").await;
-    assert_eq!(limited["wanted"], 4);
+    let limited = &scale(&["/scale/work"]).await[0];
+    assert_eq!((&limited["wanted"], &limited["max_concurrency"]), (&4.into(), &4.into()));
     assert!(limited["because"].as_str().unwrap().ends_with("; a limit allows 4"), "{limited}");
     db.run("select tuskline.gate('work', 'pause', p_reason => 'a test')").await;
-    let paused = scale("/scale/work").await;
+    let paused = &scale(&["/scale/work"]).await[0];
     assert_eq!((&paused["wanted"], &paused["waiting"]), (&1.into(), &0.into()));
     assert!(paused["because"].as_str().unwrap().ends_with("; a gate pauses 40 more"), "{paused}");
+    let (address, token, serving) = served(&db).await;
     assert!(get(address, "/scale/none").await.starts_with("HTTP/1.1 404"));
-    assert!(get(address, "/scale/work?objective=5").await.starts_with("HTTP/1.1 400"));
+    for wrong in ["5", "0s", "-5s"] {
+        let answer = get(address, &format!("/scale/work?objective={wrong}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
     token.cancel();
     within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_objective_gives_what_the_database_would_answer() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report =
+        format!("{executor}, '{{{queue},{queue},{queue}}}', '{{102,200,208}}', '{{31,31100,31}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.schedule_many("work", 40).await;
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
+        .await;
+    db.run("select tuskline.schedule('work', p_priority => 'low')").await;
+    let asked = "select to_json(s) from tuskline.scale('work', $1::text::interval) s";
+    for limit in [None, Some(6)] {
+        if let Some(most) = limit {
+            db.run(&format!("select tuskline.set_limit('work', {most})")).await;
+        }
+        let (address, token, serving) = served(&db).await;
+        for (text, objective) in [("1ms", "1 ms"), ("7s", "7 s"), ("2h", "2 h")] {
+            let answer = get(address, &format!("/scale/work?objective={text}")).await;
+            let body = answer.split("\r\n\r\n").nth(1).unwrap();
+            let found: Value = serde_json::from_str(body).unwrap();
+            let expected: Value = db.ask(asked, &[&objective]).await;
+            for key in ["wanted", "because", "waiting", "paused", "max_concurrency"] {
+                assert_eq!(found[key], expected[key], "{key} for {text}: {found}, {expected}");
+            }
+        }
+        token.cancel();
+        within(serving).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -201,7 +250,8 @@ async fn with_a_long_backlog() -> Db {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
-    let report = format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{10000000000000,1}}'");
+    let report =
+        format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{10000000000000,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     db.schedule_many("work", 3).await;
     db
@@ -247,4 +297,41 @@ async fn a_look_at_many_queues_holds_few_locks() {
     assert_eq!(db.one::<i64>(depths).await, 30);
     let scale = held("select from tuskline.scale()").await;
     assert!(scale <= few + 60, "{scale} locks of scale(), {few} of one lambda");
+}
+
+#[tokio::test]
+async fn a_part_that_fails_leaves_the_rest_of_the_scrape() {
+    let db = Db::with_lambda("work").await;
+    db.run("alter function tuskline.gauges() rename to no_gauges").await;
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let failed = |part: &str| found[&format!(r#"tuskline_scrape_errors_total{{part="{part}"}}"#)];
+    assert_eq!(
+        ["gauges", "queues", "scale", "statistics", "waits"].map(failed),
+        [1.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    let has = |name: &str| found.keys().any(|one| one.starts_with(name));
+    assert!(!has("tuskline_segments_ahead"));
+    for name in ["tuskline_queue_depth", "tuskline_queue_paused", "tuskline_wanted_executors"] {
+        assert!(has(name), "{name}");
+    }
+    assert_eq!(found["tuskline_database_up"], 1.0, "it answers");
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_that_is_locked_costs_a_part_of_the_scrape() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let other = db.connect().await;
+    other.batch_execute("begin; lock table tuskline.gate").await.unwrap();
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    assert_eq!(found["tuskline_database_up"], 1.0);
+    assert_eq!(found[r#"tuskline_scrape_errors_total{part="gauges"}"#], 1.0);
+    let depth = r#"tuskline_queue_depth{lambda="work",priority="normal"}"#;
+    assert_eq!(found.get(depth), Some(&1.0));
+    token.cancel();
+    within(serving).await.unwrap();
 }

@@ -1,0 +1,256 @@
+//! Reads the figures, a part with each statement.
+//!
+//! Promises: a part is asked at most once in [`FRESH`], also if it fails. A part that fails leaves the others as
+//! they are, counts, and is logged once, not at each reading. Must never: read a queue from its first row at each
+//! reading.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Client;
+use tokio_postgres::error::{DbError, Severity};
+use tuskline_sdk::Address;
+
+use super::families::Figures;
+use super::{DEADLINE, FRESH, OBJECTIVE};
+use crate::session::{Deadlines, ErrorChain, Session};
+use crate::store::figures::{self, DEPTH_ROWS, Marks};
+
+/// The queues are read from their first row this often: a mark hides rows that were committed late.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// The figures of one statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Gauges,
+    Statistics,
+    Waits,
+    Queues,
+    Scale,
+}
+
+impl Part {
+    /// In the order in which they are read: the marks of the queues are for the scale.
+    pub const ALL: [Self; 5] =
+        [Self::Gauges, Self::Statistics, Self::Waits, Self::Queues, Self::Scale];
+    /// The parts that an autoscaler needs.
+    pub const OF_SCALE: [Self; 2] = [Self::Queues, Self::Scale];
+
+    /// The value of the label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gauges => "gauges",
+            Self::Statistics => "statistics",
+            Self::Waits => "waits",
+            Self::Queues => "queues",
+            Self::Scale => "scale",
+        }
+    }
+}
+
+/// The last reading of a part.
+#[derive(Debug, Default)]
+struct Reading {
+    at: Option<Instant>,
+    /// Why it failed.
+    error: Option<String>,
+    /// How many readings have failed.
+    failed: u64,
+    /// Kinds of errors that are in the log already, since it last succeeded.
+    logged: BTreeSet<String>,
+}
+
+impl Reading {
+    fn is_fresh(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    fn succeed(&mut self) {
+        (self.at, self.error) = (Some(Instant::now()), None);
+        self.logged.clear();
+    }
+
+    /// True: this kind is new to the log.
+    fn fail(&mut self, kind: &str, error: String) -> bool {
+        (self.at, self.error) = (Some(Instant::now()), Some(error));
+        self.failed += 1;
+        self.logged.insert(kind.to_owned())
+    }
+}
+
+/// Why a part was not read.
+#[derive(Clone)]
+enum Trouble {
+    /// The database cannot be reached.
+    Away(String),
+    /// The deadline of the request has passed.
+    Late,
+    /// The database answered with an error: its code and text.
+    Refused(String, String),
+}
+
+/// Figures, and the session that reads them, opened for the first one.
+pub struct Reader {
+    address: Address,
+    session: Option<Session>,
+    figures: Figures,
+    readings: [Reading; Part::ALL.len()],
+    is_up: bool,
+    marks: Marks,
+    swept_at: Option<Instant>,
+}
+
+impl Reader {
+    pub fn of(address: Address) -> Self {
+        Self {
+            address,
+            session: None,
+            figures: Figures::default(),
+            readings: Default::default(),
+            is_up: false,
+            marks: Marks::default(),
+            swept_at: None,
+        }
+    }
+
+    /// The figures of the last reading.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Whether the database could be reached at the last reading.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// How many readings of the part have failed.
+    pub fn failed(&self, part: Part) -> u64 {
+        self.readings[part as usize].failed
+    }
+
+    /// Why the last reading of the part failed. None: it did not.
+    pub fn error(&self, part: Part) -> Option<&str> {
+        self.readings[part as usize].error.as_deref()
+    }
+
+    /// Reads the parts that are old. After the deadline, or without a database, the rest is not asked for.
+    pub async fn refresh(&mut self, parts: &[Part], until: Instant) {
+        let old = |part: &Part| !self.readings[*part as usize].is_fresh();
+        let old: Vec<Part> = parts.iter().copied().filter(old).collect();
+        let mut end = None;
+        for part in old {
+            let read = match &end {
+                Some(trouble) => Err(Trouble::clone(trouble)),
+                None => self.read(part, until).await,
+            };
+            let Err(trouble) = read else {
+                self.readings[part as usize].succeed();
+                continue;
+            };
+            if !matches!(trouble, Trouble::Refused(..)) {
+                end = Some(trouble.clone());
+            }
+            self.note(part, trouble);
+        }
+    }
+
+    fn note(&mut self, part: Part, trouble: Trouble) {
+        self.clear(part);
+        let reading = &mut self.readings[part as usize];
+        let (kind, error) = match trouble {
+            Trouble::Away(error) => {
+                (reading.at, reading.error) = (Some(Instant::now()), Some(error));
+                self.is_up = false;
+                return;
+            }
+            Trouble::Late => ("late".to_owned(), no_answer()),
+            Trouble::Refused(code, error) => (code, error),
+        };
+        if reading.fail(&kind, error.clone()) {
+            tracing::warn!(part = part.name(), error, "cannot read a part of the metrics");
+        }
+    }
+
+    async fn read(&mut self, part: Part, until: Instant) -> Result<(), Trouble> {
+        // Taken out: a call that fails or is dropped leaves no session, and the next call opens a new one.
+        let session = match self.session.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => open(&self.address, until).await?,
+        };
+        self.is_up = true;
+        match timeout_at(until, self.ask(session.client(), part)).await {
+            Err(_) => Err(Trouble::Late),
+            Ok(Ok(())) => {
+                self.session = Some(session);
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                let text = ErrorChain(&error).to_string();
+                let refused = |one: &&DbError| one.parsed_severity() == Some(Severity::Error);
+                let Some(code) = error.as_db_error().filter(refused).map(DbError::code) else {
+                    return Err(Trouble::Away(text));
+                };
+                self.session = Some(session);
+                Err(Trouble::Refused(code.code().to_owned(), text))
+            }
+        }
+    }
+
+    async fn ask(&mut self, client: &Client, part: Part) -> Result<(), tokio_postgres::Error> {
+        let figures = &mut self.figures;
+        match part {
+            Part::Gauges => figures.gauges = figures::gauges(client).await?,
+            Part::Statistics => figures.statistics = figures::statistics(client, None).await?,
+            Part::Waits => figures.waits = figures::wait_times(client, None).await?,
+            Part::Queues => {
+                if self.swept_at.is_none_or(|at| at.elapsed() >= SWEEP_EVERY) {
+                    (self.marks, self.swept_at) = (Marks::default(), Some(Instant::now()));
+                }
+                figures.queues = figures::queue_gauges(client, &self.marks, DEPTH_ROWS).await?;
+                self.marks = Marks::of(&figures.queues);
+            }
+            Part::Scale => {
+                figures.scale = figures::scale(client, None, OBJECTIVE, &self.marks).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, part: Part) {
+        match part {
+            Part::Gauges => self.figures.gauges.clear(),
+            Part::Statistics => self.figures.statistics.clear(),
+            Part::Waits => self.figures.waits.clear(),
+            Part::Queues => self.figures.queues.clear(),
+            Part::Scale => self.figures.scale.clear(),
+        }
+    }
+}
+
+async fn open(address: &Address, until: Instant) -> Result<Session, Trouble> {
+    let deadlines = Deadlines { statement: DEADLINE, ..Deadlines::LOOK };
+    match timeout_at(until, Session::open(address, "metrics", deadlines)).await {
+        Err(_) => Err(Trouble::Away(no_answer())),
+        Ok(opened) => opened.map_err(|error| Trouble::Away(ErrorChain(&error).to_string())),
+    }
+}
+
+fn no_answer() -> String {
+    format!("the database did not answer within {} s", DEADLINE.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_logged_once_until_its_part_succeeds() {
+        let mut reading = Reading::default();
+        let kinds = ["22003", "22003", "53200", "22003"];
+        assert_eq!(kinds.map(|kind| reading.fail(kind, String::new())), [true, false, true, false]);
+        assert_eq!((reading.failed, reading.is_fresh()), (4, true));
+        reading.succeed();
+        assert!(reading.fail("22003", String::new()));
+    }
+}

@@ -1,0 +1,97 @@
+//! How many executors a lambda wants.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error};
+
+use super::Marks;
+
+/// How many executors a lambda wants.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scale {
+    /// The lambda.
+    pub lambda: String,
+    /// Executors wanted.
+    pub wanted: i32,
+    /// Attempts that ran at a time in the last 5 minutes, on average.
+    pub running: f64,
+    /// Workers that serve it.
+    pub workers: i32,
+    /// Tasks that are due and in its queues.
+    pub waiting: i64,
+    /// Tasks that started per second.
+    pub per_second: f64,
+    /// Mean run time of an attempt, in ms.
+    pub run_ms: f64,
+    /// The figures that decided, in words.
+    pub because: String,
+    /// Tasks in its queues that a gate pauses. They do not count.
+    pub paused: i64,
+    /// The concurrency limit of the whole lambda. None: it has none.
+    pub max_concurrency: Option<i32>,
+}
+
+impl Scale {
+    /// The same lambda with another objective, as `tuskline.scale` would answer.
+    #[must_use]
+    pub fn within(self, objective: Duration) -> Self {
+        let seconds = objective.as_secs_f64();
+        let rate = self.per_second + self.waiting as f64 / seconds;
+        // Thousandths, as in SQL: a figure that is above a whole number by a rounding error needs no executor.
+        let thousandths = (rate * self.run_ms).round();
+        // A cast of a float keeps within the integer.
+        let needed = (thousandths / 1_000.0).ceil() as i32;
+        let mut because = format!(
+            "{:.1} a second and {} waiting, {:.1} ms each, to start within {seconds:.1} s",
+            self.per_second, self.waiting, self.run_ms
+        );
+        if let Some(most) = self.max_concurrency.filter(|most| *most < needed) {
+            because += &format!("; a limit allows {most}");
+        }
+        if self.paused > 0 {
+            because += &format!("; a gate pauses {} more", self.paused);
+        }
+        let wanted = self.max_concurrency.map_or(needed, |most| most.min(needed));
+        Self { wanted, because, ..self }
+    }
+}
+
+/// How many executors a lambda wants, or each lambda, so that tasks start within `objective`.
+///
+/// # Errors
+/// The connection's or the server's; TK001 for an unknown lambda.
+pub async fn scale(
+    client: &Client,
+    lambda: Option<&str>,
+    objective: Duration,
+    marks: &Marks,
+) -> Result<Vec<Scale>, Error> {
+    let sql = "select lambda, wanted, running, workers, waiting, per_second, run_ms, because, paused, \
+                      max_concurrency \
+               from tuskline.scale($1, $2 * interval '1 second', $3, $4)";
+    let objective = objective.as_secs_f64();
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&lambda, Type::TEXT),
+        (&objective, Type::FLOAT8),
+        (&marks.queues, Type::INT4_ARRAY),
+        (&marks.before, Type::INT8_ARRAY),
+    ];
+    let rows = client.query_typed(sql, &params).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Scale {
+            lambda: row.get(0),
+            wanted: row.get(1),
+            running: row.get(2),
+            workers: row.get(3),
+            waiting: row.get(4),
+            per_second: row.get(5),
+            run_ms: row.get(6),
+            because: row.get(7),
+            paused: row.get(8),
+            max_concurrency: row.get(9),
+        })
+        .collect())
+}
