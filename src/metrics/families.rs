@@ -136,7 +136,7 @@ const COUNTERS: [(&str, &str); OUTCOMES.len()] = [
 ];
 
 /// The rows of `tuskline.gauges()`, as they are called there and here.
-const GAUGES: [(&str, &str, &str); 11] = [
+const GAUGES: [(&str, &str, &str); 12] = [
     ("workers", "tuskline_workers", "Live workers that serve the lambda"),
     ("gates", "tuskline_gates", "Gates that are set on the lambda"),
     (
@@ -151,7 +151,16 @@ const GAUGES: [(&str, &str, &str); 11] = [
     ("dead_letters", "tuskline_dead_letters", "Tasks that failed for good and are kept (estimate)"),
     ("segments_ahead", "tuskline_segments_ahead", "Partitions of the task store that are ready"),
     ("connections", "tuskline_connections", "Connections of workers, servers and commands"),
-    ("horizon_seconds", "tuskline_horizon_seconds", "Age of the oldest snapshot of a session"),
+    (
+        "horizon_seconds",
+        "tuskline_horizon_seconds",
+        "Age of the oldest snapshot of a session or prepared transaction",
+    ),
+    (
+        "horizon_transactions",
+        "tuskline_horizon_transactions",
+        "Transactions since the oldest snapshot, also of a replication slot or a standby",
+    ),
 ];
 
 fn queue_labels(lambda: &str, priority: &str) -> Labels {

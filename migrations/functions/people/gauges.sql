@@ -136,11 +136,17 @@ comment on function tuskline.scale(text, interval, integer[], bigint[]) is
 -- Counts over the installation, each from few pages.
 --
 -- Tables that may hold millions of rows are counted by PostgreSQL's statistics.
+-- The horizon has the holders that the doctor names: sessions, prepared transactions, slots and
+-- standbys. A vacuum holds none, and a snapshot of another database keeps no row of this one.
+-- A slot and a standby have no age in seconds, so horizon_transactions has the age of all of them.
+-- An owner who may not see the sessions of other roles gets no row of connections and horizon: a 0
+-- would say that there are none.
 create or replace function tuskline.gauges()
 returns table (name text, lambda text, value double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now timestamptz := tuskline.clock();
+  v_now      timestamptz := tuskline.clock();
+  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
 begin
   return query
     select 'workers', l.name, coalesce(w.live, 0)::double precision
@@ -163,16 +169,36 @@ begin
                    ('wait_list', 'tuskline.wait_list'), ('permits', 'tuskline.permit'),
                    ('dead_letters', 'tuskline.dead_letter')) as u (name, name_of)
     union all
-    select 'segments_ahead', null, tuskline.segments_ahead()
-    union all
-    select 'connections', null, count(*) filter (where a.application_name like 'tuskline%')
-      from pg_stat_activity a where a.datname = current_database()
-    union all
-    select 'horizon_seconds', null,
-           coalesce(extract(epoch from v_now - min(a.xact_start)), 0)::double precision
-      from pg_stat_activity a where a.backend_xmin is not null and a.pid <> pg_backend_pid();
+    select 'segments_ahead', null, tuskline.segments_ahead();
+  if v_sees_all then
+    return query
+      select 'connections', null::text, count(*)::double precision from pg_stat_activity a
+       where a.datname = current_database() and a.application_name like 'tuskline%';
+    return query
+      with h as (
+        select age(coalesce(a.backend_xmin, a.backend_xid)) as transactions,
+               coalesce(a.xact_start, a.backend_start) as since
+          from pg_stat_activity a
+         where coalesce(a.backend_xmin, a.backend_xid) is not null and a.pid <> pg_backend_pid()
+           and (a.datname = current_database() or a.datname is null)
+           and a.backend_type <> 'walsender'
+           and a.pid not in (select p.pid from pg_stat_progress_vacuum p)
+        union all
+        select age(x.transaction), x.prepared from pg_prepared_xacts x
+         where x.database = current_database()
+        union all
+        select greatest(age(s.xmin), age(s.catalog_xmin)), null from pg_replication_slots s
+        union all
+        select age(r.backend_xmin), null from pg_stat_replication r)
+      select u.name, null::text, u.value::double precision
+        from (select greatest(extract(epoch from v_now - min(h.since)), 0) as seconds,
+                     max(h.transactions) as transactions from h) m
+             cross join lateral (
+               values ('horizon_seconds', coalesce(m.seconds, 0)),
+                      ('horizon_transactions', coalesce(m.transactions, 0))) as u (name, value);
+  end if;
 end $$;
 comment on function tuskline.gauges() is
   'Counts over the installation: live workers, gates and tripped breakers of each lambda, tasks '
-  'that wait, dead letters, segments made ahead, connections, age of the oldest '
-  'snapshot.';
+  'that wait, dead letters, segments made ahead, connections, age of the oldest snapshot (the last '
+  'two only if the owner sees the sessions of all roles).';

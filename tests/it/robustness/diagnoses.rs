@@ -335,6 +335,8 @@ async fn each_holder_of_the_horizon_is_named_with_the_command_that_ends_it() {
     db.until("select exists (select from pg_stat_replication where backend_xmin is not null)")
         .await;
     use_up_transactions(&db, 1_020).await;
+    let behind = "select value > 1e6 from tuskline.gauges() where name = 'horizon_transactions'";
+    assert!(db.one::<bool>(behind).await, "the metrics see them as well");
     db.run(DEAD_ROWS).await;
 
     let terminate = format!("select pg_terminate_backend({pid})");

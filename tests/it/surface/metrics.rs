@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
-use crate::support::{Db, Running, free_address, get, quick, served, within};
+use crate::support::{Db, Running, free_address, get, own_cluster, quick, served, within};
 
 /// The samples of a scrape, by name and labels.
 fn samples(answer: &str) -> BTreeMap<String, f64> {
@@ -334,4 +334,48 @@ async fn a_table_that_is_locked_costs_a_part_of_the_scrape() {
     assert_eq!(found.get(depth), Some(&1.0));
     token.cancel();
     within(serving).await.unwrap();
+}
+
+/// The gauges of the installation that are about sessions.
+const OF_SESSIONS: &str = "select string_agg(name, ' ' order by name) from tuskline.gauges()
+     where name in ('connections', 'horizon_seconds', 'horizon_transactions')";
+
+#[tokio::test]
+async fn an_owner_that_may_not_see_sessions_shows_no_figure_of_them() {
+    let db = Db::new().await;
+    let all = "connections horizon_seconds horizon_transactions";
+    assert_eq!(db.one::<Option<String>>(OF_SESSIONS).await.as_deref(), Some(all));
+    let owner = db.config.get_dbname().unwrap();
+    db.run(&format!(
+        "create role {owner};
+         grant usage on schema tuskline, tuskline_core to {owner};
+         grant select on all tables in schema tuskline, tuskline_core to {owner};
+         grant select on all sequences in schema tuskline to {owner};
+         grant execute on all functions in schema tuskline, tuskline_core to {owner};
+         alter function tuskline.gauges() owner to {owner}"
+    ))
+    .await;
+    assert_eq!(db.one::<Option<String>>(OF_SESSIONS).await, None);
+    db.run(&format!("grant pg_read_all_stats to {owner}")).await;
+    assert_eq!(db.one::<Option<String>>(OF_SESSIONS).await.as_deref(), Some(all));
+    db.run(&format!("drop owned by {owner} cascade; drop role {owner}")).await;
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_holds_the_horizon_and_another_database_does_not() {
+    let cluster = own_cluster().await;
+    let (db, elsewhere) = (Db::in_cluster(&cluster).await, Db::in_cluster(&cluster).await);
+    let age = "select value > 1 from tuskline.gauges() where name = 'horizon_seconds'";
+    elsewhere.run("begin isolation level repeatable read; select txid_current()").await;
+    let other = elsewhere.config.get_dbname().unwrap();
+    db.until(&format!(
+        "select xact_start < clock_timestamp() - interval '1.1 s' from pg_stat_activity
+          where datname = '{other}' and backend_xid is not null"
+    ))
+    .await;
+    assert!(!db.one::<bool>(age).await, "of another database");
+    db.run("begin; select txid_current(); prepare transaction 'one'").await;
+    db.until(age).await;
+    db.run("rollback prepared 'one'").await;
+    assert!(!db.one::<bool>(age).await, "it has ended");
 }
