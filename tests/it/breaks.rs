@@ -24,6 +24,7 @@ const NOT_OURS: &[&str] = &[
     "board::the_board_and_the_alerts_name_metrics_that_exist",
     "board::each_alert_names_a_page_of_the_book",
     "board::the_alerts_fire_when_they_should",
+    "board::the_tests_of_the_alerts_expect_the_annotations_that_the_alerts_have",
     "board::a_real_prometheus_answers_each_query_of_the_board",
     "metrics::a_hundred_scrapes_and_autoscalers_ask_the_database_once",
     "metrics::a_part_that_fails_leaves_the_rest_of_the_scrape",

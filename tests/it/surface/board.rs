@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
+use super::documents::anchors;
 use crate::support::{Db, Running, free_address, get, quick, served, within};
 
 const BOARD: &str = include_str!("../../../packaging/grafana/tuskline.json");
@@ -75,28 +76,80 @@ async fn the_board_and_the_alerts_name_metrics_that_exist() {
         let unknown: Vec<_> = named(&text).difference(&known).cloned().collect();
         assert!(unknown.is_empty(), "{file}: {unknown:?} is not among {known:?}");
     }
-    // The page of the metrics has each of them, as `name` or as `_rest` of a name before it.
+    // A search for a metric finds it on the page.
     let page = include_str!("../../../docs/metrics.md");
     for name in known {
-        let short =
-            ["_total", "_bucket", "_sum", "_count"].iter().find_map(|one| name.strip_suffix(one));
+        let short = ["_bucket", "_sum", "_count"].iter().find_map(|one| name.strip_suffix(one));
         let name = short.unwrap_or(&name);
-        let rests = name.match_indices('_').map(|(at, _)| format!("`{}", &name[at..]));
-        let shown = rests.chain([format!("`{name}")]).any(|text| page.contains(&text));
-        assert!(shown, "docs/metrics.md lacks {name}");
+        assert!(page.contains(&format!("`{name}`")), "docs/metrics.md lacks {name}");
     }
+}
+
+/// The blocks of a file that each begin with a line `- <key>: NAME`, as name and lines.
+fn blocks(text: &'static str, key: &str) -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    let head = format!("- {key}: ");
+    for line in text.lines() {
+        match (line.trim().strip_prefix(&head), found.last_mut()) {
+            (Some(rest), _) => found.push((rest.split(' ').next().unwrap(), Vec::new())),
+            (None, Some((_, lines))) => lines.push(line.trim()),
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// The value of a key in a block.
+fn value(lines: &[&'static str], key: &str) -> Option<&'static str> {
+    let head = format!("{key}: ");
+    Some(lines.iter().find_map(|line| line.strip_prefix(&head))?.trim_matches('"'))
 }
 
 #[test]
 fn each_alert_names_a_page_of_the_book() {
-    let pages = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("page: "));
-    let mut count = 0;
-    for page in pages {
-        let path = page.split('#').next().unwrap();
-        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).is_file(), "no page {page}");
-        count += 1;
+    let alerts = blocks(ALERTS, "alert");
+    assert!(alerts.len() > 14, "{alerts:?}");
+    for (alert, lines) in alerts {
+        let page = value(&lines, "page").unwrap_or_else(|| panic!("{alert} names no page"));
+        let (path, anchor) = page.split_once('#').unwrap_or((page, ""));
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        let text = std::fs::read_to_string(text).unwrap_or_else(|_| panic!("{alert}: no {page}"));
+        let known = anchor.is_empty() || anchors(&text).iter().any(|known| known == anchor);
+        assert!(known, "{alert}: no {page}");
     }
-    assert_eq!(count, ALERTS.matches("- alert: ").count());
+}
+
+/// A text is what a template makes: the parts between its variables stand in it, in this order.
+fn is_made_by(text: &str, template: &str) -> bool {
+    let mut parts = template.split("{{").map(|part| part.rsplit("}}").next().unwrap());
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap()) else { return false };
+    let all = parts.all(|part| match (part.is_empty(), rest.find(part)) {
+        (true, _) => true,
+        (false, Some(at)) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        (false, None) => false,
+    });
+    all && (rest.is_empty() || template.ends_with("}}"))
+}
+
+#[test]
+fn the_tests_of_the_alerts_expect_the_annotations_that_the_alerts_have() {
+    let alerts = blocks(ALERTS, "alert");
+    let mut count = 0;
+    for (name, lines) in
+        blocks(include_str!("../../../packaging/prometheus/alerts_test.yml"), "alertname")
+    {
+        let (_, alert) = alerts.iter().find(|(alert, _)| *alert == name).unwrap();
+        for key in ["summary", "description", "page"] {
+            let Some(expected) = value(&lines, key) else { continue };
+            let template = value(alert, key).unwrap();
+            assert!(is_made_by(expected, template), "{name}, {key}: {expected}, not {template}");
+            count += 1;
+        }
+    }
+    assert!(count >= 18, "{count} annotations");
 }
 
 /// A program of Prometheus that the machine may lack.
