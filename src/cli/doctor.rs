@@ -2,10 +2,12 @@
 //!
 //! Promises: one line for each thing examined: ok, warn or fail. A line that is not ok names the page and the
 //! command that mend it. Exit code 1 when one fails; `--monitoring` has the codes of a monitoring plugin.
-//! Without `--verify` no statement reads more than a bounded number of tasks.
+//! Without `--verify` no statement reads more than a bounded number of tasks, and none waits for a lock for longer
+//! than a second: the line that needs the table fails, and the rest is examined.
 //! Must never: change anything. (It sends one notification, to itself.)
 
 mod archive;
+mod attempt;
 mod bloat;
 mod budget;
 mod connection;
@@ -32,6 +34,7 @@ use anyhow::Result;
 use clap::Args;
 use tuskline_sdk::Address;
 
+use self::attempt::settle;
 use self::finding::Finding;
 use super::{Global, Outcome, database};
 use crate::duration;
@@ -81,7 +84,9 @@ async fn look(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
 async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let client = plain.client();
     let mut findings = connection::server(client).await?;
-    let session = Session::open(address, "doctor", Deadlines::USUAL).await?;
+    let session = Session::open(address, "doctor", Deadlines::LOOK).await?;
+    // Before the lines that read tables: these wait for a lock of a table, and no line waits for them.
+    findings.extend(locks::examine(session.client()).await?);
     let schema = schema::examine(session.client()).await?;
     let installed = schema.installed;
     findings.extend(schema.findings);
@@ -95,7 +100,6 @@ async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Resul
     findings.push(connection::pooler(client, session.client()).await?);
     findings.push(connection::notifications(address, &session).await?);
     findings.push(connection::clock(client).await?);
-    findings.extend(locks::examine(session.client()).await?);
     findings.extend(settings::examine(client).await?);
     Ok(findings)
 }
@@ -103,13 +107,22 @@ async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Resul
 /// Segments, leases, dead rows, the disk, and sessions that keep dead rows.
 async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let client = session.client();
-    let use_of_ids = segments::use_of_ids(client).await?;
-    let (tables, free) = (bloat::tables(client).await?, args.disk_free.as_deref());
     let holders = horizon::holders(client, args.old_after).await?;
-    let mut findings = vec![segments::ahead(&use_of_ids), segments::retirement(client).await?];
-    findings.extend([archive::examine(client).await?, leases::examine(client).await?]);
-    findings.push(bloat::judge(&tables, holders.first()));
-    findings.push(disk::examine(address, client, &use_of_ids, free).await?);
-    findings.extend(horizon::judge(client, &holders, bloat::cost(&tables)).await?);
+    let ids = segments::use_of_ids(client).await;
+    let per_day = ids.as_ref().ok().and_then(|ids| ids.per_day);
+    let tables = bloat::tables(client).await;
+    let cost = tables.as_deref().map_or(horizon::Cost::default(), bloat::cost);
+    let bloat = tables.map(|tables| bloat::judge(&tables, holders.first()));
+    let free = args.disk_free.as_deref();
+    let mut findings = vec![
+        settle("segments", ids.map(|ids| segments::ahead(&ids)))?,
+        settle("retention", segments::retirement(client).await)?,
+        settle("archive", archive::examine(client).await)?,
+        settle("leases", leases::examine(client).await)?,
+        settle("bloat", bloat)?,
+        settle("disk", disk::examine(address, client, per_day, free).await)?,
+    ];
+    findings.extend(horizon::judge(client, &holders, cost).await?);
+    findings.push(horizon::owner(client).await?);
     Ok(findings)
 }

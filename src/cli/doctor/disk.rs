@@ -12,7 +12,7 @@ use tuskline_sdk::Address;
 
 use super::finding::Finding;
 use super::remedy;
-use super::segments::{UseOfIds, shown_days};
+use super::segments::shown_days;
 use crate::cli::WrongCall;
 
 /// Fewer days than this are a warning: a week has a weekend.
@@ -52,11 +52,11 @@ struct Usage {
     free: Option<u64>,
 }
 
-/// Reads the sizes of files, and no table but `segment` and `lambda`.
+/// Reads the sizes of files, and no table but `segment` and `lambda`. `per_day`: tasks of a day.
 pub async fn examine(
     address: &Address,
     client: &Client,
-    ids: &UseOfIds,
+    per_day: Option<f64>,
     given: Option<&str>,
 ) -> Result<Finding> {
     let row = client.query_typed_one(USAGE, &[]).await?;
@@ -71,7 +71,7 @@ pub async fn examine(
         age: row.get(2),
         keep: row.get(3),
         lambda: row.get(4),
-        per_day: ids.per_day,
+        per_day,
         free,
     }))
 }

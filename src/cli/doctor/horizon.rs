@@ -54,8 +54,13 @@ const HOLDERS: &str = "
 /// Whether this role sees the sessions of all roles.
 const SEES_ALL: &str = "select pg_has_role('pg_read_all_stats', 'usage')";
 
+/// Whether the metrics see the sessions of all roles: their function runs as its owner.
+const OWNER: &str = "
+    select quote_ident(pg_get_userbyid(p.proowner)), pg_has_role(p.proowner, 'pg_read_all_stats', 'usage')
+      from pg_proc p where p.oid = to_regprocedure('tuskline.gauges()')";
+
 /// Dead rows of all tables of the schema, and the pages that they fill.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     pub dead: i64,
     pub pages: i64,
@@ -152,4 +157,21 @@ pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Ve
         false => "; sessions of other roles are hidden: grant pg_read_all_stats to this role",
     };
     Ok(vec![Finding::ok("xmin horizon", format!("{held}{hidden}"))])
+}
+
+/// A line for the role whose eyes the metrics have.
+pub async fn owner(client: &Client) -> Result<Finding> {
+    let row = client.query_typed_opt(OWNER, &[]).await?;
+    let hidden = row.filter(|row| !row.get::<_, bool>(1));
+    Ok(match hidden {
+        None => Finding::ok("metrics", "see the sessions of all roles"),
+        Some(row) => {
+            let owner: &str = row.get(0);
+            let said = format!(
+                "{owner}, the owner of the functions, does not see the sessions of other roles: \
+                 tuskline_horizon_seconds and tuskline_connections have no sample"
+            );
+            Finding::warn("metrics", said, remedy::SEE_SESSIONS.with("owner", owner))
+        }
+    })
 }

@@ -1,9 +1,10 @@
-//! Locks: which session waits for which, and which role without rights here holds a watch lock.
+//! Locks: which session waits for which, which has locked a table against all use, and which role without rights here holds a watch lock.
 
 use anyhow::Result;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::attempt::settle;
 use super::finding::Finding;
 use super::remedy;
 
@@ -26,6 +27,25 @@ const WAITS: &str = "
      where h.holders is not null
      order by w.waitstart limit 5";
 
+/// Transactions that have locked a table here against all use for over a second. No session need wait for them: the
+/// next call of a worker does.
+const HELD: &str = "
+    select coalesce(l.pid, 0),
+           pg_catalog.format('%s has locked %s against all use, in a transaction since %s: %s',
+             case when l.pid is null then 'a prepared transaction (pg_prepared_xacts)'
+                  else pg_catalog.format('pid %s (role %s, application %s)', l.pid, coalesce(a.usename, '?'),
+                         coalesce(nullif(a.application_name, ''), '?')) end,
+             string_agg(distinct c.oid::regclass::text, ', '), coalesce(a.xact_start::text, '?'),
+             coalesce(nullif(left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 120), ''), '?'))
+      from pg_locks l join pg_class c on c.oid = l.relation
+           left join pg_stat_activity a on a.pid = l.pid
+     where l.granted and l.mode = 'AccessExclusiveLock' and c.relkind in ('r', 'p')
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+       and c.relnamespace in (to_regnamespace('tuskline')::oid, to_regnamespace('tuskline_core')::oid)
+       and (a.xact_start is null or a.xact_start < clock_timestamp() - interval '1 second')
+     group by l.pid, l.virtualtransaction, a.usename, a.application_name, a.xact_start, a.query
+     order by a.xact_start limit 5";
+
 /// A watch lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
 const SQUATTERS: &str = "
     select min(a.pid), string_agg(distinct pg_catalog.format('pid %s (role %s, application %s)', a.pid, a.usename,
@@ -47,18 +67,21 @@ const OF_BELLS: &str = "
 
 /// One line for locks, one for the watch locks.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
-    Ok(vec![waits(client).await?, squatters(client).await?])
+    Ok(vec![settle("locks", waits(client).await)?, settle("watch locks", squatters(client).await)?])
 }
 
 async fn waits(client: &Client) -> Result<Finding> {
-    let rows = client.query_typed(WAITS, &[]).await?;
+    let mut rows = client.query_typed(WAITS, &[]).await?;
+    if rows.is_empty() {
+        rows = client.query_typed(HELD, &[]).await?;
+    }
     let Some(first) = rows.first() else {
         return Ok(Finding::ok("locks", "no session waits for one"));
     };
     let waits: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
     let remedy = match first.get::<_, i32>(0) {
         0 => remedy::LIST_PREPARED,
-        blocker => remedy::END_SESSION.with("pid", &blocker.to_string()),
+        blocker => remedy::END_BLOCKER.with("pid", &blocker.to_string()),
     };
     Ok(Finding::warn("locks", waits.join("; "), remedy))
 }

@@ -69,6 +69,10 @@ remedies! {
         "select tuskline.alter_lambda({lambda}, p_retention => '1 day')";
 
     // Sessions and the horizon.
+    LOCKED: "docs/doctor.md#locks",
+        "select pid, relation::regclass, mode from pg_locks where granted and mode like '%Exclusive%'";
+    SEE_SESSIONS: "docs/metrics.md#the-owner-of-the-schema", "grant pg_read_all_stats to {owner}";
+    END_BLOCKER: "docs/doctor.md#locks", "select pg_terminate_backend({pid})";
     END_SESSION: "docs/doctor.md#horizon", "select pg_terminate_backend({pid})";
     END_STRANGER: "docs/shared-database.md#locks", "select pg_terminate_backend({pid})";
     ROLLBACK_PREPARED: "docs/doctor.md#horizon", "rollback prepared {gid}";

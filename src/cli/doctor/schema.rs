@@ -6,6 +6,7 @@ use tokio_postgres::error::SqlState;
 use tuskline_sdk::SchemaCompatibility;
 
 use super::super::installation::{self, Installation};
+use super::attempt::settle;
 use super::finding::Finding;
 use super::{budget, damage, periodic, remedy, workers};
 use crate::migrate::SCHEMA_VERSION;
@@ -19,26 +20,25 @@ pub struct Examined {
 
 /// Stamp, queues, catalogue, workers, their connections and schedules; without a schema only that.
 pub async fn examine(client: &Client) -> Result<Examined> {
-    let readiness = match store::readiness(client).await {
-        Ok(readiness) => readiness,
+    let mut findings = match store::readiness(client).await {
+        Ok(readiness) if readiness.read_only => {
+            return Ok(Examined { findings: vec![stamp(readiness)], installed: false });
+        }
+        Ok(readiness) => vec![stamp(readiness), queues(readiness)],
         Err(error) if is_absent(&error) => {
             let absent = Finding::fail("schema", "absent", remedy::MIGRATE);
             return Ok(Examined { findings: vec![absent], installed: false });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => vec![settle("schema", Err(error.into()))?],
     };
-    if readiness.read_only {
-        return Ok(Examined { findings: vec![stamp(readiness)], installed: false });
-    }
-    let findings = vec![
-        stamp(readiness),
-        named(installation::of(client).await?),
-        queues(readiness),
-        damage::examine(client).await?,
-        workers::examine(client).await?,
-        budget::examine(client).await?,
-        periodic::examine(client).await?,
-    ];
+    let name = installation::of(client).await.map(named);
+    findings.insert(1, settle("installation", name)?);
+    findings.extend([
+        settle("catalogue", damage::examine(client).await)?,
+        settle("workers", workers::examine(client).await)?,
+        settle("connections", budget::examine(client).await)?,
+        settle("schedules", periodic::examine(client).await)?,
+    ]);
     Ok(Examined { findings, installed: true })
 }
 

@@ -13,16 +13,17 @@ use crate::support::{Db, refusal};
 const PROGRAMS: [&str; 2] = ["pg_upgrade", "timedatectl"];
 
 /// First words of SQL.
-const SQL: [&str; 4] = ["alter", "rollback", "select", "vacuum"];
+const SQL: [&str; 5] = ["alter", "grant", "rollback", "select", "vacuum"];
 
 /// A value for each name in a command.
-const VALUES: [(&str, &str); 10] = [
+const VALUES: [(&str, &str); 11] = [
     ("{connections}", "200"),
     ("{database}", "app"),
     ("{executor}", "1"),
     ("{gid}", "'one'"),
     ("{lambda}", "'work'"),
     ("{lease}", "1"),
+    ("{owner}", "postgres"),
     ("{pid}", "1"),
     ("{slot}", "'one'"),
     ("{table}", "tuskline.timer"),
@@ -200,4 +201,33 @@ async fn an_examination_costs_the_same_with_ten_times_the_tasks() {
     assert!(few > 100 && many < 2_000, "{few}, then {many}");
     // An index of ten times the rows may be one level deeper.
     assert!(many <= few + few / 2, "{few}, then {many}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_locked_is_named_with_its_session_and_the_rest_is_examined() {
+    let db = Db::with_lambda("work").await;
+    let other = db.connect().await;
+    other.batch_execute("begin; alter table tuskline.timer alter due set not null").await.unwrap();
+    let pid: i32 = other.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    db.until(&format!(
+        "select xact_start < clock_timestamp() - interval '1 second' from pg_stat_activity where pid = {pid}"
+    ))
+    .await;
+    let found = findings(&db, "doctor");
+    let line = |name: &str| found.iter().find(|line| line["examined"] == name).unwrap();
+    let locks = line("locks");
+    let said = locks["said"].as_str().unwrap();
+    assert!(said.starts_with(&format!("pid {pid} (role ")), "{said}");
+    assert!(said.contains(" has locked tuskline.timer against all use, "), "{said}");
+    assert_eq!(locks["command"], format!("select pg_terminate_backend({pid})"));
+    let disk = line("disk");
+    let said = disk["said"].as_str().unwrap();
+    assert!(said.starts_with("not examined: ") && said.contains("(55P03)"), "{said}");
+    assert_eq!((&disk["verdict"], &disk["page"]), (&"fail".into(), &"docs/doctor.md#locks".into()));
+    for name in ["segments", "leases", "workers", "clock", "fsync", "settings", "xmin horizon"] {
+        assert_ne!(line(name)["said"], "", "{name}");
+    }
+    let monitored = on(&db.config, "doctor --monitoring").run();
+    assert_eq!(monitored.code, 2, "{}", monitored.out);
+    assert!(monitored.out.contains(&format!("warn locks: pid {pid} ")), "{}", monitored.out);
 }

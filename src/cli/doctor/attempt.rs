@@ -1,0 +1,39 @@
+//! An examination that could not be made is a finding as well.
+//!
+//! Promises: a lock, a deadline or a missing function costs one line, and the examinations after it are made.
+//! A missing right, a wrong call and a lost connection end the call: they are about each line.
+
+use std::borrow::Cow;
+
+use anyhow::{Error, Result};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use super::finding::Finding;
+use super::remedy;
+use crate::session::ErrorChain;
+
+/// The finding, or that it was not examined.
+///
+/// # Errors
+/// Those that are about each line.
+pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Finding>) -> Result<Finding> {
+    found.or_else(|error| not_examined(examined, error))
+}
+
+fn not_examined(examined: impl Into<Cow<'static, str>>, error: Error) -> Result<Finding> {
+    let Some(cause) = error.downcast_ref::<tokio_postgres::Error>() else { return Err(error) };
+    let refused = |one: &&DbError| one.parsed_severity() == Some(Severity::Error);
+    let Some(code) = cause.as_db_error().filter(refused).map(DbError::code) else {
+        return Err(error);
+    };
+    let (hint, remedy) = match *code {
+        SqlState::INSUFFICIENT_PRIVILEGE => return Err(error),
+        SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => {
+            (": the line locks names the session", remedy::LOCKED)
+        }
+        SqlState::UNDEFINED_FUNCTION => ("", remedy::MIGRATE),
+        _ => ("", remedy::REPAIR),
+    };
+    let said = format!("not examined: {} ({}){hint}", ErrorChain(cause), code.code());
+    Ok(Finding::fail(examined, said, remedy))
+}
