@@ -8,6 +8,8 @@
 mod commands;
 mod dead_groups;
 mod details;
+mod held;
+mod waits;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -17,22 +19,34 @@ use tokio_postgres::{Client, Error};
 pub use commands::{Meant, gate, preview_redrive, redrive, ungate};
 pub use dead_groups::{DeadGroup, dead_groups};
 pub use details::{HeldTask, Letter, held_by, letter};
+pub use held::{Held, held};
+pub use waits::{Waiting, waits};
 
 /// Most rows that one count reads.
 pub const MOST: i64 = 1_000;
 
-/// A count that reads at most [`MOST`] rows.
+/// A count that reads a bounded number of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// Rows that were counted.
     pub tasks: i64,
-    /// There are more: the count met its bound.
+    /// There may be more: the count met its bound. With no task counted the number is unknown.
     pub and_more: bool,
 }
 
 impl Count {
     fn of(tasks: i64, and_more: bool) -> Self {
         Self { tasks, and_more }
+    }
+
+    /// There is no task. False as well if the number is unknown.
+    pub fn is_none(self) -> bool {
+        self.tasks == 0 && !self.and_more
+    }
+
+    /// The count met its bound before it met a task.
+    pub fn is_unknown(self) -> bool {
+        self.tasks == 0 && self.and_more
     }
 }
 
@@ -41,18 +55,6 @@ impl std::ops::AddAssign for Count {
         self.tasks += other.tasks;
         self.and_more |= other.and_more;
     }
-}
-
-/// Tasks of a lambda that workers hold, or that wait for one cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Waiting {
-    /// due, retry, server (due, and no store consumer has moved it), gate, limit, order or dependency.
-    pub cause: String,
-    /// The lambda.
-    pub lambda: String,
-    /// How many.
-    #[serde(flatten)]
-    pub count: Count,
 }
 
 /// A gate that is set.
@@ -121,98 +123,6 @@ pub async fn place(client: &Client) -> Result<Place, Error> {
                       (select count(*) from tuskline.queue)";
     let row = client.query_typed_one(sql, &[]).await?;
     Ok(Place { now: row.get(0), installation: row.get(1), queues: row.get(2) })
-}
-
-/// Tasks of a lambda that a worker holds: begun, or about to begin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Held {
-    /// The worker.
-    pub executor_id: i64,
-    /// The lambda.
-    pub lambda: String,
-    /// How many.
-    #[serde(flatten)]
-    pub count: Count,
-}
-
-/// Tasks that workers hold. A lease names ended tasks as well, until its last one has ended.
-///
-/// # Errors
-/// The connection's or the server's.
-pub async fn held(client: &Client) -> Result<Vec<Held>, Error> {
-    let sql = "
-        select h.executor_id, t.lambda, count(*), bool_or(h.cut)
-          from (select u.*, count(*) over () = $1 as cut
-                  from (select i.task_id, l.lease_id, l.executor_id
-                          from (select * from tuskline.lease limit $1) l
-                               cross join lateral unnest(l.task_ids) as i (task_id) limit $1) u) h
-               cross join lateral (
-                 select k.lambda from tuskline.task k
-                  where k.id = h.task_id and k.fence = h.lease_id
-                    and k.status in ('claimed', 'processing') limit 1) t
-         group by h.executor_id, t.lambda";
-    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Held {
-            executor_id: row.get(0),
-            lambda: row.get(1),
-            count: Count::of(row.get(2), row.get(3)),
-        })
-        .collect())
-}
-
-/// The waits that no gauge knows. Pauses of queues and the wait for a worker are in the depths of queues.
-const WAITS: &str = "
-    select w.cause, w.lambda, count(*), bool_or(w.cut)
-      from (select case when t.status = 'retriable_failure' then 'retry'
-                        when m.due > c.at - interval '5 s' then 'due' else 'server' end as cause,
-                   t.lambda, m.cut
-              from (select tuskline.clock() as at offset 0) c
-                   cross join (
-                     select d.*, count(*) over () = $1 as cut
-                       from (select due, task_id, kind from tuskline.timer
-                              order by due, task_id limit $1) d) m
-                   cross join lateral (
-                     select k.lambda, k.status from tuskline.task k
-                      where k.id = m.task_id and k.status in ('new', 'retriable_failure')
-                        and m.kind = 'due'
-                        and k.next_trigger_at is not distinct from m.due limit 1) t
-            union all
-            select case r.kind when 'order' then 'order' else 'limit' end, r.lambda, l.cut
-              from tuskline.task_limit r
-                   cross join lateral (
-                     select count(*) over () = $1 as cut
-                       from (select from tuskline.wait_list e
-                              where e.limit_id = r.limit_id limit $1) f) l
-             limit 10 * $1) w
-     group by w.cause, w.lambda
-    union all
-    select 'dependency', t.lambda, count(*), bool_or(n.cut)
-      from (select h.task_id, h.waits, count(*) over () = $1 as cut
-              from (select e.task_id, e.waits_for is not null
-                           or exists (select from tuskline.unmet_dependency b
-                                       where b.task_id = e.task_id) as waits
-                      from tuskline.chain_task e order by e.task_id desc limit $1) h) n
-           cross join lateral (
-             select k.lambda from tuskline.task k
-              where k.id = n.task_id and k.status = 'new' and n.waits limit 1) t
-     group by t.lambda";
-
-/// Tasks that wait, by cause and lambda. Among tasks of chains it reads the newest [`MOST`].
-///
-/// # Errors
-/// The connection's or the server's.
-pub async fn waits(client: &Client) -> Result<Vec<Waiting>, Error> {
-    let rows = client.query_typed(WAITS, &[(&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Waiting {
-            cause: row.get(0),
-            lambda: row.get(1),
-            count: Count::of(row.get(2), row.get(3)),
-        })
-        .collect())
 }
 
 /// The gates that are set, at most 200.

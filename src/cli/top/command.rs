@@ -1,7 +1,7 @@
 //! A command of the operator, and the sentences that say what it will do.
 
 use super::facts::Facts;
-use super::words::{age, at_least, count, cut, tasks};
+use super::words::{age, at_least, count, cut, number_of, tasks};
 use crate::store::overview::Meant;
 
 /// A command that waits for its confirmation.
@@ -64,8 +64,8 @@ fn pause(facts: &Facts, lambda: &str) -> Vec<String> {
     let elsewhere = row.map(|row| row.waiting).unwrap_or_default();
     vec![
         format!("No worker claims a task of {lambda} until the gate is opened."),
-        format!("{} stay queued, {} wait for other causes.", tasks(queued), at_least(elsewhere)),
-        format!("Workers hold {} of its tasks: bodies that run go on.", at_least(held)),
+        format!("{} stay queued, {} wait for other causes.", tasks(queued), number_of(elsewhere)),
+        format!("Workers hold {} of its tasks: bodies that run go on.", number_of(held)),
         "New tasks are accepted and wait. No task is lost.".to_owned(),
     ]
 }

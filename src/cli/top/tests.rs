@@ -11,7 +11,9 @@ use super::state::{Action, Event, Inside, Request, State};
 use super::text_of;
 use super::view::{Target, View};
 use crate::store::figures::{Gauge, QueueGauge};
-use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, HeldTask, Letter, Meant};
+use crate::store::overview::{
+    Count, DeadGroup, Executor, Gate, Held, HeldTask, Letter, Meant, Waiting,
+};
 
 fn queue(lambda: &str, depth: i64, paused: bool) -> QueueGauge {
     QueueGauge {
@@ -69,7 +71,7 @@ fn answers() -> Answers {
         ],
         gauges: ["charge", "email", "image"].map(worker).to_vec(),
         held: vec![Held {
-            executor_id: 9,
+            executor_id: Some(9),
             lambda: "charge".to_owned(),
             count: Count { tasks: 3, and_more: false },
         }],
@@ -290,4 +292,33 @@ fn the_inside_of_each_thing_at_80_and_at_160_columns() {
         shown += &frame(&state, columns, 24);
     }
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn an_unknown_number_is_no_zero_and_its_lambda_is_not_idle() {
+    let unknown = Count { tasks: 0, and_more: true };
+    let mut answers = answers();
+    let of = |executor_id| Held { executor_id, lambda: "image".to_owned(), count: unknown };
+    answers.gates.clear();
+    answers.held = vec![of(None)];
+    let waits = |cause: &str| Waiting {
+        cause: cause.to_owned(),
+        lambda: "image".to_owned(),
+        count: unknown,
+    };
+    answers.waits = vec![waits("due"), waits("dependency")];
+    let facts = Facts::of(&answers);
+    let image = facts.lambda("image").unwrap();
+    assert_eq!((image.health.word(), image.held, image.waiting), ("ok", unknown, unknown));
+    assert_eq!(facts.executors[0].held, unknown, "a worker that was not read");
+    let causes = facts.waits.iter().filter(|row| row.lambda == "image" && row.count == unknown);
+    assert_eq!(causes.count(), 2);
+    let said = Command::Pause { lambda: "image".to_owned() }.sentences(&facts, &[]);
+    assert!(said[1].ends_with("an unknown number wait for other causes."), "{said:?}");
+    assert!(said[2].starts_with("Workers hold an unknown number of its tasks:"), "{said:?}");
+    let mut state = State::of(View::Lambdas);
+    state.on(Event::Facts(Box::new(facts)));
+    let shown = frame(&state, 80, 24);
+    let row = shown.lines().find(|line| line.starts_with("image")).unwrap();
+    assert_eq!(row.matches('?').count(), 2, "{row}");
 }

@@ -13,9 +13,18 @@ pub fn count(count: i64) -> String {
     }
 }
 
-/// The same with a plus where the count met its bound.
+/// The same with a plus where the count met its bound, and a question mark where it met no task before.
 pub fn at_least(one: Count) -> String {
-    format!("{}{}", count(one.tasks), if one.and_more { "+" } else { "" })
+    match one.and_more {
+        _ if one.is_unknown() => "?".to_owned(),
+        true => format!("{}+", count(one.tasks)),
+        false => count(one.tasks),
+    }
+}
+
+/// The same in a sentence.
+pub fn number_of(one: Count) -> String {
+    if one.is_unknown() { "an unknown number".to_owned() } else { at_least(one) }
 }
 
 /// Nothing where there is nothing, so that the eye finds what there is.

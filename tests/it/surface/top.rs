@@ -106,6 +106,11 @@ async fn json_has_the_facts_of_all_views_and_ids_as_strings() {
     let names: Vec<_> =
         views.iter().map(|view| format!("{view}: {}", keys(&facts[view]))).collect();
     insta::assert_snapshot!("json_keys", format!("{}\n{}", keys(&facts), names.join("\n")));
+    let page = include_str!("../../../docs/top.md");
+    let all = [keys(&facts), names.join(" ")].join(" ").replace(':', "");
+    let missing: Vec<_> =
+        all.split_whitespace().filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/top.md lacks the keys {missing:?}");
     assert_eq!(facts["executors"][0]["executor_id"], hand.executor.to_string());
     assert_eq!(facts["gates"][0]["gate_id"], db.number(1).to_string());
     assert!(
@@ -276,4 +281,73 @@ async fn a_look_reads_a_bounded_number_of_rows_and_scans_no_task() {
     println!("rows, scans of tasks and pages: {few:?}, with six times as many tasks {many:?}");
     assert_eq!((few.1, many.1), (0, 0), "a scan of tasks");
     assert!(many.0 <= 10_000 && many.2 <= 6_000, "rows and pages: {many:?}");
+}
+
+/// The row of a name in a view of `top --json`.
+fn row<'a>(facts: &'a Value, view: &str, matches: &[(&str, &str)]) -> &'a Value {
+    let rows = facts[view].as_array().unwrap();
+    let fits = |row: &&Value| matches.iter().all(|(key, value)| row[*key] == *value);
+    rows.iter().find(fits).unwrap_or_else(|| panic!("{matches:?} in {rows:#?}"))
+}
+
+fn count(tasks: i64, and_more: bool) -> Value {
+    serde_json::json!({"tasks": tasks, "and_more": and_more})
+}
+
+#[tokio::test]
+async fn a_lambda_with_many_tasks_does_not_hide_those_of_another() {
+    let db = Db::with_lambda("alpha").await;
+    db.define("beta").await;
+    db.define("gamma").await;
+    let hands = (db.hand("alpha").await, db.hand("beta").await);
+    db.schedule_many("alpha", 1_200).await;
+    db.schedule_many("beta", 7).await;
+    let mut claimed = 0;
+    while claimed < 1_200 {
+        claimed += hands.0.claim(500).await.len();
+    }
+    assert_eq!(hands.1.claim(10).await.len(), 7);
+    db.run(
+        "select tuskline.schedule_many(array_fill('alpha'::text, array[1200]),
+                                       p_delays => array_fill(interval '1 h', array[1200]));
+         select tuskline.schedule_many(array_fill('beta'::text, array[5000]),
+                                       p_delays => array_fill(interval '2 h', array[5000]))",
+    )
+    .await;
+    let facts = on(&db.config, "--json top").run().fine();
+    let facts: Value = serde_json::from_str(&facts).unwrap();
+    let lambda = |name: &str| row(&facts, "lambdas", &[("lambda", name)]);
+    // Two workers share 1,000 rows, and the first 1,000 timers are of alpha.
+    assert_eq!(lambda("alpha")["held"], count(500, true));
+    assert_eq!(lambda("beta")["held"], count(7, false));
+    assert_eq!(lambda("gamma")["held"], count(0, false));
+    assert_eq!(lambda("alpha")["waiting"], count(1_000, true));
+    for name in ["beta", "gamma"] {
+        assert_eq!(lambda(name)["waiting"], count(0, true), "{name}");
+        assert_eq!(lambda(name)["health"], "ok", "{name}");
+        let due = row(&facts, "waits", &[("lambda", name), ("cause", "due")]);
+        assert_eq!((&due["tasks"], &due["and_more"]), (&0.into(), &true.into()));
+    }
+    let worker = hands.1.executor.to_string();
+    assert_eq!(row(&facts, "executors", &[("executor_id", &worker)])["held"], count(7, false));
+}
+
+#[tokio::test]
+async fn a_worker_that_met_its_bound_may_hold_tasks_of_each_of_its_lambdas() {
+    let db = Db::with_lambda("alpha").await;
+    db.define("beta").await;
+    let hand = db.hand_with(&["alpha", "beta"], Duration::from_secs(20)).await;
+    db.schedule_many("alpha", 1_100).await;
+    let mut claimed = 0;
+    while claimed < 1_100 {
+        claimed += hand.claim(500).await.len();
+    }
+    db.schedule_many("beta", 7).await;
+    assert_eq!(hand.claim(10).await.len(), 7);
+    let facts: Value = serde_json::from_str(&on(&db.config, "--json top").run().fine()).unwrap();
+    let held = |name: &str| row(&facts, "lambdas", &[("lambda", name)])["held"].clone();
+    assert_eq!((held("alpha"), held("beta")), (count(1_000, true), count(0, true)));
+    let shown = on(&db.config, "top").env("COLUMNS", "100").run().fine();
+    let beta = shown.lines().find(|line| line.starts_with("beta")).unwrap();
+    assert!(beta.contains('?') && !beta.contains("idle"), "{beta}");
 }

@@ -99,7 +99,7 @@ fn summary<'a>(facts: &Facts, lambda: &str, look: &Look) -> Vec<Text<'a>> {
     let waits: Vec<_> = facts
         .waits
         .iter()
-        .filter(|wait| wait.lambda == lambda && wait.count.tasks > 0)
+        .filter(|wait| wait.lambda == lambda && !wait.count.is_none())
         .map(|wait| format!("{} {}", cause(&wait.cause), at_least(wait.count)))
         .collect();
     let waits = if waits.is_empty() { "none".to_owned() } else { waits.join(", ") };

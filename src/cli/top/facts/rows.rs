@@ -79,7 +79,8 @@ pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
 
 fn health(row: &LambdaRow, is_tripped: bool) -> Health {
     let past = row.oldest_ms.is_some_and(|ms| ms > 1_000 * PROMISE.as_secs() as i64);
-    let quiet = row.rates.per_second == 0.0 && row.queued + row.held.tasks + row.waiting.tasks == 0;
+    let none_elsewhere = row.held.is_none() && row.waiting.is_none();
+    let quiet = row.rates.per_second == 0.0 && row.queued == 0 && none_elsewhere;
     match row {
         _ if is_tripped => Health::Breaker,
         row if row.queued > row.paused && row.workers == 0 => Health::NoWorker,
@@ -124,9 +125,11 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
         let rate = |of: fn(&ExecutorLoad) -> i64| {
             load.map_or(0.0, |load| of(load) as f64 / load.span_seconds.max(1.0))
         };
+        let own = answers.held.iter().filter(|one| one.executor_id == Some(executor.executor_id));
         let mut held = Count::default();
-        let own = answers.held.iter().filter(|one| one.executor_id == executor.executor_id);
         own.for_each(|one| held += one.count);
+        // A worker that was not read is one of those without a row.
+        held.and_more |= held.is_none() && answers.held.iter().any(|one| one.executor_id.is_none());
         ExecutorRow {
             executor: executor.clone(),
             held,
@@ -173,7 +176,7 @@ pub fn waits(answers: &Answers) -> Vec<WaitRow> {
         p95_ms: ended.get(&(*cause, *lambda)).and_then(|one| one.waits.quantile(0.95)),
     };
     let mut rows: Vec<_> = now.iter().map(row).collect();
-    rows.retain(|row| row.count.tasks + row.ended > 0);
+    rows.retain(|row| !row.count.is_none() || row.ended > 0);
     rows.sort_by_key(|row| (-row.count.tasks, -row.ended));
     rows
 }
