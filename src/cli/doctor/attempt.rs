@@ -10,7 +10,6 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::finding::Finding;
 use super::remedy;
-use crate::session::ErrorChain;
 
 /// The finding, or that it was not examined.
 ///
@@ -23,9 +22,8 @@ pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Finding>) ->
 fn not_examined(examined: impl Into<Cow<'static, str>>, error: Error) -> Result<Finding> {
     let Some(cause) = error.downcast_ref::<tokio_postgres::Error>() else { return Err(error) };
     let refused = |one: &&DbError| one.parsed_severity() == Some(Severity::Error);
-    let Some(code) = cause.as_db_error().filter(refused).map(DbError::code) else {
-        return Err(error);
-    };
+    let Some(refusal) = cause.as_db_error().filter(refused) else { return Err(error) };
+    let code = refusal.code();
     let (hint, remedy) = match *code {
         SqlState::INSUFFICIENT_PRIVILEGE => return Err(error),
         SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => {
@@ -34,6 +32,6 @@ fn not_examined(examined: impl Into<Cow<'static, str>>, error: Error) -> Result<
         SqlState::UNDEFINED_FUNCTION => ("", remedy::MIGRATE),
         _ => ("", remedy::REPAIR),
     };
-    let said = format!("not examined: {} ({}){hint}", ErrorChain(cause), code.code());
+    let said = format!("not examined: {} ({}){hint}", refusal.message(), code.code());
     Ok(Finding::fail(examined, said, remedy))
 }
