@@ -71,9 +71,8 @@ comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
 -- Tasks of a paused queue do not count. A concurrency limit of the whole lambda is the most that is
 -- wanted (max_concurrency). because says in words which figures decided. wanted is at most 2147483647: 1.1 million
 -- tasks of 3 h each would want more.
-create or replace function tuskline.scale(
-  p_lambda text default null, p_objective interval default '5 seconds',
-  p_queues integer[] default '{}', p_marks bigint[] default '{}')
+create or replace function tuskline_core.scale_figures(
+  p_lambda text, p_objective interval, p_queues integer[], p_marks bigint[])
 returns table (lambda text, wanted integer, running double precision, workers integer,
                waiting bigint, per_second double precision, run_ms double precision, because text,
                paused bigint, max_concurrency integer)
@@ -128,6 +127,23 @@ begin
              case when w.paused > 0 then format('; a gate pauses %s more', w.paused) end),
            w.paused, w.most
       from w order by w.lambda;
+end $$;
+comment on function tuskline_core.scale_figures(text, interval, integer[], bigint[]) is
+  'The figures of scale(), with the paused tasks and the limit, from which a server calculates '
+  'another objective.';
+
+-- The figures for people and autoscalers. Its columns stay: a change of them drops the views, and
+-- a view of an owner may depend on one.
+create or replace function tuskline.scale(
+  p_lambda text default null, p_objective interval default '5 seconds',
+  p_queues integer[] default '{}', p_marks bigint[] default '{}')
+returns table (lambda text, wanted integer, running double precision, workers integer,
+               waiting bigint, per_second double precision, run_ms double precision, because text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  return query
+    select f.lambda, f.wanted, f.running, f.workers, f.waiting, f.per_second, f.run_ms, f.because
+      from tuskline_core.scale_figures(p_lambda, p_objective, p_queues, p_marks) f;
 end $$;
 comment on function tuskline.scale(text, interval, integer[], bigint[]) is
   'How many executors a lambda (null: each) needs so that its tasks start within the objective, '

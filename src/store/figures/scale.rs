@@ -70,7 +70,7 @@ pub async fn scale(
 ) -> Result<Vec<Scale>, Error> {
     let sql = "select lambda, wanted, running, workers, waiting, per_second, run_ms, because, paused, \
                       max_concurrency \
-               from tuskline.scale($1, $2 * interval '1 second', $3, $4)";
+               from tuskline_core.scale_figures($1, $2 * interval '1 second', $3, $4)";
     let objective = objective.as_secs_f64();
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
         (&lambda, Type::TEXT),

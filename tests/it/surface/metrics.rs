@@ -184,7 +184,7 @@ async fn another_objective_gives_what_the_database_would_answer() {
     db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
         .await;
     db.run("select tuskline.schedule('work', p_priority => 'low')").await;
-    let asked = "select to_json(s) from tuskline.scale('work', $1::text::interval) s";
+    let asked = "select to_json(s) from tuskline_core.scale_figures('work', $1::text::interval, '{}', '{}') s";
     for limit in [None, Some(6)] {
         if let Some(most) = limit {
             db.run(&format!("select tuskline.set_limit('work', {most})")).await;
