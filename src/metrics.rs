@@ -5,6 +5,7 @@
 //! words, never a task. An answer within [`DEADLINE`], also while another request reads.
 
 mod families;
+mod figures;
 mod reader;
 
 use std::collections::HashMap;

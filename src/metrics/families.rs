@@ -3,20 +3,9 @@
 use tuskline_sdk::EDGES_MS;
 use tuskline_sdk::metrics::{Family, Labels, Value};
 
+use super::figures::Figures;
 use super::reader::{Part, Reader};
-use crate::store::figures::{
-    Gauge, Histogram, OUTCOMES, QueueGauge, QueueStatistics, Scale, WaitTimes,
-};
-
-/// The figures of the last reading. A part that could not be read is empty.
-#[derive(Debug, Default)]
-pub struct Figures {
-    pub statistics: Vec<QueueStatistics>,
-    pub waits: Vec<WaitTimes>,
-    pub queues: Vec<QueueGauge>,
-    pub gauges: Vec<Gauge>,
-    pub scale: Vec<Scale>,
-}
+use crate::store::figures::{Histogram, OUTCOMES};
 
 /// Whether the database answered, and how often a part could not be read.
 pub fn of_reader(reader: &Reader) -> [Family; 2] {

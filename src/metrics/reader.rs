@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::{DbError, Severity};
 use tuskline_sdk::Address;
 
-use super::families::Figures;
+use super::figures::Figures;
 use super::{DEADLINE, FRESH, OBJECTIVE};
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{self, DEPTH_ROWS, Marks};
