@@ -231,3 +231,22 @@ async fn a_table_that_is_locked_is_named_with_its_session_and_the_rest_is_examin
     assert_eq!(monitored.code, 2, "{}", monitored.out);
     assert!(monitored.out.contains(&format!("warn locks: pid {pid} ")), "{}", monitored.out);
 }
+
+#[tokio::test]
+async fn an_owner_that_does_not_see_all_sessions_is_told_with_the_grant() {
+    let db = Db::new().await;
+    let owner = db.config.get_dbname().unwrap();
+    db.run(&format!("create role {owner}; alter function tuskline.gauges() owner to {owner}"))
+        .await;
+    let found = findings(&db, "doctor");
+    let line = found.iter().find(|line| line["examined"] == "metrics").unwrap();
+    assert_eq!(line["verdict"], "warn");
+    assert!(line["said"].as_str().unwrap().starts_with(&format!("{owner}, the owner")), "{line}");
+    let command = line["command"].as_str().unwrap();
+    assert_eq!(command, format!("grant pg_read_all_stats to {owner}"));
+    db.run(command).await;
+    let found = findings(&db, "doctor");
+    let line = found.iter().find(|line| line["examined"] == "metrics").unwrap();
+    assert_eq!(line["verdict"], "ok");
+    db.run(&format!("drop owned by {owner} cascade; drop role {owner}")).await;
+}
