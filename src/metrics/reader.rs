@@ -1,7 +1,7 @@
 //! Reads the figures, a part with each statement.
 //!
-//! Promises: a part is asked at most once in [`FRESH`], also if it fails. A part that fails leaves the others as
-//! they are, counts, and is logged once, not at each reading. Must never: read a queue from its first row at each
+//! Promises: a part is asked at most once in [`FRESH`], also if it fails. A part that fails leaves each other part as
+//! it is, counts, and is logged once, not at each reading. Must never: read a queue from its first row at each
 //! reading.
 
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ use super::remedy;
 /// The finding, or that it was not examined.
 ///
 /// # Errors
-/// Those that are about each line.
+/// The examinations of each line.
 pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Finding>) -> Result<Finding> {
     found.or_else(|error| not_examined(examined, error))
 }

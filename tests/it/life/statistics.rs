@@ -69,7 +69,7 @@ async fn only_the_first_claim_of_a_task_tells_how_long_it_was_due() {
     db.pin().await;
     let hand = db.hand_with(&["work"], MINUTE * 60).await;
     let seconds = Duration::from_secs;
-    // Due in some time, then in the queue for so long. What a later claim says: -1 and less.
+    // Due in some time, then in the queue for so long. A later claim says -1 and less.
     let claimed = async |due_in: Duration, queued: Duration| {
         db.advance(due_in).await;
         while db.enqueue_due().await > 0 {}
@@ -405,7 +405,7 @@ async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
         db.cancel(id).await;
     }
     assert_eq!(fold(&db).await, Some(10));
-    // What a crash leaves of unlogged tables.
+    // A crash leaves unlogged tables empty.
     db.run(
         "truncate tuskline_core.attempt_count, tuskline_core.event_count restart identity;
          truncate tuskline_core.queues_complete, tuskline.queued",

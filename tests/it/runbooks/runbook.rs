@@ -25,7 +25,7 @@ pub struct Runbook {
 /// The standard output of a section's commands.
 pub type Said = String;
 
-/// What the doctor has found to be ok, by the lines of a section's output.
+/// The findings of the doctor that are ok, by the lines of a section's output.
 pub fn ok_lines(said: &str) -> Vec<&str> {
     said.lines()
         .filter_map(|line| line.strip_prefix("ok ")?.trim_start().split("  ").next())

@@ -23,7 +23,7 @@ const CELLS: usize = 8;
 /// phase ends some sixty times as many.
 const LEAST_PER_SECOND: u64 = 5;
 
-/// Attempts that fail as `upgrade-load` plans it: the first one of each fiftieth task. Of `a` and its task `t`.
+/// Attempts that fail as `upgrade-load` plans it: the first one of each fiftieth task (`a`, of task `t`).
 const PLANNED: &str =
     "a.attempt = 1 and a.outcome = 'retriable_failure' and a.message like '%the first attempt%'
     and (t.payload ->> 'n')::bigint % 50 = 0";

@@ -62,7 +62,7 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     let old_set = set(&client).await?;
     let mut old_server = old.serve()?;
     let clients = [old.schedule()?, new.schedule()?];
-    // Of two workers one may take nearly all tasks, so each one is alone for a time.
+    // One of two workers may take nearly all tasks, so each one is alone for a time.
     say("old schema: a server of the old build, a worker of the new one, then one of the old one");
     let new_worker = new.work()?;
     sleep(phase / 2).await;

@@ -44,7 +44,7 @@ pub(crate) struct Statistics {
     reported: Mutex<Reported>,
 }
 
-/// What the database knows.
+/// The counts that the database knows.
 #[derive(Debug)]
 struct Reported {
     /// Values of each room, in the order of [`Counts::values`].
