@@ -14,7 +14,7 @@ use super::remedy;
 /// The finding, or that it was not examined.
 ///
 /// # Errors
-/// The examinations of each line.
+/// An error that concerns every line, as a lost connection.
 pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Finding>) -> Result<Finding> {
     found.or_else(|error| not_examined(examined, error))
 }
