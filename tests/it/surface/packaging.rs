@@ -195,7 +195,7 @@ fn the_archive_has_each_file_that_its_pages_link_to() {
         let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
         for target in links.filter_map(|link| target(page, link)) {
             let within = |path: &&str| target == **path || target.starts_with(&format!("{path}/"));
-            if !packed.iter().any(|path| within(&path)) {
+            if !packed.iter().any(|path| within(path)) {
                 dead.push(format!("{}: {target}", page.display()));
             }
         }
