@@ -2,7 +2,7 @@
 //! autoscaler.
 //!
 //! Promises: however many ask, the database is asked once in [`FRESH`]. Labels are lambda, priority and a few
-//! words, never a task. An answer within [`DEADLINE`], also while another request reads.
+//! words, never a task. An answer within 4 s, also while another request reads.
 
 mod families;
 mod figures;

@@ -236,8 +236,12 @@ async fn a_table_that_is_locked_is_named_with_its_session_and_the_rest_is_examin
 async fn an_owner_that_does_not_see_all_sessions_is_told_with_the_grant() {
     let db = Db::new().await;
     let owner = db.config.get_dbname().unwrap();
-    db.run(&format!("create role {owner}; alter function tuskline.gauges() owner to {owner}"))
-        .await;
+    db.run(&format!(
+        "create role {owner}; grant {owner} to current_user;
+         grant create on schema tuskline to {owner};
+         alter function tuskline.gauges() owner to {owner}"
+    ))
+    .await;
     let found = findings(&db, "doctor");
     let line = found.iter().find(|line| line["examined"] == "metrics").unwrap();
     assert_eq!(line["verdict"], "warn");

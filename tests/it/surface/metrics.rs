@@ -245,15 +245,14 @@ async fn a_worker_whose_port_is_taken_does_not_start() {
     assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
 }
 
-/// Three tasks that wait, and attempts of 300,000 years each.
+/// 40 tasks that wait, and attempts of 31 years each, the longest that a worker may report.
 async fn with_a_long_backlog() -> Db {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
-    let report =
-        format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{10000000000000,1}}'");
+    let report = format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{1000000000000,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
-    db.schedule_many("work", 3).await;
+    db.schedule_many("work", 40).await;
     db
 }
 
@@ -347,7 +346,8 @@ async fn an_owner_that_may_not_see_sessions_shows_no_figure_of_them() {
     assert_eq!(db.one::<Option<String>>(OF_SESSIONS).await.as_deref(), Some(all));
     let owner = db.config.get_dbname().unwrap();
     db.run(&format!(
-        "create role {owner};
+        "create role {owner}; grant {owner} to current_user;
+         grant create on schema tuskline to {owner};
          grant usage on schema tuskline, tuskline_core to {owner};
          grant select on all tables in schema tuskline, tuskline_core to {owner};
          grant select on all sequences in schema tuskline to {owner};

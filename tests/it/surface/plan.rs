@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use tokio_postgres::{Client, Config, NoTls};
 use tuskline::migrate::{self, Mode, Step};
+use tuskline::store::guard::{self, Guarded};
 use tuskline_postgres::Cluster;
 
 use crate::support::cli::on;
@@ -218,7 +219,7 @@ async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
 #[tokio::test]
 async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
     let cluster = own_cluster().await;
-    let (owner, _, app) = of_an_ordinary_owner(&cluster).await;
+    let (owner, admin, app) = of_an_ordinary_owner(&cluster).await;
     for name in ["'one'", "E'o''th\\\\er'"] {
         let prepare = format!("begin; table tuskline.tasks; prepare transaction {name}");
         app.batch_execute(&prepare).await.unwrap();
@@ -234,9 +235,20 @@ async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
     let blockers: Vec<_> = plan.steps[0].locks.iter().flat_map(|lock| &lock.blockers).collect();
     let names: Vec<_> = blockers.iter().map(|one| one.prepared.as_deref()).collect();
     assert_eq!(names, [Some("one"), Some("o'th\\er")]);
+    let users = guard::users(&admin).await.unwrap().unwrap();
+    assert!(users.contains("prepared transaction 'one', role plan_app, since 20"), "{users}");
     // The printed command ends it.
     for name in ["'one'", "E'o''th\\\\er'"] {
         app.batch_execute(&format!("rollback prepared {name}")).await.unwrap();
     }
     assert!(on(&owner, "migrate --plan").run().fine().ends_with("\n\nno session blocks it now\n"));
+    let (_, migrating) = as_role(&owner, "plan_owner").await;
+    let hold = "begin; lock table tuskline_core.migration_guard in share row exclusive mode;
+                prepare transaction 'guard'";
+    migrating.batch_execute(hold).await.unwrap();
+    let holders = guard::holders(&admin, Guarded::Migration).await.unwrap().unwrap();
+    assert!(
+        holders.starts_with("prepared transaction 'guard', role plan_owner, since 20"),
+        "{holders}"
+    );
 }
