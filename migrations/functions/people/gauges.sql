@@ -9,7 +9,8 @@
 -- PostgreSQL's statistics.
 -- enqueued: rows that were ever inserted, also again for a retry, and by transactions that rolled
 -- back. A crash of the server sets it to 0.
--- oldest_ms: how long the head has been due. Null: the queue is empty.
+-- oldest_ms: how long the head has been due; of a task that was claimed before, how long it has been
+-- in the queue again. Null: the queue is empty.
 -- Locks: a look into a leaf takes two, and the server has 64 for each connection. So each leaf is
 -- read in a block that ends with TK000: PostgreSQL gives the locks of a block back that failed.
 -- Planner: each statement names its leaf and rides the leaf's primary key (seq).
@@ -52,8 +53,12 @@ begin
       if depth = p_rows then
         depth := greatest(depth, pg_stat_get_live_tuples(v_leaf));
       end if;
-      oldest_ms := (select greatest(1000 * extract(epoch from v_now - t.due_at), 0)::bigint
-                      from tuskline.tasks t where t.id = v_task);
+      oldest_ms := (
+        select greatest(1000 * extract(epoch from v_now - case
+                 when t.fence = 0 then t.due_at
+                 when t.status = 'enqueued' then t.next_trigger_at - tuskline_core.stalled_after()
+                 else v_now end), 0)::bigint
+          from tuskline.tasks t where t.id = v_task);
     end if;
     return next;
   end loop;

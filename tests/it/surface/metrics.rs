@@ -122,6 +122,28 @@ async fn a_scrape_without_a_database_says_so() {
 }
 
 #[tokio::test]
+async fn the_first_task_of_a_queue_is_as_old_as_its_wait_there() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand_with(&["work"], Duration::from_secs(3_600)).await;
+    let age = async |after: &str| {
+        while db.enqueue_due().await > 0 {}
+        db.advance(Duration::from_secs(7)).await;
+        let oldest = "select max(oldest_ms) from tuskline.queue_gauges()";
+        assert_eq!(db.one::<Option<i64>>(oldest).await, Some(7_000), "{after}");
+    };
+    let id = db.schedule("work").await;
+    age("it was scheduled").await;
+    hand.fail(&hand.take().await).await;
+    db.advance(Duration::from_secs(1_800)).await;
+    age("a retry").await;
+    hand.fail_for_good(&hand.take().await).await;
+    db.advance(Duration::from_secs(1_800)).await;
+    db.run(&format!("select tuskline.retry({id})")).await;
+    age("an operator restarted it").await;
+}
+
+#[tokio::test]
 async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;

@@ -155,11 +155,11 @@ async fn a_bad_release_is_seen_stopped_and_mended_and_each_task_succeeds() {
     assert_eq!((&group["lambda"], &group["collection"]), (&"charge".into(), &"us".into()));
     assert_eq!((&group["tasks"], &group["and_more"]), (&20.into(), &false.into()));
     assert_eq!(group["message"], "the gateway refuses the currency");
-    let failed = r#"tuskline_tasks_failed_total{lambda="charge",priority="normal"} 20"#;
     let installation = get(server, "/metrics").await;
-    assert!(installation.contains(failed), "{installation}");
+    assert!(installation.contains("tuskline_workers{lambda=\"charge\"} 1"), "{installation}");
     let worker = get(metrics, "/metrics").await;
-    assert!(worker.contains(r#"tuskline_worker_attempts_total{lambda="charge""#), "{worker}");
+    let failed = r#"tuskline_worker_attempts_total{lambda="charge",priority="normal",outcome="fatal_failure"} 20"#;
+    assert!(worker.contains(failed), "{worker}");
     let groups = walk.next("top --json", "");
     let fingerprint = group["fingerprint"].as_str().unwrap();
     assert!(groups.contains(fingerprint), "{groups}");
