@@ -450,8 +450,9 @@ async fn a_body_that_heeds_the_request_ends_cancelled() {
 async fn a_task_that_waits_in_the_worker_is_cancelled_before_it_starts() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::new();
-    // Once it has seen a task end it claims ahead.
-    let mut config = slow_heartbeats();
+    // Once it has seen a task end it claims ahead. The answer of a claim may come after the notice of the
+    // cancellation: then the next heartbeat tells.
+    let mut config = WorkerConfig::with_heartbeat(Duration::from_secs(2));
     config.buffer_target = Duration::from_secs(3600);
     let worker = Running::start(&db, config, vec![gate.lambda("work").slots(1)]);
     db.until_asleep("work").await;
