@@ -160,13 +160,12 @@ async fn the_schema_is_newer_than_the_binary() {
     db.run("update tuskline_core.stamp set schema_version = 99").await;
     // An instance that migrates at its start may be rolled back.
     let ours = tuskline::migrate::SCHEMA_VERSION;
-    assert_eq!(
-        on(&db.config, "migrate").run().fine(),
-        format!(
-            "the database is newer (function set 99); this binary (function set {ours}) works with it: \
-             nothing to do\ninstallation: default\n"
-        )
+    let said = on(&db.config, "migrate").run().fine();
+    let newer = format!(
+        "the database is newer (function set 99); this binary (function set {ours}) works with it: \
+         nothing to do\ninstallation: default" // and the cell, in a leg
     );
+    assert!(said.starts_with(&newer), "{said}");
     let said = on(&db.config, "migrate --json").run().json();
     assert_eq!((&said["functions"], &said["schema_version"]), (&"newer".into(), &99.into()));
     assert_eq!(
