@@ -86,7 +86,7 @@ async fn make_ordinary(cluster: &Cluster) {
            in role pg_read_all_settings, pg_signal_backend;
          grant set on parameter track_functions, log_statement_stats, lc_messages,
            session_replication_role to tuskline;
-         grant pg_read_all_stats to tuskline with admin option";
+         grant pg_read_all_stats, pg_monitor to tuskline with admin option";
     execute(&config, ordinary).await;
 }
 

@@ -29,7 +29,7 @@ fn grants(role: &str) -> &'static str {
 async fn login(db: &Db, role: &str) -> (String, Config) {
     let login = format!("{role}_{}", db.config.get_dbname().unwrap());
     let granted = grants(role).replace(&format!(" to {role}"), &format!(" to {login}"));
-    db.run(&format!("create role {login} login; {granted}")).await;
+    db.run(&format!("create role {login} login; grant {login} to current_user; {granted}")).await;
     let mut config = db.config.clone();
     config.user(&login);
     (login, config)
