@@ -223,6 +223,10 @@ fn keys_change_the_view_filter_and_quit() {
     let control = |key| Event::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL));
     assert_eq!(state.on(control('c')), [Action::Quit]);
     assert_eq!(state.on(control('z')), [Action::Suspend]);
+    press(&mut state, "/im");
+    let escape_and_q = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT);
+    assert_eq!(state.on(Event::Key(escape_and_q)), [Action::Quit]);
+    assert_eq!(state.shown().len(), 3);
     press(&mut state, "3");
     assert_eq!(press(&mut state, "g"), []);
     assert_eq!(state.notice.as_deref(), Some("Select a lambda to pause."));

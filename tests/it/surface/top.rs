@@ -143,7 +143,9 @@ async fn an_operator_pauses_a_lambda_and_opens_it_again() {
     top.until_shown("3 tasks stay queued").await;
     top.press("\r");
     top.until_shown("A reason is needed.").await;
-    top.press("complaints\u{1b}");
+    top.press("complaints");
+    top.until_shown("complaints").await;
+    top.press("\u{1b}");
     top.until_gone("complaints").await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.gates").await, 0);
     top.press("g");

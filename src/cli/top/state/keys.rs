@@ -12,8 +12,12 @@ const REASON_CHARS: usize = 500;
 const PAGE: usize = 10;
 
 impl State {
-    /// Takes a key in.
+    /// Takes a key in. Escape and a key that arrive together are read as this key with Alt.
     pub(super) fn on_key(&mut self, key: KeyEvent) -> Vec<Action> {
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            let keys = [KeyEvent::from(KeyCode::Esc), KeyEvent::from(key.code)];
+            return keys.into_iter().flat_map(|key| self.on_key(key)).collect();
+        }
         match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
             (KeyCode::Char('c'), true) => return vec![Action::Quit],
             (KeyCode::Char('z'), true) => return vec![Action::Suspend],
