@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_beat_after_all_begins_anew_and_whoever_is_locked_stays_due() {
+    fn a_worker_that_beats_again_is_live_and_a_locked_one_stays_due() {
         let (mut silence, start) = (Silence::default(), Instant::now());
         silence.learn(&look(&[(1, 5), (2, 7)]), start);
         silence.learn(&look(&[(1, 6), (2, 7)]), start + LEASE);
