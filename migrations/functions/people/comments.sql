@@ -25,7 +25,7 @@ begin
            join pg_attribute t
              on t.attrelid = to_regclass('tuskline.' || u.source) and t.attname = v.attname
      where v.attnum > 0 and t.attnum > 0
-     order by u.no -- of two tables the second one counts
+     order by u.no -- if both tables have the column, the second comment is used
   loop
     execute r.copy;
   end loop;
@@ -160,7 +160,7 @@ comment on column tuskline.operations.died_again is
   'Tasks that it released and that died again (counted). Redrive only, else 0.';
 
 comment on column tuskline.queue_statistics.from_at is 'Begin of the interval.';
-comment on column tuskline.queue_statistics.at is 'End of the interval, mostly a minute later.';
+comment on column tuskline.queue_statistics.at is 'End of the interval, usually a minute later.';
 comment on column tuskline.queue_statistics.start_p50_ms is
   'Median delay from due to the start of the first attempt, in ms. Null: none started.';
 comment on column tuskline.queue_statistics.start_p95_ms is
@@ -171,14 +171,14 @@ comment on column tuskline.queue_statistics.run_p95_ms is
   '95th percentile of the run times, in ms. Null: none ended.';
 
 comment on column tuskline.wait_statistics.from_at is 'Begin of the interval.';
-comment on column tuskline.wait_statistics.at is 'End of the interval, mostly a minute later.';
+comment on column tuskline.wait_statistics.at is 'End of the interval, usually a minute later.';
 comment on column tuskline.wait_statistics.waits is 'Waits that ended.';
 comment on column tuskline.wait_statistics.p50_ms is 'Median of these waits, in ms.';
 comment on column tuskline.wait_statistics.p95_ms is '95th percentile of these waits, in ms.';
 
 comment on column tuskline.executor_statistics.from_at is 'Begin of the interval.';
 comment on column tuskline.executor_statistics.at is
-  'End of the interval, mostly a minute later.';
+  'End of the interval, usually a minute later.';
 comment on column tuskline.executor_statistics.busy is
-  'Attempts that it ran at a time, on average: run time by length of the interval. A long attempt '
-  'counts in the interval in which it ends.';
+  'Attempts that it ran at the same time, on average: run time divided by the length of the '
+  'interval. An attempt counts in the interval in which it ends.';

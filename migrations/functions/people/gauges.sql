@@ -1,19 +1,20 @@
 -- State of the installation now, for metrics and for people who watch it.
 
--- Depth and head of the queues. A scan starts above a mark of the caller, so that it does not read
--- the dead rows of the past while an old snapshot exists.
+-- Returns depth and head of each queue. A scan starts above a mark of the caller. So it skips the
+-- dead rows that vacuum keeps while an old snapshot exists.
 --
--- p_queues and p_marks are parallel: the head that an earlier call has returned, minus 1. A queue
--- that is not named is read from its first row.
--- depth is exact up to p_rows, the rows that are read of a queue. Above that it is the estimate of
--- PostgreSQL's statistics.
--- enqueued: rows that were ever inserted, also again for a retry, and by transactions that rolled
--- back. A crash of the server sets it to 0.
--- oldest_ms: how long the head has been due; of a task that was claimed before, how long it has been
--- in the queue again. Null: the queue is empty.
--- Locks: a look into a leaf takes two, and the server has 64 for each connection. So each leaf is
--- read in a block that ends with TK000: PostgreSQL gives the locks of a block back that failed.
--- Planner: each statement names its leaf and rides the leaf's primary key (seq).
+-- p_queues and p_marks are parallel. A mark is the head_seq of an earlier call, minus 1. A queue
+-- that is not in p_queues is read from its first row.
+-- depth is exact below p_rows, the most rows that are read of a queue. From p_rows on it is the
+-- estimate of PostgreSQL's statistics.
+-- enqueued: all rows that were ever inserted. A retry inserts another row, and rows of transactions
+-- that rolled back count, too. A crash of the server sets it to 0.
+-- oldest_ms: the time since the head was due. If the head was claimed before: the time since it
+-- came back to the queue. Null: the queue is empty.
+-- Locks: a read of a leaf takes two locks, and the server has room for 64 per connection. So each
+-- leaf is read in a block that ends with the error TK000. PostgreSQL releases the locks of a failed
+-- block.
+-- Planner: each statement names its leaf and uses the leaf's primary key (seq).
 create or replace function tuskline.queue_gauges(
   p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null,
   p_rows integer default 1000)
@@ -69,13 +70,14 @@ comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
 
 -- Calculates how many executors (slots of workers) lambdas need now.
 --
--- p_lambda null: each lambda. p_queues and p_marks: see queue_gauges.
--- Little's law: the tasks that started in the last 5 minutes per second, times their mean run time,
--- run at the same time. The backlog needs backlog * run time / objective more, so that it starts
--- within the objective. A lambda without an ended attempt in these 5 minutes counts with 100 ms.
--- Tasks of a paused queue do not count. A concurrency limit of the whole lambda is the most that is
--- wanted (max_concurrency). because says in words which figures decided. wanted is at most 2147483647: 1.1 million
--- tasks of 3 h each would want more.
+-- p_lambda: null means every lambda. p_queues and p_marks: see queue_gauges.
+-- Little's law: starts per second (of the last 5 minutes) times the mean run time is the number of
+-- tasks that run at the same time. The backlog needs backlog * run time / objective executors more,
+-- so that it starts within the objective. If no attempt of a lambda ended in these 5 minutes, its
+-- run time counts as 100 ms.
+-- Tasks of a paused queue do not count. A concurrency limit of the whole lambda (max_concurrency)
+-- bounds wanted. The column because names the figures that decided. wanted is at most 2147483647,
+-- which 1.1 million tasks of 3 h each would exceed.
 create or replace function tuskline_core.scale_figures(
   p_lambda text, p_objective interval, p_queues integer[], p_marks bigint[])
 returns table (lambda text, wanted integer, running double precision, workers integer,
@@ -92,8 +94,9 @@ begin
       format('unknown_lambda: %s is not defined', quote_literal(p_lambda)));
   end if;
   if coalesce(v_objective <= 0, true) then
-    perform tuskline_core.refuse('TK009', format(
-      'invalid_setting: the objective must be above 0, got %s', coalesce(p_objective::text, 'null')));
+    perform tuskline_core.refuse('TK009',
+      format('invalid_setting: the objective must be above 0, got %s',
+             coalesce(p_objective::text, 'null')));
   end if;
   return query
     with g as (
@@ -134,11 +137,11 @@ begin
       from w order by w.lambda;
 end $$;
 comment on function tuskline_core.scale_figures(text, interval, integer[], bigint[]) is
-  'The figures of scale(), with the paused tasks and the limit, from which a server calculates '
-  'another objective.';
+  'The figures of scale(), plus the paused tasks and the limit. A server calculates the answer for '
+  'another objective from them.';
 
--- The figures for people and autoscalers. Its columns stay: a change of them drops the views, and
--- a view of an owner may depend on one.
+-- Returns the figures for people and autoscalers. Its columns must not change: a change would make
+-- migrate drop the function, and a view of an owner may depend on it.
 create or replace function tuskline.scale(
   p_lambda text default null, p_objective interval default '5 seconds',
   p_queues integer[] default '{}', p_marks bigint[] default '{}')
@@ -154,14 +157,15 @@ comment on function tuskline.scale(text, interval, integer[], bigint[]) is
   'How many executors a lambda (null: each) needs so that its tasks start within the objective, '
   'and why.';
 
--- Counts over the installation, each from few pages.
+-- Returns counts of the whole installation. Each of them reads few pages.
 --
--- Tables that may hold millions of rows are counted by PostgreSQL's statistics.
--- The horizon has the holders that the doctor names: sessions, prepared transactions, slots and
--- standbys. A vacuum holds none, and a snapshot of another database keeps no row of this one.
--- A slot and a standby have no age in seconds, so horizon_transactions has the age of all of them.
--- An owner who may not see the sessions of other roles gets no row of connections and horizon: a 0
--- would say that there are none.
+-- For tables that may hold millions of rows, the count is the estimate of PostgreSQL's statistics.
+-- The holders of the horizon are those that the doctor names: sessions, prepared transactions,
+-- slots and standbys. A vacuum holds no horizon, and a snapshot of another database keeps no row of
+-- this one. A slot and a standby have no age in seconds, so only horizon_transactions includes
+-- them.
+-- If the owner may not see the sessions of other roles, the rows of connections and horizon are
+-- missing: a 0 would be wrong.
 create or replace function tuskline.gauges()
 returns table (name text, lambda text, value double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -220,6 +224,6 @@ begin
   end if;
 end $$;
 comment on function tuskline.gauges() is
-  'Counts over the installation: live workers, gates and tripped breakers of each lambda, tasks '
-  'that wait, dead letters, segments made ahead, connections, age of the oldest snapshot (the last '
-  'two only if the owner sees the sessions of all roles).';
+  'Counts of the whole installation: live workers, gates and tripped breakers of each lambda, '
+  'waiting tasks, dead letters, segments ahead, connections, age of the oldest snapshot (the last '
+  'two only if the owner of the function sees the sessions of all roles).';

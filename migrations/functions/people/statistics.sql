@@ -1,23 +1,23 @@
--- Statistics for people and programs: what happened in the last minutes, and minute by minute.
+-- Statistics for people and programs: counts of the last minutes, and minute by minute.
 --
--- A span of null means: since the beginning. The three functions add the counts that are not folded
--- yet, so they lag 5 s behind, the time between two reports of a worker. On a standby they show
--- what is folded, because the counts are in unlogged tables.
+-- A span of null means since the beginning. The three functions add the counts that are not folded
+-- yet. So they are up to 5 s late, which is the time between two reports of a worker. On a standby
+-- they show only folded counts, because the waiting counts are in unlogged tables.
 --
--- p_folded: only what is folded, for counters that are exported. A crash of the server loses counts
--- that wait. A counter that showed them would decrease, and Prometheus would take that for a
--- restart from 0: its rate would jump by the whole total.
+-- p_folded: only folded counts, for counters that are exported. A crash of the server loses the
+-- waiting counts. A counter that included them would decrease. Prometheus would read that as a
+-- restart from 0, and its rate would jump by the whole total.
 --
 -- The counts of the last p_span are a difference of totals. Its base is the last row at or before
--- that time, so the counts may cover up to a minute more. The column span is the time that they do
--- cover: rates divide by it.
+-- that time, so the counts may cover up to a minute more. The column span is the time that they
+-- really cover. Divide by span to get a rate.
 
--- Names the rows of attempt_count and event_count that are not folded yet, of the last p_span.
+-- Returns the rows of attempt_count and event_count of the last p_span that are not folded yet.
 --
--- It reads the newest 20,000 and 50,000 rows at most. There are more only if no janitor folds.
--- None of them if p_folded.
--- Returns since, the time since when these are complete: p_span ago, or later. Null: p_span is
--- null. Returns first_at, since when they were counted: a minute ago, or earlier.
+-- It reads at most the newest 20,000 and 50,000 rows. There are more only if no janitor folds. With
+-- p_folded it returns no row.
+-- since: from this time on the rows are complete. It is p_span ago, or later. Null: p_span is null.
+-- first_at: from this time on they were counted. It is a minute ago, or earlier.
 create or replace function tuskline_core.unfolded(
   p_span interval, p_folded boolean, out attempts bigint[], out events bigint[], out at timestamptz,
   out since timestamptz, out first_at timestamptz)
@@ -45,8 +45,8 @@ begin
   if p_span is null then since := null; end if;
 end $$;
 comment on function tuskline_core.unfolded(interval, boolean) is
-  'Rows of attempt_count and event_count that are not folded yet, the time, and since when they '
-  'count.';
+  'Rows of attempt_count and event_count that are not folded yet, the time now, and the begin of '
+  'the time that they cover.';
 
 -- Tells whether nothing was counted between two rows of totals of a queue.
 create or replace function tuskline_core.is_idle(
@@ -62,11 +62,12 @@ $$;
 comment on function tuskline_core.is_idle(tuskline.queue_statistic, tuskline.queue_statistic) is
   'Whether nothing was counted between two rows of totals of a queue.';
 
--- Returns since when the counts above a base row count.
+-- Returns the begin of the time that the counts after a base row cover.
 --
--- p_since: the time that was asked for. p_base: time of the base row; null: nothing is folded yet.
--- p_idle: nothing was counted from the base to the next row; null: there is none. Then all counts
--- came after p_since. p_first: since when something is counted at all.
+-- p_since: the requested begin. p_base: the time of the base row. Null: nothing is folded yet.
+-- p_idle: nothing was counted between the base row and the next row. Null: there is no next row.
+-- Then all counts came after p_since.
+-- p_first: the time when counting began.
 create or replace function tuskline_core.counted_since(
   p_since timestamptz, p_base timestamptz, p_idle boolean, p_first timestamptz)
 returns timestamptz language sql immutable as $$
@@ -75,7 +76,7 @@ returns timestamptz language sql immutable as $$
               else p_since end
 $$;
 comment on function tuskline_core.counted_since(timestamptz, timestamptz, boolean, timestamptz) is
-  'Since when the counts above a base row count.';
+  'Begin of the time that the counts after a base row cover.';
 
 create or replace function tuskline.statistics(
   p_span interval default '5 minutes', p_folded boolean default false)
@@ -116,9 +117,9 @@ begin
      order by q.lambda, q.priority;
 end $$;
 comment on function tuskline.statistics(interval, boolean) is
-  'Attempts and ends of tasks of each queue in the last p_span (null: ever), with histograms: '
-  'starts (delay from due to the first start), runs (run time). span: the time that they cover. '
-  'p_folded: only what a crash cannot lose.';
+  'Attempts and ends of tasks of each queue in the last p_span (null: since the beginning), with '
+  'histograms: starts (delay from due to the first start), runs (run time). span: the time that '
+  'they cover. p_folded: only counts that no crash can lose.';
 
 create or replace function tuskline.wait_times(
   p_span interval default '5 minutes', p_folded boolean default false)
@@ -143,8 +144,8 @@ begin
      order by t.lambda, t.cause;
 end $$;
 comment on function tuskline.wait_times(interval, boolean) is
-  'Waits of each lambda by cause that ended in the last p_span (null: ever), with a histogram. '
-  'p_folded: only what a crash cannot lose.';
+  'Waits of each lambda by cause that ended in the last p_span (null: since the beginning), with a '
+  'histogram. p_folded: only counts that no crash can lose.';
 
 create or replace function tuskline.executor_loads(p_span interval default '5 minutes')
 returns table (
@@ -177,8 +178,8 @@ begin
      order by t.executor_id;
 end $$;
 comment on function tuskline.executor_loads(interval) is
-  'Attempts that each worker has ended in the last p_span (null: ever), and their run time. span: '
-  'the time that they cover.';
+  'Attempts that each worker has ended in the last p_span (null: since the beginning), and their '
+  'run time. span: the time that they cover.';
 
 create or replace view tuskline.queue_statistics as
 select q.lambda, q.priority, (d.p).at as from_at, d.at,
@@ -201,7 +202,7 @@ select q.lambda, q.priority, (d.p).at as from_at, d.at,
  where (d.p).at is not null and not tuskline_core.is_idle(d.p, d.own);
 comment on view tuskline.queue_statistics is
   'Minute by minute: attempts and ends of tasks of each queue that was active, the delay from due '
-  'to the first start, and the run time (ms). From from_at to at.';
+  'to the first start, and the run time (ms). A row covers the time from from_at to at.';
 
 create or replace view tuskline.wait_statistics as
 select d.lambda, d.cause, (d.p).at as from_at, d.at,
@@ -216,7 +217,8 @@ select d.lambda, d.cause, (d.p).at as from_at, d.at,
  where (d.p).at is not null
    and (d.total_ms, d.waits) <> ((d.p).total_ms, (d.p).waits);
 comment on view tuskline.wait_statistics is
-  'Minute by minute: waits that ended, by lambda and cause. From from_at to at.';
+  'Minute by minute: waits that ended, by lambda and cause. A row covers the time from from_at to '
+  'at.';
 
 create or replace view tuskline.executor_statistics as
 select d.executor_id, e.host, e.pid, (d.p).at as from_at, d.at,
@@ -230,5 +232,5 @@ select d.executor_id, e.host, e.pid, (d.p).at as from_at, d.at,
    and (d.success, d.failed, d.refused, d.run_ms)
      <> ((d.p).success, (d.p).failed, (d.p).refused, (d.p).run_ms);
 comment on view tuskline.executor_statistics is
-  'Minute by minute: attempts that each worker ended, and how many it ran at a time on average '
-  '(busy; long attempts count when they end). From from_at to at.';
+  'Minute by minute: attempts that each worker ended, and how many it ran at the same time on '
+  'average (busy; an attempt counts when it ends). A row covers the time from from_at to at.';

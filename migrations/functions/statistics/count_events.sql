@@ -1,7 +1,8 @@
--- Notes waits of tasks of one lambda that end now: one row per bucket.
+-- Counts the waits of one lambda that end now: one row per bucket of the histogram.
 --
--- p_cause: see wait_statistic.cause. p_since: when each wait began. A wait of 0 ms is none.
--- The rows go into an unlogged table without a hot row: they cost no log, and no lock.
+-- p_cause: see wait_statistic.cause. p_since: when each wait began. A wait of 0 ms is not counted.
+-- The rows go into an unlogged table, and each call inserts rows of its own. So a call writes no
+-- WAL and waits for no row lock.
 create or replace function tuskline_core.count_waits(
   p_cause text, p_lambda text, p_since timestamptz[], p_now timestamptz)
 returns void language plpgsql as $$
@@ -16,9 +17,9 @@ begin
    group by tuskline_core.bucket_of(w.ms);
 end $$;
 comment on function tuskline_core.count_waits(text, text, timestamptz[], timestamptz) is
-  'Notes waits of tasks of one lambda that end now, for the statistics.';
+  'Counts the waits of one lambda that end now, for the statistics.';
 
--- Notes ends that no worker reports: one row per lambda and priority.
+-- Counts ends that no worker reports: one row per lambda and priority.
 create or replace function tuskline_core.count_ends(
   p_event text, p_ids bigint[], p_now timestamptz)
 returns void language plpgsql as $$
@@ -34,4 +35,4 @@ begin
    group by t.lambda, t.priority;
 end $$;
 comment on function tuskline_core.count_ends(text, bigint[], timestamptz) is
-  'Notes ends of tasks or attempts that no worker reports, for the statistics.';
+  'Counts ends of tasks or attempts that no worker reports, for the statistics.';

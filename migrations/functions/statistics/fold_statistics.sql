@@ -1,16 +1,17 @@
--- Folds the counts that wait into the tables of totals, which are append-only.
+-- Folds the waiting counts into the tables of totals, which are append-only.
 --
--- Each janitor calls it every few seconds; one of them folds, once in p_every. A queue gets a row
--- only if it has new counts. If it had none for a while, it gets a second row: its totals at the
--- time of the fold before. So the difference of two rows never covers idle time and counts at once.
--- A call folds at most 20,000 rows of each kind; the rest follows with the next call, at once.
--- Returns folded, the rows it has folded; null: it is not time, or another janitor folds.
+-- Each janitor calls it every few seconds, and one of them folds, once in p_every. A queue gets a
+-- row only if it has new counts. A queue that was idle also gets a row with its old totals at the
+-- time of the previous fold. So a difference of two rows never mixes idle time with active time.
+-- A call folds at most 20,000 rows of each kind. The janitor then calls again immediately.
+-- Returns folded: the number of folded rows. Null: p_every is not over yet, or another janitor
+-- folds.
 --
--- Each scan starts above the last row of the scan before, so it does not read the dead rows of the
--- past while an old snapshot exists. A row that was committed late is found by a scan from the
--- first row, every 10 minutes.
--- Locks: statistics_mark, SKIP LOCKED. If a stranger has locked a table of the statistics, nothing is
--- folded.
+-- Each scan starts above the last row of the previous scan. So it skips the dead rows that vacuum
+-- keeps while an old snapshot exists. A scan from the first row, every 10 minutes, finds rows that
+-- were committed late.
+-- Locks: statistics_mark, SKIP LOCKED. Nothing is folded while another session has locked a table
+-- of the statistics.
 -- Planner: it uses the primary keys of attempt_count and event_count.
 create or replace function tuskline.fold_statistics(
   p_every interval default '1 minute', p_installation text default 'default', out folded integer)
@@ -54,13 +55,13 @@ begin
 exception when lock_not_available then folded := null;
 end $$;
 comment on function tuskline.fold_statistics(interval, text) is
-  'Folds the counts that wait into the totals, once in p_every. Returns how many rows; null: it is '
-  'not time, or another janitor folds.';
+  'Folds the waiting counts into the totals, once in p_every. Returns the number of folded rows. '
+  'Null: p_every is not over yet, or another janitor folds.';
 
 -- Adds a row of totals for each queue, lambda and worker with new counts.
 --
--- p_from: since when they were counted. One without a row of that time, or a later one, gets a row
--- with its totals then: the views show differences.
+-- p_from: the begin of the time in which they were counted. A queue, lambda or worker whose last
+-- row is older also gets a row with its old totals at p_from, because the views show differences.
 create or replace function tuskline_core.add_totals(
   p_attempts bigint[], p_events bigint[], p_from timestamptz, p_now timestamptz)
 returns void language plpgsql as $$
@@ -101,7 +102,7 @@ end $$;
 comment on function tuskline_core.add_totals(bigint[], bigint[], timestamptz, timestamptz) is
   'Adds a row of totals for each queue, lambda and worker with new counts.';
 
--- Returns the last row of totals of a queue, or zeros of long ago.
+-- Returns the last row of totals of a queue. A queue without a row gets zeros at -infinity.
 create or replace function tuskline_core.last_queue_total(p_queue integer)
 returns tuskline.queue_statistic language sql stable as $$
   (select s.* from tuskline.queue_statistic s
@@ -114,23 +115,25 @@ $$;
 comment on function tuskline_core.last_queue_total(integer) is
   'Last row of totals of a queue; zeros at -infinity if there is none.';
 
--- Begins with the first row again, for rebuild_queues: the counts are unlogged, as the queues are.
+-- Resets the marks, so that the next fold begins with the first row. rebuild_queues calls it.
 --
--- After a crash or a promotion the tables are empty and their numbers begin at 1. A mark of the
--- past would hide new rows until the next sweep.
--- Locks: statistics_mark, SKIP LOCKED. So no recovery waits for a stranger; the sweep comes later.
+-- The counts are unlogged: after a crash or a promotion their tables are empty, and their numbers
+-- begin at 1. An old mark would hide new rows until the next scan from the first row.
+-- Locks: statistics_mark, SKIP LOCKED. So recovery does not wait for another session. Then only the
+-- next scan from the first row finds the new rows.
 create or replace function tuskline_core.restart_marks() returns void language plpgsql as $$
 begin
   update tuskline_core.statistics_mark set attempt_seq = 0, event_seq = 0 where is_only = (
     select s.is_only from tuskline_core.statistics_mark s for update skip locked);
 end $$;
 comment on function tuskline_core.restart_marks() is
-  'Folds the counts from the first row on: their numbers begin again after a crash.';
+  'Lets the next fold begin with the first row: after a crash the numbers of the rows begin at 1.';
 
--- Deletes statistics past their retention. The last row before that time stays: it is the base of
--- the next difference.
+-- Deletes statistics that are past their retention. The last row before that time stays, because it
+-- is the base of the next difference.
 --
--- It does so once an hour. Returns how many rows; null: it is not time, or another janitor does it.
+-- It works once an hour. Returns the number of deleted rows. Null: the hour is not over yet, or
+-- another janitor deletes.
 create or replace function tuskline.purge_statistics(p_retention interval default '3 days')
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
@@ -164,4 +167,5 @@ begin
 exception when lock_not_available then return null;
 end $$;
 comment on function tuskline.purge_statistics(interval) is
-  'Deletes statistics past their retention, once an hour. Returns how many rows; null: not yet.';
+  'Deletes statistics past their retention, once an hour. Returns the number of deleted rows. '
+  'Null: the hour is not over yet, or another janitor deletes.';

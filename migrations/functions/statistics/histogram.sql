@@ -1,7 +1,7 @@
--- Histograms of delays and run times: arrays of 16 counts, by the same edges everywhere.
+-- A histogram of delays or run times is an array of 16 counts. All histograms have the same edges.
 --
--- The SDK has the edges in worker-sdk/src/worker/controller/statistics.rs, and metrics show them in
--- seconds. 5000 ms is among them: the objective for the start of a due task.
+-- The SDK has the edges in worker-sdk/src/worker/statistics.rs, and metrics show them in seconds.
+-- One edge is 5000 ms, the objective for the start of a due task.
 create or replace function tuskline.histogram_edges() returns bigint[]
 language sql immutable parallel safe as $$
   select '{5,10,25,50,100,250,500,1000,2500,5000,10000,30000,60000,300000,1800000}'::bigint[]
@@ -14,11 +14,12 @@ language sql immutable parallel safe as $$
   select (1 + width_bucket(p_ms - 1, tuskline.histogram_edges()))::smallint
 $$;
 comment on function tuskline_core.bucket_of(bigint) is
-  'Bucket of a duration: the first one whose upper bound is not below it.';
+  'Number of the first bucket whose upper bound is the duration or more.';
 
 -- Returns a quantile of a histogram in ms, interpolated within its bucket.
 --
--- Null: the histogram is empty. In the last bucket, which has no upper bound, it is its lower bound.
+-- Null: the histogram is empty. The last bucket has no upper bound, so a quantile within it is its
+-- lower bound.
 create or replace function tuskline.quantile(p_counts bigint[], p_share double precision)
 returns double precision language sql immutable parallel safe as $$
   with b as (
@@ -33,18 +34,17 @@ $$;
 comment on function tuskline.quantile(bigint[], double precision) is
   'Quantile of a histogram in ms: 0.95 gives the 95th percentile. Null: the histogram is empty.';
 
--- Keeps a count between 0 and 2^53 - 1, the last whole number that JSON and Prometheus hold
--- exactly.
+-- Cuts a count to 0 to 2^53 - 1, the largest whole number that JSON and Prometheus hold exactly.
 --
--- Sums of reports are numeric until then. So no report, however false, makes a fold overflow, and a
--- thousand such totals still have a sum in bigint. Null stays null.
+-- Sums of reports are numeric before the cut. So no false report makes a fold overflow. The sum of
+-- a thousand totals still fits into bigint. Null stays null.
 create or replace function tuskline_core.capped(p_count numeric) returns bigint
 language sql immutable parallel safe as $$
   select case when p_count < 0 then 0 when p_count > 9007199254740991 then 9007199254740991
               else p_count end::bigint
 $$;
 comment on function tuskline_core.capped(numeric) is
-  'A count between 0 and 2^53 - 1. A sum that no bigint holds is cut to that.';
+  'Cuts a count to 0 to 2^53 - 1. The sum of a thousand such counts fits into bigint.';
 
 -- Adds or subtracts two histograms. Null counts as an empty one.
 create or replace function tuskline_core.histogram_sum(

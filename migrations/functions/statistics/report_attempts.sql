@@ -1,15 +1,15 @@
--- Stores what a worker has counted since its last report: attempts by queue, outcome and duration.
+-- Stores the counts of a worker since its last report: attempts by queue, outcome and duration.
 --
 -- p_queues, p_counters and p_amounts are parallel; attempt_count.counters lists the counters.
 -- A worker reports every few seconds, on its control connection, and only if it has counted
--- something. The report is not a part of the heartbeat: a stranger's lock on this table would then
--- end the lease.
+-- something. The report is not part of the heartbeat. Otherwise a lock of another session on this
+-- table could end the worker's leases.
 --
 -- A report that got no answer is not repeated, so nothing is counted twice.
 --
--- An amount is 0 to 10^12, which is 31 years in ms. A queue belongs to a lambda that the executor
--- serves. So a role of one team's workers cannot write into the counts of another team.
--- Locks: none but the table's. It waits 100 ms for that.
+-- An amount is 0 to 10^12, which is 31 years in ms. The executor must serve the lambda of each
+-- queue. So a role of one team's workers cannot write into the counts of another team.
+-- Locks: only that of the table. It waits at most 100 ms for it.
 create or replace function tuskline.report_attempts(
   p_executor bigint, p_queues integer[], p_counters smallint[], p_amounts bigint[])
 returns void language plpgsql security definer
@@ -44,4 +44,4 @@ begin
   values (tuskline.clock(), p_executor, p_queues, p_counters, p_amounts);
 end $$;
 comment on function tuskline.report_attempts(bigint, integer[], smallint[], bigint[]) is
-  'Stores what a worker has counted of its attempts, for the statistics.';
+  'Stores the counts of the attempts of a worker, for the statistics.';

@@ -1,8 +1,8 @@
 -- Totals of the statistics: the last folded row of each queue, lambda or worker, plus counts that
 -- wait in attempt_count and event_count.
 --
--- p_attempts and p_events name the rows of these tables that count. A row with new counts has p_now
--- in the column at.
+-- p_attempts and p_events are the numbers (seq) of the rows to add. A returned row with new counts
+-- has p_now in the column at.
 
 create or replace function tuskline_core.histogram_of(p_counters bigint[], p_amounts bigint[])
 returns bigint[] language sql immutable parallel safe as $$
@@ -13,7 +13,7 @@ returns bigint[] language sql immutable parallel safe as $$
      group by i order by i)
 $$;
 comment on function tuskline_core.histogram_of(bigint[], bigint[]) is
-  'Histogram from parallel arrays of buckets and counts. Other numbers than 1 to 16 are skipped.';
+  'Histogram from parallel arrays of buckets and counts. Buckets other than 1 to 16 are ignored.';
 
 create or replace function tuskline_core.total(p_before bigint, p_counted numeric) returns bigint
 language sql immutable parallel safe as $$
@@ -22,7 +22,8 @@ $$;
 comment on function tuskline_core.total(bigint, numeric) is
   'A total plus what has been counted since. Null counts as 0.';
 
--- Counts of each queue, by the counters of attempt_count.counters. 7 dead, 8 crashed, 9 dropped.
+-- Sums the counts of each queue. The counters are those of attempt_count.counters; also 7 dead, 8
+-- crashed, 9 dropped.
 create or replace function tuskline_core.queue_counts(p_attempts bigint[], p_events bigint[])
 returns table (queue_id integer, counter integer, amount bigint)
 language sql stable as $$
@@ -43,7 +44,7 @@ $$;
 comment on function tuskline_core.queue_counts(bigint[], bigint[]) is
   'Sums of the counts of each queue in some rows of attempt_count and event_count.';
 
--- Planner: the histograms of all queues come from one join. A subquery for each queue costs 1 ms.
+-- Planner: one join makes the histograms of all queues. A subquery would cost 1 ms per queue.
 create or replace function tuskline_core.queue_totals(
   p_attempts bigint[], p_events bigint[], p_now timestamptz)
 returns setof tuskline.queue_statistic language sql stable as $$
