@@ -120,7 +120,7 @@ comment on function tuskline_core.is_current_id(bigint, bigint) is
 -- A task joins the wait list of its limit, or gets a timer for a store consumer. Rows that schedule
 -- has written as new are not updated again.
 -- p_ids: in id order. p_numbers: the number of each row in its statement.
--- Planner: width_bucket copies the array, so the number is read for mistakes only (offset 0).
+-- Planner: width_bucket copies the array. offset 0 lets it run only for rows with a mistake.
 -- Returns the first mistake with its row. Then route refuses the statement, which undoes all of it:
 -- a mistake in a unique key is found after rows were updated.
 create or replace function tuskline_core.accept_rest(

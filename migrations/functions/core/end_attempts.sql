@@ -60,7 +60,8 @@ begin
      where c.task_id = any (p_ids) and c.fence = p_fences[width_bucket(c.task_id, p_ids)];
   end if;
   if v_asked and p_outcome is not null then
-    -- count_ends() in place. The worker counts what it reports as cancelled.
+    -- The same as count_ends(), without a call. The worker counts the results that it reports as
+    -- cancelled.
     insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
     select p_now, t.lambda, t.priority, 'cancelled', count(*), 0
       from tuskline.task t

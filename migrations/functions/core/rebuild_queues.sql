@@ -19,7 +19,8 @@ declare
   v_fresh boolean;
 begin
   if pg_is_in_recovery() then
-    -- Else the first look at an unlogged table fails, with a text that helps no operator.
+    -- Otherwise the first read of an unlogged table fails, with a message that does not help an
+    -- operator.
     raise exception using errcode = 'read_only_sql_transaction',
       message = 'cannot rebuild the queues of a standby',
       hint = 'Connect to the primary, or promote this server first.';

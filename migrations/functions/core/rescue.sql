@@ -138,8 +138,8 @@ comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestam
 
 -- Returns tasks whose worker has ended: claimed or processing -> enqueued, dead or cancelled.
 --
--- An attempt is counted as crashed only if its body had begun, as far as the worker has said
--- (processing). A worker that dies with tasks in its buffers has not attempted them.
+-- An attempt counts as crashed only if the worker has reported its start (status processing). A
+-- worker that dies with tasks in its buffers has not attempted these tasks.
 --
 -- p_owners and p_leases are parallel: the executor of each lease. The index of leases begins with
 -- the executor, so a search by lease number alone would scan all of it. The caller has locked the

@@ -8,11 +8,12 @@
 -- segment's primary key by id = any (sorted ids), in id order. It has no join that a plan could
 -- reverse. The function width_bucket finds a task's position in the sorted array.
 --
--- waited_ms of a task that was never claimed is the time since it was due. One that was claimed
+-- waited_ms of a task that was never claimed is the time since it was due. A task that was claimed
 -- before (a retry, a snooze, a restart, a task that came back) has -1 minus the time since it was
--- queued again: it is no first start. RETURNING knows only new values, so the old fence is told by
--- a microsecond of next_trigger_at. Only then the old row is read, for its next_trigger_at: that is
--- stalled_after() after it was queued. Workers of set 1 read a negative time as 0.
+-- queued again. So the worker knows that this is no first start. RETURNING shows only new values.
+-- So the UPDATE marks a task that was claimed before by one microsecond more in next_trigger_at.
+-- Only for such a task the old row is read: its next_trigger_at is stalled_after() after it was
+-- queued. Workers of function set 1 read a negative time as 0.
 create or replace function tuskline_core.make_take(p_segment bigint) returns void
 language plpgsql as $make$
 declare

@@ -1,18 +1,19 @@
 -- Erases tasks: deletes them with their history, their keys and their rows in the archive.
 --
--- A purge deletes ended tasks that nothing needs, and archives them. An erase deletes every matching
--- task, whatever its status, and archives none. It needs several passes over a task:
+-- A purge deletes ended tasks that nothing needs, and archives them. An erase deletes every
+-- matching task of any status, and archives none. It needs several passes over a task:
 --
 --   the task               this pass                              a later pass
---   waits                  is cancelled, its effects are left     the next walk: it has ended
+--   waits                  is cancelled; its effects run later    the next walk: it has ended
 --   runs                   its worker is asked to stop            it has ended, or it still runs
---   has ended, is needed   nothing                                looks again (needed_ids)
+--   has ended, is needed   nothing                                checks again (needed_ids)
 --   has ended              is deleted, with all rows about it
 --   is archived            its row is deleted
 --
--- Tasks that run or are needed stay in behind. The operation ends when a walk meets no matching
--- task. Its note says what it waits for.
--- Archive files are outside the database: lines_to_erase() tells which of their lines match.
+-- Running and needed tasks stay in the column behind. The operation ends when a walk finds no
+-- matching task. Until then its note names the cause of the wait.
+-- Archive files are outside the database. lines_to_erase() returns the numbers of their matching
+-- lines.
 create or replace function tuskline_core.erase_tasks(
   o tuskline.operation, p_ids bigint[], p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
@@ -56,7 +57,8 @@ comment on function tuskline_core.erase_tasks(tuskline.operation, bigint[], time
   'Deletes tasks that have ended, with all rows about them, and ends the remaining ones. '
   'Returns the new row of the operation.';
 
--- Deletes rows of the archive, with what other tables hold of their tasks. Returns how many.
+-- Deletes rows of the archive, and the data of their tasks in other tables. Returns the number of
+-- rows.
 create or replace function tuskline_core.erase_archived(p_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
@@ -68,9 +70,10 @@ begin
   return cardinality(v_ids);
 end $$;
 comment on function tuskline_core.erase_archived(bigint[]) is
-  'Deletes rows of the archive, with what other tables hold of their tasks. Returns how many.';
+  'Deletes rows of the archive, and the data of their tasks in other tables. Returns the number of '
+  'rows.';
 
--- Selects the tasks to cancel: those that wait, and those that run and were not asked to stop.
+-- Selects the tasks to cancel: waiting tasks, and running tasks that were not asked to stop yet.
 create or replace function tuskline_core.tasks_to_cancel(p_ids bigint[]) returns bigint[]
 language sql stable as $$
   select array(
@@ -84,7 +87,7 @@ language sql stable as $$
     order by 1)
 $$;
 comment on function tuskline_core.tasks_to_cancel(bigint[]) is
-  'Returns those of the tasks that wait, or that run and were not asked to stop.';
+  'Selects the waiting tasks, and the running tasks that were not asked to stop yet.';
 
 create or replace function tuskline_core.some_tasks(p_ids bigint[]) returns text
 language sql immutable as $$
@@ -98,12 +101,12 @@ language sql immutable as $$
   select 'sha256:' || encode(sha256(convert_to(p_text, 'UTF8')), 'hex')
 $$;
 comment on function tuskline_core.digest(text) is
-  'The SHA-256 of a text: proves which value was erased to a person who knows it.';
+  'The SHA-256 of a text. A person who knows an erased value can compare it with this.';
 
--- Deletes what other tables hold of tasks that are about to be erased: unique keys, messages of
--- failures, the payload of a redrive.
+-- Deletes the data of tasks in other tables, just before the tasks are erased: unique keys,
+-- messages of failures, the payload of a redrive.
 --
--- A gate of a circuit breaker keeps its cause, without the message. So does the audit.
+-- The gate of a circuit breaker keeps its cause without the message. The audit does, too.
 create or replace function tuskline_core.forget_tasks(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
@@ -136,9 +139,9 @@ begin
      and substring(a.detail from '^died_again .*task ([0-9]+) died')::bigint = any (p_ids);
 end $$;
 comment on function tuskline_core.forget_tasks(bigint[]) is
-  'Deletes what other tables hold of tasks that are about to be erased.';
+  'Deletes the data of tasks in other tables, just before the tasks are erased.';
 
--- Cuts the message of a failure off a reason, and keeps the number that leads to it.
+-- Removes the message of a failure from a reason. The fingerprint or the task id before it stays.
 create or replace function tuskline_core.without_message(p_text text) returns text
 language sql immutable as $$
   select coalesce(substring(p_text from '^(.*attempts failed with [0-9a-f]+): '),
@@ -147,14 +150,14 @@ $$;
 comment on function tuskline_core.without_message(text) is
   'A reason of a gate, or a note of an operation, without the message of a failure.';
 
--- Ends a walk of an erase over all ids: begins the next walk, or ends the operation.
+-- Ends a walk of an erase over all ids. Then it begins the next walk, or ends the operation.
 --
--- The last walk has met no matching task, and forgets what is left of the key. The note names the
--- schedules that would make new tasks.
+-- After a walk that found no matching task, it deletes the rows of the key that are left, and ends
+-- the operation. The note then names the schedules that would make new matching tasks.
 --
--- Race: while a segment is being retired, it is in no table that an erase reads, and its tasks may
--- come to the archive behind the mark. So the erase waits for the end of each retirement, and walks
--- once more if a segment has gone since the walk began.
+-- Race: a segment that is being retired is in no table that an erase reads. Its tasks may reach the
+-- archive behind the mark. So the erase waits until no retirement is in progress, and walks again
+-- if a segment was retired since the walk began.
 create or replace function tuskline_core.finish_walk(o tuskline.operation, p_now timestamptz)
 returns tuskline.operation language plpgsql as $$
 declare
@@ -183,7 +186,8 @@ end $$;
 comment on function tuskline_core.finish_walk(tuskline.operation, timestamptz) is
   'Begins the next walk of an erase over all ids, or ends the operation. Returns its new row.';
 
--- Lists the tables of the attached segments; and 0, which is no table, if a segment is being retired.
+-- Returns the tables of the attached segments. While a segment is being retired, it adds 0, which
+-- is no table.
 create or replace function tuskline_core.segments_to_walk() returns oid[]
 language sql volatile as $$
   select array(
@@ -193,17 +197,18 @@ language sql volatile as $$
     (select 0 from tuskline.segments_to_finish() limit 1))
 $$;
 comment on function tuskline_core.segments_to_walk() is
-  'Tables of the attached segments; and 0 if a segment is being retired.';
+  'Tables of the attached segments, plus 0 while a segment is being retired.';
 
--- Deletes what is stored of the key and of the value of an erase without one of its tasks.
+-- Deletes the key and the value of an erase where they are stored without a matching task.
 --
--- Tasks with the key may be left if the erase has a further filter, besides the lambda. Then the
+-- If the erase has filters besides the key and the lambda, tasks with the key may remain. Then the
 -- rows of the key stay.
 create or replace function tuskline_core.forget_values(o tuskline.operation) returns void
 language plpgsql as $$
 begin
-  if o.key is not null and num_nonnulls(o.collection, o.priority, o.ids, o.field, o.created_from) = 0
-    and o.created_to >= o.begun_at then
+  if o.key is not null
+     and num_nonnulls(o.collection, o.priority, o.ids, o.field, o.created_from) = 0
+     and o.created_to >= o.begun_at then
     perform tuskline_core.forget_key(o.key, o.lambda);
   end if;
   update tuskline.redriven r set old_payload = null from tuskline.tasks t
@@ -214,12 +219,12 @@ begin
            array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key], r.old_payload);
 end $$;
 comment on function tuskline_core.forget_values(tuskline.operation) is
-  'Deletes what is stored of the key and of the value of an erase without one of its tasks.';
+  'Deletes the key and the value of an erase where they are stored without a matching task.';
 
 -- Deletes a key from the tables that hold keys without a task.
 --
--- The unique key of a task that was scheduled after the erase began stays. A tenant with such a task
--- starts its rounds again, with the default weight.
+-- If a task with the key was scheduled after the erase began, its unique key stays. A tenant with
+-- such a task starts its rounds again, with the default weight.
 create or replace function tuskline_core.forget_key(p_key text, p_lambda text) returns void
 language plpgsql as $$
 begin
@@ -235,11 +240,13 @@ begin
     from tuskline.lambda l
    where a.verb = 'unblock' and a.subject = l.name || ' ' || p_key
      and l.name = coalesce(p_lambda, l.name);
-  update tuskline.audit a set detail = tuskline_core.digest(p_key) || right(a.detail, -length(p_key))
+  update tuskline.audit a
+     set detail = tuskline_core.digest(p_key) || right(a.detail, -length(p_key))
    where a.verb = 'set_weight' and starts_with(a.detail, p_key || ' ')
      and strpos(right(a.detail, -length(p_key) - 1), ' ') = 0 -- only the weight is left
      and exists (select from tuskline.task_limit r
-                  where a.subject = 'limit ' || r.limit_id and r.lambda = coalesce(p_lambda, r.lambda));
+                  where a.subject = 'limit ' || r.limit_id
+                    and r.lambda = coalesce(p_lambda, r.lambda));
 end $$;
 comment on function tuskline_core.forget_key(text, text) is
   'Deletes a key from the tables that hold keys without a task, and from the audit.';
@@ -250,7 +257,7 @@ language plpgsql as $$
 declare
   v_locked bigint[] := tuskline_core.lock_tasks(p_ids);
 begin
-  -- A task of which another transaction holds the row stays behind, with its archived row.
+  -- A task that another transaction has locked stays behind, with its archived row.
   return v_locked || array(
     select a.id from tuskline.task_archive a
      where a.id = any (p_ids) and a.id <> all (v_locked)
@@ -272,11 +279,11 @@ begin
              array[a.ordering_key, a.limit_key, a.fairness_key, a.unique_key], a.payload));
 end $$;
 comment on function tuskline_core.archived_ids(tuskline.operation, bigint[]) is
-  'Returns those of the tasks that have a row in the archive which matches an erase.';
+  'Selects the tasks whose row in the archive matches an erase.';
 
--- Tells which lines of an archive file hold tasks that an erase with these filters deletes.
+-- Returns the numbers of the lines of an archive file that an erase with these filters deletes.
 --
--- p_lines are whole lines of JSON, as archive_lines() returned them. Returns their numbers, from 1.
+-- p_lines are whole lines of JSON, as archive_lines() returns them. The first line has number 1.
 create or replace function tuskline.lines_to_erase(
   p_lines        text[],
   p_lambda       text        default null,
@@ -309,8 +316,8 @@ comment on function tuskline.lines_to_erase(
 
 -- Deletes the unique keys of the tasks in these lines of an archive file.
 --
--- An erase of files calls it with the lines that it deletes. A key that belongs to a stored task, or
--- to another task than the line, stays.
+-- An erase of files calls it with the lines that it deletes. A key stays if it belongs to a stored
+-- task, or to a task that is in no line.
 create or replace function tuskline.forget_lines(p_lines text[]) returns void
 language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   delete from tuskline.unique_key u

@@ -188,8 +188,8 @@ declare
         when not v_moves then ', ids, a key or a field' end)
     when num_nonnulls(o.field, o.equals) = 1 or cardinality(o.field) not between 1 and 32
          or array_position(o.field, null) is not null
-      then format('field must be a path of 1 to 32 names, with the text that it equals, got %L and %L',
-                  left(o.field::text, 80), left(o.equals, 80))
+      then format('field must be a path of 1 to 32 names, with the text that it equals, '
+                  'got %L and %L', left(o.field::text, 80), left(o.equals, 80))
     when octet_length(o.key) not between 1 and 256
       then format('key must have 1 to 256 bytes, got %s', octet_length(o.key))
     when cardinality(o.ids) not between 1 and 10000

@@ -1,12 +1,12 @@
 -- Checks the stored state against the guarantees, for people and `tuskline doctor --verify`.
 --
--- Each function below lists the violations of some invariants: the invariant and the id of the task
--- (of the executor, for live_executors). invariants() counts them.
+-- Each function below lists violations: the name of the invariant, and the id of the task (for
+-- live_executors: of the executor). invariants() counts them.
 --
 -- Guarantees: invariants() reads one snapshot, so rows that a verb writes together appear together.
--- It changes nothing. Effects that a later transaction completes count only if no timer is left for
--- them.
--- It reads every task. Nothing that answers quickly may call it.
+-- It changes nothing. A later transaction may still complete effects, so an incomplete effect is a
+-- violation only if no timer is left for it.
+-- It reads every task, so a fast command must not call it.
 
 create or replace function tuskline_core.may_be_restarted(p_task bigint, p_lambda text)
 returns boolean language sql stable as $$
@@ -19,7 +19,7 @@ $$;
 comment on function tuskline_core.may_be_restarted(bigint, text) is
   'Whether the audit or an operation may have restarted a task.';
 
--- Lists tasks whose own columns contradict each other, or their fence the sequence.
+-- Lists tasks whose columns contradict each other, and tasks whose fence was never issued.
 --
 -- A task may have started before it was due if an owner restarted it: a restarted task is due now.
 create or replace function tuskline_core.broken_columns() returns table (invariant text, id bigint)
@@ -40,7 +40,7 @@ $$;
 comment on function tuskline_core.broken_columns() is
   'Violations of the invariants ended_tasks, due_times and fences.';
 
--- Lists tasks that run without a lease, or by two, and leases without an executor.
+-- Lists running tasks without a lease or with two leases, and leases without an executor.
 --
 -- A lease with ended tasks is no violation: the worker gives it back with a later exchange.
 create or replace function tuskline_core.broken_leases() returns table (invariant text, id bigint)
@@ -65,12 +65,13 @@ $$;
 comment on function tuskline_core.broken_leases() is
   'Violations of the invariants leases, one_lease, lease_owners and live_executors.';
 
--- Lists waiting and enqueued tasks that nothing leads to.
+-- Lists waiting tasks without a timer, gate, limit or parent, and enqueued tasks without a queue
+-- row.
 --
--- find_stalled lists tasks that wait for a parent, too, so that they check it again. They are no
--- violation: the end of the parent leads to them (dependencies).
--- A queue row whose task is not enqueued is no violation: the next claim removes it. Without
--- complete queues (after a crash) no queue is examined.
+-- find_stalled also lists tasks that wait for a parent, so that they check the parent again. These
+-- are no violation here: the end of the parent starts them (invariant dependencies).
+-- A queue row whose task is not enqueued is no violation: the next claim removes it. After a crash
+-- no queue is examined until all queues are rebuilt.
 create or replace function tuskline_core.broken_waits() returns table (invariant text, id bigint)
 language sql stable as $$
   select 'queues', t.id
@@ -97,10 +98,10 @@ $$;
 comment on function tuskline_core.broken_waits() is
   'Violations of the invariants queues and waiting.';
 
--- Lists tasks that exceed a limit or an order, and permits of tasks that need none.
+-- Lists tasks that exceed a concurrency limit or break an order, and permits of ended tasks.
 --
--- Only permits and starts since the limit was set last count: a limit may be lowered below what
--- runs.
+-- Only permits and starts after the last change of the limit count, because a limit may be set
+-- below the number of running tasks.
 create or replace function tuskline_core.broken_limits() returns table (invariant text, id bigint)
 language sql stable as $$
   select 'concurrency', p.task_id
@@ -140,13 +141,14 @@ language sql stable as $$
       or to_regclass('tuskline_core.gone_' || tuskline_core.segment_of(p_task)) is not null
 $$;
 comment on function tuskline_core.is_retiring(bigint) is
-  'Whether the segment of a task is between its DETACH and the end of its retirement.';
+  'Whether the segment of a task is being retired: its DETACH has begun, and it is not gone yet.';
 
--- Lists keys with two holders, dependencies that an end did not reach, and wrong dead letters.
+-- Lists unique keys with two holders, dependencies that do not know the end of their parent, and
+-- wrong dead letters.
 --
--- A restarted task runs beside the task that took its key meanwhile. The dead letter of a segment
--- whose retirement has not finished is deleted with its history. A task with an unmet dependency is
--- held, and still names the parent that it watched.
+-- Three states are no violation. A restarted task may run beside the task that took its key in the
+-- meantime. Dead letters of a segment that is being retired are deleted later, with its history. A
+-- task with an unmet dependency is held, and still names the parent that it waited for.
 create or replace function tuskline_core.broken_relations()
 returns table (invariant text, id bigint) language sql stable as $$
   with k as materialized (

@@ -66,7 +66,8 @@ comment on function tuskline.find_stalled(bigint, interval) is
   'Gives the tasks of one segment that nothing points to a timer or a queue row again. '
   'Returns how many.';
 
--- Lists the waiting tasks of a segment that were due before a time and that nothing points to.
+-- Lists the waiting tasks of a segment that were due before p_before and have no timer, gate or
+-- limit.
 create or replace function tuskline_core.untimed_tasks(p_no bigint, p_before timestamptz)
 returns table (id bigint, due timestamptz) language plpgsql stable as $$
 begin

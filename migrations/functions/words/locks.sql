@@ -53,8 +53,8 @@ comment on function tuskline_core.max_delay() is
 create or replace function tuskline_core.clock_lag() returns interval
 language sql immutable parallel safe as $$ select interval '10 seconds' $$;
 comment on function tuskline_core.clock_lag() is
-  '10 s: a verb reads the clock when it begins, and may see rows that were committed later. Times '
-  'that are closer than this say nothing about their order.';
+  '10 s: a verb reads the clock when it begins, and may see rows that were committed later. If two '
+  'times differ by less than this, their order is unknown.';
 
 -- Guard locks: each is held by one transaction at a time.
 --
