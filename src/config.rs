@@ -121,10 +121,11 @@ pub struct JanitorOptions {
     /// Time between two looks for tasks that nothing points to any more. 10 min: it reads every
     /// segment in use from end to end, and no verb leaves such a task behind.
     pub audit_every: Duration,
-    /// Time between two folds of the statistics: a row of totals for each active queue. 1 min.
+    /// Time between two folds of the statistics. 1 min: each fold adds a row of totals for each
+    /// active queue.
     pub fold_every: Duration,
-    /// How long statistics are kept. 3 days: a row of 430 B a minute for each active queue, lambda's wait and
-    /// worker.
+    /// How long statistics are kept. 3 days: each active queue, cause of waits and worker adds a
+    /// row of about 430 bytes a minute.
     pub statistics_retention: Duration,
     /// Longest wait for the readers of a segment to let go of it, per round. 60 s; the detach
     /// then stays pending and the next round goes on.

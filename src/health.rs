@@ -32,20 +32,21 @@ use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, Readiness};
 
-/// Longest wait for the database before we are not ready.
+/// Longest wait for the database. After it, the answer is that the process is not ready.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Longest life of a connection, which is for one request: 2 s to send it, 3 s for the answer.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Most connections at a time: half of the file descriptors that a process usually has. Another one takes the
-/// place of the oldest that was opened and says nothing. A connection with a request is never cut.
+/// Most connections at a time: half of the file descriptors that a process usually has. A new one
+/// replaces the oldest connection that has sent no request yet. A connection with a request is
+/// never cut.
 const MOST_CONNECTIONS: usize = 512;
 
-/// Rest after an accept that failed, as when the process has no file descriptors left.
+/// Pause after an accept that failed, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One session for all who ask, opened when the first does.
+/// One session for all requests. The first request opens it.
 struct Health {
     address: Address,
     session: Mutex<Option<Session>>,
@@ -61,7 +62,7 @@ struct Connection {
 /// Takes the port.
 ///
 /// # Errors
-/// The port is taken or not ours to take.
+/// The port is in use, or the process has no right to it.
 pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
@@ -97,13 +98,14 @@ pub async fn serve(
 
 /// Cuts the oldest connection without a request. False: each one has a request.
 async fn make_room(open: &mut Vec<Connection>) -> bool {
-    // The requests of a burst may lie in their sockets, unread.
+    // After a burst, requests may have arrived that no task has read yet.
     yield_now().await;
     let silent = open.iter().position(|one| !one.has_asked.load(Ordering::Relaxed));
     silent.map(|at| open.remove(at).task.abort()).is_some()
 }
 
-/// One request, or none in time. How a client ends its connection is no matter of ours.
+/// Answers one request, or ends the connection if none arrives in time. An error of the connection
+/// is ignored.
 async fn answer(stream: TcpStream, routes: Router, has_asked: Arc<AtomicBool>) {
     let routes = routes.layer(from_fn(move |request: Request, next: Next| {
         has_asked.store(true, Ordering::Relaxed);
@@ -121,8 +123,9 @@ fn routes(address: Address, roles: RoleHealth) -> Router {
     Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health)
 }
 
-/// A role that the database refuses stays refused until a person mends it; a database that is away comes
-/// back, and ending the process would not bring it back sooner.
+/// A role that the database refuses stays refused until a person removes the cause, so it is a
+/// failure. A database that cannot be reached comes back by itself, and a restart of this process
+/// would not help.
 async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
     let troubles = health.roles.troubles();
     match troubles.is_empty() {
@@ -164,7 +167,8 @@ impl Health {
 
     async fn readiness(&self) -> Result<Readiness, tokio_postgres::Error> {
         let mut kept = self.session.lock().await;
-        // Taken out: a call that fails or is dropped leaves no session, and the next call opens a new one.
+        // Taken out of the field: a call that fails or is dropped leaves no session there. Then the
+        // next call opens a new one.
         let session = match kept.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
             None => Session::open(&self.address, "health", Deadlines::USUAL).await?,
@@ -175,8 +179,8 @@ impl Health {
     }
 }
 
-/// Why a database that answers will not do; none if it will. A later function set will: within a
-/// major version it understands every call of an earlier one.
+/// Why a database that answers cannot be used. None: it can. A later function set can be used:
+/// within a major version it understands every call of an earlier one.
 pub fn not_ready(readiness: Readiness) -> Option<String> {
     match readiness.schema_version {
         None => Some("the functions are not installed: run `tuskline migrate`".to_owned()),

@@ -1,9 +1,9 @@
-//! The janitor: keeps partitions of the task store ready ahead of need, and lets go of what is past
-//! its retention, whole segments at a time.
+//! The janitor: makes partitions of the task store ahead of need, and removes tasks that are past
+//! their retention, whole segments at a time.
 //!
-//! Promises: no insert ever waits for a partition; a task that nothing points to is found again; what must outlive its segment does; an
-//! interrupted retirement is finished by the next janitor. Any number of janitors may run: one
-//! at a time retires segments.
+//! Promises: no insert ever waits for a partition. A stalled task, to which nothing points, is
+//! found again. Tasks that must outlive their segment do. The next janitor finishes an interrupted
+//! retirement. Any number of janitors may run, and one at a time retires segments.
 //! A task that must be archived is deleted only after its archive is safe.
 //! Must never: take a lock that makes scheduling or claiming wait behind a session with a long read.
 
@@ -24,7 +24,8 @@ use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, retention, statistics};
 
-/// How far it has walked over the kept tasks: a round looks at some, the next goes on from there.
+/// How far the walks over the kept tasks have come. A round reads some of them, and the next round
+/// continues there.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks {
     /// Tasks that are deleted.
@@ -79,7 +80,8 @@ async fn work(
     }
 }
 
-/// Between two rounds. Ids may be drawn faster than tasks are made, so the segments ahead are watched.
+/// Waits for the next round. Ids may be drawn faster than tasks are made, so it watches the
+/// segments ahead.
 async fn rest(address: &Address, options: &JanitorOptions) -> Result<(), Error> {
     let next = Instant::now() + jittered(options.every);
     loop {
@@ -118,10 +120,10 @@ pub async fn round(
     purge(session, options, marks).await
 }
 
-/// Folds all counts of the statistics that wait, if it is time.
+/// Folds all waiting counts of the statistics, if it is time.
 ///
-/// A fold that the database fails ends no round: retention must go on without statistics. A refusal
-/// (TK) still does: the database is of another installation.
+/// An error of the database does not end the round, because retention must go on without
+/// statistics. A refusal (TK) ends it: the database belongs to another installation.
 async fn fold(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     loop {
         match statistics::fold(session.client(), options.fold_every, &options.installation).await {
@@ -175,8 +177,8 @@ async fn purge(
     Ok(())
 }
 
-/// Finds stalled tasks, to which nothing points any more: each one is a bug. Deletes unique keys that no
-/// task holds: these are none.
+/// Finds stalled tasks, to which nothing points any more. Each of them is the result of a bug. Also
+/// deletes unique keys that no task holds; these are no bug.
 async fn audit(session: &Session, options: &JanitorOptions) -> Result<(), Error> {
     for no in retention::segments_in_use(session.client()).await? {
         let found = retention::find_stalled(session.client(), no).await?;
@@ -191,7 +193,7 @@ async fn audit(session: &Session, options: &JanitorOptions) -> Result<(), Error>
     Ok(())
 }
 
-/// By a tenth both ways, so that many janitors spread out.
+/// Up to a tenth shorter or longer, so that many janitors do not work at the same time.
 fn jittered(every: Duration) -> Duration {
     every.mul_f64(0.9 + fastrand::f64() / 5.0)
 }

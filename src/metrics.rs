@@ -1,8 +1,9 @@
 //! `/metrics` and `/scale/{lambda}`: the figures of the whole installation, for Prometheus and for an
 //! autoscaler.
 //!
-//! Promises: however many ask, the database is asked once in [`FRESH`]. Labels are lambda, priority and a few
-//! words, never a task. An answer within 4 s, also while another request reads.
+//! Promises: the database is read at most once in [`FRESH`], however many requests arrive. Labels
+//! are lambda, priority and a few words, never a task. Each request gets an answer within 4 s, also
+//! while another request reads.
 
 mod families;
 mod figures;
@@ -28,14 +29,14 @@ use self::reader::{Part, Reader};
 use crate::duration;
 use crate::store::figures::Scale;
 
-/// The answer to one scrape serves all that come within this time.
+/// All scrapes within this time get the same answer.
 pub const FRESH: Duration = Duration::from_secs(5);
-/// Longest wait for the database, and for the request that reads already.
+/// Longest wait for the database, and for another request that is reading.
 const DEADLINE: Duration = Duration::from_secs(4);
 /// The objective for the start of a due task (paper: 95 % within five seconds).
 const OBJECTIVE: Duration = Duration::from_secs(5);
 
-/// One session for all that ask.
+/// One session for all requests.
 struct Metrics {
     last: Mutex<Last>,
 }
@@ -59,7 +60,7 @@ pub fn routes(address: Address) -> Router {
         .with_state(metrics)
 }
 
-/// A database that is away is a figure, too: the scrape succeeds and says `tuskline_database_up 0`.
+/// If the database cannot be reached, the scrape succeeds, too, with `tuskline_database_up 0`.
 async fn scrape(State(metrics): State<Arc<Metrics>>) -> Response {
     match metrics.text().await {
         Some(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
@@ -67,7 +68,7 @@ async fn scrape(State(metrics): State<Arc<Metrics>>) -> Response {
     }
 }
 
-/// `?objective=5s` changes the time within which tasks shall start.
+/// `?objective=5s` sets the time within which tasks should start.
 async fn scale(
     State(metrics): State<Arc<Metrics>>,
     Path(lambda): Path<String>,
@@ -91,7 +92,7 @@ fn refused(why: &str) -> Answer {
     (StatusCode::BAD_REQUEST, Json(json!({"error": why})))
 }
 
-/// Another request still reads.
+/// The answer while another request still reads.
 fn busy() -> Answer {
     let said = format!("the database did not answer within {} s", DEADLINE.as_secs());
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"error": said})))
@@ -119,7 +120,8 @@ impl Metrics {
         Some(text)
     }
 
-    /// The figures of a lambda, from those of all, which are at most [`FRESH`] old.
+    /// The figures of one lambda, taken from a reading of all lambdas that is at most [`FRESH`]
+    /// old.
     async fn scale(&self, lambda: &str) -> Result<Option<Scale>, Answer> {
         let until = Instant::now() + DEADLINE;
         let mut last = self.last(until).await.ok_or_else(busy)?;

@@ -171,7 +171,7 @@ async fn migrate_with(
         return untouched(session.client(), later, cell).await;
     }
     let guard = turn::take(&session).await?;
-    // Another process may have been here since.
+    // Another process may have migrated in the meantime.
     if let Some(later) = later(session.client()).await? {
         return untouched(session.client(), later, cell).await;
     }
@@ -203,7 +203,8 @@ async fn check_server(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// The report on a database with a later set. Another cell than that of the database is refused as ever.
+/// The report on a database with a later set. A cell that differs from that of the database is
+/// refused here, too.
 async fn untouched(client: &Client, later: i32, cell: Option<u8>) -> Result<Report, Error> {
     if cell.is_some() {
         set_cell(client, cell).await?;

@@ -124,7 +124,7 @@ const COUNTERS: [(&str, &str); OUTCOMES.len()] = [
     ("tuskline_tasks_dropped", "Tasks that a gate dropped"),
 ];
 
-/// The rows of `tuskline.gauges()`, as they are called there and here.
+/// The names of the rows of `tuskline.gauges()`, and the names and help of their metrics.
 const GAUGES: [(&str, &str, &str); 12] = [
     ("workers", "tuskline_workers", "Live workers that serve the lambda"),
     ("gates", "tuskline_gates", "Gates that are set on the lambda"),

@@ -1,8 +1,8 @@
-//! Reads the figures, a part with each statement.
+//! Reads the figures. Each statement reads one part.
 //!
-//! Promises: a part is asked at most once in [`FRESH`], also if it fails. A part that fails leaves each other part as
-//! it is, counts, and is logged once, not at each reading. Must never: read a queue from its first row at each
-//! reading.
+//! Promises: a part is read at most once in [`FRESH`], also if the reading fails. A part that fails
+//! does not change the other parts. The failure is counted, and logged once, not at each reading.
+//! Must never: read a queue from its first row at each reading.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use super::{DEADLINE, FRESH, OBJECTIVE};
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{self, DEPTH_ROWS, Marks};
 
-/// The queues are read from their first row this often: a mark hides rows that were committed late.
+/// Time between two readings of the queues from their first row. A mark hides rows that were
+/// committed late.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// The figures of one statement.
@@ -31,7 +32,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// In the order in which they are read: the marks of the queues are for the scale.
+    /// In the order of reading: `Scale` uses the marks that `Queues` found.
     pub const ALL: [Self; 5] =
         [Self::Gauges, Self::Statistics, Self::Waits, Self::Queues, Self::Scale];
     /// The parts that an autoscaler needs.
@@ -57,7 +58,7 @@ struct Reading {
     error: Option<String>,
     /// How many readings have failed.
     failed: u64,
-    /// Kinds of errors that are in the log already, since it last succeeded.
+    /// Kinds of errors that were logged since the last success.
     logged: BTreeSet<String>,
 }
 
@@ -71,7 +72,7 @@ impl Reading {
         self.logged.clear();
     }
 
-    /// True: this kind is new to the log.
+    /// Returns whether this kind of error has not been logged yet.
     fn fail(&mut self, kind: &str, error: String) -> bool {
         (self.at, self.error) = (Some(Instant::now()), Some(error));
         self.failed += 1;
@@ -90,7 +91,7 @@ enum Trouble {
     Refused(String, String),
 }
 
-/// Figures, and the session that reads them, opened for the first one.
+/// The figures, and the session that reads them. The first reading opens it.
 pub struct Reader {
     address: Address,
     session: Option<Session>,
@@ -129,12 +130,13 @@ impl Reader {
         self.readings[part as usize].failed
     }
 
-    /// Why the last reading of the part failed. None: it did not.
+    /// Why the last reading of the part failed. None: it succeeded.
     pub fn error(&self, part: Part) -> Option<&str> {
         self.readings[part as usize].error.as_deref()
     }
 
-    /// Reads the parts that are old. After the deadline, or without a database, the rest is not asked for.
+    /// Reads the parts that are not fresh. After the deadline, or without a database, the remaining
+    /// parts are not read.
     pub async fn refresh(&mut self, parts: &[Part], until: Instant) {
         let old = |part: &Part| !self.readings[*part as usize].is_fresh();
         let old: Vec<Part> = parts.iter().copied().filter(old).collect();
@@ -173,7 +175,8 @@ impl Reader {
     }
 
     async fn read(&mut self, part: Part, until: Instant) -> Result<(), Trouble> {
-        // Taken out: a call that fails or is dropped leaves no session, and the next call opens a new one.
+        // Taken out of the field: a call that fails or is dropped leaves no session there. Then the
+        // next call opens a new one.
         let session = match self.session.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
             None => open(&self.address, until).await?,

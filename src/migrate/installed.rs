@@ -1,6 +1,6 @@
-//! The function set that a database has, and how it fits this binary.
+//! The function set that a database has, and whether this binary works with it.
 //!
-//! Promises: it only reads. A later set of the same major version fits.
+//! Promises: it only reads. This binary works with a later set of the same major version.
 
 use tokio_postgres::Client;
 use tuskline_sdk::SchemaCompatibility;
@@ -8,8 +8,9 @@ use tuskline_sdk::SchemaCompatibility;
 use super::sources::{Source, digest};
 use super::{Error, SCHEMA_VERSION};
 
-/// The later set of this major version in the database; none: this binary's or an earlier one. Refuses a set of a
-/// later major version. Not even the history of such a database is read.
+/// The set in the database, if it is a later one of this major version. None: it is this binary's
+/// or an earlier one. Refuses a set of a later major version, and then does not even read the
+/// history of migrations.
 pub(super) async fn later(client: &Client) -> Result<Option<i32>, Error> {
     let Some((found, _)) = stamp(client).await? else { return Ok(None) };
     match SchemaCompatibility::of(found) {
@@ -21,8 +22,9 @@ pub(super) async fn later(client: &Client) -> Result<Option<i32>, Error> {
     }
 }
 
-/// Whether the database has this binary's functions. Then a later build has not replaced them, also if it has
-/// migrated the tables: it does that first, beside processes of this build.
+/// Whether the database has this binary's functions. A later build migrates the tables first, while
+/// processes of this build run, and replaces the functions after that. So the tables may be later
+/// ones.
 pub(super) async fn is_current(client: &Client, functions: &[Source]) -> Result<bool, Error> {
     Ok(stamp(client).await? == Some((SCHEMA_VERSION, digest(functions))))
 }

@@ -42,12 +42,13 @@ pub struct Lock {
     pub mode: Mode,
     /// The table, view, index or sequence.
     pub relation: String,
-    /// Sessions that hold a lock now for which this one would wait, in transactions of over a second.
+    /// Sessions whose lock this one would wait for now, in transactions that are older than a
+    /// second.
     pub blockers: Vec<Blocker>,
 }
 
-/// Tells what [`migrate`](super::migrate()) would do to a database now. It changes nothing and waits for no
-/// lock of a table.
+/// Returns the steps that [`migrate`](super::migrate()) would take on a database now. It changes
+/// nothing and waits for no lock of a table.
 ///
 /// # Errors
 /// As [`migrate`](super::migrate()), but for those of a statement.

@@ -87,7 +87,7 @@ fn quoted(rest: &str) -> Option<usize> {
     Some(body.find(quote).map_or(rest.len(), |end| end + 2 * quote.len()))
 }
 
-/// First words of a statement, as `create or replace view`: what it does.
+/// The first words of a statement, which tell its kind, for example `create or replace view`.
 pub fn kind(statement: &str) -> String {
     let is_verb = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
     let words: Vec<&str> = statement.split_whitespace().take(4).take_while(is_verb).collect();

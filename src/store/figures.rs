@@ -56,7 +56,7 @@ pub struct ExecutorLoad {
     pub executor_id: String,
     /// Its host.
     pub host: String,
-    /// Its process there.
+    /// Number of its process on that host.
     pub pid: i32,
     /// alive, draining, silent, or how it ended.
     pub state: String,
@@ -94,7 +94,7 @@ pub struct QueueGauge {
     pub lambda: String,
     /// Its priority.
     pub priority: String,
-    /// Tasks in it; above the rows that were read an estimate.
+    /// Tasks in it. An estimate if it has more rows than were read.
     pub depth: i64,
     /// How long the first one has been due, in ms. None: it is empty.
     pub oldest_ms: Option<i64>,
@@ -102,7 +102,7 @@ pub struct QueueGauge {
     pub head_seq: Option<i64>,
     /// A gate pauses it.
     pub paused: bool,
-    /// Rows that were ever inserted.
+    /// All rows that were inserted since the last crash of the server.
     pub enqueued: i64,
 }
 
@@ -117,8 +117,8 @@ pub struct Gauge {
     pub value: f64,
 }
 
-/// Attempts and ends of each queue in a span; none: since the beginning, up to the last fold. No crash of
-/// the server makes these totals smaller, so they may be exported.
+/// Attempts and ends of each queue in a span. None: since the beginning, up to the last fold. No
+/// crash of the server makes these totals smaller, so metrics may export them.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -146,7 +146,8 @@ pub async fn statistics(
         .collect())
 }
 
-/// Waits that ended in a span; none: since the beginning, up to the last fold, as in [`statistics`].
+/// Waits that ended in a span. None: since the beginning, up to the last fold, as in
+/// [`statistics`].
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -192,7 +193,7 @@ pub async fn executor_loads(client: &Client, span: Duration) -> Result<Vec<Execu
         .collect())
 }
 
-/// Heads of queues that an earlier look found: a later one starts there.
+/// Heads of queues that an earlier reading found. The next reading starts there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     queues: Vec<i32>,
@@ -200,7 +201,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// From an earlier look.
+    /// From an earlier reading.
     pub fn of(gauges: &[QueueGauge]) -> Self {
         let heads = gauges.iter().filter_map(|one| Some((one.queue_id, one.head_seq? - 1)));
         let (queues, before) = heads.unzip();
@@ -208,10 +209,10 @@ impl Marks {
     }
 }
 
-/// Rows of a queue that a look reads for its depth, unless the caller says less.
+/// Most rows of a queue that a reading counts for its depth.
 pub const DEPTH_ROWS: i32 = 1_000;
 
-/// Each queue now. At most so many `rows` are read of each.
+/// Each queue now. At most `rows` rows are read of each.
 ///
 /// # Errors
 /// The connection's or the server's.

@@ -59,8 +59,9 @@ const HOLDERS: &str = concat!("
        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
        and l.pid is distinct from pg_backend_pid()");
 
-/// Long transactions that hold any lock in the schema: a view that is being read cannot be replaced. The age
-/// of one is hidden from a role that may not see its session; such a one is named, too.
+/// Long transactions that hold any lock in the schema: a view that is being read cannot be
+/// replaced. A role that may not see a session does not see the age of its transaction. Such a
+/// session is named, too.
 const USERS: &str = concat!("
     select string_agg(distinct case when l.pid is null
              then pg_catalog.format('prepared transaction %L, role %s, since %s', p.gid, p.owner, p.prepared)
@@ -76,9 +77,9 @@ const USERS: &str = concat!("
        and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
        and right(c.relname::text, 6) <> '_guard'");
 
-/// Sessions in transactions of over a second, and prepared transactions, that hold one of the modes $2 of a
-/// relation. A role may see neither state nor begin of a session: then its age is not known. No row: there is
-/// no such relation.
+/// Sessions in transactions of over a second, and prepared transactions, that hold one of the modes
+/// $2 of a relation. A role that may not see a session sees neither its state nor the begin of its
+/// transaction. Then the age is not known. No row: there is no such relation.
 const BLOCKERS: &str = concat!("
     select l.pid, p.gid, coalesce(a.usename::text, p.owner::text, '?'),
            coalesce(nullif(a.application_name, ''), '?'),
@@ -151,7 +152,8 @@ pub async fn holders(client: &Client, what: Guarded) -> Result<Option<String>, E
     Ok(client.query_typed_one(HOLDERS, &[(&what.table(), Type::TEXT)]).await?.get(0))
 }
 
-/// Lists who holds one of these modes of a relation; none: there is no such relation.
+/// Lists the sessions that hold a lock of one of these modes on a relation. None: there is no such
+/// relation.
 ///
 /// # Errors
 /// The connection's or the server's.

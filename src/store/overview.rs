@@ -1,7 +1,7 @@
-//! Facts that a terminal shows again and again: gates, waits, workers, dead letters by cause.
+//! Facts that `tuskline top` reads repeatedly: gates, waits, workers, dead letters by cause.
 //!
-//! Promises: each statement reads a bounded number of rows, however many tasks there are; a count that
-//! met its bound says so. Must never: scan the tasks.
+//! Promises: each statement reads a bounded number of rows, however many tasks there are; a count
+//! that reached its bound says so. Must never: scan the tasks.
 //!
 //! Planner: a task is looked up in a lateral subquery with a limit, so that no plan joins by a scan.
 
@@ -30,7 +30,8 @@ pub const MOST: i64 = 1_000;
 pub struct Count {
     /// Rows that were counted.
     pub tasks: i64,
-    /// There may be more: the count met its bound. With no task counted the number is unknown.
+    /// The count reached its bound, so there may be more. If it counted no task, the number is
+    /// unknown.
     pub and_more: bool,
 }
 
@@ -44,7 +45,7 @@ impl Count {
         self.tasks == 0 && !self.and_more
     }
 
-    /// The count met its bound before it met a task.
+    /// The count reached its bound before it found a task.
     pub fn is_unknown(self) -> bool {
         self.tasks == 0 && self.and_more
     }
@@ -74,9 +75,9 @@ pub struct Gate {
     pub reason: String,
     /// The login that set it.
     pub author: String,
-    /// Set so long ago, in ms.
+    /// Time since it was set, in ms.
     pub age_ms: i64,
-    /// It opens by itself after so long, in ms.
+    /// Time until it opens by itself, in ms.
     pub opens_in_ms: Option<i64>,
     /// Tasks that it has parked. A pause of a whole lambda or priority parks none.
     pub parked: Count,
@@ -89,7 +90,7 @@ pub struct Executor {
     pub executor_id: i64,
     /// Its host.
     pub host: String,
-    /// Its process there.
+    /// Number of its process on that host.
     pub pid: i32,
     /// alive, draining, silent, or how it ended.
     pub state: String,
@@ -103,7 +104,7 @@ pub struct Executor {
     pub age_ms: i64,
 }
 
-/// The place and the time of a look.
+/// Time and installation of a reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The database's time.
@@ -114,7 +115,7 @@ pub struct Place {
     pub queues: i64,
 }
 
-/// Asks where and when it is.
+/// Reads the time, and the name and size of the installation.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -190,7 +191,7 @@ pub async fn executors(client: &Client) -> Result<Vec<Executor>, Error> {
         .collect())
 }
 
-/// A count that has read one row more than it may.
+/// A count of a statement that read at most one row more than [`MOST`].
 fn capped(tasks: i64) -> Count {
     Count::of(tasks.min(MOST), tasks > MOST)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-/// Folds the counts of workers and verbs into the totals; how many rows. `None`: it is not time, or another
-/// janitor folds.
+/// Folds the counts of workers and verbs into the totals. Returns the number of folded rows.
+/// `None`: it is not time, or another janitor folds.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -21,7 +21,8 @@ pub async fn fold(
     Ok(client.query_typed_one(sql, &params).await?.get(0))
 }
 
-/// Deletes statistics past their retention, once an hour; how many rows. `None`: it is not time.
+/// Deletes statistics past their retention, once an hour. Returns the number of deleted rows.
+/// `None`: it is not time, or another janitor deletes.
 ///
 /// # Errors
 /// The connection's or the server's.

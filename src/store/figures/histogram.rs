@@ -56,7 +56,7 @@ impl Histogram {
     }
 }
 
-/// A worker may have reported any number.
+/// Saturates, because a worker may have reported any number.
 fn saturating_sum<'a>(counts: impl Iterator<Item = &'a i64>) -> i64 {
     counts.fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -39,9 +39,10 @@ impl Scale {
     pub fn within(self, objective: Duration) -> Self {
         let seconds = objective.as_secs_f64();
         let rate = self.per_second + self.waiting as f64 / seconds;
-        // Thousandths, as in SQL: a figure that is above a whole number by a rounding error needs no executor.
+        // Rounded to thousandths, as in SQL. Otherwise a rounding error above a whole number would
+        // add an executor.
         let thousandths = (rate * self.run_ms).round();
-        // A cast of a float keeps within the integer.
+        // The cast saturates at the bounds of the integer.
         let needed = (thousandths / 1_000.0).ceil() as i32;
         let mut because = format!(
             "{:.1} a second and {} waiting, {:.1} ms each, to start within {seconds:.1} s",

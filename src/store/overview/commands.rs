@@ -13,17 +13,17 @@ pub struct Meant {
     pub tasks: i64,
 }
 
-/// Pauses a whole lambda; the number of the gate.
+/// Pauses a whole lambda. Returns the number of the gate.
 ///
 /// # Errors
-/// The connection's or the server's; TK015 where a gate of the lambda is set.
+/// The connection's or the server's; TK015 if a gate of the lambda is already set.
 pub async fn gate(client: &Client, lambda: &str, reason: &str) -> Result<i64, Error> {
     let sql = "select tuskline.gate($1, 'pause', p_reason => $2)";
     let row = client.query_typed_one(sql, &[(&lambda, Type::TEXT), (&reason, Type::TEXT)]).await?;
     Ok(row.get(0))
 }
 
-/// Opens a gate. False: it is not set.
+/// Opens a gate. Returns false if it is not set.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -49,7 +49,7 @@ pub async fn preview_redrive(
     Ok(rows.iter().map(|row| Meant { status: row.get(0), tasks: row.get(1) }).collect())
 }
 
-/// Begins to redrive the dead letters of a cause as a canary; the number of the operation.
+/// Begins to redrive the dead letters of a cause as a canary. Returns the number of the operation.
 ///
 /// # Errors
 /// The connection's or the server's.

@@ -18,7 +18,7 @@ pub struct DeadGroup {
     pub count: Count,
     /// The dead letter with the highest id.
     pub latest_id: i64,
-    /// Its death was so long ago, in ms.
+    /// Time since that task died, in ms.
     pub latest_ms: i64,
     /// Its collection.
     pub collection: Option<String>,
@@ -28,7 +28,7 @@ pub struct DeadGroup {
     pub message: Option<String>,
 }
 
-/// Walks over the index by lambda and fingerprint, a probe for each group.
+/// Walks over the index by lambda and fingerprint, with one probe for each group.
 const DEAD_GROUPS: &str = "
     with recursive g as (
       (select d.lambda, d.fingerprint from tuskline.dead_letter d

@@ -17,7 +17,7 @@ pub struct HeldTask {
     pub status: String,
     /// The number of this attempt.
     pub attempt: i16,
-    /// It was due so long ago, in ms.
+    /// Time since it was due, in ms.
     pub due_ms: i64,
 }
 
@@ -38,9 +38,9 @@ pub struct Letter {
     pub error_class: Option<String>,
     /// Its last error.
     pub message: Option<String>,
-    /// It died so long ago, in ms.
+    /// Time since it died, in ms.
     pub died_ms: i64,
-    /// It can return so long, in ms.
+    /// Time for which it can still be redriven, in ms.
     pub expires_ms: i64,
     /// The first 1,000 characters of its payload.
     pub payload: Option<String>,
@@ -79,7 +79,7 @@ pub async fn held_by(client: &Client, executor: i64) -> Result<Vec<HeldTask>, Er
         .collect())
 }
 
-/// A dead letter by the id of its task. None: it has returned, or its retention is over.
+/// A dead letter by the id of its task. None: it was redriven, or its retention is over.
 ///
 /// # Errors
 /// The connection's or the server's.

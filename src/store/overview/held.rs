@@ -18,10 +18,11 @@ pub struct Held {
     pub count: Count,
 }
 
-/// Each worker has a share of the rows, and 10 at least, so that a busy worker hides no other one. A worker that has
-/// met its share may hold tasks of each lambda that it serves. The first [`MOST`] workers are read.
+/// Each worker gets a share of the rows, at least 10, so that a busy worker does not hide the
+/// remaining workers. A worker that used up its share may hold more tasks, of each lambda that it
+/// serves. The first [`MOST`] workers are read.
 ///
-/// Planner: the workers come by a walk over the primary key of `lease`, a step for each.
+/// Planner: a walk over the primary key of `lease` finds the workers, with one step for each.
 const HELD: &str = "
     with recursive x as (
       (select l.executor_id from tuskline.lease l order by l.executor_id limit 1)
@@ -60,7 +61,8 @@ const HELD: &str = "
     union all
     select null, a.name, 0, true from tuskline.lambda a cross join b where b.cut";
 
-/// Tasks that workers hold. A lease names ended tasks as well, until its last one has ended.
+/// Tasks that workers hold. A lease also names its ended tasks, until the last of its tasks has
+/// ended.
 ///
 /// # Errors
 /// The connection's or the server's.

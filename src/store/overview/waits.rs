@@ -18,10 +18,12 @@ pub struct Waiting {
     pub count: Count,
 }
 
-/// The waits that no gauge knows. Pauses of queues and the wait for a worker are in the depths of queues.
+/// The waits that no gauge shows. Tasks that a pause holds, and tasks that wait for a worker, are
+/// in the depths of queues.
 ///
-/// Each limit has a share of the rows, and 10 at least. Timers and tasks of chains have no lambda, so no bound for each:
-/// when one of the two met its bound, the number of each lambda that was not counted is unknown.
+/// Each limit gets a share of the rows, at least 10. Timers and tasks of chains are not stored by
+/// lambda, so their bound is for all lambdas together. If one of the two reached its bound, the
+/// number of each lambda that was not counted is unknown.
 const WAITS: &str = "
     with c as materialized (select tuskline.clock() as at),
     m as materialized (
