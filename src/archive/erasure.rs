@@ -1,7 +1,8 @@
 //! Takes lines out of a file of the archive.
 //!
-//! The file is written again beside itself and takes the old name by a rename, so that a crash leaves
-//! the one or the other. A lock of the file keeps a server from adding lines to it meanwhile.
+//! The file is written again beside itself and takes the old name by a rename, so that a crash
+//! leaves either the old or the new file. A lock of the file keeps a server from adding lines to it
+//! meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,7 +24,7 @@ pub struct Erasure {
     directory: Directory,
     path: PathBuf,
     reader: BufReader<File>,
-    /// The file ends in a piece of a line, of a server that was killed.
+    /// The file ends with an incomplete line, left by a server that was killed.
     torn: bool,
 }
 
@@ -36,7 +37,7 @@ impl Directory {
         self.names(|name| name.ends_with(".jsonl") && !name.starts_with('.'))
     }
 
-    /// Names of the files that a server has not finished, or has left when it was killed.
+    /// Names of the files that a server is still writing, or left behind when it was killed.
     ///
     /// # Errors
     /// [`Error::File`] when the directory cannot be read.
@@ -70,7 +71,7 @@ impl Directory {
 }
 
 impl Erasure {
-    /// The next whole lines, without their ends. Empty: that was all.
+    /// The next whole lines, without their line ends. Empty: there are no more.
     ///
     /// # Errors
     /// [`Error::File`] when the file cannot be read.
@@ -90,11 +91,12 @@ impl Erasure {
         Ok(lines)
     }
 
-    /// Writes the file again without these lines, counted from 0, and without a piece of a line at its
-    /// end. A file that keeps no line is deleted. Nothing happens where nothing is to go.
+    /// Writes the file again without these lines, counted from 0, and without an incomplete line at
+    /// its end. A file that keeps no line is deleted. If there is nothing to remove, the file is
+    /// not touched.
     ///
     /// # Errors
-    /// [`Error::File`]. Then the file is as it was, or as it shall be.
+    /// [`Error::File`]. Then the file is unchanged, or completely rewritten.
     pub async fn rewrite_without(mut self, lines: BTreeSet<u64>) -> Result<(), Error> {
         if lines.is_empty() && !self.torn {
             return Ok(());
@@ -103,7 +105,7 @@ impl Erasure {
         let unfinished =
             self.path.with_file_name(format!(".{name}_{:08x}.tmp", self.directory.token));
         let written = self.write(&unfinished, &lines).await;
-        let _ = std::fs::remove_file(&unfinished); // it has its name, or is of no use
+        let _ = std::fs::remove_file(&unfinished); // it was renamed, or is not needed any more
         written.map_err(|source| self.error(source))?;
         self.directory.sync_entries().await
     }

@@ -1,4 +1,4 @@
-//! Which database a command talks to.
+//! The database that a command uses.
 //!
 //! In this order: `--database-url`, `TUSKLINE_DATABASE_URL`, `DATABASE_URL`, libpq's variables if `PGHOST`
 //! is set, the server of a running `tuskline dev`. An option that the address lacks comes from libpq's
@@ -21,7 +21,7 @@ pub fn find(global: &Global) -> Result<Address> {
     }
 }
 
-/// The address given; for commands that must not end up in the wrong place.
+/// The given address. For commands that must not work on the wrong database.
 pub fn find_given(global: &Global) -> Result<Address> {
     given(global)?.ok_or_else(none)
 }
@@ -56,7 +56,7 @@ fn none() -> anyhow::Error {
     .into()
 }
 
-/// Where a configuration leads, without its password: each of its hosts.
+/// Database, user and hosts of an address, without its password.
 pub fn shown(address: &Address) -> String {
     let config = address.config();
     let port = |at: usize| match config.get_ports() {

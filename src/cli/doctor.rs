@@ -1,7 +1,8 @@
-//! `doctor`: examines the database before the night does.
+//! `doctor`: examines the database, its settings, its sessions and its space.
 //!
-//! Promises: one line for each thing examined: ok, warn or fail. A line that is not ok names the page and the
-//! command that mend it. Exit code 1 when one fails; `--monitoring` has the codes of a monitoring plugin.
+//! Promises: one line for each thing examined: ok, warn or fail. A line that is not ok names the
+//! page and the command that remedy it. Exit code 1 when one fails; `--monitoring` has the codes of
+//! a monitoring plugin.
 //! Without `--verify` no statement reads more than a bounded number of tasks, and none waits for a lock for longer
 //! than a second: the line that needs the table fails, and the rest is examined.
 //! Must never: change anything. (It sends one notification, to itself.)
@@ -46,13 +47,14 @@ pub struct DoctorArgs {
     /// Check the stored tasks against the guarantees. It reads every task.
     #[arg(long)]
     verify: bool,
-    /// Exit as a monitoring plugin: 0 ok, 1 warning, 2 critical, 3 unknown. First a line of summary.
+    /// Exit as a monitoring plugin: 0 ok, 1 warning, 2 critical, 3 unknown. The first line is a
+    /// summary.
     #[arg(long)]
     monitoring: bool,
-    /// Free space on the disk of the database, as 120GB, where the doctor cannot read it.
+    /// Free space on the disk of the database, e.g. 120GB, if the doctor cannot read it.
     #[arg(long, value_name = "SIZE", env = "TUSKLINE_DISK_FREE", hide_env_values = true)]
     disk_free: Option<String>,
-    /// From which age on a transaction that keeps dead rows is a trouble.
+    /// Report a transaction that keeps dead rows from this age on.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     old_after: Duration,
 }
@@ -74,7 +76,7 @@ async fn look(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
     if args.verify {
         findings.extend(verify::examine(&address).await?);
     } else {
-        // The settings are those of a session without ours.
+        // A session without our settings, so that the lines show those of the server.
         let session = Session::plain(&address, "doctor").await?;
         findings.extend(examine(&address, &session, args).await?);
     }
@@ -85,13 +87,13 @@ async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Resul
     let client = plain.client();
     let mut findings = connection::server(client).await?;
     let session = Session::open(address, "doctor", Deadlines::LOOK).await?;
-    // Before the lines that read tables: these wait for a lock of a table, and no line waits for them.
+    // First, because the next lines read tables and may wait for a lock. This line waits for none.
     findings.extend(locks::examine(session.client()).await?);
     let schema = schema::examine(session.client()).await?;
     let installed = schema.installed;
     findings.extend(schema.findings);
     if findings.iter().any(|finding| finding.examined == connection::PART && finding.fails()) {
-        // The rest is about a server that tasks go through.
+        // The remaining lines are about a primary.
         return Ok(findings);
     }
     if installed {

@@ -23,7 +23,7 @@ pub enum GateCommand {
     Drop(Scope),
     /// End due tasks as dead, to be looked at and retried later.
     Divert(Scope),
-    /// Open a gate: what it holds goes on.
+    /// Open a gate: the tasks that it holds go on.
     Open {
         /// Number of the gate, see `gate list`.
         gate: i64,

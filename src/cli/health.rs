@@ -19,16 +19,16 @@ use super::{Global, Outcome, output};
 /// Longest wait for the answer: the server gives one within 3 s.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Longest answer that is read, in bytes. The server's have some hundreds.
+/// Longest answer that is read, in bytes. An answer of the server has some hundred.
 const MOST_BYTES: u64 = 64 * 1024;
 
 /// Arguments of `health`.
 #[derive(Debug, Args)]
 pub struct HealthArgs {
-    /// Where the server answers: its own --listen. 0.0.0.0 and [::] are asked on this machine.
+    /// Address of the server: its own --listen. 0.0.0.0 and [::] mean this machine.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: SocketAddr,
-    /// Ask /readyz, whether it can do its work; else /healthz.
+    /// Ask /readyz: can it do its work? Without this, ask /healthz.
     #[arg(long)]
     ready: bool,
 }
@@ -65,7 +65,7 @@ async fn ask(address: SocketAddr, path: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Whether the status is 200, and the object that came with it.
+/// Returns whether the status is 200, and the JSON object of the answer.
 fn read(answer: &str) -> Result<(bool, Value)> {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     Ok((head.starts_with("HTTP/1.1 200 "), serde_json::from_str(body)?))

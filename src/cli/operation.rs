@@ -24,7 +24,7 @@ use crate::session::{Deadlines, Session};
 pub enum OperationCommand {
     /// Begin to cancel, retry, purge, redrive, erase or move tasks; prints its number.
     Start(Box<start::StartArgs>),
-    /// Help an operation on until it ends; exit code 0 if it is done, else 1.
+    /// Advance an operation until it ends; exit code 0 if it is done, else 1.
     Wait {
         /// Number of the operation, see `operation list`.
         operation: i64,
@@ -40,11 +40,11 @@ pub enum OperationCommand {
     List,
 }
 
-/// Where the archive of a purge goes, and the files of an erase are.
+/// Directory of the files that a purge writes and an erase rewrites.
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// Directory of the archive: a purge writes tasks here of lambdas with --archive file, else it
-    /// leaves them; `operation start erase` deletes their lines here.
+    /// Directory of the archive. A purge writes tasks of lambdas with --archive file here; without
+    /// it they stay. `operation start erase` deletes lines here.
     #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
     archive_dir: Option<PathBuf>,
 }

@@ -113,9 +113,9 @@ fn of_blocker(blocker: &Blocker, relations: &str) -> Vec<String> {
             format!("role {role}"),
             name.as_deref().map(ends_of_prepared).unwrap_or_default(),
         ),
-        // It may be one of many short transactions.
+        // Without its age, it may be one of many short transactions.
         (Some(pid), _) if blocker.since.is_none() => (
-            format!("perhaps blocked by pid {pid}: this role does not see its age"),
+            format!("perhaps blocked by pid {pid}: this role cannot see its age"),
             format!("role {role}, application {application}{state}"),
             vec!["  to see its age: plan as a member of pg_read_all_stats".into()],
         ),

@@ -1,4 +1,5 @@
-//! The line and the code of a monitoring plugin, for `doctor --monitoring` and for a wrong call of it.
+//! First line and exit code of a monitoring plugin, for `doctor --monitoring` and for a wrong call
+//! of it.
 
 use std::process::ExitCode;
 
@@ -12,14 +13,14 @@ pub fn is_asked() -> bool {
     std::env::args_os().any(|word| word == "--monitoring")
 }
 
-/// Tells that the call is wrong.
+/// Prints that the call is wrong.
 pub fn refused(said: &str) -> ExitCode {
-    // The code says it as well.
+    // If it cannot be printed, the exit code says the same.
     let _ = output::put(&line("UNKNOWN", said));
     ExitCode::from(UNKNOWN)
 }
 
-/// The first line, without performance data. These would begin at a bar.
+/// The first line, without performance data. A bar in the text would begin them, so it is replaced.
 pub fn line(state: &str, said: &str) -> String {
     format!("TUSKLINE {state} - {}", output::clean(said).replace('|', "/"))
 }

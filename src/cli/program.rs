@@ -22,7 +22,7 @@ pub trait Program: Parser {
         false
     }
 
-    /// Whether it draws on the terminal, where a line of the log would lie across the picture.
+    /// Whether it draws on the terminal. There a line of the log would overwrite the picture.
     fn draws(&self) -> bool {
         false
     }

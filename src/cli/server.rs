@@ -42,7 +42,7 @@ pub struct ServeArgs {
     /// Answer /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
-    /// Write tasks here, as JSON lines, before they are deleted, of lambdas with --archive file.
+    /// Write tasks of lambdas with --archive file here, as JSON lines, before they are deleted.
     #[arg(long, value_name = "DIR", env = "TUSKLINE_ARCHIVE_DIR", hide_env_values = true)]
     archive_dir: Option<PathBuf>,
     /// How long statistics are kept, e.g. 12h or 30d.

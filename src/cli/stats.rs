@@ -16,9 +16,10 @@ use crate::store::figures::{
     self, DEPTH_ROWS, Histogram, Marks, QueueGauge, QueueStatistics, WaitTimes,
 };
 
-/// The objective for the start of a due task, in ms.
+/// The objective for the start of a due task.
 const OBJECTIVE: Duration = Duration::from_secs(5);
-/// The waits that a worker does not end: the rest of the delay to the start is the wait for one.
+/// Waits that end before the task is in its queue. The rest of the delay to the start is the wait
+/// for a worker.
 const BEFORE_QUEUE: [&str; 4] = ["gate", "limit", "order", "dependency"];
 
 /// Rows that `stats` shows, and their span.
@@ -29,7 +30,7 @@ pub struct StatsArgs {
     /// How far back to count.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5m")]
     since: Duration,
-    /// A row for each of these.
+    /// Group the rows by this.
     #[arg(long, value_enum, default_value = "lambda")]
     by: By,
 }
@@ -196,7 +197,8 @@ async fn causes(client: &Client, args: &StatsArgs) -> Result<Vec<CauseRow>> {
     Ok(rows)
 }
 
-/// The rest of the delay to the start. Its percentile is known only if no other cause was met.
+/// The wait for a worker: the rest of the delay to the start. Its percentile is known only if there
+/// was no other wait.
 fn for_worker(lambda: &str, starts: &Histogram, waits: &[WaitTimes]) -> CauseRow {
     let own = waits.iter().filter(|one| one.lambda == lambda);
     let before: Vec<_> = own.filter(|one| BEFORE_QUEUE.contains(&&*one.cause)).collect();
@@ -253,7 +255,7 @@ async fn put_executors(global: &Global, client: &Client, args: &StatsArgs) -> Re
     Ok(output::put_table(&heading, loads.iter().map(cells).collect(), none)?)
 }
 
-/// A duration in the unit that suits it.
+/// A duration in a unit that fits its size.
 fn ms(duration: Option<f64>) -> String {
     match duration {
         None => "-".to_owned(),

@@ -56,7 +56,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// Look so often; less often where a look takes longer than a tenth of it.
+    /// Time between two looks; longer if a look takes more than a tenth of it.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
     interval: Duration,
     /// How far back rates and delays count.

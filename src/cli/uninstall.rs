@@ -1,7 +1,7 @@
 //! `uninstall --print`: the SQL that removes Tuskline, and what would be lost.
 //!
-//! Promises: it only reads. Each statement may run again, so a script that broke off is repeated. In another
-//! database than its own the script removes nothing.
+//! Promises: it only reads. Each statement may run again, so a script that was interrupted can be
+//! repeated. In any other database the script removes nothing.
 //! Must never: run what it prints.
 
 use std::process::ExitCode;
@@ -17,12 +17,13 @@ use crate::session::{Deadlines, ErrorChain, Session};
 /// Arguments of `uninstall`.
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
-    /// Print the SQL. Nothing is executed: read it, then run it by psql.
+    /// Print the SQL. Nothing is executed: read it, then run it with psql.
     #[arg(long)]
     print: bool,
 }
 
-/// The rows that would be lost, and the processes that still work. The schema may be there in parts.
+/// The rows that would be lost, and the processes that still work. The statement fails if the
+/// schema is incomplete.
 const LOST: &str = "
     select (select count(*) from tuskline.tasks),
            (select count(*) from tuskline.tasks t where t.status < 'success'),
@@ -56,8 +57,8 @@ const DEPENDENTS: &str = "
      where split_part(a.object_names[1], '.', 1) not in (select name from ours)
      order by 1";
 
-/// The tables of queues and segments with their functions, each in a statement of its own: the locks of
-/// one transaction for all of them may be more than the server has room for.
+/// The tables of queues and segments, and their functions. Each is dropped by a statement of its
+/// own, because one transaction for all may need more locks than the server has room for.
 const LEAVES: &str = "
     select format('drop table if exists %s cascade;', c.oid::regclass)
       from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -82,7 +83,8 @@ const SETTINGS: &str = "
      where c.setting like 'tuskline.%' and (s.setdatabase = 0 or d.datname = current_database())
      order by 1";
 
-/// Fails in each database but that for which it is printed. A text in a text, as `do` takes no parameter.
+/// Fails in every database but the one for which it is printed. The text is quoted twice, because
+/// `do` takes no parameter.
 const CHECK: &str = "
     select format('do %L;', format(
              'begin if current_database() <> %L then raise exception using message = format(%L, current_database()); '
@@ -90,10 +92,10 @@ const CHECK: &str = "
              format('this script removes Tuskline from database %s, and this is database %%s: nothing is removed',
                     replace(current_database(), '%', '%%'))))";
 
-/// For psql, whatever its call says: it stops at the first error.
+/// Makes psql stop at the first error, whatever its command line says.
 const STOP: &str = "\\set ON_ERROR_STOP on";
 
-/// Without the notices of the cascade, which name hundreds of objects.
+/// Hides the notices of the cascade, which name hundreds of objects.
 const QUIET: &str = "set client_min_messages = warning;";
 
 /// Removes the rest: tables, views, functions, types with their casts, grants.
@@ -107,7 +109,7 @@ const BEGIN: &str = "
 
 pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
     if !args.print {
-        let why = "uninstall executes nothing: give --print, read the SQL, and run it by psql";
+        let why = "uninstall executes nothing: give --print, read the SQL, and run it with psql";
         return Err(WrongCall(why.to_owned()).into());
     }
     let address = database::find_given(global)?;
@@ -120,10 +122,10 @@ pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The parts that stand in the database, and the statements that remove them.
+/// The parts of Tuskline in the database, and the statements that remove them.
 struct Removal {
     database: String,
-    /// The schemas that are there; none: nothing is.
+    /// The schemas that exist. None: nothing is installed.
     schemas: Option<String>,
     bytes: i64,
     sessions: i64,
@@ -162,7 +164,7 @@ impl Removal {
             sessions: place.get(3),
             dependents: lines(client, DEPENDENTS).await?,
             statements,
-            // Last: it fails on a schema that is there in parts, and so does the transaction.
+            // Last, because it fails on an incomplete schema, and then the transaction does, too.
             lost: lost(client).await.map_err(|error| ErrorChain(&error).to_string()),
         })
     }
@@ -186,7 +188,7 @@ impl Removal {
     fn script(&self) -> String {
         let mut remarks = vec![format!("Removes Tuskline from database {}.", self.database)];
         match &self.schemas {
-            None => remarks.push("There is no schema of it.".to_owned()),
+            None => remarks.push("It has no schema here.".to_owned()),
             Some(schemas) => remarks.extend(self.remarks(schemas)),
         }
         let remarks = remarks.iter().map(|remark| format!("-- {remark}"));
@@ -200,9 +202,9 @@ impl Removal {
             "Stop each worker and server first. Run this as the owner of the schemas:".to_owned(),
             "  tuskline uninstall --print > uninstall.sql".to_owned(),
             "  tuskline psql -- -f uninstall.sql".to_owned(),
-            "Each statement is a transaction. If one fails, mend the cause and run all again."
+            "Each statement is a transaction. If one fails, remove the cause and run all again."
                 .to_owned(),
-            "The first one fails in each database but this one.".to_owned(),
+            "In any other database the first statement fails, and nothing is removed.".to_owned(),
             String::new(),
             "It deletes:".to_owned(),
             format!("  {schemas}: {} bytes", self.bytes),
@@ -212,12 +214,14 @@ impl Removal {
                 format!(
                     "  {tasks} tasks, {not_ended} of them not ended; {archived} archived tasks"
                 ),
-                format!("These still work: {workers} workers, {} sessions.", self.sessions),
+                format!("Still active: {workers} workers, {} sessions.", self.sessions),
             ]),
             Err(error) => remarks.push(format!("  tasks that could not be counted: {error}")),
         }
         if !self.dependents.is_empty() {
-            remarks.push("The cascade deletes these too, and what depends on them:".to_owned());
+            remarks.push(
+                "The cascade also deletes these objects, and all that depend on them:".to_owned(),
+            );
             remarks.extend(self.dependents.iter().map(|one| format!("  {one}")));
         }
         remarks.push(String::new());

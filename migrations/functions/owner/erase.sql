@@ -169,7 +169,7 @@ begin
     perform tuskline_core.forget_values(o);
     o.state := 'done';
     o.note := (
-      select 'these schedules have such a payload: ' || string_agg(p.name, ', ' order by p.name)
+      select 'these schedules have a matching payload: ' || string_agg(p.name, ', ' order by p.name)
         from tuskline.periodic p
        where (o.lambda is null or p.lambda = o.lambda) and p.payload #>> o.field = o.equals);
     return o;

@@ -198,7 +198,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
          coalesce((array_agg(distinct b.id order by b.id) filter (where b.id is not null))[1:5],
                   '{}')::text[]
     from (values
-           (1, 'ended_tasks', 'an ended task has its end, and each other task has none'),
+           (1, 'ended_tasks', 'an ended task has an end time, and each other task has none'),
            (2, 'leases', 'a task that runs is held by the lease of its fence'),
            (3, 'one_lease', 'no task is held by two leases of its fence'),
            (4, 'lease_owners', 'each lease is of a worker that is listed'),

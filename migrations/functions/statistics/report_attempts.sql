@@ -22,7 +22,7 @@ begin
   if coalesce(v_size <> cardinality(p_counters) or v_size <> cardinality(p_amounts)
               or v_size > 20000 or array_position(p_amounts, null) is not null, true) then
     perform tuskline_core.refuse('TK055',
-      format('invalid_report: three arrays of one length up to 20000, got %s, %s, %s',
+      format('invalid_report: three arrays must have one length, at most 20000, got %s, %s, %s',
         coalesce(v_size::text, 'null'), coalesce(cardinality(p_counters)::text, 'null'),
         coalesce(cardinality(p_amounts)::text, 'null')));
   end if;
@@ -37,8 +37,8 @@ begin
                       or u.counter between 200 and 216, false)
    limit 1;
   if found then
-    perform tuskline_core.refuse('TK055', 'invalid_report: amounts are 0 to 10^12, of known '
-      'counters, and of queues that the worker serves; got ' || v_wrong);
+    perform tuskline_core.refuse('TK055', 'invalid_report: an amount must be 0 to 10^12, a '
+      'counter known, and the lambda of a queue one that the worker serves; got ' || v_wrong);
   end if;
   insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
   values (tuskline.clock(), p_executor, p_queues, p_counters, p_amounts);

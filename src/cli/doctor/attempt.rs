@@ -1,7 +1,8 @@
-//! An examination that could not be made is a finding as well.
+//! Turns an examination that failed into a finding.
 //!
-//! Promises: a lock, a deadline or a missing function costs one line, and the examinations after it are made.
-//! A missing right, a wrong call and a lost connection end the call: they are about each line.
+//! Promises: a lock, a deadline or a missing function fails one line, and the next examinations are
+//! made. A missing right, a wrong call and a lost connection end the command, because they concern
+//! each line.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use super::finding::Finding;
 use super::remedy;
 
-/// The finding, or that it was not examined.
+/// The finding, or a failure that says why it was not examined.
 ///
 /// # Errors
 /// An error that concerns every line, as a lost connection.

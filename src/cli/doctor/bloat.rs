@@ -11,13 +11,15 @@ use crate::duration;
 /// Fewer dead rows cost next to nothing: a page holds about 150 rows of a queue.
 const FEWEST: i64 = 20_000;
 
-/// Autovacuum looks once a minute (`autovacuum_naptime`) and may be busy elsewhere.
+/// Autovacuum checks a table once a minute (`autovacuum_naptime`), and may be busy with other
+/// tables.
 const LATE_MS: i64 = 5 * 60 * 1000;
 
-/// How many tables are named.
+/// Most tables that are named.
 const TOLD: usize = 3;
 
-/// Tables with dead rows, the most first. `due` is the number of dead rows at which autovacuum comes.
+/// Tables with dead rows, the most first. `due` is the number of dead rows from which on autovacuum
+/// works on the table.
 const TABLES: &str = "
     select c.oid::regclass::text, d.dead, pg_stat_get_live_tuples(c.oid),
            pg_relation_size(c.oid) / current_setting('block_size')::bigint,
@@ -63,7 +65,7 @@ impl Table {
         }
     }
 
-    /// Pages that dead rows fill, if all rows are of one size.
+    /// Pages that dead rows fill, if all rows have the same size.
     fn dead_pages(&self) -> i64 {
         self.pages.saturating_mul(self.dead) / (self.dead + self.live).max(1)
     }

@@ -1,4 +1,5 @@
-//! Connections: what is open now, and what workers may take, held against what the server has.
+//! Connections: compares those that are open, and those that workers may open, with the limit of
+//! the server.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -7,14 +8,15 @@ use tokio_postgres::types::Type;
 use super::finding::Finding;
 use super::remedy;
 
-/// Connections of a worker that gave no number.
+/// Connections of a worker that reported no number.
 const USUAL: i64 = 6;
 
-/// From this share of the limit on, in percent, a burst finds the server full.
+/// Percentage of the limit from which on a burst may find no free connection.
 const MOST_PERCENT: i64 = 80;
 
-/// The limit is the whole server's. Workers of this database count with all connections that they may open.
-/// Other applications count with those that are open now. `reserved_connections` exists since PostgreSQL 16.
+/// The limit is that of the whole server. For workers of this database, all connections that they
+/// may open count. For other applications, the open ones count. `reserved_connections` exists since
+/// PostgreSQL 16.
 const BUDGET: &str = "
     select (current_setting('max_connections')::int
             - current_setting('superuser_reserved_connections')::int
@@ -59,7 +61,7 @@ fn judge(budget: &Budget) -> Finding {
         "connections",
         format!(
             "{open}; workers may take {workers}, servers have {servers}, other applications {applications}: \
-             {all} of {limit}. Restart with more, or run fewer workers"
+             {all} of {limit}. Raise the limit and restart, or run fewer workers"
         ),
         remedy::CONNECTIONS.with("connections", &(2 * all).to_string()),
     )

@@ -1,4 +1,4 @@
-//! The server, the way to it, and its clock.
+//! The server, the connection to it, and its clock.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub async fn notifications(address: &Address, other: &Session) -> Result<Finding
     })
 }
 
-/// Only the database's clock decides; ours is read for comparison, around its answer.
+/// Only the database's clock decides. Ours is read before and after the answer, to compare the two.
 pub async fn clock(client: &Client) -> Result<Finding> {
     let before = Utc::now();
     let row = client.query_typed_one("select clock_timestamp()", &[]).await?;

@@ -7,10 +7,10 @@ use super::finding::Finding;
 use super::remedy;
 use crate::store::{self, Repair};
 
-/// How many are told.
+/// Most rows that are named.
 const TOLD: usize = 5;
 
-/// Compares them. Queues that a crash emptied have a line of their own.
+/// Compares rows and catalogue. Queues that a crash emptied have a line of their own.
 pub async fn examine(client: &Client) -> Result<Finding> {
     let damage = store::damage(client).await?;
     let damage: Vec<Repair> = damage.into_iter().filter(|one| one.part != "queues").collect();
@@ -19,7 +19,7 @@ pub async fn examine(client: &Client) -> Result<Finding> {
 
 fn judge(damage: &[Repair]) -> Finding {
     if damage.is_empty() {
-        return Finding::ok("catalogue", "has what the rows name");
+        return Finding::ok("catalogue", "has everything that rows name");
     }
     let one = |r: &Repair| match &r.name {
         Some(name) => format!("{} {name}: {}", r.part, r.trouble),

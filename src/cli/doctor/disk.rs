@@ -1,7 +1,8 @@
 //! The disk: how large a kept task is, what a day adds, and when the disk is full.
 //!
-//! Promises: free space that is not known is said to be unknown. PostgreSQL does not tell it in SQL, so it comes
-//! from the operator, or from the file system if the server is reached by a socket of this machine.
+//! Promises: unknown free space is reported as unknown. PostgreSQL has no SQL function for it. So
+//! it comes from the operator, or from the file system if the server is reached through a socket of
+//! this machine.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -15,7 +16,7 @@ use super::remedy;
 use super::segments::shown_days;
 use crate::cli::WrongCall;
 
-/// Fewer days than this are a warning: a week has a weekend.
+/// Fewer days than this are a warning: an operator may not act on a weekend.
 const SOON_DAYS: f64 = 7.0;
 
 /// Sizes of files, and estimates of rows. `longest` is the lambda whose tasks stay longest.
@@ -44,7 +45,7 @@ struct Usage {
     tasks: i64,
     /// Age of the oldest segment.
     age: Option<f64>,
-    /// Longest that a task stays. A segment is in use for a day.
+    /// Longest time that a task stays: its retention, and a day in which its segment is in use.
     keep: Option<f64>,
     /// Lambda whose tasks stay longest, as an SQL literal.
     lambda: Option<String>,
@@ -112,10 +113,10 @@ fn judge(usage: &Usage) -> Finding {
     };
     let free = free as f64;
     let head = format!("{head}; {} free", shown(free));
-    // From the day on which the first segment retires, as much goes as comes.
+    // Once the first segment retires, retention frees as much space as new tasks take.
     let left = (usage.keep.unwrap_or(0.0) - usage.age.unwrap_or(0.0)).max(0.0);
     if growth * left < free {
-        let said = format!("{} more until retention takes as much", shown(growth * left));
+        let said = format!("{} more until retention frees as much", shown(growth * left));
         return Finding::ok("disk", format!("{head}, {said}"));
     }
     let days = free / growth;
@@ -128,7 +129,7 @@ fn judge(usage: &Usage) -> Finding {
     }
 }
 
-/// Bytes as people say them, in units of 1,024 as PostgreSQL does.
+/// Bytes in a unit that is easy to read. Units are powers of 1,024, as in PostgreSQL.
 fn shown(bytes: f64) -> String {
     let unit = [("TB", 40), ("GB", 30), ("MB", 20), ("kB", 10)];
     let large = |(_, power): &&(&str, i32)| bytes >= 10.0 * 2_f64.powi(*power);
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(found(GB / 2, 10.0), (Verdict::Fail, "full in 12.0 hours".into()));
         assert_eq!(found(6 * GB, 10.0), (Verdict::Warn, "full in 6 days".into()));
         assert_eq!(found(20 * GB, 10.0), (Verdict::Ok, "full in 20 days".into()));
-        let fits = "21 GB more until retention takes as much".to_owned();
+        let fits = "21 GB more until retention frees as much".to_owned();
         assert_eq!(found(22 * GB, 10.0), (Verdict::Ok, fits));
         assert_eq!(found(GB / 2, 31.0).0, Verdict::Ok, "as much goes as comes");
     }

@@ -1,6 +1,6 @@
-//! One line of the doctor's: what was examined, how it was found, and what mends it.
+//! One line of the doctor: the thing that was examined, the verdict, and the remedy.
 //!
-//! Promises: a line that is not ok has a remedy. Its type asks for one.
+//! Promises: a line that is not ok has a remedy. The signatures require one.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::remedy::Remedy;
 
-/// How a thing was found.
+/// The result of an examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     Fail,
 }
 
-/// One line of the doctor's.
+/// One line of the doctor.
 #[derive(Debug, Serialize)]
 pub struct Finding {
     pub verdict: Verdict,

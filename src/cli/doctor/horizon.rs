@@ -13,11 +13,11 @@ use crate::duration;
 /// A slot or a standby has no age in time. One that is behind by so many transactions is old.
 const OLD_TRANSACTIONS: i32 = 1_000_000;
 
-/// How many get a line.
+/// Most holders that get a line.
 const TOLD: usize = 5;
 
-/// The oldest horizon first. A vacuum holds none: it is left out. A snapshot of another database keeps no row
-/// of this one.
+/// The oldest horizon first. A vacuum holds no horizon, so it is left out. A snapshot of another
+/// database keeps no row of this one.
 const HOLDERS: &str = "
     select * from (
       select age(coalesce(backend_xmin, backend_xid)) as held, 'session' as kind, pid::text as key,
@@ -76,7 +76,7 @@ enum Kind {
     Standby,
 }
 
-/// One that keeps dead rows.
+/// A session, transaction, slot or standby that keeps dead rows.
 #[derive(Debug, Clone)]
 pub struct Holder {
     kind: Kind,
@@ -90,7 +90,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// `old_ms`: from this age on it is worth a line.
+    /// `old_ms`: from this age on it gets a line.
     fn of_row(row: &Row, old_ms: i64) -> Self {
         let kind = match row.get(1) {
             "prepared" => Kind::Prepared,
@@ -159,7 +159,7 @@ pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Ve
     Ok(vec![Finding::ok("xmin horizon", format!("{held}{hidden}"))])
 }
 
-/// A line for the role whose eyes the metrics have.
+/// A line about the role as which the metrics read the sessions.
 pub async fn owner(client: &Client) -> Result<Finding> {
     let row = client.query_typed_opt(OWNER, &[]).await?;
     let hidden = row.filter(|row| !row.get::<_, bool>(1));

@@ -11,13 +11,13 @@ use super::finding::Finding;
 use super::remedy;
 use crate::duration;
 
-/// Tasks that are looked up. A look-up reads four pages.
+/// Most tasks that are looked up. Each look-up reads four pages.
 const SAMPLE: i64 = 200;
 
 /// Rescue looks at the leases of ended workers each second. A worker sends its results as often.
 const LATE: &str = "1 minute";
 
-/// After that long a worker has had many exchanges to give a lease back.
+/// In this time a worker makes many exchanges, and each of them could give the lease back.
 const SPENT: &str = "10 minutes";
 
 const ENDED: &str = "
@@ -25,8 +25,8 @@ const ENDED: &str = "
       from tuskline.lease l join tuskline.executor e on e.executor_id = l.executor_id
      where e.ended_at < tuskline.clock() - $1::text::interval";
 
-/// Tasks of the oldest leases. A lease of which all tasks are in the sample may be spent. The line `workers` has
-/// silent workers: here they do not count.
+/// Tasks of the oldest leases. A lease is found spent only if all its tasks are in the sample.
+/// Leases of silent workers are left out, because the line `workers` reports these.
 const HELD: &str = "
     with c as materialized (select tuskline.clock() as now),
     e as materialized (

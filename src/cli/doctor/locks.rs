@@ -1,4 +1,5 @@
-//! Locks: which session waits for which, which has locked a table against all use, and which role without rights here holds a watch lock.
+//! Locks: sessions that wait for a lock, sessions that hold a table in ACCESS EXCLUSIVE mode, and
+//! roles without rights in the schema that hold a watch lock.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -27,11 +28,11 @@ const WAITS: &str = "
      where h.holders is not null
      order by w.waitstart limit 5";
 
-/// Transactions that have locked a table here against all use for over a second. No session need wait for them: the
-/// next call of a worker does.
+/// Transactions that have held a table of the schema in ACCESS EXCLUSIVE mode for over a second.
+/// They are reported even if no session waits yet, because the next call of a worker will.
 const HELD: &str = "
     select coalesce(l.pid, 0),
-           pg_catalog.format('%s has locked %s against all use, in a transaction since %s: %s',
+           pg_catalog.format('%s holds an ACCESS EXCLUSIVE lock on %s, in a transaction since %s: %s',
              case when l.pid is null then 'a prepared transaction (pg_prepared_xacts)'
                   else pg_catalog.format('pid %s (role %s, application %s)', l.pid, coalesce(a.usename, '?'),
                          coalesce(nullif(a.application_name, ''), '?')) end,
@@ -56,7 +57,7 @@ const SQUATTERS: &str = "
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
        and not coalesce(has_schema_privilege(a.usesysid, to_regnamespace('tuskline')::oid, 'usage'), true)";
 
-/// The queues of some bells; bell 0 is the timers'. The first five will do.
+/// At most five queues of some bells. Bell 0 is that of the timers.
 const OF_BELLS: &str = "
     select coalesce(string_agg(name, ', '), 'none') from (
       select 'the timers' as name where 0 = any ($1)

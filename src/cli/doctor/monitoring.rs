@@ -16,7 +16,7 @@ use crate::recovery::Failure;
 /// Writes the summary and what is not ok, and gives the code.
 ///
 /// # Errors
-/// Standard output takes no more.
+/// Standard output cannot be written to.
 pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
     match found {
         Ok(findings) => {
@@ -40,7 +40,8 @@ fn code(findings: &[Finding]) -> u8 {
     if worst(Verdict::Fail) { 2 } else { u8::from(worst(Verdict::Warn)) }
 }
 
-/// A database that does not answer runs no task. All else is a trouble of the examination itself.
+/// A database that does not answer runs no task, which is critical. With any other error the
+/// examination itself failed.
 fn code_of(error: &anyhow::Error) -> (u8, &'static str) {
     let of_database = error.chain().any(|cause| cause.is::<tokio_postgres::Error>());
     match of_database && Failure::of(error.as_ref()) == Failure::Away {

@@ -11,7 +11,7 @@ const TROUBLED: &str = "
            (array_agg(trouble order by name) filter (where trouble is not null))[1]
       from tuskline.periodics";
 
-/// Counts those with which something is the matter, and says what it is with the first.
+/// Counts the schedules in trouble, and names the first one and its trouble.
 pub async fn examine(client: &Client) -> Result<Finding> {
     let row = client.query_typed_one(TROUBLED, &[]).await?;
     let (troubled, all): (i64, i64) = (row.get(0), row.get(1));

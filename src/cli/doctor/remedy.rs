@@ -1,4 +1,4 @@
-//! The remedies: for each trouble the page that explains it and the command that mends it.
+//! The remedies: for each trouble the page that explains it and the command that helps.
 //!
 //! Promises: a finding takes its remedy from this list. `tests/it/surface/doctor.rs` reads the list and checks
 //! that each page and each command exists. `{name}` is filled in by [`Remedy::with`].
@@ -32,7 +32,7 @@ macro_rules! remedies {
 }
 
 remedies! {
-    // The server and the way to it.
+    // The server and the connection to it.
     UPGRADE_SERVER: "docs/postgresql.md#what-it-needs", "pg_upgrade --check";
     PRIMARY: "docs/operations.md#addresses-and-poolers",
         "tuskline doctor --database-url 'postgresql://A,B/DATABASE?target_session_attrs=read-write'";

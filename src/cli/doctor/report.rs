@@ -15,13 +15,13 @@ use crate::cli::{Global, output, plugin};
 
 /// Columns before the name of what was examined.
 const MARGIN: usize = 6;
-/// Columns before what was found. A longer name has a line of its own.
+/// Columns before the text of a finding. A longer name gets a line of its own.
 const INDENT: usize = 26;
 
 /// Writes the findings.
 ///
 /// # Errors
-/// Standard output takes no more.
+/// Standard output cannot be written to.
 pub fn put(global: &Global, findings: &[Finding]) -> io::Result<()> {
     if global.json {
         return output::put_json(&json!(findings));
@@ -90,7 +90,7 @@ fn text(findings: &[Finding], width: usize) -> String {
     let mut text = String::new();
     for finding in findings {
         let (name, said) = (line_of(&finding.examined), line_of(&finding.said));
-        // Two blanks at least, or a line of its own.
+        // At least two blanks follow the name. A longer name gets a line of its own.
         let fits = name.chars().count() + 2 <= INDENT - MARGIN;
         let head = match fits {
             true => format!("{:MARGIN$}{name:<1$}", word(finding.verdict), INDENT - MARGIN),

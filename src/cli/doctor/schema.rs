@@ -1,4 +1,5 @@
-//! The schema: installed, of this version, its queues complete, and what is in it well.
+//! The schema: whether it is installed, of this version and complete, and whether its parts are
+//! well.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -12,13 +13,14 @@ use super::{budget, damage, periodic, remedy, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
-/// The findings, and whether there is a schema to look into further.
+/// The findings, and whether there is a schema to examine further.
 pub struct Examined {
     pub findings: Vec<Finding>,
     pub installed: bool,
 }
 
-/// Stamp, queues, catalogue, workers, their connections and schedules; without a schema only that.
+/// Examines the stamp, queues, catalogue, workers, connections and schedules. Without a schema the
+/// only finding is that it is absent.
 pub async fn examine(client: &Client) -> Result<Examined> {
     let mut findings = match store::readiness(client).await {
         Ok(readiness) if readiness.read_only => {

@@ -1,4 +1,4 @@
-//! Segments: how long those that are ready will last, and whether those past their retention retire.
+//! Segments: how long the ready ones will last, and whether those past their retention are retired.
 
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
@@ -6,11 +6,11 @@ use tokio_postgres::{Client, Row};
 use super::finding::Finding;
 use super::remedy::{self, Remedy};
 
-/// Fewer segments ahead than this, and no janitor is at work.
+/// If fewer segments than this are ready, no janitor is at work.
 const SEGMENTS_AHEAD: i32 = 4;
 
-/// Ids of the two ranges: how many are left in segments that are ready, and how many were used how long ago.
-/// A segment that was followed by the next one within the day was filled.
+/// For the two ranges of ids: the ids left in ready segments, and the ids used since when. A
+/// segment whose next one was opened within the last day counts as filled.
 const USE: &str = "
     select tuskline.segments_ahead(), sum(u.used) filter (where u.seconds >= 600) / max(u.seconds) * 86400,
            min(u.left_ids / nullif(u.used / u.seconds, 0)) filter (where u.seconds >= 600) / 86400
@@ -25,8 +25,8 @@ const USE: &str = "
          where g.segment_no = n.current or g.opened_at > tuskline.clock() - interval '1 day'
          group by n.current, n.last_value) u";
 
-/// The segments that were used up longer ago than any of their tasks stays, without a server that archives.
-/// The reason is the first that applies.
+/// The segments that were used up longer ago than the longest retention. Segments that wait for an
+/// archive are left out. The reason is the first one that applies.
 const OVERDUE: &str = "
     with u as (
       select g.*, lead(g.opened_at) over (partition by i.name order by g.segment_no) as used_up_at
@@ -90,7 +90,7 @@ pub fn ahead(of: &UseOfIds) -> Finding {
     }
 }
 
-/// Days as people say them.
+/// Days as text, in a unit that is easy to read.
 pub fn shown_days(days: f64) -> String {
     match days {
         3_650.0.. => "over 10 years".to_owned(),
@@ -99,7 +99,8 @@ pub fn shown_days(days: f64) -> String {
     }
 }
 
-/// Whether a segment is past its retention and stays. The line `archive` has those that wait for a file.
+/// Whether a segment stays although it is past its retention. The line `archive` reports segments
+/// that wait for a file.
 pub async fn retirement(client: &Client) -> Result<Finding> {
     let rows = client.query_typed(OVERDUE, &[]).await?;
     Ok(match rows.first() {

@@ -1,4 +1,4 @@
-//! Settings of the server that hurt.
+//! Settings of the server that do harm.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::finding::{Finding, Severity};
 use super::remedy::{self, Remedy};
 
-/// A check of a setting: which values hurt, and why.
+/// A check of a setting: the values that do harm, and the reason.
 struct Rule {
     setting: &'static str,
     hurts: fn(&str) -> bool,
@@ -83,8 +83,8 @@ const RULES: [Rule; 9] = [
     },
 ];
 
-/// A line for each setting that hurts, with the value as `show` prints it. All that do not hurt share a line.
-/// On a session without settings of ours.
+/// A line for each setting that does harm, with the value as `show` prints it. All remaining
+/// settings share a line. The session must have no settings of ours.
 pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     let question = "select name, setting, current_setting(name), quote_ident(current_database()) \
                       from pg_settings";

@@ -54,7 +54,7 @@ fn found(row: &Row) -> Finding {
     Finding::fail(name, said, remedy)
 }
 
-/// A janitor finds what nothing leads to. A broken promise of another kind is for people to look at.
+/// find_stalled puts stalled tasks back. Every other violation needs a person who examines it.
 fn remedy_of(invariant: &str) -> Remedy {
     match invariant {
         "leases" | "queues" | "waiting" | "permits" => remedy::FIND_STALLED,

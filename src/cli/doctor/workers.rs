@@ -6,8 +6,8 @@ use tokio_postgres::Client;
 use super::finding::Finding;
 use super::remedy;
 
-/// Silent for a lease and more, and still not ended. By the database's clock, which is good enough to
-/// warn.
+/// Workers that were silent for a lease and more, and are still not ended. The database's clock is
+/// exact enough for a warning.
 const SILENT: &str = "
     select count(*) filter (where expires_at + lease + interval '5 seconds' < tuskline.clock()), count(*)
       from tuskline.executor where ended_at is null";
@@ -22,7 +22,7 @@ pub async fn examine(client: &Client) -> Result<Finding> {
             "workers",
             format!(
                 "{silent} of {all} silent for two leases, and no store consumer returns their tasks: it must run for \
-                 longer than a lease at a stretch"
+                 longer than a lease without a break"
             ),
             remedy::SERVE,
         ),

@@ -1,6 +1,7 @@
 //! The files of the archive, for an operation that erases tasks.
 //!
-//! The database is first: once the operation has ended, no server writes a line of its tasks any more.
+//! The operation in the database runs first. After its end, no server writes lines of its tasks any
+//! more.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -69,12 +70,12 @@ fn put(global: &Global, operation: i64, last: &Batch, files: &[ErasedFile]) -> R
 }
 
 impl Lines<'_> {
-    /// How many there are in each file that has any.
+    /// Counts the matching lines of each file that has some.
     pub async fn count(&self) -> Result<Vec<ErasedFile>> {
         self.each(false).await
     }
 
-    /// Writes each file that has any again, without them.
+    /// Rewrites each file that has matching lines, without these.
     async fn erase(&self) -> Result<Vec<ErasedFile>> {
         self.each(true).await
     }
@@ -96,7 +97,8 @@ impl Lines<'_> {
         Ok(files)
     }
 
-    /// Numbers of the matching lines of a file, from 0. With `forgets`, the database forgets their keys.
+    /// Numbers of the matching lines of a file, from 0. With `forgets`, their unique keys are
+    /// deleted from the database.
     async fn matching(&self, erasure: &mut Erasure, forgets: bool) -> Result<BTreeSet<u64>> {
         let sql = "select tuskline.lines_to_erase($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let mut found = BTreeSet::new();

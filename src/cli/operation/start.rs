@@ -16,12 +16,12 @@ use crate::cli::{Global, Outcome, output, task};
 use crate::duration;
 
 const EXAMPLES: &str = "\
-Store consumers carry an operation out, in batches, each in its own
-transaction: schedules, claims and results wait for none. It ends by itself;
---wait follows it and may be interrupted. A purge leaves tasks alone that a
-chain, an ordering key, a session or a redrive needs. A shorter retention,
-which drops whole segments, costs less than a purge. An erase deletes every
-task that it is about, whatever its status, also from the archive.
+Store consumers carry an operation out in batches, each in its own
+transaction. Schedules, claims and results do not wait for it. It ends by
+itself; --wait follows it and may be interrupted. A purge skips tasks that a
+chain, an ordering key, a session or a redrive needs. A shorter retention
+drops whole segments, and costs less than a purge. An erase deletes every
+matching task of any status, also from the archive.
 
 Examples:
   tuskline operation start cancel send_email --collection spring_sale
@@ -52,7 +52,7 @@ pub struct StartArgs {
     /// Only tasks with this ordering, limit, fairness or unique key.
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Only tasks whose payload has this value there, e.g. customer.id=17.
+    /// Only tasks whose payload has this value at this path, e.g. customer.id=17.
     #[arg(long, value_name = "PATH=VALUE", value_parser = field)]
     field: Option<Field>,
     /// Only tasks of this collection.
@@ -73,17 +73,17 @@ pub struct StartArgs {
     /// Only tasks scheduled by then; by default by now.
     #[arg(long, value_name = "TIME")]
     created_to: Option<DateTime<Utc>>,
-    /// Only tasks that had ended by then; by default by now, to purge a minute ago.
+    /// Only tasks that had ended by then. Default: now, for a purge a minute ago.
     #[arg(long, value_name = "TIME")]
     ended_to: Option<DateTime<Utc>>,
     /// Only tasks that ended at least so long ago.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(allow_hyphen_values = true, conflicts_with = "ended_to")]
     older_than: Option<Duration>,
-    /// At most so many tasks.
+    /// At most this many tasks.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     limit: Option<i64>,
-    /// At most so many tasks a second.
+    /// At most this many tasks a second.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     per_second: Option<f64>,
     /// Let a redrive release 1 task, then 10, then the rest; stop when they die again.
@@ -97,10 +97,10 @@ pub struct StartArgs {
     /// Why, for the audit.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only say how many tasks it is about, by lambda and status.
+    /// Only count the tasks that it would change, by lambda and status.
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
-    /// Help it on until it ends, as `operation wait`.
+    /// Advance it until it ends, as `operation wait` does.
     #[arg(long)]
     wait: bool,
 }
@@ -121,7 +121,7 @@ fn field(text: &str) -> Result<Field, String> {
 const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
                       coalesce($14, tuskline.clock() - $15 * interval '1 millisecond'), $16";
 
-/// The values of [`CHOICE`] that the arguments do not hold as they are sent.
+/// Values of [`CHOICE`] that the arguments hold in another form than they are sent.
 #[derive(Debug)]
 pub struct Chosen<'a> {
     ids: Option<&'a [i64]>,

@@ -1,4 +1,4 @@
-//! Follows an operation to its end, and helps it on: also without a server, and with files.
+//! Advances an operation until it ends, also without a server, and with archive files.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::store::archive;
 /// Tasks looked at in one transaction.
 const BATCH: i32 = 1_000;
 
-/// Longest rest between two batches of which nothing came: tasks are locked, or a canary waits.
+/// Longest pause after a batch that changed nothing: tasks are locked, or a canary waits.
 const LONGEST_REST: Duration = Duration::from_millis(256);
 
-/// How far it has come.
+/// Progress of an operation after a batch.
 #[derive(Debug)]
 pub struct Batch {
     state: String,
@@ -55,7 +55,7 @@ pub async fn wait(
     put(global, operation, &last)?;
     if directory.is_some() && is_erase(client, operation).await? {
         eprintln!(
-            "the files of the archive are as they were: start the same erase once more with --archive-dir"
+            "the files of the archive are unchanged: start the same erase again with --archive-dir"
         );
     }
     Ok(if last.is_done() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -90,7 +90,7 @@ pub async fn follow(
     }
 }
 
-/// First rest.
+/// Shortest pause after a batch that changed nothing.
 const REST: Duration = Duration::from_millis(2);
 
 async fn advance(client: &Client, operation: i64, files: bool) -> Result<Batch> {
@@ -126,7 +126,7 @@ async fn advance_with_files(
     Ok(batch)
 }
 
-/// About how many tasks there are, as the statistics say.
+/// Estimated number of tasks, from PostgreSQL's statistics.
 async fn tasks_about(client: &Client) -> Result<u64> {
     let sql = "select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_class c
         where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r' and c.relname ~ '^task_([0-9]+|kept)$'";
@@ -143,7 +143,7 @@ pub fn put(global: &Global, operation: i64, last: &Batch) -> Result<()> {
         "operation {operation} is {state}: changed {changed} of {looked} tasks{note}"
     ))?;
     if *spared > 0 {
-        output::put(&format!("{spared} stay: they are still needed, or want an archive"))?;
+        output::put(&format!("{spared} stay: they are still needed, or must be archived first"))?;
     }
     Ok(())
 }

@@ -248,7 +248,7 @@ async fn perform(
         })
     };
     let done = within(client, doing).await.inspect_err(|_| {
-        let text = format!("The connection broke: look whether it did {}.", command.verb());
+        let text = format!("The connection was lost. Check whether it did {}.", command.verb());
         let _ = events.send(Event::Refused(text));
     })?;
     if let Some(said) = told(done, events) {

@@ -169,7 +169,7 @@ fn an_answer_to_another_question_is_not_shown() {
     press(&mut state, "/charge>g");
     state.on(Event::Foreseen(Command::Pause { lambda: "image".to_owned() }, Vec::new()));
     assert_eq!(press(&mut state, "why>"), []);
-    assert!(frame(&state, 80, 24).contains("The database counts"));
+    assert!(frame(&state, 80, 24).contains("The database is counting"));
 }
 
 #[test]

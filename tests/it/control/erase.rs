@@ -404,7 +404,7 @@ async fn a_schedule_with_such_a_payload_is_named() {
     let (state, _, note) = carry(&db, erase).await;
     assert_eq!(
         (state.as_str(), note.as_str()),
-        ("done", "these schedules have such a payload: digest")
+        ("done", "these schedules have a matching payload: digest")
     );
 }
 
@@ -609,7 +609,7 @@ async fn the_unique_key_of_a_task_in_a_file_is_forgotten_with_its_line() {
     assert!(!waited.err.contains("archive"), "{waited:?}");
     let id = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
     let waited = run(&format!("operation wait {id}"));
-    assert!(waited.err.contains("the files of the archive are as they were"), "{waited:?}");
+    assert!(waited.err.contains("the files of the archive are unchanged"), "{waited:?}");
     run(&erase).fine();
     assert_eq!(db.lines("select key from tuskline.unique_key").await, [BOB]);
 }

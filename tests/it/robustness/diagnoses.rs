@@ -234,7 +234,7 @@ async fn the_disk_is_full_in_days_and_unknown_free_space_is_said_to_be() {
     );
     assert_eq!(command, "select tuskline.alter_lambda('work', p_retention => '1 day')");
     let (verdict, said, _) = call("100TB");
-    assert!(verdict == "ok" && said.contains("more until retention takes as much"), "{said}");
+    assert!(verdict == "ok" && said.contains("more until retention frees as much"), "{said}");
     let wrong = on(&db.config, "doctor --disk-free much").run().refusal();
     assert_eq!(wrong, "2 error: --disk-free must be a size such as 120GB or 500MB, got much");
     let by_variable = on(&db.config, "doctor").env("TUSKLINE_DISK_FREE", "100kB").run();

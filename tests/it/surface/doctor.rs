@@ -218,7 +218,7 @@ async fn a_table_that_is_locked_is_named_with_its_session_and_the_rest_is_examin
     let locks = line("locks");
     let said = locks["said"].as_str().unwrap();
     assert!(said.starts_with(&format!("pid {pid} (role ")), "{said}");
-    assert!(said.contains(" has locked tuskline.timer against all use, "), "{said}");
+    assert!(said.contains(" holds an ACCESS EXCLUSIVE lock on tuskline.timer, "), "{said}");
     assert_eq!(locks["command"], format!("select pg_terminate_backend({pid})"));
     let disk = line("disk");
     let said = disk["said"].as_str().unwrap();

@@ -195,7 +195,7 @@ async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
     assert_eq!(
         told.split("\n\n").last().unwrap(),
         format!(
-            "perhaps blocked by pid {pid}: this role does not see its age\n  \
+            "perhaps blocked by pid {pid}: this role cannot see its age\n  \
              role plan_app, application report\n  \
              it holds tuskline.tasks\n  \
              to see its age: plan as a member of pg_read_all_stats\n"

@@ -89,7 +89,7 @@ async fn the_printed_sql_leaves_nothing_of_it_and_all_of_the_user() {
     let again = on(&database, "uninstall --print").run().fine();
     assert_eq!(
         again,
-        format!("-- Removes Tuskline from database {name}.\n-- There is no schema of it.\n")
+        format!("-- Removes Tuskline from database {name}.\n-- It has no schema here.\n")
     );
 
     on(&database, "migrate").run().fine();
@@ -198,6 +198,6 @@ async fn without_print_it_is_refused() {
     let db = Db::new().await;
     assert_eq!(
         on(&db.config, "uninstall").run().refusal(),
-        "2 error: uninstall executes nothing: give --print, read the SQL, and run it by psql"
+        "2 error: uninstall executes nothing: give --print, read the SQL, and run it with psql"
     );
 }

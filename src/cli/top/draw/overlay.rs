@@ -38,7 +38,7 @@ pub fn draw(frame: &mut Frame, area: Rect, state: &State, look: &Look) {
 
 fn of_dialog<'a>(dialog: &'a Dialog, look: &Look) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = match &dialog.sentences {
-        None => vec![Line::from("The database counts …")],
+        None => vec![Line::from("The database is counting …")],
         Some(sentences) => sentences.iter().map(|text| Line::from(clean(text))).collect(),
     };
     lines.push(Line::default());

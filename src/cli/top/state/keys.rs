@@ -143,7 +143,7 @@ impl State {
     fn confirm(&mut self) -> Vec<Action> {
         let Some(mut dialog) = self.dialog.take() else { return Vec::new() };
         dialog.complaint = if dialog.sentences.is_none() {
-            Some("The database still counts.")
+            Some("The database is still counting.")
         } else if dialog.reason.trim().is_empty() {
             Some("A reason is needed.")
         } else {
