@@ -1,7 +1,8 @@
 //! `top`: the installation on a terminal, for an operator who watches it.
 //!
-//! `facts` are rows; `state` takes events in and gives actions out; `draw` makes a frame of the state; `source`
-//! asks the database; `screen` has the terminal. This file is the loop that joins them.
+//! `facts` are the rows. `state` takes events and returns actions. `draw` makes a frame of the
+//! state. `source` reads the database. `screen` owns the terminal. This file is the loop that joins
+//! them.
 
 mod command;
 mod draw;
@@ -36,7 +37,7 @@ use self::view::View;
 use super::{Global, Outcome, database, output};
 use crate::duration;
 
-/// Requests that wait for the database.
+/// Most requests that wait for the database.
 const REQUESTS: usize = 16;
 /// Most columns of a frame that is not on a terminal.
 const WIDEST: u16 = 400;
@@ -52,7 +53,7 @@ Examples:
   tuskline top --view dead
   tuskline top --json | jq '.lambdas[] | select(.health == \"late\")'";
 
-/// Pace and first view.
+/// Interval, span and first view.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
@@ -97,7 +98,7 @@ async fn once(global: &Global, args: &TopArgs, look: &Look) -> Outcome {
     state.on(Event::Facts(Box::new(facts)));
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let columns = columns.unwrap_or_else(output::width).clamp(draw::SMALLEST.0, WIDEST);
-    // All rows, and no keys: the last line.
+    // High enough for all rows. The last line has the keys, and is left out below.
     let lines = (draw::AROUND + state.shown().len()).clamp(usize::from(draw::SMALLEST.1), LINES);
     let mut terminal = Terminal::new(TestBackend::new(columns, u16::try_from(lines)?))?;
     terminal.draw(|frame| draw::draw(frame, &state, look))?;
@@ -116,7 +117,8 @@ fn text_of(buffer: &Buffer) -> String {
     lines.collect()
 }
 
-/// Takes what comes from the keys, the database and signals, one by one, and draws after each.
+/// Handles the events of the keys, the database and signals one by one, and draws after each of
+/// them.
 async fn watch(
     mut screen: Screen,
     mut state: State,

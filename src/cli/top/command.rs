@@ -1,4 +1,4 @@
-//! A command of the operator, and the sentences that say what it will do.
+//! A command of the operator, and the sentences that tell its effects.
 
 use super::facts::Facts;
 use super::words::{age, at_least, count, cut, number_of, tasks};
@@ -38,7 +38,7 @@ impl Command {
         }
     }
 
-    /// The verb of the key that confirms.
+    /// The verb beside the key that confirms it.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Pause { .. } => "pause",

@@ -1,7 +1,8 @@
 //! Draws the state. It reads the state and nothing else.
 //!
-//! Promises: a frame fits 80 by 24; a smaller terminal says so; without colours no fact is lost, because a
-//! word says what a colour says; no control character of the database reaches the terminal.
+//! Promises: a frame fits 80 by 24. On a terminal that is too small, a sentence says so. Without
+//! colours no fact is lost, because each colour has a word beside it. No control character from the
+//! database reaches the terminal.
 
 mod inside;
 mod lists;
@@ -96,13 +97,13 @@ pub fn draw(frame: &mut Frame, state: &State, look: &Look) {
     overlay::draw(frame, body, state, look);
 }
 
-/// Where it is, when, and the sums.
+/// The database, the time, and the sums.
 fn heading(frame: &mut Frame, area: Rect, state: &State, look: &Look) {
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     let facts = state.facts.as_ref();
     let now = facts.and_then(|facts| {
         let now = facts.now?.format("%H:%M:%S UTC");
-        // Where a look is dear, the next one is late, and the operator must know.
+        // After a slow look the next one comes later, and the operator must see that.
         let every = facts.every.as_secs();
         Some(if every > 2 { format!("every {every} s  {now}") } else { now.to_string() })
     });

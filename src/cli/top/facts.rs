@@ -1,4 +1,4 @@
-//! The facts of one look at the installation, as rows: what needs an operator comes first.
+//! The facts of one look at the installation, as rows. Rows that need an operator come first.
 
 mod rows;
 
@@ -12,11 +12,11 @@ use crate::store::figures::{
 };
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, Waiting};
 
-/// The promise: so soon after it is due a task starts.
+/// The objective: the longest time from due to the start of a task.
 pub const PROMISE: Duration = Duration::from_secs(5);
-/// The share of tasks that keep the promise.
+/// The share of tasks that must start within the objective.
 const KEPT: f64 = 0.95;
-/// From this share of failed attempts on a lambda is called failing.
+/// If this share of its attempts or more fails, a lambda is failing.
 const FAILING: f64 = 0.1;
 
 /// The answers of the statements, as they came.
@@ -64,14 +64,14 @@ pub struct Totals {
     pub waiting: Count,
     pub per_second: f64,
     pub failed_per_second: f64,
-    /// The share of tasks that started within the promise. None: no task started.
+    /// The share of tasks that started within the objective. None: no task started.
     pub start_within_5s: Option<f64>,
     pub workers: usize,
     /// An estimate of PostgreSQL.
     pub dead_letters: i64,
 }
 
-/// The state of a lambda in one word; the first that fits.
+/// The state of a lambda in one word. The first one that applies is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
@@ -79,7 +79,7 @@ pub enum Health {
     NoWorker,
     /// Its breaker has tripped.
     Breaker,
-    /// Less than 95 % of its tasks start within the promise, or its oldest task is past it.
+    /// Less than 95 % of its tasks start within the objective, or its oldest task is past it.
     Late,
     /// A tenth of its attempts or more fail.
     Failing,

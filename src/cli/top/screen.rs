@@ -1,4 +1,4 @@
-//! The terminal: given to the screen while it runs, and given back in every case.
+//! The terminal: the screen takes it while it runs, and gives it back in every case.
 //!
 //! Promises: raw mode and the alternate screen end with [`Screen`], at a panic, and before the process stops.
 
@@ -24,7 +24,7 @@ pub enum Input {
 }
 
 impl Screen {
-    /// Takes the terminal. A panic gives it back before it is told.
+    /// Takes the terminal. A panic gives it back before the message of the panic is printed.
     ///
     /// # Errors
     /// The terminal refuses.

@@ -1,7 +1,8 @@
-//! Asks the database, over and over, and tells the screen.
+//! Reads the database repeatedly, and sends the answers to the screen.
 //!
-//! Promises: a lost database is told and connected to again; the database is busy with these statements for
-//! at most a tenth of the time, whatever the interval says. Must never: repeat a command.
+//! Promises: the screen shows that a connection is lost, and a new one is opened. The database is
+//! busy with these statements for at most a tenth of the time, whatever the interval is. Must
+//! never: repeat a command.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ use crate::store::overview::{self, Meant};
 
 /// Rows of queues that a look reads, over all queues.
 const QUEUE_ROWS: i64 = 40_000;
-/// Statistics change no faster: workers report every 5 s.
+/// Time between two readings of the statistics. Workers report every 5 s, so they change no faster.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// A database that says nothing for so long is lost.
+/// Longest wait for an answer. After it, the connection counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Rest between two connections.
+/// Pause before a new connection is opened.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// So many times as long as a look took, the database has rest.
+/// The pause after a look is this many times as long as the look took.
 const REST: u32 = 9;
 
 /// How often to look, and how far back.
@@ -38,7 +39,7 @@ pub struct Pace {
     pub since: Duration,
 }
 
-/// The looks of one connection: what is asked rarely is kept.
+/// The looks on one connection. Answers to rare questions are kept.
 #[derive(Debug, Default)]
 pub struct Looks {
     answers: Answers,
@@ -54,7 +55,8 @@ impl Looks {
         let is_due = self.statistics_at.is_none_or(|at| at.elapsed() >= STATISTICS);
         let kept = &mut self.answers;
         let place = overview::place(client).await?;
-        // A mark may hide a row whose transaction was long; so it is given up now and then.
+        // A mark may hide a row whose transaction was long. So the marks are dropped whenever the
+        // statistics are read.
         let marks = if is_due { Marks::default() } else { Marks::of(&kept.queues) };
         kept.queues = figures::queue_gauges(client, &marks, depth_rows(place.queues)).await?;
         (kept.now, kept.installation) = (Some(place.now), place.installation);
@@ -79,13 +81,13 @@ impl Looks {
     }
 }
 
-/// Rows to read of each queue, so that many queues together are no dearer than 40 long ones.
+/// Most rows to read of each queue, so that many queues together cost no more than 40 long ones.
 fn depth_rows(queues: i64) -> i32 {
     let each = QUEUE_ROWS / queues.max(1);
     i32::try_from(each).unwrap_or(DEPTH_ROWS).clamp(10, DEPTH_ROWS)
 }
 
-/// Looks until the screen is gone.
+/// Works until the screen has ended.
 pub async fn run(
     address: Address,
     pace: Pace,
@@ -172,7 +174,7 @@ async fn within<T>(
     }
 }
 
-/// Tells the screen what was refused.
+/// Returns the answer, or sends the refusal to the screen.
 fn told<T>(answer: Result<T, String>, events: &UnboundedSender<Event>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
@@ -224,7 +226,8 @@ async fn foresee(
     Ok(())
 }
 
-/// Does it once. If the connection breaks meanwhile, the screen says that it is not known.
+/// Executes the command once. If the connection breaks meanwhile, the screen says that the result
+/// is unknown.
 async fn perform(
     client: &Client,
     command: Command,

@@ -1,7 +1,8 @@
-//! The state of the screen: an event goes in, actions come out. It draws nothing and asks nothing.
+//! The state of the screen. It takes an event and returns actions. It draws nothing and reads
+//! nothing.
 //!
-//! Promises: a command is done only after the sentences that say what it does were shown and confirmed;
-//! a selection follows its row, wherever the next look puts it.
+//! Promises: a command is executed only after its effects were shown and confirmed. A selection
+//! follows its row to the place that the row has after the next look.
 
 mod keys;
 
@@ -71,7 +72,7 @@ pub enum Inside {
 pub struct Dialog {
     /// The command.
     pub command: Command,
-    /// The sentences that say what it will do; none: the database still counts.
+    /// The sentences that tell its effects. None: the database is still counting.
     pub sentences: Option<Vec<String>>,
     /// The reason so far.
     pub reason: String,
@@ -110,7 +111,7 @@ pub struct State {
     pub dialog: Option<Dialog>,
     /// The keys are shown.
     pub help: bool,
-    /// Only rows with this text.
+    /// Only rows that contain this text are shown.
     pub filter: String,
     /// The filter is being typed.
     pub filtering: bool,

@@ -47,7 +47,7 @@ impl View {
         }
     }
 
-    /// The view so many steps on.
+    /// The view that follows after so many steps.
     pub fn step(self, steps: usize) -> Self {
         let at = Self::ALL.iter().position(|one| *one == self).unwrap_or(0);
         Self::ALL[(at + steps) % Self::ALL.len()]

@@ -13,7 +13,8 @@ pub fn count(count: i64) -> String {
     }
 }
 
-/// The same with a plus where the count met its bound, and a question mark where it met no task before.
+/// The same, with a plus if the count reached its bound. A question mark if it found no task before
+/// that.
 pub fn at_least(one: Count) -> String {
     match one.and_more {
         _ if one.is_unknown() => "?".to_owned(),
@@ -27,7 +28,7 @@ pub fn number_of(one: Count) -> String {
     if one.is_unknown() { "an unknown number".to_owned() } else { at_least(one) }
 }
 
-/// Nothing where there is nothing, so that the eye finds what there is.
+/// A dash in place of 0, so that the remaining figures are easy to see.
 pub fn or_dash(count: String) -> String {
     if count == "0" { "-".to_owned() } else { count }
 }

@@ -14,12 +14,12 @@ use crate::cli::top::view::View;
 use crate::cli::top::words::{age, at_least, count, cut, ms, or_dash, percent, rate};
 use crate::store::overview::DeadGroup;
 
-/// A column: its heading, its width (0: the rest), and whether its figures stand at the right.
+/// A column: its heading, its width (0: the rest), and whether it is aligned to the right.
 pub type Column = (&'static str, u16, bool);
 /// The texts of a row and its style.
 pub type Line = (Vec<String>, Style);
 
-/// Least columns of the free column.
+/// Least width of the free column.
 const FREE: usize = 12;
 
 const LAMBDAS: [Column; 9] = [
@@ -264,7 +264,7 @@ fn wait(row: &WaitRow, look: &Look) -> Line {
     (texts, style)
 }
 
-/// The cause as an operator says it.
+/// The name of a cause on the screen.
 pub fn cause(cause: &str) -> &str {
     match cause {
         "due" => "due time",

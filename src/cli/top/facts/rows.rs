@@ -128,7 +128,7 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
         let own = answers.held.iter().filter(|one| one.executor_id == Some(executor.executor_id));
         let mut held = Count::default();
         own.for_each(|one| held += one.count);
-        // A worker that was not read is one of those without a row.
+        // If some workers were not read, a worker without a row may be one of them.
         held.and_more |= held.is_none() && answers.held.iter().any(|one| one.executor_id.is_none());
         ExecutorRow {
             executor: executor.clone(),
@@ -149,7 +149,8 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
     rows
 }
 
-/// Waits now: those that the statement found, parked tasks, paused queues, and the wait for a worker.
+/// The waits of now: those of the statement, parked tasks, paused queues, and the wait for a
+/// worker.
 pub fn waits(answers: &Answers) -> Vec<WaitRow> {
     let mut now = BTreeMap::<(&str, &str), Count>::new();
     for one in &answers.waits {

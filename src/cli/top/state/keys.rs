@@ -6,7 +6,7 @@ use super::{Action, Dialog, Inside, Opened, Request, State};
 use crate::cli::top::command::Command;
 use crate::cli::top::view::{Target, View};
 
-/// Most characters of a reason, as the database has it.
+/// Most characters of a reason, the same bound as in the database.
 const REASON_CHARS: usize = 500;
 /// Lines of a page.
 const PAGE: usize = 10;
@@ -139,7 +139,7 @@ impl State {
         Vec::new()
     }
 
-    /// Enter: the command is done only when its sentences were shown and its reason is given.
+    /// Enter: the command is executed only if its sentences were shown and a reason is given.
     fn confirm(&mut self) -> Vec<Action> {
         let Some(mut dialog) = self.dialog.take() else { return Vec::new() };
         dialog.complaint = if dialog.sentences.is_none() {
