@@ -1,6 +1,6 @@
 //! Metrics in the text format of OpenMetrics, which Prometheus reads.
 //!
-//! Worker and server read their figures at each scrape, so no figure is kept a second time.
+//! Worker and server read their figures at each scrape, so no figure is stored twice.
 
 use std::fmt;
 
@@ -129,7 +129,7 @@ pub fn text(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(families)));
     let mut text = String::new();
-    // A String takes everything.
+    // Writing to a String does not fail.
     let _ = encode(&mut text, &registry);
     text
 }

@@ -47,8 +47,9 @@ impl Action {
     }
 }
 
-/// One action on all tasks that the rest names. Say which tasks: a lambda, ids, a key or a field of
-/// the payload; for a purge also statuses, a collection, a fingerprint or a time.
+/// One action on all tasks that match the filters. At least one of these filters is needed: a
+/// lambda, ids, a key, a field of the payload; for an erase or a purge also a collection; for a
+/// purge also statuses, a fingerprint or a time.
 ///
 /// # Example
 /// ```no_run
@@ -120,7 +121,7 @@ pub struct OperationPreview {
 }
 
 impl Operation {
-    /// `action` on no tasks yet: say on which.
+    /// An operation without a filter yet.
     pub fn new(action: Action) -> Self {
         Self {
             action,
@@ -166,7 +167,7 @@ impl Operation {
     }
 
     /// Only tasks whose payload has `value` at a path, as text: `field(&["customer", "id"], "17")`
-    /// means the number 17 and the string "17".
+    /// matches the number 17 and the string "17".
     #[must_use]
     pub fn field(mut self, path: &[&str], value: &str) -> Self {
         self.field = Some(path.iter().map(|&name| name.to_owned()).collect());
@@ -216,7 +217,7 @@ impl Operation {
         self
     }
 
-    /// Only tasks that had ended by then; otherwise by now, for a purge a minute ago.
+    /// Only tasks that had ended by then. Without it: by now, for a purge a minute ago.
     #[must_use]
     pub fn ended_to(mut self, at: DateTime<Utc>) -> Self {
         self.ended_to = Some(at);
@@ -230,14 +231,14 @@ impl Operation {
         self
     }
 
-    /// At most so many tasks.
+    /// At most this many tasks.
     #[must_use]
     pub fn limit(mut self, tasks: i64) -> Self {
         self.limit = Some(tasks);
         self
     }
 
-    /// So many tasks a second; otherwise as fast as possible.
+    /// At most this many tasks a second. Without it: as fast as possible.
     #[must_use]
     pub fn per_second(mut self, per_second: f64) -> Self {
         self.per_second = Some(per_second);

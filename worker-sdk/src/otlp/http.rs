@@ -1,5 +1,5 @@
-//! The HTTP client of the exporter. It blocks the thread that sends, which is a plain one: no runtime has to be
-//! alive for the last spans of a process.
+//! The HTTP client of the exporter. It blocks the thread that sends. This is a plain thread, so the
+//! last spans of a process need no running async runtime.
 //!
 //! Must never: log a header, which can hold a key.
 
@@ -12,10 +12,10 @@ use opentelemetry_otlp::{
     OTEL_EXPORTER_OTLP_TRACES_TIMEOUT,
 };
 
-/// Bytes of an answer that are read, as by the clients of the exporter.
+/// Most bytes of an answer that are read. The clients of the exporter have the same bound.
 const ANSWER_MAX: u64 = 4 * 1024 * 1024;
 
-/// Tells the log when the collector goes away, and when it is back.
+/// Logs when the collector stops taking spans, and when it takes them again.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: ureq::Agent,
@@ -70,7 +70,8 @@ impl HttpClient for Client {
     }
 }
 
-/// For one request. The exporter has the same setting, and leaves it to a client that is not its own.
+/// Timeout of one request. The exporter has the same setting, but applies it only to clients of its
+/// own.
 fn timeout() -> Duration {
     let names = [OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT];
     let given = names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());

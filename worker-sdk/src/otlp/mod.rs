@@ -1,7 +1,8 @@
-//! Spans leave the process by OTLP, over HTTP and as protobuf.
+//! Sends the spans of the process to a collector: OTLP over HTTP, as protobuf.
 //!
-//! Promises: a collector that is slow or away delays no body. A span that ends waits in a bounded queue, a
-//! thread of its own sends it, and a span that finds the queue full is dropped and counted.
+//! Promises: a collector that is slow or cannot be reached delays no body. An ended span waits in a
+//! bounded queue, and a separate thread sends it. If the queue is full, the span is dropped and
+//! counted.
 //! Must never: have a setting of our own where the specification of OpenTelemetry names one.
 
 mod delivery;
@@ -34,7 +35,7 @@ use crate::otlp::delivery::Counts;
 /// A collector that is away delays no task: spans that it does not take are dropped. A warning in the log says
 /// so once, until the collector takes spans again.
 ///
-/// A dropped `Otlp` sends what is left. Keep it until the worker has ended.
+/// When `Otlp` is dropped, it sends the remaining spans. Keep it until the worker has ended.
 ///
 /// # Example
 /// ```no_run
@@ -88,8 +89,9 @@ impl Otlp {
         Self { provider: Some(provider), counts }
     }
 
-    /// The layer that makes the process's `tracing` spans of level `INFO` and above into spans of a trace, and
-    /// the events within them into events of these spans. Add a filter to it to send fewer.
+    /// The layer that turns the process's `tracing` spans of level `INFO` and above into spans of a
+    /// trace, and the events within them into events of these spans. Add a filter to it to send
+    /// fewer.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -100,9 +102,9 @@ impl Otlp {
         })
     }
 
-    /// Sends what is left, and blocks the thread for at most 5 s meanwhile: the last call of `main`, after the
-    /// worker has ended. Returns the number of spans that were sampled and did not reach the collector since
-    /// the start; a warning in the log names it, too.
+    /// Sends the remaining spans, and blocks the thread for at most 5 s meanwhile. Make it the last
+    /// call of `main`, after the worker has ended. Returns the number of spans that were sampled
+    /// and did not reach the collector since the start; a warning in the log names it, too.
     pub fn shutdown(mut self) -> u64 {
         self.finish()
     }

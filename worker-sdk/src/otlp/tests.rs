@@ -28,7 +28,7 @@ async fn collector(statuses: &[u16]) -> String {
     url
 }
 
-/// A place for which nothing listens.
+/// An address on which nothing listens.
 async fn closed() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}/v1/traces", listener.local_addr().unwrap())

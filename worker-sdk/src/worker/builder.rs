@@ -112,8 +112,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Answers `/metrics` (for Prometheus), `/healthz` and `/readyz` here. The worker does not start if the
-    /// port is taken.
+    /// Answers `/metrics` (for Prometheus), `/healthz` and `/readyz` on this address. The worker
+    /// does not start if the port is in use.
     #[cfg(feature = "metrics")]
     pub fn metrics(mut self, listen: std::net::SocketAddr) -> Self {
         self.metrics = Some(listen);

@@ -58,7 +58,8 @@ impl ControlConnection {
         self.call(Call::ReleaseLease(lease)).await;
     }
 
-    /// Reports what was counted. False: it was not answered. Then it is lost, or it has arrived.
+    /// Reports the counts. Returns false if there was no answer: then the report is lost, or it has
+    /// arrived.
     pub(crate) async fn report(&self, report: &Report) -> bool {
         self.call(Call::Report(report)).await.is_some()
     }

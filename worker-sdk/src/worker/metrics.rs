@@ -29,7 +29,7 @@ const MOST_CONNECTIONS: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Metrics {
     pub(crate) statistics: Arc<Statistics>,
-    /// The controller of the present registration; gone between two.
+    /// The controller of the present registration. There is none between two registrations.
     pub(super) controller: Arc<Mutex<Weak<Controller>>>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Metrics) {
         }
         match listener.accept().await {
             Ok((stream, _)) => drop(connections.spawn(answer(stream, metrics.clone()))),
-            // No file descriptor is left, for example.
+            // For example because no file descriptor is left.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
         while connections.try_join_next().is_some() {}
@@ -106,7 +106,7 @@ impl Metrics {
     }
 }
 
-/// Slots of each lambda, and what is in them; without a registration none.
+/// Slots of each lambda, and the tasks in them. Without a registration there is no sample.
 fn usage(controller: Option<&Controller>) -> [Family; 3] {
     let mut slots = Family::gauge("tuskline_worker_slots", "Executors of the lambda");
     let mut running = Family::gauge("tuskline_worker_running", "Attempts that run now");

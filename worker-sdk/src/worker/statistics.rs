@@ -3,7 +3,7 @@
 //! The worker reports them to the database, which keeps the totals of all workers. The metrics of this
 //! process show them, too.
 //!
-//! Promises: to count an attempt costs a few additions, and takes no lock. Must never: call the database.
+//! Promises: counting an attempt costs a few additions, and no lock. Must never: call the database.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ pub const EDGES_MS: [u64; BUCKETS - 1] =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 const BUCKETS: usize = 16;
 
-/// Most counts of one report: 14 bytes each. The rest is reported next time, and comes first then.
+/// Most counts of one report: 14 bytes each. The rest comes first in the next report.
 const REPORT_MAX: usize = 4_000;
 
 /// Numbers of the counters in a report, see `tuskline_core.attempt_count.counters`.
@@ -28,10 +28,10 @@ const REFUSED: i16 = 6;
 const START: i16 = 100;
 const RUN: i16 = 200;
 
-/// The counts of a lambda and priority. Its number: four for each lambda, in the order of both.
+/// Index of the counts of a lambda and priority. Each lambda has four, in the order of priorities.
 pub(crate) type Room = usize;
 
-/// See the module.
+/// The counts of this process.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     /// The lambdas of the worker.
@@ -49,7 +49,7 @@ pub(crate) struct Statistics {
 struct Reported {
     /// Values of each room, in the order of [`Counts::values`].
     values: Vec<[i64; VALUES]>,
-    /// Where the next report begins, among the queues of the worker: the one that the last report cut.
+    /// Index of the queue with which the next report begins: the last report had no room for it.
     from: usize,
 }
 
@@ -96,12 +96,12 @@ impl Statistics {
         (&self.lambdas[room / priorities], Priority::ALL[room % priorities])
     }
 
-    /// The first attempt of a task began, so long after the task was due.
+    /// The first attempt of a task began, `delay` after the task was due.
     pub(crate) fn started(&self, room: Room, delay: Duration) {
         self.rooms[room].starts.add(delay);
     }
 
-    /// An attempt ended after so long.
+    /// An attempt ended after it had run for `took`.
     pub(crate) fn ran(&self, room: Room, took: Duration) {
         self.rooms[room].runs.add(took);
     }
@@ -111,7 +111,7 @@ impl Statistics {
         self.heartbeats[usize::from(!acknowledged)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An exchange was answered after so long.
+    /// An exchange was answered after `took`.
     pub(crate) fn exchanged(&self, took: Duration) {
         self.exchanges.add(took);
     }
@@ -129,8 +129,9 @@ impl Statistics {
 
     /// The counts since the last report, for the queues of these rooms. `None`: nothing was counted.
     ///
-    /// It counts as reported at once: a report whose answer is lost may have arrived. A report that is
-    /// full ends with a whole queue, and the next one goes on there: no queue waits behind busy ones.
+    /// The counts are marked as reported immediately, because a report whose answer is lost may
+    /// have arrived. A full report ends with a whole queue, and the next report continues there. So
+    /// no queue waits behind busy ones.
     pub(crate) fn report(&self, queues: &[(Room, i32)]) -> Option<Report> {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = Report::default();

@@ -30,7 +30,7 @@ pub(crate) struct Work {
     pub fence: i64,
     pub attempt: i16,
     pub crashes: i16,
-    /// Where it is counted.
+    /// The counts to which it adds.
     pub room: Room,
     /// Its body has never begun, as far as the database knows.
     pub first_start: bool,

@@ -1,6 +1,6 @@
 //! The password file of libpq: `PGPASSFILE` names it, and a line is `host:port:database:user:password`.
 //!
-//! It is how a systemd credential or a mounted secret becomes a password, without a shell between.
+//! With it, a systemd credential or a mounted secret becomes the password, and no shell is needed.
 //! Must never: quote a line in an error.
 
 use tokio_postgres::Config;
@@ -14,7 +14,7 @@ const USUAL_PORT: u16 = 5432;
 /// Fields of a line.
 const FIELDS: usize = 5;
 
-/// Sets the password of the first line that fits the first host; none fits: no password.
+/// Sets the password of the first line that fits the first host. If no line fits, it sets none.
 pub(super) fn complete(config: &mut Config, file: &str) -> Result<(), InvalidAddress> {
     let lines = std::fs::read_to_string(file)
         .map_err(|error| InvalidAddress(format!("PGPASSFILE={file} cannot be read: {error}")))?;
@@ -38,7 +38,7 @@ fn password(lines: &str, config: &Config) -> Option<String> {
     lines.find(|line| line.len() == FIELDS && fits(line))?.pop()
 }
 
-/// The names by which a line may call the first host. A socket is `localhost`, too.
+/// The names of the first host that a line may have. For a socket, `localhost` fits, too.
 fn host_names(config: &Config) -> Vec<String> {
     match config.get_hosts().first() {
         Some(Host::Tcp(name)) => vec![name.clone()],

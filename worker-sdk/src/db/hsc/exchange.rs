@@ -152,9 +152,10 @@ pub(crate) struct ClaimedTask {
     pub queue: usize,
     pub attempt: i16,
     pub crashes: i16,
-    /// It was never claimed before. A database of set 1 does not tell, and says so of each task.
+    /// It was never claimed before. A database of function set 1 does not tell this: then it is
+    /// true for each task.
     pub first_claim: bool,
-    /// Since it was due; not at its first claim: since it was queued again.
+    /// Time since it was due. If it was claimed before: time since it was queued again.
     pub waited: Duration,
     pub collection: Option<String>,
     pub payload: Option<JsonOwned>,
