@@ -11,7 +11,7 @@ use crate::store::figures::{Histogram, OUTCOMES};
 pub fn of_reader(reader: &Reader) -> [Family; 2] {
     let mut errors = Family::counter(
         "tuskline_scrape_errors",
-        "Readings of a part of these metrics that failed; the log has the error",
+        "Failed readings of a part of these metrics; the log has the error",
     );
     for part in Part::ALL {
         let labels = vec![("part", part.name().to_owned())];
@@ -68,15 +68,15 @@ impl Figures {
     fn queues(&self) -> [Family; 5] {
         let mut enqueued = Family::counter(
             "tuskline_tasks_enqueued",
-            "Rows inserted into the queue, also again for a retry; 0 after a crash of the server",
+            "Rows inserted into the queue, one more for each retry; 0 after a crash of the server",
         );
         let mut depth = Family::gauge(
             "tuskline_queue_depth",
-            "Tasks that are due and wait in the queue; above 1000 an estimate",
+            "Due tasks that wait in the queue; an estimate from 1000 on",
         );
         let mut oldest = Family::gauge(
             "tuskline_oldest_due_age_seconds",
-            "How long the first task of the queue has been due; 0 if it is empty",
+            "Time since the first task of the queue was due; 0 if the queue is empty",
         );
         let mut paused = Family::gauge("tuskline_queue_paused", "1 if a gate pauses the queue");
         for queue in &self.queues {
@@ -119,7 +119,7 @@ const COUNTERS: [(&str, &str); OUTCOMES.len()] = [
     ("tuskline_tasks_snoozed", "Attempts that ended with a snooze"),
     ("tuskline_tasks_cancelled", "Tasks that were cancelled"),
     ("tuskline_tasks_lost", "Results that were refused: the attempt was no longer the current one"),
-    ("tuskline_tasks_dead", "Tasks that became dead: attempts or crashes exhausted"),
+    ("tuskline_tasks_dead", "Tasks that became dead: attempts exhausted, or too many crashes"),
     ("tuskline_tasks_crashed", "Attempts that ended with their worker"),
     ("tuskline_tasks_dropped", "Tasks that a gate dropped"),
 ];
@@ -133,7 +133,7 @@ const GAUGES: [(&str, &str, &str); 12] = [
         "tuskline_breakers_tripped",
         "1 if the circuit breaker of the lambda is open",
     ),
-    ("timers", "tuskline_timers", "Tasks that are due later, and retries (estimate)"),
+    ("timers", "tuskline_timers", "Tasks that are not due yet, also retries (estimate)"),
     ("parked", "tuskline_parked_tasks", "Tasks that gates hold (estimate)"),
     ("wait_list", "tuskline_waiting_tasks", "Tasks that wait for a permit (estimate)"),
     ("permits", "tuskline_permits", "Permits that tasks hold (estimate)"),
@@ -148,7 +148,7 @@ const GAUGES: [(&str, &str, &str); 12] = [
     (
         "horizon_transactions",
         "tuskline_horizon_transactions",
-        "Transactions since the oldest snapshot, also of a replication slot or a standby",
+        "Transactions since the oldest snapshot, including replication slots and standbys",
     ),
 ];
 
