@@ -106,31 +106,42 @@ comment on function tuskline_core.digest(text) is
 -- Deletes the data of tasks in other tables, just before the tasks are erased: unique keys,
 -- messages of failures, the payload of a redrive.
 --
--- The gate of a circuit breaker keeps its cause without the message. The audit does, too.
+-- The gate of a circuit breaker keeps its cause without the message. The audit does, too. No index
+-- leads to rows of the audit, so they are read only if the tasks have failed.
+-- Locks: the gates, in id order.
 create or replace function tuskline_core.forget_tasks(p_ids bigint[]) returns void
 language plpgsql as $$
 declare
   v_lambdas text[];
 begin
   if p_ids = '{}' then return; end if;
-  v_lambdas := array(
-    select t.lambda from tuskline.tasks t where t.id = any (p_ids)
-     union select a.lambda from tuskline.task_archive a where a.id = any (p_ids));
+  v_lambdas := array( -- of those that have failed
+    select t.lambda from tuskline.tasks t
+     where t.id = any (p_ids)
+       and exists (select from tuskline.task_failure f where f.task_id = t.id)
+     union
+    select a.lambda from tuskline.task_archive a
+     where a.id = any (p_ids) and a.failures is not null);
   delete from tuskline.unique_key u using tuskline.tasks t
    where t.id = any (p_ids) and u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id;
   delete from tuskline.unique_key u using tuskline.task_archive a
    where a.id = any (p_ids) and u.lambda = a.lambda and u.key = a.unique_key and u.task_id = a.id;
   delete from tuskline.cancellation c where c.task_id = any (p_ids);
+  update tuskline.operation u set payload = null
+   where u.payload is not null and u.ids && p_ids;
+  if v_lambdas = '{}' then return; end if;
   update tuskline_core.recent_failure f set message = '(erased)'
    where f.lambda = any (v_lambdas)
      and exists (select from unnest(p_ids) as id where id between f.first_id and f.last_id);
   update tuskline.gate g set reason = tuskline_core.without_message(g.reason)
-   where g.lambda = any (v_lambdas) and g.reason like 'circuit breaker: %: %';
+   where g.gate_id = any (array(
+     select l.gate_id from tuskline.gate l
+      where l.lambda = any (v_lambdas) and l.reason like 'circuit breaker: %: %'
+      order by l.gate_id for update));
   update tuskline.audit a set detail = tuskline_core.without_message(a.detail)
    where a.verb = 'gate' and a.detail like '%circuit breaker: %: %'
-     and exists (select from unnest(v_lambdas) as l (name) where starts_with(a.subject, l.name));
-  update tuskline.operation u set payload = null
-   where u.payload is not null and u.ids && p_ids;
+     and exists (select from unnest(v_lambdas) as l (name)
+                  where a.subject = l.name or starts_with(a.subject, l.name || ' '));
   update tuskline.operation u set note = tuskline_core.without_message(u.note)
    where u.state = 'died_again'
      and substring(u.note from '^task ([0-9]+) died')::bigint = any (p_ids);

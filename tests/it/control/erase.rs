@@ -163,6 +163,30 @@ async fn with_payload(db: &Db, customer: &str) {
 }
 
 #[tokio::test]
+async fn an_erase_leaves_the_messages_of_a_lambda_with_a_longer_name() {
+    let db = Db::with_lambda("pay").await;
+    db.define("payments").await;
+    db.pin().await;
+    for lambda in ["pay", "payments"] {
+        db.run(&format!("select tuskline.set_breaker('{lambda}', 5)")).await;
+        let hand = db.hand(lambda).await;
+        for _ in 0..5 {
+            failed(&db, &hand, &format!("'{lambda}'"), ADA).await;
+        }
+    }
+    db.advance(SECOND).await;
+    db.run("select tuskline.run_policies()").await;
+    let with_message = format!(
+        "select string_agg(subject, ', ' order by subject) from tuskline.audit
+          where verb = 'gate' and detail like '%no mail to {ADA}%'"
+    );
+    assert_eq!(db.one::<String>(&with_message).await, "pay, payments");
+    let erase = start(&db, "p_lambda => 'pay'").await;
+    assert_eq!(carry(&db, erase).await.0, "done");
+    assert_eq!(db.one::<String>(&with_message).await, "payments");
+}
+
+#[tokio::test]
 async fn an_erased_customer_is_in_no_table() {
     let db = with_lambdas().await;
     let ada = keyed(&db, ADA).await;
