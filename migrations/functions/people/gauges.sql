@@ -68,13 +68,31 @@ comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
   'Depth of each queue (above p_rows an estimate), how long its head has been due (ms), and '
   'whether a gate pauses it.';
 
+-- Counts the running tasks of each lambda: those that a heartbeat has reported as begun.
+--
+-- It looks up at most 10,000 ids of leases. There are more only if workers hold more tasks, or
+-- ended tasks of the same batches.
+create or replace function tuskline_core.running_tasks()
+returns table (lambda text, tasks bigint) language sql stable as $$
+  select t.lambda, count(*)
+    from (select l.lease_id, i.task_id from tuskline.lease l
+            cross join lateral unnest(l.task_ids) as i (task_id) limit 10000) h
+         cross join lateral (
+           select k.lambda from tuskline.task k
+            where k.id = h.task_id and k.fence = h.lease_id and k.status = 'processing' limit 1) t
+   group by t.lambda
+$$;
+comment on function tuskline_core.running_tasks() is
+  'Running tasks of each lambda. It looks up at most 10,000 ids of leases.';
+
 -- Calculates how many executors (slots of workers) lambdas need now.
 --
 -- p_lambda: null means every lambda. p_queues and p_marks: see queue_gauges.
--- Little's law: starts per second (of the last 5 minutes) times the mean run time is the number of
--- tasks that run at the same time. The backlog needs backlog * run time / objective executors more,
--- so that it starts within the objective. If no attempt of a lambda ended in these 5 minutes, its
--- run time counts as 100 ms.
+-- It needs an executor for each task that runs: on average over the attempts that ended in the last
+-- 5 minutes, or now, if these are more. Attempts of an hour end too rarely for the average.
+-- The backlog needs backlog * run time / objective more, so that it starts within the objective,
+-- but never more than an executor for each task. If no attempt of a lambda ended in these 5
+-- minutes, its run time counts as 100 ms; as 5 s, if tasks run.
 -- Tasks of a paused queue do not count. A concurrency limit of the whole lambda (max_concurrency)
 -- bounds wanted. The column because names the figures that decided. wanted is at most 2147483647,
 -- which 1.1 million tasks of 3 h each would exceed.
@@ -86,6 +104,7 @@ returns table (lambda text, wanted integer, running double precision, workers in
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
+  v_now       timestamptz := tuskline.clock();
   v_objective double precision := extract(epoch from p_objective);
 begin
   if p_lambda is not null
@@ -112,24 +131,26 @@ begin
                                         (select sum(n) from unnest(s.starts) as n) as starts) h
        group by s.lambda
     ), n as (
-      select g.lambda, g.waiting, g.paused, coalesce(s.run_ms, 100)::double precision as run_ms,
+      select g.lambda, g.waiting, g.paused,
+             coalesce(s.run_ms, case when r.tasks > 0 then 5000 else 100 end)::double precision
+               as run_ms,
              coalesce(s.per_second, 0)::double precision as per_second,
-             coalesce(s.running, 0)::double precision as running,
-             (select min(r.max_concurrency) from tuskline.task_limit r
-               where r.lambda = g.lambda and r.kind = 'concurrency' and r.dropped_at is null
-                 and not r.by_key and r.collection is null and r.priority is null) as most
-        from g left join s using (lambda)
+             greatest(s.running, r.tasks, 0)::double precision as running,
+             (select min(b.max_concurrency) from tuskline.task_limit b
+               where b.lambda = g.lambda and b.kind = 'concurrency' and b.dropped_at is null
+                 and not b.by_key and b.collection is null and b.priority is null) as most
+        from g left join s using (lambda) left join tuskline_core.running_tasks() r using (lambda)
     ), w as (
-      select n.*, least(ceil(round(((n.per_second + n.waiting / v_objective) * n.run_ms
-                                    / 1000)::numeric, 3)), 2147483647)::integer as wanted
+      select n.*, least(ceil(round((n.running + n.waiting * least(n.run_ms / 1000 / v_objective, 1)
+                                   )::numeric, 3)), 2147483647)::integer as wanted
         from n)
     select w.lambda, least(w.wanted, w.most), w.running,
            (select count(*)::integer from tuskline_core.live_executor v
                    join tuskline.executor e using (executor_id)
-             where w.lambda = any (e.lambdas) and not e.draining),
+             where w.lambda = any (e.lambdas) and e.expires_at > v_now and not e.draining),
            w.waiting, w.per_second, w.run_ms,
-           format('%s a second and %s waiting, %s ms each, to start within %s s%s%s',
-             round(w.per_second::numeric, 1), w.waiting, round(w.run_ms::numeric, 1),
+           format('%s running and %s waiting, %s ms each, to start within %s s%s%s',
+             round(w.running::numeric, 1), w.waiting, round(w.run_ms::numeric, 1),
              round(v_objective::numeric, 1),
              case when w.most < w.wanted then format('; a limit allows %s', w.most) end,
              case when w.paused > 0 then format('; a gate pauses %s more', w.paused) end),

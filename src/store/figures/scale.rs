@@ -15,7 +15,7 @@ pub struct Scale {
     pub lambda: String,
     /// Executors wanted.
     pub wanted: i32,
-    /// Attempts that ran at a time in the last 5 minutes, on average.
+    /// Tasks that run at the same time: on average over the last 5 minutes, or now, if these are more.
     pub running: f64,
     /// Workers that serve it.
     pub workers: i32,
@@ -38,15 +38,15 @@ impl Scale {
     #[must_use]
     pub fn within(self, objective: Duration) -> Self {
         let seconds = objective.as_secs_f64();
-        let rate = self.per_second + self.waiting as f64 / seconds;
+        let each = (self.run_ms / 1_000.0 / seconds).min(1.0);
         // Rounded to thousandths, as in SQL. Otherwise a rounding error above a whole number would
         // add an executor.
-        let thousandths = (rate * self.run_ms).round();
+        let thousandths = ((self.running + self.waiting as f64 * each) * 1_000.0).round();
         // The cast saturates at the bounds of the integer.
         let needed = (thousandths / 1_000.0).ceil() as i32;
         let mut because = format!(
-            "{:.1} a second and {} waiting, {:.1} ms each, to start within {seconds:.1} s",
-            self.per_second, self.waiting, self.run_ms
+            "{:.1} running and {} waiting, {:.1} ms each, to start within {seconds:.1} s",
+            self.running, self.waiting, self.run_ms
         );
         if let Some(most) = self.max_concurrency.filter(|most| *most < needed) {
             because += &format!("; a limit allows {most}");

@@ -166,14 +166,14 @@ async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
         within(serving).await.unwrap();
         found
     };
-    // 0.5 a second run 0.5 at a time; 40 of a second each, within 5 s, are 8 more.
+    // 0.5 run at the same time; 40 of a second each, within 5 s, are 8 more.
     let found = scale(&["/scale/work", "/scale/work?objective=20s"]).await;
     let [found, patient] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (&found["wanted"], &found["waiting"], &found["workers"]),
         (&9.into(), &40.into(), &1.into())
     );
-    let because = "0.5 a second and 40 waiting, 1000.0 ms each, to start within 5.0 s";
+    let because = "0.5 running and 40 waiting, 1000.0 ms each, to start within 5.0 s";
     assert_eq!(found["because"], because);
     assert_eq!(patient["wanted"], 3);
     db.run("select tuskline.set_limit('work', 4)").await;
@@ -192,6 +192,26 @@ async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
     }
     token.cancel();
     within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_task_that_runs_for_long_keeps_its_executor_wanted() {
+    let db = Db::with_lambda("work").await;
+    let hand = db.hand("work").await;
+    db.schedule_many("work", 5).await;
+    let scale = "select concat_ws(' of ', wanted, because) from tuskline.scale('work')";
+    let because = "0.0 running and 5 waiting, 100.0 ms each, to start within 5.0 s";
+    assert_eq!(db.one::<String>(scale).await, format!("1 of {because}"));
+    for _ in 0..3 {
+        let task = hand.take().await;
+        assert!(hand.start(&task).await);
+    }
+    let because = "3.0 running and 2 waiting, 5000.0 ms each, to start within 5.0 s";
+    assert_eq!(db.one::<String>(scale).await, format!("5 of {because}"));
+    // None has ended within the five minutes of the average.
+    db.pin().await;
+    db.advance(Duration::from_secs(600)).await;
+    assert!(db.one::<String>(scale).await.starts_with("5 of 3.0 running"));
 }
 
 #[tokio::test]
@@ -267,12 +287,16 @@ async fn a_worker_whose_port_is_taken_does_not_start() {
     assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
 }
 
-/// 40 tasks that wait, and attempts of 31 years each, the longest that a worker may report.
+/// 40 tasks that wait, and 200 attempts of 31 years each, the longest that a worker may report.
 async fn with_a_long_backlog() -> Db {
     let db = Db::with_lambda("work").await;
     let hand = db.hand("work").await;
     let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
-    let report = format!("{executor}, '{{{queue},{queue}}}', '{{200,208}}', '{{1000000000000,1}}'");
+    let report = format!(
+        "{executor}, array_fill({queue}, array[201]),
+         array_fill(200::smallint, array[200]) || 208::smallint,
+         array_fill(1000000000000, array[200]) || 200::bigint"
+    );
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     db.schedule_many("work", 40).await;
     db
