@@ -169,8 +169,11 @@ async fn purge(
     if let Some(directory) = &options.archive {
         purged += archive::purge(session.client(), options, directory, &mut marks.to_file).await?;
     }
-    let statistics = statistics::purge(session.client(), options.statistics_retention).await?;
-    purged += statistics.unwrap_or(0);
+    for _ in 0..options.purge_rounds {
+        let (kept, batch) = (options.statistics_retention, options.purge_batch);
+        let Some(gone) = statistics::purge(session.client(), kept, batch).await? else { break };
+        purged += gone;
+    }
     if purged > 0 {
         tracing::info!(rows = purged, "purge");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 /// Folds the counts of workers and verbs into the totals. Returns the number of folded rows.
@@ -16,17 +16,20 @@ pub async fn fold(
     installation: &str,
 ) -> Result<Option<i32>, Error> {
     let sql = "select tuskline.fold_statistics($1 * interval '1 second', $2)";
-    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
         [(&every.as_secs_f64(), Type::FLOAT8), (&installation, Type::TEXT)];
     Ok(client.query_typed_one(sql, &params).await?.get(0))
 }
 
-/// Deletes statistics past their retention, once an hour. Returns the number of deleted rows.
-/// `None`: it is not time, or another janitor deletes.
+/// Deletes statistics past their retention, once an hour: at most `limit` rows of each kind. Returns
+/// the number of deleted rows. `None`: nothing is left to do in this hour, or another janitor
+/// deletes.
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn purge(client: &Client, retention: Duration) -> Result<Option<i64>, Error> {
-    let sql = "select tuskline.purge_statistics($1 * interval '1 second')";
-    Ok(client.query_typed_one(sql, &[(&retention.as_secs_f64(), Type::FLOAT8)]).await?.get(0))
+pub async fn purge(client: &Client, retention: Duration, limit: i32) -> Result<Option<i64>, Error> {
+    let sql = "select tuskline.purge_statistics($1 * interval '1 second', $2)";
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&retention.as_secs_f64(), Type::FLOAT8), (&limit, Type::INT4)];
+    Ok(client.query_typed_one(sql, &params).await?.get(0))
 }

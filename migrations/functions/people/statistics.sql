@@ -78,6 +78,15 @@ $$;
 comment on function tuskline_core.counted_since(timestamptz, timestamptz, boolean, timestamptz) is
   'Begin of the time that the counts after a base row cover.';
 
+-- Returns a span of at least 1 s. After a failover to a machine whose clock is behind, a base row
+-- may have a time that has not come yet.
+create or replace function tuskline_core.span_to(p_now timestamptz, p_since timestamptz)
+returns interval language sql immutable as $$
+  select greatest(p_now - p_since, interval '1 second')
+$$;
+comment on function tuskline_core.span_to(timestamptz, timestamptz) is
+  'Span of counts, by which rates are divided: 1 s or more.';
+
 create or replace function tuskline.statistics(
   p_span interval default '5 minutes', p_folded boolean default false)
 returns table (
@@ -91,8 +100,9 @@ declare
 begin
   return query
     select q.lambda, q.priority::text,
-           u.at - case when u.since is not null then tuskline_core.counted_since(u.since, b.at,
-             tuskline_core.is_idle(b, c), case when b.at is null then u.first_at end) end,
+           case when u.since is not null then tuskline_core.span_to(u.at,
+             tuskline_core.counted_since(u.since, b.at, tuskline_core.is_idle(b, c),
+               case when b.at is null then u.first_at end)) end,
            t.success - coalesce(b.success, 0),
            t.retriable_failure - coalesce(b.retriable_failure, 0),
            t.fatal_failure - coalesce(b.fatal_failure, 0), t.snoozed - coalesce(b.snoozed, 0),
@@ -157,9 +167,9 @@ declare
 begin
   return query
     select t.executor_id,
-           u.at - tuskline_core.counted_since(
+           tuskline_core.span_to(u.at, tuskline_core.counted_since(
              coalesce(u.since, '-infinity'), b.at, (b.success, b.failed, b.refused, b.run_ms)
-               = (c.success, c.failed, c.refused, c.run_ms), e.started_at),
+               = (c.success, c.failed, c.refused, c.run_ms), e.started_at)),
            t.success - coalesce(b.success, 0), t.failed - coalesce(b.failed, 0),
            t.refused - coalesce(b.refused, 0), t.run_ms - coalesce(b.run_ms, 0)
       from tuskline_core.executor_totals(u.attempts, u.at) t

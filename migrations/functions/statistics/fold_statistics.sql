@@ -132,40 +132,65 @@ comment on function tuskline_core.restart_marks() is
 -- Deletes statistics that are past their retention. The last row before that time stays, because it
 -- is the base of the next difference.
 --
--- It works once an hour. Returns the number of deleted rows. Null: the hour is not over yet, or
--- another janitor deletes.
-create or replace function tuskline.purge_statistics(p_retention interval default '3 days')
+-- It works once an hour, and deletes at most p_limit rows of each kind. If there are more, the
+-- janitor calls again immediately. Returns the number of deleted rows. Null: the hour is not over
+-- yet, or another janitor deletes.
+--
+-- Locks: statistics_mark, SKIP LOCKED.
+-- Planner: two look-ups in the primary key for each queue. The rows are deleted by their ctid,
+-- which no transaction changes.
+create or replace function tuskline.purge_statistics(
+  p_retention interval default '3 days', p_limit integer default 5000)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '100ms' as $$
 declare
-  v_now  timestamptz := tuskline.clock();
-  v_to   timestamptz := v_now - p_retention;
-  v_rows bigint;
-  v_gone bigint;
+  v_now     timestamptz := tuskline.clock();
+  v_to      timestamptz := v_now - p_retention;
+  v_queues  bigint;
+  v_waits   bigint;
+  v_workers bigint;
 begin
-  update tuskline_core.statistics_mark set purged_at = v_now where is_only = (
-    select s.is_only from tuskline_core.statistics_mark s
-     where s.purged_at <= v_now - interval '1 hour' for update skip locked);
+  perform from tuskline_core.statistics_mark s
+    where s.purged_at <= v_now - interval '1 hour' for update skip locked;
   if not found then return null; end if;
-  delete from tuskline.queue_statistic s using tuskline.queue q
-   where s.queue_id = q.queue_id and s.at < (
-     select max(k.at) from tuskline.queue_statistic k
-      where k.queue_id = q.queue_id and k.at <= v_to);
-  get diagnostics v_gone = row_count;
-  delete from tuskline.wait_statistic s
-   using tuskline.lambda l, unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
-   where s.lambda = l.name and s.cause = c.cause and s.at < (
-     select max(k.at) from tuskline.wait_statistic k
-      where k.lambda = l.name and k.cause = c.cause and k.at <= v_to);
-  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
-  delete from tuskline.executor_statistic s using tuskline.executor e
-   where s.executor_id = e.executor_id and s.at < (
-     select max(k.at) from tuskline.executor_statistic k
-      where k.executor_id = e.executor_id and k.at <= v_to);
-  get diagnostics v_rows = row_count;
-  return v_gone + v_rows;
+  delete from tuskline.queue_statistic s where s.ctid = any (array(
+    select d.ctid from tuskline.queue q
+      cross join lateral (
+        select max(k.at) as at from tuskline.queue_statistic k
+         where k.queue_id = q.queue_id and k.at <= v_to) b
+      cross join lateral (
+        select r.ctid from tuskline.queue_statistic r
+         where r.queue_id = q.queue_id and r.at < b.at order by r.at limit p_limit) d
+     limit p_limit));
+  get diagnostics v_queues = row_count;
+  delete from tuskline.wait_statistic s where s.ctid = any (array(
+    select d.ctid from tuskline.lambda l
+      cross join unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
+      cross join lateral (
+        select max(k.at) as at from tuskline.wait_statistic k
+         where k.lambda = l.name and k.cause = c.cause and k.at <= v_to) b
+      cross join lateral (
+        select r.ctid from tuskline.wait_statistic r
+         where r.lambda = l.name and r.cause = c.cause and r.at < b.at
+         order by r.at limit p_limit) d
+     limit p_limit));
+  get diagnostics v_waits = row_count;
+  delete from tuskline.executor_statistic s where s.ctid = any (array(
+    select d.ctid from tuskline.executor e
+      cross join lateral (
+        select max(k.at) as at from tuskline.executor_statistic k
+         where k.executor_id = e.executor_id and k.at <= v_to) b
+      cross join lateral (
+        select r.ctid from tuskline.executor_statistic r
+         where r.executor_id = e.executor_id and r.at < b.at order by r.at limit p_limit) d
+     limit p_limit));
+  get diagnostics v_workers = row_count;
+  if greatest(v_queues, v_waits, v_workers) < p_limit then
+    update tuskline_core.statistics_mark set purged_at = v_now;
+  end if;
+  return v_queues + v_waits + v_workers;
 exception when lock_not_available then return null;
 end $$;
-comment on function tuskline.purge_statistics(interval) is
-  'Deletes statistics past their retention, once an hour. Returns the number of deleted rows. '
-  'Null: the hour is not over yet, or another janitor deletes.';
+comment on function tuskline.purge_statistics(interval, integer) is
+  'Deletes a batch of statistics past their retention, once an hour. Returns the number of deleted '
+  'rows. Null: nothing is left to do in this hour, or another janitor deletes.';

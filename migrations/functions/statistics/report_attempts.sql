@@ -8,7 +8,8 @@
 -- A report that got no answer is not repeated, so nothing is counted twice.
 --
 -- An amount is 0 to 10^12, which is 31 years in ms. The executor must serve the lambda of each
--- queue. So a role of one team's workers cannot write into the counts of another team.
+-- queue. This finds a mistake of a client; it is no right of access, because any worker may name
+-- any executor.
 -- Locks: only that of the table. It waits at most 100 ms for it.
 create or replace function tuskline.report_attempts(
   p_executor bigint, p_queues integer[], p_counters smallint[], p_amounts bigint[])

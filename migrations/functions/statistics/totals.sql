@@ -24,23 +24,33 @@ comment on function tuskline_core.total(bigint, numeric) is
 
 -- Sums the counts of each queue. The counters are those of attempt_count.counters; also 7 dead, 8
 -- crashed, 9 dropped.
+--
+-- A standby refuses each statement that names an unlogged table. So here, and in the two functions
+-- below, such a statement runs only if there are rows to read.
 create or replace function tuskline_core.queue_counts(p_attempts bigint[], p_events bigint[])
-returns table (queue_id integer, counter integer, amount bigint)
-language sql stable as $$
-  select u.queue_id, u.counter::integer, tuskline_core.capped(sum(u.amount))
-    from tuskline_core.attempt_count a
-         cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
-   where a.seq = any (p_attempts)
-   group by u.queue_id, u.counter
-  union all
-  select q.queue_id,
-         case e.event when 'cancelled' then 5 when 'dead' then 7 when 'crashed' then 8 else 9 end,
-         tuskline_core.capped(sum(e.events))
-    from tuskline_core.event_count e
-         join tuskline.queue q on q.lambda = e.lambda and q.priority = e.priority
-   where e.seq = any (p_events)
-   group by q.queue_id, e.event
-$$;
+returns table (queue_id integer, counter integer, amount bigint) language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if p_attempts <> '{}' then
+    return query
+      select u.queue_id, u.counter::integer, tuskline_core.capped(sum(u.amount))
+        from tuskline_core.attempt_count a
+             cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
+       where a.seq = any (p_attempts)
+       group by u.queue_id, u.counter;
+  end if;
+  if p_events <> '{}' then
+    return query
+      select q.queue_id,
+             case e.event when 'cancelled' then 5 when 'dead' then 7 when 'crashed' then 8 else 9
+             end,
+             tuskline_core.capped(sum(e.events))
+        from tuskline_core.event_count e
+             join tuskline.queue q on q.lambda = e.lambda and q.priority = e.priority
+       where e.seq = any (p_events)
+       group by q.queue_id, e.event;
+  end if;
+end $$;
 comment on function tuskline_core.queue_counts(bigint[], bigint[]) is
   'Sums of the counts of each queue in some rows of attempt_count and event_count.';
 
@@ -98,14 +108,24 @@ $$;
 comment on function tuskline_core.queue_totals(bigint[], bigint[], timestamptz) is
   'Totals of each queue: its last folded row plus some counts that wait.';
 
-create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
-returns setof tuskline.wait_statistic language sql stable as $$
-  with d as (
-    select e.lambda, e.event::text as cause, sum(e.total_ms) as ms,
-           tuskline_core.histogram_of(array_agg(e.bucket::bigint), array_agg(e.events::bigint)) as n
+create or replace function tuskline_core.wait_counts(p_events bigint[])
+returns table (lambda text, cause text, ms numeric, n bigint[]) language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if p_events = '{}' then return; end if;
+  return query
+    select e.lambda, e.event::text, sum(e.total_ms),
+           tuskline_core.histogram_of(array_agg(e.bucket::bigint), array_agg(e.events::bigint))
       from tuskline_core.event_count e
      where e.seq = any (p_events) and e.bucket is not null
-     group by e.lambda, e.event)
+     group by e.lambda, e.event;
+end $$;
+comment on function tuskline_core.wait_counts(bigint[]) is
+  'Sums of the waits of each lambda by cause in some rows of event_count.';
+
+create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
+returns setof tuskline.wait_statistic language sql stable as $$
+  with d as (select * from tuskline_core.wait_counts(p_events))
   select l.name, c.cause, case when d.cause is null then p.at else p_now end,
          tuskline_core.total(p.total_ms, d.ms), tuskline_core.histogram_sum(p.waits, d.n, 1)
     from tuskline.lambda l
@@ -119,17 +139,28 @@ $$;
 comment on function tuskline_core.wait_totals(bigint[], timestamptz) is
   'Totals of the waits of each lambda by cause: the last folded row plus some counts that wait.';
 
-create or replace function tuskline_core.executor_totals(p_attempts bigint[], p_now timestamptz)
-returns setof tuskline.executor_statistic language sql stable as $$
-  with d as (
+create or replace function tuskline_core.executor_counts(p_attempts bigint[])
+returns table (executor_id bigint, success numeric, failed numeric, refused numeric, run_ms numeric)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if p_attempts = '{}' then return; end if;
+  return query
     select a.executor_id,
-           sum(u.amount) filter (where u.counter = 1) as success,
-           sum(u.amount) filter (where u.counter in (2, 3)) as failed,
-           sum(u.amount) filter (where u.counter = 6) as refused,
-           sum(u.amount) filter (where u.counter = 200) as run_ms
+           sum(u.amount) filter (where u.counter = 1),
+           sum(u.amount) filter (where u.counter in (2, 3)),
+           sum(u.amount) filter (where u.counter = 6),
+           sum(u.amount) filter (where u.counter = 200)
       from tuskline_core.attempt_count a
            cross join unnest(a.counters, a.amounts) as u (counter, amount)
-     where a.seq = any (p_attempts) group by a.executor_id)
+     where a.seq = any (p_attempts) group by a.executor_id;
+end $$;
+comment on function tuskline_core.executor_counts(bigint[]) is
+  'Sums of the counts of each worker in some rows of attempt_count.';
+
+create or replace function tuskline_core.executor_totals(p_attempts bigint[], p_now timestamptz)
+returns setof tuskline.executor_statistic language sql stable as $$
+  with d as (select * from tuskline_core.executor_counts(p_attempts))
   select e.executor_id, case when d.executor_id is null then p.at else p_now end,
          tuskline_core.total(p.success, d.success),
          tuskline_core.total(p.failed, d.failed),

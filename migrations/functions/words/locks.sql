@@ -15,6 +15,7 @@
 --   100            due_periodic rescue
 --   1000           advance_operation enqueue_due run_policies
 --   5000           archive_segment kept_to_file purge purge_history purge_keys purge_kept
+--   5000           purge_statistics
 --
 -- Effects of ends that one call runs: 100 in a verb (run_effects), 1000 in a batch of an operation
 -- and in find_stalled. A call takes 10000 tasks at most (TK004): schedule_many, schedule_chain, ids

@@ -463,11 +463,14 @@ async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
         db.advance(MINUTE * 60).await;
         assert_eq!(fold(&db).await, Some(1));
     }
-    let gone: Option<i64> = db.one("select tuskline.purge_statistics('90 minutes')").await;
+    let purge = async |retention: &str, limit: i32| {
+        let sql = format!("select tuskline.purge_statistics('{retention}', {limit})");
+        db.one::<Option<i64>>(&sql).await
+    };
     // For queue and worker alike: the base of the oldest difference stays, and earlier rows go.
-    assert_eq!(gone, Some(2 * 3));
-    let again: Option<i64> = db.one("select tuskline.purge_statistics('0 s')").await;
-    assert_eq!(again, None, "once an hour");
+    assert_eq!(purge("90 minutes", 2).await, Some(2 * 2), "a full batch is not the end");
+    assert_eq!(purge("90 minutes", 2).await, Some(2));
+    assert_eq!(purge("0 s", 2).await, None, "once an hour");
     let minutes = "select success from tuskline.queue_statistics order by at";
     assert_eq!(db.lines(minutes).await, ["3", "3"]);
     assert_eq!(
@@ -571,5 +574,38 @@ async fn a_quantile_lies_within_its_bucket() {
         let at = i16::try_from(at).unwrap();
         assert_eq!(db.one::<i16>(&bucket(*edge)).await, at + 1);
         assert_eq!(db.one::<i16>(&bucket(edge + 1)).await, at + 2);
+    }
+}
+
+#[tokio::test]
+async fn no_wait_and_no_span_is_negative_when_a_clock_is_behind() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    db.schedule_many("work", 2).await;
+    let hand = db.hand("work").await;
+    while db.enqueue_due().await > 0 {}
+    let first = hand.take().await;
+    // A release whose transaction had read the clock before the second task joined.
+    db.run("update tuskline.wait_list set joined_at = joined_at + interval '1 minute'").await;
+    hand.succeed(&first).await;
+    db.run("select tuskline.run_policies()").await;
+    assert_eq!(
+        db.lines("select lambda from tuskline.wait_times() where cause = 'limit'").await,
+        [""; 0]
+    );
+    // A failover to a machine whose clock is an hour behind.
+    let (executor, queue) = (hand.executor, hand.queues[0]);
+    db.run(&format!(
+        "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')"
+    ))
+    .await;
+    assert!(fold(&db).await > Some(0));
+    for table in ["queue_statistic", "executor_statistic"] {
+        db.run(&format!("update tuskline.{table} set at = at + interval '1 hour'")).await;
+    }
+    for function in ["statistics", "executor_loads"] {
+        let least = format!("select min(span) = '1 s' from tuskline.{function}()");
+        assert!(db.one::<bool>(&least).await, "{function}");
     }
 }

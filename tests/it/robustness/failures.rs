@@ -278,6 +278,34 @@ async fn a_standby_takes_no_tasks() {
 }
 
 #[tokio::test]
+async fn a_standby_shows_the_statistics_that_are_folded() {
+    let primary = own_cluster().await;
+    let db = Db::in_cluster(&primary).await;
+    db.define("work").await;
+    db.schedule("work").await;
+    let hand = db.hand("work").await;
+    hand.succeed(&hand.take().await).await;
+    let (executor, queue) = (hand.executor, hand.queues[0]);
+    db.run(&format!(
+        "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}');
+         select tuskline_core.count_waits('due', 'work', array[tuskline.clock() - interval '1 s'],
+                                          tuskline.clock());
+         select tuskline.fold_statistics('0 s')"
+    ))
+    .await;
+    let dir = open_dir();
+    let standby = standby_of(&primary, dir.path(), &[]).await;
+    let config = standby.config(db.config.get_dbname().unwrap());
+    let there = Db::on(config.clone(), 0).await;
+    let sql = "select concat_ws(' ', s.success, w.total_ms, e.success, c.wanted)
+                 from tuskline.statistics() s, tuskline.wait_times() w, tuskline.executor_loads() e,
+                      tuskline.scale() c";
+    assert_eq!(there.one::<String>(sql).await, "3 1000 3 0");
+    assert!(on(&config, "stats").run().fine().contains("work"));
+    assert!(on(&config, "top --json").run().fine().contains("work"));
+}
+
+#[tokio::test]
 async fn a_read_only_database_takes_no_tasks() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;

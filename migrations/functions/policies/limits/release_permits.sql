@@ -132,7 +132,8 @@ begin
     select p_now, r.lambda,
            case p_kind when 'order' then 'order' else 'limit' end::tuskline_core.counted_event,
            tuskline_core.bucket_of(d.ms), 1, d.ms
-      from d join tuskline.task_limit r on r.limit_id = p_limit_id)
+      from d join tuskline.task_limit r on r.limit_id = p_limit_id
+     where d.ms > 0) -- below 0: the task joined after this transaction had read the clock
   insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
   select p_limit_id, p_key, p_permit_no, d.task_id, p_now from d
   returning task_id into v_first;
