@@ -164,17 +164,16 @@ comment on function tuskline_core.scale_figures(text, interval, integer[], bigin
 -- Returns the figures for people and autoscalers. Its columns must not change: a change would make
 -- migrate drop the function, and a view of an owner may depend on it.
 create or replace function tuskline.scale(
-  p_lambda text default null, p_objective interval default '5 seconds',
-  p_queues integer[] default '{}', p_marks bigint[] default '{}')
+  p_lambda text default null, p_objective interval default '5 seconds')
 returns table (lambda text, wanted integer, running double precision, workers integer,
                waiting bigint, per_second double precision, run_ms double precision, because text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return query
     select f.lambda, f.wanted, f.running, f.workers, f.waiting, f.per_second, f.run_ms, f.because
-      from tuskline_core.scale_figures(p_lambda, p_objective, p_queues, p_marks) f;
+      from tuskline_core.scale_figures(p_lambda, p_objective, '{}', '{}') f;
 end $$;
-comment on function tuskline.scale(text, interval, integer[], bigint[]) is
+comment on function tuskline.scale(text, interval) is
   'How many executors a lambda (null: each) needs so that its tasks start within the objective, '
   'and why.';
 

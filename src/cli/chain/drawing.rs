@@ -18,7 +18,7 @@ struct Node {
     name: String,
     lambda: String,
     status: String,
-    /// Whom it waits for, and for what end of theirs.
+    /// The tasks that it waits for, and the end that each must have.
     parents: Vec<(i64, String)>,
 }
 

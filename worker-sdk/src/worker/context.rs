@@ -107,8 +107,9 @@ impl Context {
         self.inner.client.schedule(task).await
     }
 
-    /// Whom this task waited for, and what they returned: the tasks before it in its chain. To extend the
-    /// chain, let tasks wait for [`Context::task`] and schedule them through [`Context::client`].
+    /// The tasks that this task waited for, and their results: the tasks before it in its chain. To
+    /// extend the chain, let tasks wait for [`Context::task`] and schedule them through
+    /// [`Context::client`].
     ///
     /// # Errors
     /// As [`Client::parents`].

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::worker::bodies::{Bodies, BodyGuard};
 
-/// What the watchdog does at the end instead of ending the process; for tests that live in it.
+/// Replaces the end of the process, for tests that run in this process.
 pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Stops every body, within that time; false: something runs on. The stopper does it.
