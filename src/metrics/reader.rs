@@ -1,7 +1,9 @@
 //! Reads the figures. Each statement reads one part.
 //!
-//! Promises: a part is read at most once in [`FRESH`], also if the reading fails. A part that fails
-//! does not change the other parts. The failure is counted, and logged once, not at each reading.
+//! Promises: a part is read at most once in [`FRESH`], also if the reading fails. The failure is
+//! counted, and logged once, not at each reading. A part that is refused does not change the other
+//! parts. A part that is too slow leaves the parts after it unread: they are neither counted nor
+//! logged, and the next reading begins with them.
 //! Must never: read a queue from its first row at each reading.
 
 use std::collections::BTreeSet;
@@ -21,6 +23,9 @@ use crate::store::figures::{self, DEPTH_ROWS, Marks};
 /// committed late.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
+/// Least time for a reading. With less, a database that is quick enough would count as too slow.
+const LEAST: Duration = Duration::from_secs(1);
+
 /// The figures of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -32,7 +37,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// In the order of reading: `Scale` uses the marks that `Queues` found.
+    /// In the order of reading. `Scale` uses the last marks that `Queues` found, and works without.
     pub const ALL: [Self; 5] =
         [Self::Gauges, Self::Statistics, Self::Waits, Self::Queues, Self::Scale];
     /// The parts that an autoscaler needs.
@@ -54,7 +59,7 @@ impl Part {
 #[derive(Debug, Default)]
 struct Reading {
     at: Option<Instant>,
-    /// Why it failed.
+    /// Why it failed, or why there was none.
     error: Option<String>,
     /// How many readings have failed.
     failed: u64,
@@ -85,8 +90,10 @@ impl Reading {
 enum Trouble {
     /// The database cannot be reached.
     Away(String),
-    /// The deadline of the request has passed.
+    /// The deadline of the request has passed before the answer.
     Late,
+    /// No time was left for it.
+    Unread,
     /// The database answered with an error: its code and text.
     Refused(String, String),
 }
@@ -100,6 +107,8 @@ pub struct Reader {
     is_up: bool,
     marks: Marks,
     swept_at: Option<Instant>,
+    /// Place in [`Part::ALL`] where the next reading begins.
+    first: usize,
 }
 
 impl Reader {
@@ -112,6 +121,7 @@ impl Reader {
             is_up: false,
             marks: Marks::default(),
             swept_at: None,
+            first: 0,
         }
     }
 
@@ -130,7 +140,7 @@ impl Reader {
         self.readings[part as usize].failed
     }
 
-    /// Why the last reading of the part failed. None: it succeeded.
+    /// Why the part has no figures. None: its last reading succeeded.
     pub fn error(&self, part: Part) -> Option<&str> {
         self.readings[part as usize].error.as_deref()
     }
@@ -138,10 +148,9 @@ impl Reader {
     /// Reads the parts that are not fresh. After the deadline, or without a database, the remaining
     /// parts are not read.
     pub async fn refresh(&mut self, parts: &[Part], until: Instant) {
-        let old = |part: &Part| !self.readings[*part as usize].is_fresh();
-        let old: Vec<Part> = parts.iter().copied().filter(old).collect();
-        let mut end = None;
-        for part in old {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut end = (left < LEAST).then_some(Trouble::Unread);
+        for part in self.old(parts) {
             let read = match &end {
                 Some(trouble) => Err(Trouble::clone(trouble)),
                 None => self.read(part, until).await,
@@ -150,11 +159,25 @@ impl Reader {
                 self.readings[part as usize].succeed();
                 continue;
             };
-            if !matches!(trouble, Trouble::Refused(..)) {
-                end = Some(trouble.clone());
+            match &trouble {
+                Trouble::Away(_) => end = Some(trouble.clone()),
+                Trouble::Late => {
+                    self.first = (part as usize + 1) % Part::ALL.len();
+                    end = Some(Trouble::Unread);
+                }
+                Trouble::Unread | Trouble::Refused(..) => {}
             }
             self.note(part, trouble);
         }
+    }
+
+    /// The parts that are not fresh, in the order of this reading.
+    fn old(&self, parts: &[Part]) -> Vec<Part> {
+        let (last, first) = Part::ALL.split_at(self.first);
+        let order = first.iter().chain(last).copied();
+        order
+            .filter(|part| parts.contains(part) && !self.readings[*part as usize].is_fresh())
+            .collect()
     }
 
     fn note(&mut self, part: Part, trouble: Trouble) {
@@ -164,6 +187,10 @@ impl Reader {
             Trouble::Away(error) => {
                 (reading.at, reading.error) = (Some(Instant::now()), Some(error));
                 self.is_up = false;
+                return;
+            }
+            Trouble::Unread => {
+                reading.error = Some(no_answer());
                 return;
             }
             Trouble::Late => ("late".to_owned(), no_answer()),

@@ -32,6 +32,8 @@ const NOT_OURS: &[&str] = &[
     "board::a_real_prometheus_answers_each_query_of_the_board",
     "metrics::a_hundred_scrapes_and_autoscalers_ask_the_database_once",
     "metrics::a_part_that_fails_leaves_the_rest_of_the_scrape",
+    "metrics::a_part_that_is_too_slow_is_alone_in_its_failure",
+    "metrics::an_autoscaler_hears_of_slow_queues_and_then_gets_its_figures",
     "metrics::a_table_that_is_locked_costs_a_part_of_the_scrape",
     "metrics::a_scrape_without_a_database_says_so",
     "metrics::a_worker_whose_port_is_taken_does_not_start",

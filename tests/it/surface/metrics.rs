@@ -365,6 +365,63 @@ async fn a_part_that_fails_leaves_the_rest_of_the_scrape() {
     within(serving).await.unwrap();
 }
 
+/// Makes a part of a scrape too slow. The function is still quick for the part `scale`.
+async fn slow_down(db: &Db, function: &str, arguments: &str) {
+    let definition = format!("select pg_get_functiondef('tuskline.{function}'::regproc)");
+    let definition: String = db.one(&definition).await;
+    let (head, _) = definition.split_once("AS $function$").unwrap();
+    db.run(&format!(
+        "alter function tuskline.{function} rename to quick_{function};
+         {head} as $$ begin
+           if current_query() not like '%scale%' then perform pg_sleep(60); end if;
+           return query select * from tuskline.quick_{function}({arguments});
+         end $$"
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn a_part_that_is_too_slow_is_alone_in_its_failure() {
+    let db = Db::with_lambda("work").await;
+    slow_down(&db, "statistics", "p_span, p_folded").await;
+    let (address, token, serving) = served(&db).await;
+    let errors = |found: &BTreeMap<String, f64>| {
+        ["gauges", "queues", "scale", "statistics", "waits"]
+            .map(|part| found[&format!(r#"tuskline_scrape_errors_total{{part="{part}"}}"#)])
+    };
+    let first = samples(&get(address, "/metrics").await);
+    assert_eq!(errors(&first), [0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert!(first.contains_key("tuskline_segments_ahead"), "read before it");
+    let answer = get(address, "/scale/work").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "unread, so read now: {answer}");
+    let second = loop {
+        let found = samples(&get(address, "/metrics").await);
+        if found != first {
+            break found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(errors(&second), [0.0, 0.0, 0.0, 2.0, 0.0]);
+    for name in ["tuskline_segments_ahead", "tuskline_queue_depth", "tuskline_wanted_executors"] {
+        assert!(second.keys().any(|one| one.starts_with(name)), "{name}");
+    }
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_autoscaler_hears_of_slow_queues_and_then_gets_its_figures() {
+    let db = Db::with_lambda("work").await;
+    slow_down(&db, "queue_gauges", "p_queues, p_marks, p_lambda, p_rows").await;
+    let (address, token, serving) = served(&db).await;
+    let answer = get(address, "/scale/work").await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "known, but not read: {answer}");
+    let answer = get(address, "/scale/work").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_table_that_is_locked_costs_a_part_of_the_scrape() {
     let db = Db::with_lambda("work").await;
