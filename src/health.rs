@@ -6,7 +6,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -20,11 +19,12 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tokio::task::{AbortHandle, JoinSet, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
+use tuskline_sdk::metrics::port::{self, HasRequest};
 
 use crate::metrics;
 use crate::migrate::SCHEMA_VERSION;
@@ -43,20 +43,11 @@ const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
 /// never cut.
 const MOST_CONNECTIONS: usize = 512;
 
-/// Pause after an accept that failed, for example because no file descriptor is left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// One session for all requests. The first request opens it.
 struct Health {
     address: Address,
     session: Mutex<Option<Session>>,
     roles: RoleHealth,
-}
-
-/// A connection, and whether its request has arrived.
-struct Connection {
-    task: AbortHandle,
-    has_asked: Arc<AtomicBool>,
 }
 
 /// Takes the port.
@@ -75,40 +66,21 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let routes = routes(address.clone(), roles).merge(metrics::routes(address));
-    let (mut connections, mut open) = (JoinSet::new(), Vec::<Connection>::new());
-    while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
-        let Ok((stream, _)) = accepted else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        while connections.try_join_next().is_some() {}
-        open.retain(|connection| !connection.task.is_finished());
-        if open.len() >= MOST_CONNECTIONS && !make_room(&mut open).await {
-            continue;
-        }
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let task = connections.spawn(answer(stream, routes.clone(), Arc::clone(&has_asked)));
-        open.push(Connection { task, has_asked });
-    }
+    let mut connections = JoinSet::new();
+    let answer = |stream, has_request| answer(stream, routes.clone(), has_request);
+    let accepting = port::accept(&listener, MOST_CONNECTIONS, &mut connections, answer);
+    shutdown.run_until_cancelled(accepting).await;
     drop(listener);
     // Past this deadline each connection has ended. One that was cut is an error here.
     let ended = async { while connections.join_next().await.is_some() {} };
     let _ = timeout(CONNECTION_DEADLINE, ended).await;
 }
 
-/// Cuts the oldest connection without a request. False: each one has a request.
-async fn make_room(open: &mut Vec<Connection>) -> bool {
-    // After a burst, requests may have arrived that no task has read yet.
-    yield_now().await;
-    let silent = open.iter().position(|one| !one.has_asked.load(Ordering::Relaxed));
-    silent.map(|at| open.remove(at).task.abort()).is_some()
-}
-
 /// Answers one request, or ends the connection if none arrives in time. An error of the connection
 /// is ignored.
-async fn answer(stream: TcpStream, routes: Router, has_asked: Arc<AtomicBool>) {
+async fn answer(stream: TcpStream, routes: Router, has_request: HasRequest) {
     let routes = routes.layer(from_fn(move |request: Request, next: Next| {
-        has_asked.store(true, Ordering::Relaxed);
+        has_request.set();
         next.run(request)
     }));
     let mut server = Builder::new(TokioExecutor::new()).http1_only();

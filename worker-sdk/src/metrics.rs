@@ -2,6 +2,8 @@
 //!
 //! Worker and server read their figures at each scrape, so no figure is stored twice.
 
+pub mod port;
+
 use std::fmt;
 
 use prometheus_client::collector::Collector;

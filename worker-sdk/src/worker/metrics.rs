@@ -1,7 +1,7 @@
 //! The metrics of a worker process, and the port on which Prometheus reads them.
 //!
-//! Promises: a scrape costs no call to the database, and no attempt waits for it. Labels are lambda and
-//! priority, never a task.
+//! Promises: a scrape costs no call to the database, and no attempt waits for it. A probe is
+//! answered whatever other clients do. Labels are lambda and priority, never a task.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,14 +16,15 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::metrics::port::{self, HasRequest};
 use crate::metrics::{self, Family, Value};
 use crate::worker::controller::Controller;
 use crate::worker::statistics::Statistics;
 
 /// Longest life of a connection, which is for one request.
 const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
-/// Most connections at a time; another one waits.
-const MOST_CONNECTIONS: usize = 16;
+/// Most connections at a time. File descriptors are for the bodies first.
+const MOST_CONNECTIONS: usize = 64;
 
 /// Sources of the metrics of this process.
 #[derive(Clone)]
@@ -35,18 +36,8 @@ pub(crate) struct Metrics {
 
 /// Answers on a port until dropped.
 pub(crate) async fn serve(listener: TcpListener, metrics: Metrics) {
-    let mut connections = JoinSet::new();
-    loop {
-        if connections.len() >= MOST_CONNECTIONS {
-            connections.join_next().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => drop(connections.spawn(answer(stream, metrics.clone()))),
-            // For example because no file descriptor is left.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-        while connections.try_join_next().is_some() {}
-    }
+    let answer = |stream, has_request| answer(stream, metrics.clone(), has_request);
+    port::accept(&listener, MOST_CONNECTIONS, &mut JoinSet::new(), answer).await;
 }
 
 /// Takes the port.
@@ -54,8 +45,9 @@ pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-async fn answer(stream: TcpStream, metrics: Metrics) {
+async fn answer(stream: TcpStream, metrics: Metrics, has_request: HasRequest) {
     let service = service_fn(move |request: Request<Incoming>| {
+        has_request.set();
         let response = metrics.respond(request.method(), request.uri().path());
         std::future::ready(Ok::<_, std::convert::Infallible>(response))
     });
@@ -119,4 +111,35 @@ fn usage(controller: Option<&Controller>) -> [Family; 3] {
         buffered.push(labels(), Value::Gauge(usage.buffered as f64));
     }
     [slots, running, buffered]
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_probe_is_answered_whatever_number_of_connections_says_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let statistics = Arc::new(Statistics::new(Vec::new()));
+        let serving =
+            tokio::spawn(serve(listener, Metrics { statistics, controller: Arc::default() }));
+        let mut silent = Vec::new();
+        for _ in 0..MOST_CONNECTIONS + 4 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let asking = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = timeout(CONNECTION_DEADLINE / 2, asking).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        serving.abort();
+    }
 }
