@@ -1,8 +1,8 @@
-//! Health over HTTP: `/healthz` says that the process is up and the database refuses none of its roles,
-//! `/readyz` that it can do its work.
+//! Health over HTTP: `/healthz` says that the process is up and the database refuses none of its
+//! roles, `/readyz` that it can do its work.
 //!
-//! Promises: an answer within three seconds, whatever the database and other clients do; 200 or 503 and a
-//! JSON object with the reason. Must never: tell an address or a password.
+//! Promises: an answer within `DEADLINE`, whatever the database and other clients do; 200 or 503
+//! and a JSON object with the reason. Must never: tell an address or a password.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::routing::get;
 use axum::{Json, Router};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
@@ -35,8 +35,13 @@ use crate::store::{self, Readiness};
 /// Longest wait for the database. After it, the answer is that the process is not ready.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Longest life of a connection, which is for one request: 2 s to send it, 3 s for the answer.
-const CONNECTION_DEADLINE: Duration = Duration::from_secs(5);
+/// Longest time for a request to arrive.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Longest life of a connection, which is for one request. `/metrics` takes longest to answer. A
+/// second remains for the client to take the answer.
+const CONNECTION_DEADLINE: Duration =
+    REQUEST_DEADLINE.saturating_add(metrics::DEADLINE).saturating_add(Duration::from_secs(1));
 
 /// Most connections at a time: half of the file descriptors that a process usually has. A new one
 /// replaces the oldest connection that has sent no request yet. A connection with a request is
@@ -84,7 +89,8 @@ async fn answer(stream: TcpStream, routes: Router, has_request: HasRequest) {
         next.run(request)
     }));
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
-    server.http1().keep_alive(false);
+    let timer = TokioTimer::new();
+    server.http1().keep_alive(false).timer(timer).header_read_timeout(REQUEST_DEADLINE);
     let service = TowerToHyperService::new(routes);
     let _ =
         timeout(CONNECTION_DEADLINE, server.serve_connection(TokioIo::new(stream), service)).await;

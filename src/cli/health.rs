@@ -1,6 +1,6 @@
 //! `health`: asks a running server, for images and units that have no HTTP client.
 //!
-//! Promises: an answer within five seconds; exit code 0 for a 200, else 1.
+//! Promises: an answer within `DEADLINE`; exit code 0 for a 200, else 1.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::failure::{Failed, failed};
 use super::{Global, Outcome, output};
 
-/// Longest wait for the answer: the server gives one within 3 s.
+/// Longest wait for the answer. The server gives one sooner.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Longest answer that is read, in bytes. An answer of the server has some hundred.

@@ -36,6 +36,7 @@ const NOT_OURS: &[&str] = &[
     "metrics::an_autoscaler_hears_of_slow_queues_and_then_gets_its_figures",
     "metrics::a_table_that_is_locked_costs_a_part_of_the_scrape",
     "metrics::a_scrape_without_a_database_says_so",
+    "metrics::a_slow_client_gets_the_answer_of_a_slow_scrape",
     "metrics::a_worker_whose_port_is_taken_does_not_start",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
 use crate::support::{Db, Running, free_address, get, own_cluster, quick, served, within};
@@ -405,6 +407,22 @@ async fn a_part_that_is_too_slow_is_alone_in_its_failure() {
     for name in ["tuskline_segments_ahead", "tuskline_queue_depth", "tuskline_wanted_executors"] {
         assert!(second.keys().any(|one| one.starts_with(name)), "{name}");
     }
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_client_gets_the_answer_of_a_slow_scrape() {
+    let db = Db::with_lambda("work").await;
+    slow_down(&db, "statistics", "p_span, p_folded").await;
+    let (address, token, serving) = served(&db).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    stream.write_all(b"Host: test\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.unwrap();
+    assert_eq!(samples(&answer)["tuskline_database_up"], 1.0);
     token.cancel();
     within(serving).await.unwrap();
 }
