@@ -1,8 +1,8 @@
 //! Reads the database repeatedly, and sends the answers to the screen.
 //!
-//! Promises: the screen shows that a connection is lost, and a new one is opened. The database is
-//! busy with these statements for at most a tenth of the time, whatever the interval is. Must
-//! never: repeat a command.
+//! Promises: the screen shows that a connection is lost, and a new one is opened, which looks into
+//! the same thing. The database is busy with these statements for at most a tenth of the time,
+//! whatever the interval is. Must never: repeat a command.
 
 use std::time::Duration;
 
@@ -94,26 +94,39 @@ pub async fn run(
     mut requests: Receiver<Request>,
     events: UnboundedSender<Event>,
 ) {
+    let mut target = None;
     while !events.is_closed() {
-        let lost = match Session::open(&address, "top", Deadlines::USUAL).await {
-            Ok(session) => match serve(session.client(), pace, &mut requests, &events).await {
-                Ok(()) => return,
-                Err(why) => why,
-            },
+        let opened = Session::open(&address, "top", Deadlines::USUAL).await;
+        while let Ok(request) = requests.try_recv() {
+            put_off(request, &mut target, &events);
+        }
+        let lost = match opened {
+            Ok(session) => {
+                let client = session.client();
+                match serve(client, pace, &mut target, &mut requests, &events).await {
+                    Ok(()) => return,
+                    Err(why) => why,
+                }
+            }
             Err(error) => ErrorChain(&error).to_string(),
         };
         let _ = events.send(Event::Lost(lost));
-        // A command that was asked for while there is no connection is refused, not kept for later.
         let until = Instant::now() + RECONNECT;
         while let Ok(request) = timeout_at(until, requests.recv()).await {
-            match request {
-                None => return,
-                Some(Request::Look(_)) => {}
-                Some(_) => {
-                    let text = "There is no connection: nothing was changed.".to_owned();
-                    let _ = events.send(Event::Refused(text));
-                }
-            }
+            let Some(request) = request else { return };
+            put_off(request, &mut target, &events);
+        }
+    }
+}
+
+/// Takes a request without a connection. The next connection looks into the target. A command is
+/// refused, not kept for later.
+fn put_off(request: Request, target: &mut Option<Target>, events: &UnboundedSender<Event>) {
+    match request {
+        Request::Look(wanted) => *target = wanted,
+        Request::Foresee(_) | Request::Do(..) => {
+            let text = "There is no connection: nothing was changed.".to_owned();
+            let _ = events.send(Event::Refused(text));
         }
     }
 }
@@ -122,10 +135,11 @@ pub async fn run(
 async fn serve(
     client: &Client,
     pace: Pace,
+    target: &mut Option<Target>,
     requests: &mut Receiver<Request>,
     events: &UnboundedSender<Event>,
 ) -> Result<(), String> {
-    let (mut looks, mut target) = (Looks::default(), None);
+    let mut looks = Looks::default();
     loop {
         let begun = Instant::now();
         let facts = within(client, looks.look(client, pace.since)).await?;
@@ -134,19 +148,15 @@ async fn serve(
             facts.every = rest;
             let _ = events.send(Event::Facts(Box::new(facts)));
         }
-        if let Some(target) = &target {
-            look_into(client, target, events).await?;
-        }
+        look_into(client, target, events).await?;
         let until = begun + rest;
         // Requests are answered at once, and a command is followed by a look.
         while let Ok(request) = timeout_at(until, requests.recv()).await {
             match request {
                 None => return Ok(()),
                 Some(Request::Look(wanted)) => {
-                    target = wanted;
-                    if let Some(target) = &target {
-                        look_into(client, target, events).await?;
-                    }
+                    *target = wanted;
+                    look_into(client, target, events).await?;
                 }
                 Some(Request::Foresee(command)) => foresee(client, command, events).await?,
                 Some(Request::Do(command, reason)) => {
@@ -187,9 +197,10 @@ fn told<T>(answer: Result<T, String>, events: &UnboundedSender<Event>) -> Option
 
 async fn look_into(
     client: &Client,
-    target: &Target,
+    target: &Option<Target>,
     events: &UnboundedSender<Event>,
 ) -> Result<(), String> {
+    let Some(target) = target else { return Ok(()) };
     let looking = async {
         Ok(match target {
             Target::Lambda(lambda) => {

@@ -205,25 +205,58 @@ async fn the_terminal_is_given_back_at_ctrl_z_and_at_a_signal() {
     }
 }
 
+/// Lets sessions connect to the database, or no longer.
+async fn allow_connections(db: &Db, allowed: bool) {
+    let name = db.config.get_dbname().unwrap();
+    let allow = format!("update pg_database set datallowconn = {allowed} where datname = '{name}'");
+    db.run(&allow).await;
+}
+
+/// Ends the session of the screen. It cannot connect again until it is allowed.
+async fn cut_off(db: &Db, top: &OnTerminal) {
+    allow_connections(db, false).await;
+    let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                where datname = current_database() and application_name = 'tuskline top'";
+    assert_eq!(db.one::<i64>(cut).await, 1);
+    top.until_shown("NO CONNECTION").await;
+}
+
 #[tokio::test]
 async fn a_lost_database_is_told_and_found_again() {
     let db = Db::with_lambda("send_email").await;
     let mut top = OnTerminal::start(on(&db.config, "top --interval 200ms"));
     top.until_shown("send_email").await;
-    let name = db.config.get_dbname().unwrap();
-    let allow = |allowed| {
-        format!("update pg_database set datallowconn = {allowed} where datname = '{name}'")
-    };
-    db.run(&allow(false)).await;
-    let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-                where datname = current_database() and application_name = 'tuskline top'";
-    assert_eq!(db.one::<i64>(cut).await, 1);
-    top.until_shown("NO CONNECTION").await;
+    cut_off(&db, &top).await;
     top.press("g");
     top.until_shown("nothing was changed").await;
     top.press("\u{1b}");
-    db.run(&allow(true)).await;
+    allow_connections(&db, true).await;
     top.until_gone("NO CONNECTION").await;
+    top.press("q");
+    assert!(top.end().await.success());
+}
+
+#[tokio::test]
+async fn a_row_that_is_opened_is_looked_into_on_the_next_connection_too() {
+    let db = Db::with_lambda("send_email").await;
+    let hand = db.hand("send_email").await;
+    let fail = async |message: &str| {
+        db.schedule("send_email").await;
+        let said = format!(r#""status": "fatal_failure", "message": "{message}""#);
+        hand.note(&hand.take().await, &said).await;
+    };
+    let mut top = OnTerminal::start(on(&db.config, "top --interval 200ms"));
+    top.until_shown("send_email").await;
+    cut_off(&db, &top).await;
+    top.press("\r");
+    top.until_shown("No dead letter").await;
+    fail("no such address").await;
+    allow_connections(&db, true).await;
+    top.until_shown("no such address").await;
+    cut_off(&db, &top).await;
+    fail("mailbox full").await;
+    allow_connections(&db, true).await;
+    top.until_shown("mailbox full").await;
     top.press("q");
     assert!(top.end().await.success());
 }
