@@ -16,7 +16,8 @@ const MOST_PERCENT: i64 = 80;
 
 /// The limit is that of the whole server. For workers of this database, all connections that they
 /// may open count. For other applications, the open ones count. `reserved_connections` exists since
-/// PostgreSQL 16.
+/// PostgreSQL 16. The type of a session is hidden from a role without `pg_read_all_stats`, but its
+/// role and database are not. Most processes of the server lack one of the two.
 const BUDGET: &str = "
     select (current_setting('max_connections')::int
             - current_setting('superuser_reserved_connections')::int
@@ -28,7 +29,9 @@ const BUDGET: &str = "
                                   and not (own and application_name = 'tuskline-worker')),
            count(*)
       from (select datname = current_database() as own, coalesce(application_name, '') as application_name
-              from pg_stat_activity where backend_type = 'client backend') s";
+              from pg_stat_activity
+             where backend_type = 'client backend'
+                or backend_type is null and usesysid is not null and datid is not null) s";
 
 /// The numbers of connections.
 struct Budget {

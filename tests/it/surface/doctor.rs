@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::documents::anchors;
-use crate::support::cli::{on, tuskline};
+use crate::support::cli::{on, tuskline, url};
 use crate::support::{Db, refusal};
 
 /// Programs of the system that a remedy may call.
@@ -253,4 +253,46 @@ async fn an_owner_that_does_not_see_all_sessions_is_told_with_the_grant() {
     let line = found.iter().find(|line| line["examined"] == "metrics").unwrap();
     assert_eq!(line["verdict"], "ok");
     db.run(&format!("drop owned by {owner} cascade; drop role {owner}")).await;
+}
+
+/// A call of the doctor by a role that may read all and does not see the sessions of other roles.
+struct Blind {
+    url: String,
+}
+
+impl Blind {
+    async fn on(db: &Db) -> Self {
+        let role = format!("blind_{}", db.config.get_dbname().unwrap());
+        let both = "in schema tuskline, tuskline_core";
+        db.run(&format!(
+            "create role {role} login; grant usage on schema tuskline, tuskline_core to {role};
+             grant select on all tables {both} to {role};
+             grant select on all sequences {both} to {role};
+             grant execute on all functions {both} to {role}"
+        ))
+        .await;
+        Self { url: url(&db.config).replace("tuskline:", &format!("{role}:")) }
+    }
+
+    /// Verdict and text of a line.
+    fn line(&self, name: &str) -> (String, String) {
+        let ran = tuskline(&["doctor", "--json"]).database(&self.url).run();
+        let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+        let line = found.iter().find(|line| line["examined"] == name).unwrap();
+        let text = |key: &str| line[key].as_str().unwrap().to_owned();
+        (text("verdict"), text("said"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_does_not_see_sessions_counts_their_connections() {
+    let db = Db::with_lambda("work").await;
+    let blind = Blind::on(&db).await;
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        open.push(db.connect().await);
+    }
+    let (_, said) = blind.line("connections");
+    let now: i64 = said.split(' ').next().unwrap().parse().unwrap();
+    assert!(now > 10, "{said}");
 }
