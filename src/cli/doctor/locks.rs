@@ -1,9 +1,12 @@
 //! Locks: sessions that wait for a lock, sessions that hold a table in ACCESS EXCLUSIVE mode, and
 //! roles without rights in the schema that hold a watch lock.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use tokio_postgres::Client;
+use tokio::time::sleep;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 use super::attempt::settle;
 use super::finding::Finding;
@@ -29,7 +32,9 @@ const WAITS: &str = "
      order by w.waitstart limit 5";
 
 /// Transactions that have held a table of the schema in ACCESS EXCLUSIVE mode for over a second.
-/// They are reported even if no session waits yet, because the next call of a worker will.
+/// They are reported even if no session waits yet, because the next call of a worker will. The
+/// start may be hidden from this role, and a prepared transaction has none. The third column names
+/// such a transaction.
 const HELD: &str = "
     select coalesce(l.pid, 0),
            pg_catalog.format('%s holds an ACCESS EXCLUSIVE lock on %s, in a transaction since %s: %s',
@@ -37,7 +42,8 @@ const HELD: &str = "
                   else pg_catalog.format('pid %s (role %s, application %s)', l.pid, coalesce(a.usename, '?'),
                          coalesce(nullif(a.application_name, ''), '?')) end,
              string_agg(distinct c.oid::regclass::text, ', '), coalesce(a.xact_start::text, '?'),
-             coalesce(nullif(left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 120), ''), '?'))
+             coalesce(nullif(left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 120), ''), '?')),
+           case when a.xact_start is null then l.virtualtransaction end
       from pg_locks l join pg_class c on c.oid = l.relation
            left join pg_stat_activity a on a.pid = l.pid
      where l.granted and l.mode = 'AccessExclusiveLock' and c.relkind in ('r', 'p')
@@ -46,6 +52,9 @@ const HELD: &str = "
        and (a.xact_start is null or a.xact_start < clock_timestamp() - interval '1 second')
      group by l.pid, l.virtualtransaction, a.usename, a.application_name, a.xact_start, a.query
      order by a.xact_start limit 5";
+
+/// Time between two looks at a transaction whose start is unknown.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// A watch lock is a hint, and the only advisory lock that verbs look at. Every login can take it.
 const SQUATTERS: &str = "
@@ -74,7 +83,7 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
 async fn waits(client: &Client) -> Result<Finding> {
     let mut rows = client.query_typed(WAITS, &[]).await?;
     if rows.is_empty() {
-        rows = client.query_typed(HELD, &[]).await?;
+        rows = held(client).await?;
     }
     let Some(first) = rows.first() else {
         return Ok(Finding::ok("locks", "no session waits for one"));
@@ -85,6 +94,20 @@ async fn waits(client: &Client) -> Result<Finding> {
         blocker => remedy::END_BLOCKER.with("pid", &blocker.to_string()),
     };
     Ok(Finding::warn("locks", waits.join("; "), remedy))
+}
+
+/// The rows of [`HELD`]. A transaction whose start is unknown must still be there after a second.
+async fn held(client: &Client) -> Result<Vec<Row>> {
+    let unknown = |row: &Row| row.get::<_, Option<String>>(2);
+    let rows = client.query_typed(HELD, &[]).await?;
+    let before: Vec<_> = rows.iter().filter_map(unknown).collect();
+    if before.is_empty() {
+        return Ok(rows);
+    }
+    sleep(SECOND_LOOK).await;
+    let mut rows = client.query_typed(HELD, &[]).await?;
+    rows.retain(|row| unknown(row).is_none_or(|transaction| before.contains(&transaction)));
+    Ok(rows)
 }
 
 async fn squatters(client: &Client) -> Result<Finding> {

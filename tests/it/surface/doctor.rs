@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::documents::anchors;
 use crate::support::cli::{on, tuskline, url};
@@ -295,4 +296,29 @@ async fn a_role_that_does_not_see_sessions_counts_their_connections() {
     let (_, said) = blind.line("connections");
     let now: i64 = said.split(' ').next().unwrap().parse().unwrap();
     assert!(now > 10, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_age_is_hidden_is_told_only_if_it_stays() {
+    let db = Db::with_lambda("work").await;
+    let blind = Blind::on(&db).await;
+    let other = db.connect().await;
+    let last = CancellationToken::new();
+    let until = last.clone();
+    let locking = tokio::spawn(async move {
+        // One transaction after the next. The last one stays.
+        let lock = "begin; lock table tuskline.gate; select pg_sleep(0.2); commit";
+        while !until.is_cancelled() {
+            other.batch_execute(lock).await.unwrap();
+        }
+        other.batch_execute("begin; lock table tuskline.gate").await.unwrap();
+        other
+    });
+    let (verdict, said) = blind.line("locks");
+    assert_eq!((verdict.as_str(), said.as_str()), ("ok", "no session waits for one"));
+    last.cancel();
+    let _other = locking.await.unwrap();
+    let (verdict, said) = blind.line("locks");
+    assert_eq!(verdict, "warn");
+    assert!(said.contains(" holds an ACCESS EXCLUSIVE lock on tuskline.gate, "), "{said}");
 }
