@@ -18,10 +18,18 @@ const BLOCK: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or the directory.
+    /// A file or the directory cannot be written.
     #[error("cannot write to {}: {source}", .path.display())]
     File {
         /// The file that could not be written.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A file or the directory cannot be opened or read.
+    #[error("cannot open or read {}: {source}", .path.display())]
+    Unreadable {
+        /// The file that could not be read.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,

@@ -32,7 +32,7 @@ impl Directory {
     /// Names of the files of the archive, in order.
     ///
     /// # Errors
-    /// [`Error::File`] when the directory cannot be read.
+    /// [`Error::Unreadable`] when the directory cannot be read.
     pub fn files(&self) -> Result<Vec<String>, Error> {
         self.names(|name| name.ends_with(".jsonl") && !name.starts_with('.'))
     }
@@ -40,7 +40,7 @@ impl Directory {
     /// Names of the files that a server is still writing, or left behind when it was killed.
     ///
     /// # Errors
-    /// [`Error::File`] when the directory cannot be read.
+    /// [`Error::Unreadable`] when the directory cannot be read.
     pub fn unfinished(&self) -> Result<Vec<String>, Error> {
         self.names(|name| name.starts_with('.') && name.ends_with(".tmp"))
     }
@@ -54,17 +54,17 @@ impl Directory {
             names.sort();
             Ok(names)
         };
-        read().map_err(|source| Error::File { path: self.path.clone(), source })
+        read().map_err(|source| Error::Unreadable { path: self.path.clone(), source })
     }
 
     /// Locks a file of the archive, to read it and to take lines out of it.
     ///
     /// # Errors
-    /// [`Error::File`] when it cannot be opened or locked.
+    /// [`Error::Unreadable`] when it cannot be opened or locked.
     pub async fn erasure(&self, name: &str) -> Result<Erasure, Error> {
         let path = self.path.join(name);
         let file = lock(path.clone(), |path| File::options().read(true).write(true).open(path));
-        let file = file.await.map_err(|source| Error::File { path: path.clone(), source })?;
+        let file = file.await.map_err(|source| Error::Unreadable { path: path.clone(), source })?;
         let reader = BufReader::new(file);
         Ok(Erasure { directory: self.clone(), path, reader, torn: false })
     }
@@ -74,13 +74,14 @@ impl Erasure {
     /// The next whole lines, without their line ends. Empty: there are no more.
     ///
     /// # Errors
-    /// [`Error::File`] when the file cannot be read.
+    /// [`Error::Unreadable`] when the file cannot be read.
     pub fn next_lines(&mut self) -> Result<Vec<String>, Error> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         while lines.len() < BATCH_LINES && bytes < BATCH_BYTES {
             let mut line = String::new();
             let read = self.reader.read_line(&mut line);
-            bytes += read.map_err(|source| self.error(source))?;
+            bytes +=
+                read.map_err(|source| Error::Unreadable { path: self.path.clone(), source })?;
             if !line.ends_with('\n') {
                 self.torn |= !line.is_empty();
                 break;
@@ -106,7 +107,7 @@ impl Erasure {
             self.path.with_file_name(format!(".{name}_{:08x}.tmp", self.directory.token));
         let written = self.write(&unfinished, &lines).await;
         let _ = std::fs::remove_file(&unfinished); // it was renamed, or is not needed any more
-        written.map_err(|source| self.error(source))?;
+        written.map_err(|source| Error::File { path: self.path.clone(), source })?;
         self.directory.sync_entries().await
     }
 
@@ -141,10 +142,6 @@ impl Erasure {
         let old = self.reader.get_ref().metadata()?;
         fchown(new, Some(old.uid()), Some(old.gid()))?;
         new.set_permissions(old.permissions())
-    }
-
-    fn error(&self, source: io::Error) -> Error {
-        Error::File { path: self.path.clone(), source }
     }
 }
 
@@ -216,6 +213,20 @@ mod tests {
         assert_ne!(new.ino(), old.ino());
         assert_eq!((new.uid(), new.gid(), new.mode()), (old.uid(), old.gid(), old.mode()));
         assert_eq!((new.mode() & 0o777, new.uid() == 65_534), (0o640, given));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_gone_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let said = directory.erasure("task_1.jsonl").await.unwrap_err().to_string();
+        assert!(
+            said.starts_with("cannot open or read ") && said.contains("/task_1.jsonl: "),
+            "{said}"
+        );
+        dir.close().unwrap();
+        let said = directory.files().unwrap_err().to_string();
+        assert!(said.starts_with("cannot open or read "), "{said}");
     }
 
     #[tokio::test]
