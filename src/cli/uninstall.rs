@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::failure::WrongCall;
@@ -22,13 +23,18 @@ pub struct UninstallArgs {
     print: bool,
 }
 
-/// The rows that would be lost, and the processes that still work. The statement fails if the
-/// schema is incomplete.
-const LOST: &str = "
+/// The workers that still work. The statement fails if the schema is incomplete.
+const WORKERS: &str =
+    "select count(*) from tuskline.executors e where e.state in ('alive', 'draining')";
+
+/// The rows that would be lost.
+const TASKS: &str = "
     select (select count(*) from tuskline.tasks),
            (select count(*) from tuskline.tasks t where t.status < 'success'),
-           (select count(*) from tuskline.task_archive),
-           (select count(*) from tuskline.executors e where e.state in ('alive', 'draining'))";
+           (select count(*) from tuskline.task_archive)";
+
+/// Longest time for [`TASKS`], in seconds. Its snapshot keeps dead rows meanwhile.
+const COUNT_SECONDS: u32 = 5;
 
 const PLACE: &str = "
     select current_database()::text,
@@ -129,17 +135,19 @@ struct Removal {
     schemas: Option<String>,
     bytes: i64,
     sessions: i64,
-    lost: Result<Lost, String>,
+    /// None: the schema is incomplete.
+    workers: Option<i64>,
+    /// Or why they are not counted.
+    tasks: Result<Tasks, String>,
     dependents: Vec<String>,
     statements: Vec<String>,
 }
 
 /// Numbers of rows.
-struct Lost {
-    tasks: i64,
+struct Tasks {
+    all: i64,
     not_ended: i64,
     archived: i64,
-    workers: i64,
 }
 
 impl Removal {
@@ -157,27 +165,33 @@ impl Removal {
         if !statements.is_empty() {
             statements.splice(..0, lines(client, CHECK).await?);
         }
+        let dependents = lines(client, DEPENDENTS).await?;
+        // Last, because they fail on an incomplete schema, and then the transaction does, too.
+        let (workers, tasks) = match workers(client).await {
+            Ok(workers) => (Some(workers), Tasks::count(client).await),
+            Err(error) => (None, Err(error)),
+        };
         Ok(Self {
             database: place.get(0),
             schemas,
             bytes: place.get(2),
             sessions: place.get(3),
-            dependents: lines(client, DEPENDENTS).await?,
+            dependents,
             statements,
-            // Last, because it fails on an incomplete schema, and then the transaction does, too.
-            lost: lost(client).await.map_err(|error| ErrorChain(&error).to_string()),
+            workers,
+            tasks: tasks.map_err(|error| why(&error)),
         })
     }
 
     fn json(&self) -> Value {
-        let lost = self.lost.as_ref().ok();
+        let tasks = self.tasks.as_ref().ok();
         json!({
             "database": self.database,
             "bytes": self.bytes,
-            "tasks": lost.map(|lost| lost.tasks),
-            "tasks_not_ended": lost.map(|lost| lost.not_ended),
-            "tasks_archived": lost.map(|lost| lost.archived),
-            "workers": lost.map(|lost| lost.workers),
+            "tasks": tasks.map(|tasks| tasks.all),
+            "tasks_not_ended": tasks.map(|tasks| tasks.not_ended),
+            "tasks_archived": tasks.map(|tasks| tasks.archived),
+            "workers": self.workers,
             "sessions": self.sessions,
             "dependents": self.dependents,
             "statements": self.statements,
@@ -209,14 +223,14 @@ impl Removal {
             "It deletes:".to_owned(),
             format!("  {schemas}: {} bytes", self.bytes),
         ];
-        match &self.lost {
-            Ok(Lost { tasks, not_ended, archived, workers }) => remarks.extend([
-                format!(
-                    "  {tasks} tasks, {not_ended} of them not ended; {archived} archived tasks"
-                ),
-                format!("Still active: {workers} workers, {} sessions.", self.sessions),
-            ]),
-            Err(error) => remarks.push(format!("  tasks that could not be counted: {error}")),
+        remarks.push(match &self.tasks {
+            Ok(Tasks { all, not_ended, archived }) => {
+                format!("  {all} tasks, {not_ended} of them not ended; {archived} archived tasks")
+            }
+            Err(why) => format!("  tasks that could not be counted, perhaps not ended: {why}"),
+        });
+        if let Some(workers) = self.workers {
+            remarks.push(format!("Still active: {workers} workers, {} sessions.", self.sessions));
         }
         if !self.dependents.is_empty() {
             remarks.push(
@@ -229,10 +243,26 @@ impl Removal {
     }
 }
 
-async fn lost(client: &Client) -> Result<Lost, Error> {
-    let row = client.query_typed_one(LOST, &[]).await?;
-    let [tasks, not_ended, archived, workers] = [0, 1, 2, 3].map(|column| row.get(column));
-    Ok(Lost { tasks, not_ended, archived, workers })
+async fn workers(client: &Client) -> Result<i64, Error> {
+    Ok(client.query_typed_one(WORKERS, &[]).await?.get(0))
+}
+
+impl Tasks {
+    async fn count(client: &Client) -> Result<Self, Error> {
+        let limit = format!("set local statement_timeout = '{COUNT_SECONDS}s'");
+        client.batch_execute(&limit).await?;
+        let row = client.query_typed_one(TASKS, &[]).await?;
+        let [all, not_ended, archived] = [0, 1, 2].map(|column| row.get(column));
+        Ok(Self { all, not_ended, archived })
+    }
+}
+
+/// Why the tasks were not counted.
+fn why(error: &Error) -> String {
+    match error.code() {
+        Some(&SqlState::QUERY_CANCELED) => format!("the count takes over {COUNT_SECONDS} s"),
+        _ => ErrorChain(error).to_string(),
+    }
 }
 
 /// The first column of each row.
