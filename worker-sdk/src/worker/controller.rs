@@ -37,9 +37,9 @@ pub(crate) use exchange_plan::ExchangePlan;
 use lease_ledger::{LeaseLedger, ReconcileTiming};
 use queue_watch::QueueWatch;
 pub(crate) use queue_watch::{Peek, WatchRequest};
-#[cfg(feature = "metrics")]
-use slots::Busy;
 use slots::Slots;
+#[cfg(feature = "metrics")]
+use slots::Usage;
 
 /// See the module.
 pub(crate) struct Controller {
@@ -180,12 +180,12 @@ impl Controller {
 
     /// How busy each lambda is, by name.
     #[cfg(feature = "metrics")]
-    pub(crate) fn usage(&self) -> Vec<(Arc<str>, Busy)> {
+    pub(crate) fn usage(&self) -> Vec<(Arc<str>, Usage)> {
         let state = self.lock();
-        let busy = |(at, served): (usize, &ServedLambda)| {
-            (Arc::clone(&served.lambda.name), state.slots.busy(at))
+        let usage = |(at, served): (usize, &ServedLambda)| {
+            (Arc::clone(&served.lambda.name), state.slots.usage_of(at))
         };
-        self.lambdas.iter().enumerate().map(busy).collect()
+        self.lambdas.iter().enumerate().map(usage).collect()
     }
 
     /// The counts since the last report; `None`: nothing was counted.

@@ -21,9 +21,7 @@ use crate::worker::config::WorkerConfig;
 use crate::worker::controller::{ServedLambda, ServedQueue};
 use crate::worker::work::{Stop, StopReason, Work};
 
-#[cfg(feature = "metrics")]
-pub(crate) use usage::Busy;
-use usage::Usage;
+pub(super) use usage::Usage;
 
 /// A lambda whose buffered task has waited this many times `buffer_target` sits behind tasks that
 /// turned out long.
@@ -259,8 +257,8 @@ impl Slots {
     }
 
     #[cfg(feature = "metrics")]
-    pub(super) fn busy(&self, lambda: usize) -> Busy {
-        self.lambdas[lambda].usage.busy()
+    pub(super) fn usage_of(&self, lambda: usize) -> Usage {
+        self.lambdas[lambda].usage.clone()
     }
 
     /// Nothing runs and nothing is buffered.

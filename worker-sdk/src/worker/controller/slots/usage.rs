@@ -4,17 +4,8 @@ use std::time::Duration;
 
 use crate::worker::config::WorkerConfig;
 
-/// How busy a lambda is.
-#[cfg(feature = "metrics")]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Busy {
-    pub slots: usize,
-    pub running: usize,
-    pub buffered: usize,
-}
-
-#[derive(Debug)]
-pub(in crate::worker::controller) struct Usage {
+#[derive(Debug, Clone)]
+pub(crate) struct Usage {
     pub slots: usize,
     pub running: usize,
     pub buffered: usize,
@@ -29,11 +20,6 @@ pub(in crate::worker::controller) struct Usage {
 impl Usage {
     pub(in crate::worker::controller) fn new(slots: usize) -> Self {
         Self { slots, running: 0, buffered: 0, asked: 0, picks: 0, mean_s: None }
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(in crate::worker::controller) fn busy(&self) -> Busy {
-        Busy { slots: self.slots, running: self.running, buffered: self.buffered }
     }
 
     pub(in crate::worker::controller) fn began(&mut self) {
