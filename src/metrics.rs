@@ -6,7 +6,6 @@
 //! [`DEADLINE`], also while another request reads.
 
 mod families;
-mod figures;
 mod reader;
 
 use std::collections::HashMap;

@@ -3,8 +3,7 @@
 use tuskline_sdk::EDGES_MS;
 use tuskline_sdk::metrics::{Family, Labels, Value};
 
-use super::figures::Figures;
-use super::reader::{Part, Reader};
+use super::reader::{Figures, Part, Reader};
 use crate::store::figures::{Histogram, OUTCOMES};
 
 /// Whether the database answered, and how often a part could not be read.

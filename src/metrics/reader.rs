@@ -14,10 +14,11 @@ use tokio_postgres::Client;
 use tokio_postgres::error::{DbError, Severity};
 use tuskline_sdk::Address;
 
-use super::figures::Figures;
 use super::{DEADLINE, FRESH, OBJECTIVE};
 use crate::session::{Deadlines, ErrorChain, Session};
-use crate::store::figures::{self, DEPTH_ROWS, Marks};
+use crate::store::figures::{
+    self, DEPTH_ROWS, Gauge, Marks, QueueGauge, QueueStatistics, Scale, WaitTimes,
+};
 
 /// Time between two readings of the queues from their first row. A mark hides rows that were
 /// committed late.
@@ -25,6 +26,16 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Least time for a reading. With less, a database that is quick enough would count as too slow.
 const LEAST: Duration = Duration::from_secs(1);
+
+/// The figures of the last reading. A part that could not be read is empty.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub statistics: Vec<QueueStatistics>,
+    pub waits: Vec<WaitTimes>,
+    pub queues: Vec<QueueGauge>,
+    pub gauges: Vec<Gauge>,
+    pub scale: Vec<Scale>,
+}
 
 /// The figures of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
