@@ -33,9 +33,9 @@ impl Figures {
 
     /// A counter for each outcome.
     fn tasks(&self) -> Vec<Family> {
-        let counters = OUTCOMES.iter().zip(COUNTERS).enumerate();
+        let counters = COUNTERS.into_iter().enumerate();
         counters
-            .map(|(at, (_, (name, help)))| {
+            .map(|(at, (name, help))| {
                 let mut family = Family::counter(name, help);
                 for one in &self.statistics {
                     let count = one.outcomes[at].unsigned_abs();
