@@ -26,14 +26,12 @@ use tuskline_sdk::metrics::{CONTENT_TYPE, text};
 
 use self::reader::{Part, Reader};
 use crate::duration;
-use crate::store::figures::Scale;
+use crate::store::figures::{OBJECTIVE, Scale};
 
 /// All scrapes within this time get the same answer.
 pub const FRESH: Duration = Duration::from_secs(5);
 /// Longest wait for the database, and for another request that is reading.
 pub const DEADLINE: Duration = Duration::from_secs(4);
-/// The objective for the start of a due task (paper: 95 % within five seconds).
-const OBJECTIVE: Duration = Duration::from_secs(5);
 
 /// One session for all requests.
 struct Metrics {

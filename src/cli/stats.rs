@@ -13,11 +13,9 @@ use tokio_postgres::Client;
 use super::{Global, Outcome, database, output};
 use crate::duration;
 use crate::store::figures::{
-    self, DEPTH_ROWS, Histogram, Marks, QueueGauge, QueueStatistics, WaitTimes,
+    self, DEPTH_ROWS, Histogram, Marks, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
 };
 
-/// The objective for the start of a due task.
-const OBJECTIVE: Duration = Duration::from_secs(5);
 /// Waits that end before the task is in its queue. The rest of the delay to the start is the wait
 /// for a worker.
 const BEFORE_QUEUE: [&str; 4] = ["gate", "limit", "order", "dependency"];

@@ -14,10 +14,10 @@ use tokio_postgres::Client;
 use tokio_postgres::error::{DbError, Severity};
 use tuskline_sdk::Address;
 
-use super::{DEADLINE, FRESH, OBJECTIVE};
+use super::{DEADLINE, FRESH};
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{
-    self, DEPTH_ROWS, Gauge, Marks, QueueGauge, QueueStatistics, Scale, WaitTimes,
+    self, DEPTH_ROWS, Gauge, Marks, OBJECTIVE, QueueGauge, QueueStatistics, Scale, WaitTimes,
 };
 
 /// Time between two readings of the queues from their first row. A mark hides rows that were

@@ -12,6 +12,9 @@ use tokio_postgres::{Client, Error};
 pub use histogram::Histogram;
 pub use scale::{Scale, scale};
 
+/// The objective: 95 % of tasks start within this time after they are due (paper).
+pub const OBJECTIVE: Duration = Duration::from_secs(5);
+
 /// Attempts and ends of a lambda and priority in a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QueueStatistics {

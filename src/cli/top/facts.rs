@@ -8,12 +8,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::store::figures::{
-    ExecutorLoad, Gauge, Histogram, QueueGauge, QueueStatistics, WaitTimes,
+    ExecutorLoad, Gauge, Histogram, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
 };
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, Waiting};
 
-/// The objective: the longest time from due to the start of a task.
-pub const PROMISE: Duration = Duration::from_secs(5);
 /// The share of tasks that must start within the objective.
 const KEPT: f64 = 0.95;
 /// If this share of its attempts or more fails, a lambda is failing.
@@ -133,7 +131,7 @@ impl Rates {
             failed_per_second: rate(&|one| failed.iter().map(|name| one.outcome(name)).sum()),
             start_p50_ms: starts.quantile(0.5),
             start_p99_ms: starts.quantile(0.99),
-            start_within_5s: starts.share_within(PROMISE),
+            start_within_5s: starts.share_within(OBJECTIVE),
             run_p95_ms: runs.quantile(0.95),
         }
     }

@@ -12,6 +12,8 @@ use crate::cli::top::facts::{ExecutorRow, Facts, LambdaRow, QueueRow, WaitRow};
 use crate::cli::top::state::State;
 use crate::cli::top::view::View;
 use crate::cli::top::words::{age, at_least, count, cut, ms, or_dash, percent, rate};
+use crate::duration::milliseconds;
+use crate::store::figures::OBJECTIVE;
 use crate::store::overview::DeadGroup;
 
 /// A column: its heading, its width (0: the rest), and whether it is aligned to the right.
@@ -212,7 +214,7 @@ pub fn queue(row: &QueueRow, wide: bool, look: &Look) -> Line {
             ms(rates.run_p95_ms),
         ]);
     }
-    let late = row.oldest_ms.is_some_and(|ms| ms > 5_000);
+    let late = row.oldest_ms.is_some_and(|ms| ms > milliseconds(OBJECTIVE));
     let style = match (row.paused, late) {
         (true, _) => look.warning(),
         (false, true) => look.alarm(),

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Answers, ExecutorRow, Health, KEPT, LambdaRow, PROMISE, QueueRow, Rates, Totals, WaitRow,
+use super::{Answers, ExecutorRow, Health, KEPT, LambdaRow, QueueRow, Rates, Totals, WaitRow};
+use crate::duration::milliseconds;
+use crate::store::figures::{
+    ExecutorLoad, Histogram, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
 };
-use crate::store::figures::{ExecutorLoad, Histogram, QueueGauge, QueueStatistics, WaitTimes};
 use crate::store::overview::{Count, Executor};
 
 /// Sums over the installation.
 pub fn totals(answers: &Answers, lambdas: &[LambdaRow]) -> Totals {
     let starts = Histogram::sum(answers.statistics.iter().map(|one| &one.starts));
     let mut sums = Totals {
-        start_within_5s: starts.share_within(PROMISE),
+        start_within_5s: starts.share_within(OBJECTIVE),
         workers: answers.executors.iter().filter(|one| is_live(one)).count(),
         dead_letters: gauge(answers, "dead_letters", None),
         ..Totals::default()
@@ -78,7 +79,7 @@ pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
 }
 
 fn health(row: &LambdaRow, is_tripped: bool) -> Health {
-    let past = row.oldest_ms.is_some_and(|ms| ms > 1_000 * PROMISE.as_secs() as i64);
+    let past = row.oldest_ms.is_some_and(|ms| ms > milliseconds(OBJECTIVE));
     let none_elsewhere = row.held.is_none() && row.waiting.is_none();
     let quiet = row.rates.per_second == 0.0 && row.queued == 0 && none_elsewhere;
     match row {
