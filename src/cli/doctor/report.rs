@@ -44,7 +44,7 @@ pub fn put_monitored(global: &Global, findings: &[Finding]) -> io::Result<()> {
     let mut text = summary(findings) + "\n";
     for finding in findings.iter().filter(|finding| finding.verdict != Verdict::Ok) {
         let line = format!("{} {}: {}", word(finding.verdict), finding.examined, one_line(finding));
-        text += &(line_of(&line) + "\n");
+        text += &(output::clean(&line) + "\n");
     }
     output::put(&text)
 }
@@ -81,15 +81,11 @@ fn one_line(finding: &Finding) -> String {
     }
 }
 
-fn line_of(text: &str) -> String {
-    output::clean(text)
-}
-
 /// The findings for a terminal.
 fn text(findings: &[Finding], width: usize) -> String {
     let mut text = String::new();
     for finding in findings {
-        let (name, said) = (line_of(&finding.examined), line_of(&finding.said));
+        let (name, said) = (output::clean(&finding.examined), output::clean(&finding.said));
         // At least two blanks follow the name. A longer name gets a line of its own.
         let fits = name.chars().count() + 2 <= INDENT - MARGIN;
         let head = match fits {
@@ -103,7 +99,7 @@ fn text(findings: &[Finding], width: usize) -> String {
         let below = [finding.page.map(Cow::Borrowed), finding.command.clone()];
         for line in below.into_iter().flatten() {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{:INDENT$}{}", "", line_of(&line));
+            let _ = writeln!(text, "{:INDENT$}{}", "", output::clean(&line));
         }
     }
     text
