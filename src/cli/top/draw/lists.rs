@@ -270,14 +270,7 @@ fn wait(row: &WaitRow, look: &Look) -> Line {
 pub fn cause(cause: &str) -> &str {
     match cause {
         "due" => "due time",
-        "retry" => "retry",
         "server" => "server (due)",
-        "gate" => "gate",
-        "pause" => "pause",
-        "limit" => "limit",
-        "order" => "order",
-        "dependency" => "dependency",
-        "worker" => "worker",
         other => other,
     }
 }
