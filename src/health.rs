@@ -4,7 +4,6 @@
 //! Promises: an answer within `DEADLINE`, whatever the database and other clients do; 200 or 503
 //! and a JSON object with the reason. Must never: tell an address or a password.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,14 +52,6 @@ struct Health {
     address: Address,
     session: Mutex<Option<Session>>,
     roles: RoleHealth,
-}
-
-/// Takes the port.
-///
-/// # Errors
-/// The port is in use, or the process has no right to it.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
 }
 
 /// Answers until `shutdown`; then ends the requests that it has begun.

@@ -8,6 +8,7 @@ use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +113,7 @@ pub async fn run(
     let address = address.into();
     let listener = match options.listen {
         Some(listen) => {
-            let bound = health::bind(listen).await;
+            let bound = TcpListener::bind(listen).await;
             Some(bound.map_err(|source| Error::Listen { address: listen, source })?)
         }
         None => None,

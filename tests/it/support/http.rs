@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tuskline::health;
@@ -13,7 +13,7 @@ use super::{Db, within};
 
 /// Serves the port of a server on the test's database, until the token is cancelled.
 pub async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
-    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let token = CancellationToken::new();
     let (database, until) = (db.config.clone().into(), token.clone());

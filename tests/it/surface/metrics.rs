@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tuskline_sdk::{Context, Lambda, Outcome, Worker};
 
 use crate::support::{Db, Running, free_address, get, own_cluster, quick, served, within};
@@ -107,7 +107,7 @@ async fn a_scrape_without_a_database_says_so() {
     let db = Db::new().await;
     let mut nowhere = db.config.clone();
     nowhere.dbname("no_such_database");
-    let listener = tuskline::health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let token = tokio_util::sync::CancellationToken::new();
     let until = token.clone();

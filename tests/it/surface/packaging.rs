@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tuskline::health;
 use tuskline::recovery::RoleHealth;
@@ -229,7 +230,7 @@ fn a_unit_and_a_pod_wait_as_long_for_the_same_process() {
 #[tokio::test]
 async fn every_probe_names_a_path_that_answers() {
     let db = Db::new().await;
-    let listener = health::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, end) = (listener.local_addr().unwrap(), CancellationToken::new());
     let (database, until) = (db.config.clone().into(), end.clone());
     let serving = tokio::spawn(health::serve(listener, database, RoleHealth::default(), until));

@@ -3,7 +3,6 @@
 //! Promises: a scrape costs no call to the database, and no attempt waits for it. A probe is
 //! answered whatever other clients do. Labels are lambda and priority, never a task.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -38,11 +37,6 @@ pub(crate) struct Metrics {
 pub(crate) async fn serve(listener: TcpListener, metrics: Metrics) {
     let answer = |stream, has_request| answer(stream, metrics.clone(), has_request);
     port::accept(&listener, MOST_CONNECTIONS, &mut JoinSet::new(), answer).await;
-}
-
-/// Takes the port.
-pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
 }
 
 async fn answer(stream: TcpStream, metrics: Metrics, has_request: HasRequest) {

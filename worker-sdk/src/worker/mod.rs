@@ -117,7 +117,7 @@ impl Worker {
         }
         #[cfg(feature = "metrics")]
         if let Some(address) = self.metrics {
-            let listener = metrics::bind(address).await.map_err(|error| {
+            let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| {
                 Error::unavailable(format!("cannot listen on {address} for metrics: {error}"))
             })?;
             let (statistics, controller) =
