@@ -252,7 +252,7 @@ impl Reader {
                 self.marks = Marks::of(&figures.queues);
             }
             Part::Scale => {
-                figures.scale = figures::scale(client, None, OBJECTIVE, &self.marks).await?;
+                figures.scale = figures::scale(client, OBJECTIVE, &self.marks).await?;
             }
         }
         Ok(())

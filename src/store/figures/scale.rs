@@ -59,22 +59,20 @@ impl Scale {
     }
 }
 
-/// How many executors a lambda wants, or each lambda, so that tasks start within `objective`.
+/// How many executors each lambda wants, so that tasks start within `objective`.
 ///
 /// # Errors
-/// The connection's or the server's; TK001 for an unknown lambda.
+/// The connection's or the server's.
 pub async fn scale(
     client: &Client,
-    lambda: Option<&str>,
     objective: Duration,
     marks: &Marks,
 ) -> Result<Vec<Scale>, Error> {
     let sql = "select lambda, wanted, running, workers, waiting, per_second, run_ms, because, paused, \
                       max_concurrency \
-               from tuskline_core.scale_figures($1, $2 * interval '1 second', $3, $4)";
+               from tuskline_core.scale_figures(null, $1 * interval '1 second', $2, $3)";
     let objective = objective.as_secs_f64();
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&lambda, Type::TEXT),
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
         (&objective, Type::FLOAT8),
         (&marks.queues, Type::INT4_ARRAY),
         (&marks.before, Type::INT8_ARRAY),
