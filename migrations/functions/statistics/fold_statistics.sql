@@ -58,7 +58,7 @@ comment on function tuskline.fold_statistics(interval, text) is
   'Folds the waiting counts into the totals, once in p_every. Returns the number of folded rows. '
   'Null: p_every is not over yet, or another janitor folds.';
 
--- Adds a row of totals for each queue, lambda and worker with new counts.
+-- Adds a row of totals for each queue, lambda and worker with new counts: a row that is not there.
 --
 -- p_from: the begin of the time in which they were counted. A queue, lambda or worker whose last
 -- row is older also gets a row with its old totals at p_from, because the views show differences.
@@ -67,7 +67,9 @@ create or replace function tuskline_core.add_totals(
 returns void language plpgsql as $$
 begin
   with n as materialized (
-    select t.* from tuskline_core.queue_totals(p_attempts, p_events, p_now) t where t.at = p_now
+    select t.* from tuskline_core.queue_totals(p_attempts, p_events, p_now) t
+     where t.at >= p_now and not exists (
+       select from tuskline.queue_statistic s where s.queue_id = t.queue_id and s.at = t.at)
   ), z as (
     insert into tuskline.queue_statistic
     select n.queue_id, p_from, s.success, s.retriable_failure, s.fatal_failure, s.snoozed,
@@ -77,7 +79,10 @@ begin
      where s.at < p_from)
   insert into tuskline.queue_statistic select n.* from n order by n.queue_id;
   with n as materialized (
-    select t.* from tuskline_core.wait_totals(p_events, p_now) t where t.at = p_now
+    select t.* from tuskline_core.wait_totals(p_events, p_now) t
+     where t.at >= p_now and not exists (
+       select from tuskline.wait_statistic s
+        where s.lambda = t.lambda and s.cause = t.cause and s.at = t.at)
   ), z as (
     insert into tuskline.wait_statistic
     select n.lambda, n.cause, p_from, coalesce(s.total_ms, 0),
@@ -88,7 +93,10 @@ begin
      where coalesce(s.at, '-infinity') < p_from)
   insert into tuskline.wait_statistic select n.* from n order by n.lambda, n.cause;
   with n as materialized (
-    select t.* from tuskline_core.executor_totals(p_attempts, p_now) t where t.at = p_now
+    select t.* from tuskline_core.executor_totals(p_attempts, p_now) t
+     where t.at >= p_now and not exists (
+       select from tuskline.executor_statistic s
+        where s.executor_id = t.executor_id and s.at = t.at)
   ), z as (
     insert into tuskline.executor_statistic
     select n.executor_id, p_from, coalesce(s.success, 0), coalesce(s.failed, 0),

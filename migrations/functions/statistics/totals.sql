@@ -2,7 +2,7 @@
 -- wait in attempt_count and event_count.
 --
 -- p_attempts and p_events are the numbers (seq) of the rows to add. A returned row with new counts
--- has p_now in the column at.
+-- has p_now in the column at. If the clock has stepped back, it has a time just after the last row.
 
 create or replace function tuskline_core.histogram_of(p_counters bigint[], p_amounts bigint[])
 returns bigint[] language sql immutable parallel safe as $$
@@ -81,7 +81,8 @@ returns setof tuskline.queue_statistic language sql stable as $$
            left join c s on s.queue_id = n.queue_id and s.counter = 100 + i
            left join c r on r.queue_id = n.queue_id and r.counter = 200 + i
      group by n.queue_id)
-  select q.queue_id, case when n.n is null then p.at else p_now end,
+  select q.queue_id, case when n.n is null then p.at
+         else greatest(p_now, p.at + interval '1 microsecond') end,
          tuskline_core.total(p.success, n.n[1]),
          tuskline_core.total(p.retriable_failure, n.n[2]),
          tuskline_core.total(p.fatal_failure, n.n[3]),
@@ -126,7 +127,8 @@ comment on function tuskline_core.wait_counts(bigint[]) is
 create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
 returns setof tuskline.wait_statistic language sql stable as $$
   with d as (select * from tuskline_core.wait_counts(p_events))
-  select l.name, c.cause, case when d.cause is null then p.at else p_now end,
+  select l.name, c.cause, case when d.cause is null then p.at
+         else greatest(p_now, p.at + interval '1 microsecond') end,
          tuskline_core.total(p.total_ms, d.ms), tuskline_core.histogram_sum(p.waits, d.n, 1)
     from tuskline.lambda l
          cross join unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
@@ -161,7 +163,8 @@ comment on function tuskline_core.executor_counts(bigint[]) is
 create or replace function tuskline_core.executor_totals(p_attempts bigint[], p_now timestamptz)
 returns setof tuskline.executor_statistic language sql stable as $$
   with d as (select * from tuskline_core.executor_counts(p_attempts))
-  select e.executor_id, case when d.executor_id is null then p.at else p_now end,
+  select e.executor_id, case when d.executor_id is null then p.at
+         else greatest(p_now, p.at + interval '1 microsecond') end,
          tuskline_core.total(p.success, d.success),
          tuskline_core.total(p.failed, d.failed),
          tuskline_core.total(p.refused, d.refused),

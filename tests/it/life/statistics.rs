@@ -609,3 +609,30 @@ async fn no_wait_and_no_span_is_negative_when_a_clock_is_behind() {
         assert!(db.one::<bool>(&least).await, "{function}");
     }
 }
+
+#[tokio::test]
+async fn a_fold_after_a_clock_has_stepped_back_loses_no_count() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, hand.queues[0]);
+    let more = format!(
+        "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}');
+         select tuskline_core.count_waits('due', 'work', array[tuskline.clock() - interval '1 s'],
+                                          tuskline.clock())"
+    );
+    for _ in 0..3 {
+        db.run(&more).await;
+        let folded: Option<i32> = db.one("select tuskline.fold_statistics('0 s')").await;
+        assert_eq!(folded, Some(2));
+        // As if the clock had stepped back by ten minutes.
+        for table in ["queue_statistic", "wait_statistic", "executor_statistic"] {
+            let later = format!("update tuskline.{table} set at = at + interval '10 minutes'");
+            db.run(&later).await;
+        }
+    }
+    let counted = "select concat_ws(' ', s.success, w.total_ms, e.success)
+                     from tuskline.statistics(null) s, tuskline.wait_times(null) w,
+                          tuskline.executor_loads(null) e";
+    assert_eq!(db.one::<String>(counted).await, "9 3000 9");
+}
