@@ -159,9 +159,12 @@ impl Reader {
     /// Reads the parts that are not fresh. After the deadline, or without a database, the remaining
     /// parts are not read.
     pub async fn refresh(&mut self, parts: &[Part], until: Instant) {
-        let left = until.saturating_duration_since(Instant::now());
-        let mut end = (left < LEAST).then_some(Trouble::Unread);
+        let mut end = None;
         for part in self.old(parts) {
+            if end.is_none() && until.saturating_duration_since(Instant::now()) < LEAST {
+                self.first = part as usize;
+                end = Some(Trouble::Unread);
+            }
             let read = match &end {
                 Some(trouble) => Err(Trouble::clone(trouble)),
                 None => self.read(part, until).await,
