@@ -95,7 +95,7 @@ comment on function tuskline_core.running_tasks() is
 -- minutes, its run time counts as 100 ms; as 5 s, if tasks run.
 -- Tasks of a paused queue do not count. A concurrency limit of the whole lambda (max_concurrency)
 -- bounds wanted. The column because names the figures that decided. wanted is at most 2147483647,
--- which 1.1 million tasks of 3 h each would exceed.
+-- which a false report of run times would exceed.
 create or replace function tuskline_core.scale_figures(
   p_lambda text, p_objective interval, p_queues integer[], p_marks bigint[])
 returns table (lambda text, wanted integer, running double precision, workers integer,
