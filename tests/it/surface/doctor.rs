@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::documents::anchors;
-use crate::support::cli::{on, tuskline, url};
+use crate::support::cli::{blind, on, tuskline};
 use crate::support::{Db, refusal};
 
 /// Programs of the system that a remedy may call.
@@ -256,44 +256,24 @@ async fn an_owner_that_does_not_see_all_sessions_is_told_with_the_grant() {
     db.run(&format!("drop owned by {owner} cascade; drop role {owner}")).await;
 }
 
-/// A call of the doctor by a role that may read all and does not see the sessions of other roles.
-struct Blind {
-    url: String,
-}
-
-impl Blind {
-    async fn on(db: &Db) -> Self {
-        let role = format!("blind_{}", db.config.get_dbname().unwrap());
-        let both = "in schema tuskline, tuskline_core";
-        db.run(&format!(
-            "create role {role} login; grant usage on schema tuskline, tuskline_core to {role};
-             grant select on all tables {both} to {role};
-             grant select on all sequences {both} to {role};
-             grant execute on all functions {both} to {role}"
-        ))
-        .await;
-        Self { url: url(&db.config).replace("tuskline:", &format!("{role}:")) }
-    }
-
-    /// Verdict and text of a line.
-    fn line(&self, name: &str) -> (String, String) {
-        let ran = tuskline(&["doctor", "--json"]).database(&self.url).run();
-        let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
-        let line = found.iter().find(|line| line["examined"] == name).unwrap();
-        let text = |key: &str| line[key].as_str().unwrap().to_owned();
-        (text("verdict"), text("said"))
-    }
+/// Verdict and text of a line of the doctor at this address.
+fn line(address: &str, name: &str) -> (String, String) {
+    let ran = tuskline(&["doctor", "--json"]).database(address).run();
+    let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+    let line = found.iter().find(|line| line["examined"] == name).unwrap();
+    let text = |key: &str| line[key].as_str().unwrap().to_owned();
+    (text("verdict"), text("said"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_does_not_see_sessions_counts_their_connections() {
     let db = Db::with_lambda("work").await;
-    let blind = Blind::on(&db).await;
+    let blind = blind(&db).await;
     let mut open = Vec::new();
     for _ in 0..10 {
         open.push(db.connect().await);
     }
-    let (_, said) = blind.line("connections");
+    let (_, said) = line(&blind, "connections");
     let now: i64 = said.split(' ').next().unwrap().parse().unwrap();
     assert!(now > 10, "{said}");
 }
@@ -301,7 +281,7 @@ async fn a_role_that_does_not_see_sessions_counts_their_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_age_is_hidden_is_told_only_if_it_stays() {
     let db = Db::with_lambda("work").await;
-    let blind = Blind::on(&db).await;
+    let blind = blind(&db).await;
     let other = db.connect().await;
     let last = CancellationToken::new();
     let until = last.clone();
@@ -314,11 +294,11 @@ async fn a_lock_whose_age_is_hidden_is_told_only_if_it_stays() {
         other.batch_execute("begin; lock table tuskline.gate").await.unwrap();
         other
     });
-    let (verdict, said) = blind.line("locks");
+    let (verdict, said) = line(&blind, "locks");
     assert_eq!((verdict.as_str(), said.as_str()), ("ok", "no session waits for one"));
     last.cancel();
     let _other = locking.await.unwrap();
-    let (verdict, said) = blind.line("locks");
+    let (verdict, said) = line(&blind, "locks");
     assert_eq!(verdict, "warn");
     assert!(said.contains(" holds an ACCESS EXCLUSIVE lock on tuskline.gate, "), "{said}");
 }

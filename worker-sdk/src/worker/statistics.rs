@@ -1,7 +1,6 @@
 //! Counts of the attempts of this process, by lambda and priority.
 //!
-//! The worker reports them to the database, which keeps the totals of all workers. The metrics of this
-//! process show them, too.
+//! The worker reports them to the database. The metrics of this process show them, too.
 //!
 //! Promises: counting an attempt costs a few additions, and no lock. Must never: call the database.
 

@@ -152,8 +152,7 @@ pub(crate) struct ClaimedTask {
     pub queue: usize,
     pub attempt: i16,
     pub crashes: i16,
-    /// It was never claimed before. A database of function set 1 does not tell this: then it is
-    /// true for each task.
+    /// It was never claimed before. Always true with a database of function set 1.
     pub first_claim: bool,
     /// Time since it was due. If it was claimed before: time since it was queued again.
     pub waited: Duration,
