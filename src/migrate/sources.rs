@@ -25,7 +25,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "owner/unblock", "owner/set_weight", "words/two_phase", "core/queue_watch",
     "policies/limits/wait_lists", "owner/set_unique", "policies/unique_keys/hold_key",
     "core/accept", "core/accept_keys", "core/route", "core/schedule", "core/schedule_many",
-    "core/oldest_writer_xid", "policies/limits/grant_concurrency", "core/add_timers",
+    "core/oldest_writer_xid", "policies/limits/grant_concurrency", "policies/limits/grant_rate", "core/add_timers",
     "policies/limits/acquire_permits", "policies/dead_letters/add_dead_letters",
     "policies/limits/release_permits", "core/await_end", "policies/dependencies/resolve_dependents",
     "policies/dependencies/check_dependencies", "policies/gates/apply_gates", "core/doors",

@@ -28,6 +28,7 @@ pub(super) const TABLES: &[Source] = &tables![
     "V7__retention",
     "V8__statistics",
     "V9__erase",
+    "V10__mend",
 ];
 
 const MAKE_HISTORY: &str = "create table if not exists tuskline_core.schema_history \

@@ -14,6 +14,7 @@
 -- xid is the number of this transaction; null: it wrote nothing.
 -- cut_at is the queue, counted from 1, at which p_max_bytes ended the claim; null: no queue did.
 --
+-- The clock is read again behind the pop: a start is never earlier than the rate permit it spends.
 -- Until claims_from (a delay after a recovery), a claim acts as if every queue were empty.
 --
 -- Planner: the settings of claim and exchange force index scans in id order, whatever the
@@ -83,7 +84,7 @@ begin
     if v_ids is null then return v; end if;
   end if;
   v.lease_id := nextval('tuskline.fence_seq');
-  t := tuskline_core.take(v.lease_id, v_ids, v_index, v_now, v_expires);
+  t := tuskline_core.take(v.lease_id, v_ids, v_index, tuskline.clock(), v_expires);
   if t.task_id is null then return v; end if;
   v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt;
   v.crashes := t.crashes; v.waited_ms := t.waited_ms;

@@ -95,8 +95,9 @@ comment on function tuskline_core.queue_tasks(bigint[]) is
 
 -- Queues tasks that come back from a worker.
 --
--- A task that was claimed before a limit was set holds no permit. It acquires one here, because
--- claims of a sorted queue do not check limits. Tasks of paused queues do so when they are claimed.
+-- Claims of a sorted queue do not check limits, so the tasks acquire here the permits that they lack:
+-- of a rate limit, because each claim needs one of its own, and of a limit that was set after their
+-- claim. Tasks of paused queues do so when they are claimed.
 create or replace function tuskline_core.queue_returned(p_ids bigint[], p_now timestamptz)
 returns void language plpgsql as $$
 declare
@@ -110,7 +111,7 @@ begin
       select t.id from tuskline.task t
              join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
        where t.id = any (p_ids) and t.id between v_first and v_last
-         and t.status = 'enqueued' and t.flags & 1 = 0 and q.has_policies
+         and t.status = 'enqueued' and q.has_policies
          and t.id <> all (tuskline_core.in_paused_queues(p_ids, p_now))
        order by t.id);
     p_ids := array(select unnest(p_ids) except select unnest(v_ask))

@@ -39,8 +39,8 @@ begin
   if cardinality(released) + cardinality(deferred) < cardinality(p_tasks) then
     perform tuskline_core.wait_for_standby();
   end if;
-  perform tuskline_core.queue_returned(released, v_now);
   perform tuskline_core.run_effects(v_done.flagged, '{}', v_now); -- for requested cancels
+  perform tuskline_core.queue_returned(released, v_now);
   perform tuskline_core.drop_leases(p_executor, array(
     select d.lease_id from unnest(p_done_leases) as d (lease_id)
      where d.lease_id <> all (array(

@@ -183,10 +183,11 @@ begin
    where v_charge[u.at] = 1;
   perform tuskline_core.count_ends('crashed', v_begun, p_now);
   perform tuskline_core.failures_noted(v_done.task_id, v_done.status, p_now);
+  -- Effects first: a task that then waits for a rate limit keeps its other permits.
+  perform tuskline_core.run_effects(v_done.flagged, '{}', p_now);
   perform tuskline_core.queue_returned(array(select u.id
     from unnest(v_done.task_id, v_done.status) as u (id, outcome)
    where u.outcome = 'enqueued'), p_now);
-  perform tuskline_core.run_effects(v_done.flagged, '{}', p_now);
   return query select u.id, u.outcome from unnest(v_done.task_id, v_done.status) as u (id, outcome);
 end $$;
 comment on function tuskline_core.return_crashed(bigint[], bigint[], bigint[], timestamptz) is

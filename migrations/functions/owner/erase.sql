@@ -37,7 +37,8 @@ begin
     perform tuskline_core.withdraw(v_ended, null, p_now);
     v_ended := array( -- another transaction has locked a permit of the remaining ones
       select id from unnest(v_ended) as id
-      except select p.task_id from tuskline.permit p where p.task_id = any (v_ended) order by 1);
+      except select p.task_id from tuskline.permit p
+              where p.task_id = any (v_ended) and p.fence is null order by 1);
   end if;
   perform tuskline_core.forget_tasks(v_ended);
   v_rows := v_rows + tuskline_core.delete_ended(v_ended);
@@ -127,6 +128,7 @@ begin
   delete from tuskline.unique_key u using tuskline.task_archive a
    where a.id = any (p_ids) and u.lambda = a.lambda and u.key = a.unique_key and u.task_id = a.id;
   delete from tuskline.cancellation c where c.task_id = any (p_ids);
+  delete from tuskline.permit s where s.task_id = any (p_ids) and s.fence is not null;
   update tuskline.operation u set payload = null
    where u.payload is not null and u.ids && p_ids;
   if v_lambdas = '{}' then return; end if;
@@ -244,6 +246,9 @@ begin
      and not exists (select from tuskline.tasks t where t.id = u.task_id);
   delete from tuskline.tenant t using tuskline.task_limit r
    where r.limit_id = t.limit_id and t.fairness_key = p_key
+     and r.lambda = coalesce(p_lambda, r.lambda);
+  delete from tuskline.permit s using tuskline.task_limit r
+   where r.limit_id = s.limit_id and r.kind = 'rate' and s.key = p_key
      and r.lambda = coalesce(p_lambda, r.lambda);
   delete from tuskline_core.rate_state s using tuskline.task_limit r
    where r.limit_id = s.limit_id and s.key = p_key and r.lambda = coalesce(p_lambda, r.lambda);

@@ -15,8 +15,14 @@ declare
   v_now      timestamptz := tuskline.clock();
   v_limit_id bigint;
   v_new      boolean;
+  v_burst    integer; -- before this call
 begin
   perform tuskline_core.lock_lambda(p_lambda);
+  v_burst := (
+    select r.burst from tuskline.task_limit r
+     where r.lambda = p_lambda and r.collection is not distinct from p_collection
+       and r.priority is not distinct from p_priority and r.kind = p_kind and r.by_key = p_by_key
+       and (r.reason is null) = (p_reason is null) and r.dropped_at is null);
   insert into tuskline.task_limit (lambda, collection, priority, kind, by_key, fair,
                                    max_concurrency, per_second, burst, on_failure, reason, until,
                                    set_at)
@@ -40,13 +46,12 @@ begin
                     case when p_fair then 'fair' end, p_max_concurrency, p_per_second || '/s',
                     p_on_failure, 'until ' || p_until, p_reason));
   perform tuskline_core.update_policy_flags(p_lambda, case
-    when v_new and p_priority is null then enum_range(null::tuskline.priority)
-    when v_new then array[p_priority]
-    else '{}' end);
+    when not v_new and coalesce(p_burst >= v_burst, true) then '{}'
+    when p_priority is null then enum_range(null::tuskline.priority)
+    else array[p_priority] end);
   -- The upsert above waited for each transaction that granted permits by the old settings: it holds
   -- the row lock of the limit (acquire_permits). From here on we see the waiters that it left.
-  update tuskline_core.rate_state p set next_at = v_now + interval '1 second' / p_per_second
-   where p.limit_id = v_limit_id and p.next_at > v_now + interval '1 second' / p_per_second;
+  if p_burst < v_burst then perform tuskline_core.withdraw_above_burst(v_limit_id, v_now); end if;
   perform tuskline_core.recheck_wait_lists(v_limit_id, v_now);
   return v_limit_id;
 end $$;
@@ -54,6 +59,28 @@ comment on function tuskline_core.save_limit(
   text, text, tuskline.priority, text, boolean, boolean, integer, double precision, integer, text,
   text, timestamptz) is
   'Creates or changes a limit, for set_limit, set_order and throttle. Audited.';
+
+-- Takes back the unspent permits above the burst of a rate limit, the latest first.
+--
+-- Their tasks are in a queue. The caller flags it as unsorted, so the tasks ask for a permit again.
+create or replace function tuskline_core.withdraw_above_burst(
+  p_limit_id bigint, p_now timestamptz)
+returns void language plpgsql as $$
+declare
+  r tuskline.task_limit;
+begin
+  select * into r from tuskline.task_limit u where u.limit_id = p_limit_id;
+  delete from tuskline.permit d
+   using (select s.key, o.permit_no,
+                 row_number() over (partition by s.key order by o.permit_no) as nth
+            from tuskline_core.rate_state s
+                 cross join tuskline_core.rate_permits(s.limit_id, s.key, s.settled_no, p_now) o
+           where s.limit_id = p_limit_id and s.unspent > r.burst and o.state = 'unspent') o
+   where d.limit_id = p_limit_id and d.key = o.key and d.permit_no = o.permit_no
+     and o.nth > r.burst;
+end $$;
+comment on function tuskline_core.withdraw_above_burst(bigint, timestamptz) is
+  'Takes back the unspent permits above the burst of a rate limit: it was lowered.';
 
 -- Removes a limit, an ordering policy or a throttle. Returns false if there is none of that number.
 --

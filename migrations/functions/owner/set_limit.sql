@@ -5,8 +5,12 @@
 -- so one tenant does not delay another. A second call with the same scope changes the limit.
 -- drop_limit removes it.
 --
+-- p_burst is the number of tasks that may start at once after a quiet time: one second's worth by
+-- default. Permits are granted up to twenty times a second, so a burst below a tenth of per_second,
+-- which would keep the rate from being reached, is refused.
+--
 -- Guarantees: the limit holds over all workers. A task acquires its permit before it enters its
--- queue, and holds it until its attempt ends.
+-- queue, and holds it until its attempt ends; of a rate limit, until its claim (grant_rate).
 -- Returns the number of the limit.
 create or replace function tuskline.set_limit(
   p_lambda          text,
@@ -30,8 +34,11 @@ declare
       then format('max_concurrency must be 0 to 100000, got %s', p_max_concurrency)
     when p_per_second is not null and not (p_per_second between 0.001 and 1000000)
       then format('per_second must be 0.001 to 1000000, got %s', p_per_second)
-    when p_burst is not null and (p_per_second is null or p_burst not between 1 and 1000000)
-      then format('burst must be 1 to 1000000, with per_second, got %s', p_burst)
+    when p_burst is not null and (p_per_second is null or p_burst not between 1 and 100000)
+      then format('burst must be 1 to 100000, with per_second, got %s', p_burst)
+    when p_burst < ceil(p_per_second / 10)
+      then format('burst must be at least a tenth of per_second, %s, got %s',
+                  ceil(p_per_second / 10), p_burst)
     when p_by_key is null or p_fair is null
       then 'by_key and fair must be true or false, got null'
     when p_by_key and p_fair
@@ -48,7 +55,7 @@ begin
     p_lambda, p_collection,
     case when p_priority is not null then tuskline_core.priority_of(p_priority) end,
     v_kind, p_by_key, p_fair, p_max_concurrency, p_per_second,
-    case when v_kind = 'rate' then coalesce(p_burst, greatest(1, ceil(p_per_second)::integer)) end,
+    coalesce(p_burst, tuskline_core.default_burst(p_per_second)),
     null);
 end $$;
 comment on function tuskline.set_limit(
@@ -56,6 +63,13 @@ comment on function tuskline.set_limit(
   'Sets a concurrency limit (p_max_concurrency) or a rate limit (p_per_second) on a lambda, '
   'collection or priority. p_by_key: per limit_key. p_fair: rounds by fairness_key. '
   'Returns the number of the limit. Audited.';
+
+create or replace function tuskline_core.default_burst(p_per_second double precision)
+returns integer language sql immutable strict as $$
+  select least(100000, greatest(1, ceil(p_per_second)))::integer
+$$;
+comment on function tuskline_core.default_burst(double precision) is
+  'Burst of a rate limit that names none: one second of tasks, 100,000 at most.';
 
 -- Sets the ordering policy of a lambda: tasks with an ordering_key run one at a time, in order.
 --

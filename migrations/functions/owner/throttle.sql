@@ -28,7 +28,7 @@ begin
   v_limit_id := tuskline_core.save_limit(
     p_lambda, p_collection,
     case when p_priority is not null then tuskline_core.priority_of(p_priority) end,
-    'rate', false, false, null, p_per_second, greatest(1, ceil(p_per_second)::integer), null,
+    'rate', false, false, null, p_per_second, tuskline_core.default_burst(p_per_second), null,
     p_reason, coalesce(p_until, v_now + p_for));
   insert into tuskline_core.rate_state (limit_id, key, next_at) values (v_limit_id, '', v_now)
   on conflict do nothing;

@@ -1,3 +1,26 @@
+-- Says when the next task of a rate limit may start, or that tasks with permits wait for a worker.
+create or replace function tuskline_core.explain_rate(r tuskline.task_limit, p_key text)
+returns text language sql stable as $$
+  select case
+    when c.unspent >= r.burst
+    then format('%s before it may start and wait for a worker', c.unspent)
+    else 'the next may start at ' || greatest(s.next_at, c.moved
+           + c.unspent / r.per_second * interval '1 second') end
+    from tuskline_core.rate_state s
+         cross join lateral (
+           select count(*) filter (where o.state = 'unspent') as unspent,
+                  tuskline_core.moved_by_claims(s.next_at, r,
+                    array_agg(o.claimed_at order by o.claimed_at)
+                      filter (where o.state = 'spent'), n.now) as moved
+             from tuskline.clock() as n (now)
+                  left join lateral tuskline_core.rate_permits(
+                    r.limit_id, p_key, s.settled_no, n.now) o on true
+            group by n.now) c
+   where s.limit_id = r.limit_id and s.key = p_key
+$$;
+comment on function tuskline_core.explain_rate(tuskline.task_limit, text) is
+  'When the next task of a rate limit may start, or how many have a permit and wait for a worker.';
+
 -- Lists the wait lists in which a task waits, and the tasks ahead of it (for explain).
 create or replace function tuskline_core.explain_wait_list(p_task bigint)
 returns table (reason text, detail text, cause text, remedy text)
@@ -8,10 +31,8 @@ language sql stable as $$
              format('task %s of key %L ', h.holder, l.key)
              || case when h.runs then 'is not done yet' else 'has failed and blocks it' end,
              format('%s ahead', a.ahead))
-           when 'rate' then format('%s a second%s; %s ahead, the next may start at %s%s',
-             r.per_second, k.of_key, a.ahead,
-             (select p.next_at from tuskline_core.rate_state p
-               where p.limit_id = r.limit_id and p.key = l.key),
+           when 'rate' then format('%s a second%s; %s ahead, %s%s',
+             r.per_second, k.of_key, a.ahead, tuskline_core.explain_rate(r, l.key),
              case when r.reason is not null
                   then format('; a throttle, set by %s at %s%s: %s',
                               r.author, r.set_at, ' until ' || r.until, r.reason) end)

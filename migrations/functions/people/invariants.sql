@@ -98,7 +98,8 @@ $$;
 comment on function tuskline_core.broken_waits() is
   'Violations of the invariants queues and waiting.';
 
--- Lists tasks that exceed a concurrency limit or break an order, and permits of ended tasks.
+-- Lists tasks that exceed a concurrency limit, a rate's burst or an order, and permits of ended
+-- tasks.
 --
 -- Only permits and starts after the last change of the limit count, because a limit may be set
 -- below the number of running tasks.
@@ -110,6 +111,15 @@ language sql stable as $$
             from tuskline.permit s join tuskline.task_limit r on r.limit_id = s.limit_id
            where r.kind = 'concurrency' and s.acquired_at > r.set_at + tuskline_core.clock_lag()) p
    where p.nth > p.max_concurrency
+  union all
+  select 'rate', p.task_id
+    from (select r.burst, s.task_id,
+                 row_number() over (partition by s.limit_id, s.key order by s.permit_no) as nth
+            from tuskline.permit s join tuskline.task_limit r on r.limit_id = s.limit_id
+                 join tuskline.task t on t.id = s.task_id
+           where r.kind = 'rate' and s.acquired_at > r.set_at + tuskline_core.clock_lag()
+             and t.fence = s.fence and t.finished_at is null) p
+   where p.nth > p.burst
   union all
   select 'order', o.id
     from (select t.id, count(*) over (partition by r.limit_id, t.ordering_key) as running
@@ -125,13 +135,13 @@ language sql stable as $$
     from tuskline.permit s
          join tuskline.task_limit r on r.limit_id = s.limit_id
          join tuskline.task t on t.id = s.task_id
-   where t.finished_at is not null
+   where t.finished_at is not null and r.kind <> 'rate'
      and not (r.kind = 'order' and r.on_failure = 'block'
               and t.status in ('fatal_failure', 'dead'))
      and not exists (select from tuskline.timer m where m.task_id = t.id and m.kind = 'effects')
 $$;
 comment on function tuskline_core.broken_limits() is
-  'Violations of the invariants concurrency, order and permits.';
+  'Violations of the invariants concurrency, rate, order and permits.';
 
 create or replace function tuskline_core.is_retiring(p_task bigint) returns boolean
 language sql stable as $$
@@ -207,12 +217,13 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
            (7, 'waiting', 'each due task has a timer, a gate, a limit or a parent to wait for'),
            (8, 'due_times', 'no task started before it was due'),
            (9, 'concurrency', 'no limit has more permits than its max_concurrency'),
-           (10, 'order', 'no two tasks of one ordering key run at a time'),
-           (11, 'permits', 'no ended task holds a permit'),
-           (12, 'unique_keys', 'no two tasks that have not ended hold one unique key'),
-           (13, 'dependencies', 'the end of a parent has reached each task that waits for it'),
-           (14, 'dead_letters', 'the dead letters are the tasks that failed for good'),
-           (15, 'fences', 'no fence is above those that were issued'))
+           (10, 'rate', 'no rate limit has more tasks ready to start than its burst'),
+           (11, 'order', 'no two tasks of one ordering key run at a time'),
+           (12, 'permits', 'no ended task holds a permit'),
+           (13, 'unique_keys', 'no two tasks that have not ended hold one unique key'),
+           (14, 'dependencies', 'the end of a parent has reached each task that waits for it'),
+           (15, 'dead_letters', 'the dead letters are the tasks that failed for good'),
+           (16, 'fences', 'no fence is above those that were issued'))
            as i (no, invariant, guarantee)
          left join b on b.invariant = i.invariant
    group by i.no, i.invariant, i.guarantee order by i.no

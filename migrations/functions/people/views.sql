@@ -185,13 +185,15 @@ select r.limit_id, r.lambda, r.collection, r.priority, r.kind, r.by_key, r.fair,
        coalesce(s.held, 0) as held, coalesce(l.waiting, 0) as waiting,
        r.reason, r.until, r.author, r.set_at, r.dropped_at
   from tuskline.task_limit r
-       left join (select limit_id, count(*) as held
-                    from tuskline.permit group by limit_id) s using (limit_id)
+       left join (select p.limit_id, count(*) as held
+                    from tuskline.permit p left join tuskline.task t on t.id = p.task_id
+                   where p.fence is null or p.fence = t.fence and t.finished_at is null
+                   group by p.limit_id) s using (limit_id)
        left join (select limit_id, count(*) as waiting
                     from tuskline.wait_list group by limit_id) l using (limit_id);
 comment on view tuskline.limits is
-  'Limits and ordering policies, how many permits of each are held, '
-  'and how many tasks wait for one (counted).';
+  'Limits and ordering policies, how many permits of each are held (rate: by tasks that have not '
+  'started), and how many tasks wait for one (counted).';
 
 create or replace view tuskline.blocked_keys as
 select r.lambda, s.key as ordering_key, s.task_id, t.status, t.finished_at as blocked_since,

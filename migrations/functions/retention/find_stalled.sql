@@ -9,6 +9,8 @@
 --   claimed or processing, no lease                   is released, or cancelled on request
 --   ended, still in a wait list or holding a permit   leaves the wait list, releases the permit
 --
+-- It also counts the spent permits of rate limits that no task has asked since (settle_rates).
+--
 -- A task without a lease is released only after its lambda's attempt_timeout, so that no worker can
 -- still run it.
 -- Returns the counts of the first three cases.
@@ -49,9 +51,11 @@ begin
     ' where t.id = l.task_id and t.finished_at < $1', p_no) using v_now - p_grace;
   execute format(
     'select array_agg(distinct s.task_id) from tuskline.permit s'
-    ' join tuskline_core.task_%s t on t.id = s.task_id where t.finished_at < $1', p_no)
+    ' join tuskline_core.task_%s t on t.id = s.task_id'
+    ' where t.finished_at < $1 and s.fence is null', p_no)
     into v_ids using v_now - p_grace;
   perform tuskline_core.run_effects(v_ids, '{}', v_now, 1000);
+  perform tuskline_core.settle_rates(p_no, v_now);
   -- With the oldest unsealed segment: the head of each wait list without a held permit rechecks.
   perform tuskline_core.add_timers(array(
       select distinct on (l.limit_id, l.key) l.task_id from tuskline.wait_list l

@@ -94,7 +94,11 @@ async fn what_is_no_limit_and_no_order_is_refused() {
         ),
         (
             "set_limit('work', 1, p_burst => 2)",
-            "TK018 invalid_limit: burst must be 1 to 1000000, with per_second, got 2",
+            "TK018 invalid_limit: burst must be 1 to 100000, with per_second, got 2",
+        ),
+        (
+            "set_limit('work', p_per_second => 200, p_burst => 19)",
+            "TK018 invalid_limit: burst must be at least a tenth of per_second, 20, got 19",
         ),
         (
             "set_limit('work', 1, p_by_key => true, p_fair => true)",

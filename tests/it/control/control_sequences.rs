@@ -1,5 +1,6 @@
-//! Random sequences of schedules, claims, results, cancellations, gates and time: whatever comes, no limit is
-//! exceeded, no key is out of order, nothing starts behind a gate, and all of it ends.
+//! Random sequences of schedules, claims, results, releases, deaths of workers, cancellations, gates, changed
+//! rates and time: whatever comes, no limit is exceeded, no key is out of order, nothing starts behind a gate,
+//! and all of it ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use crate::support::{Db, ScriptedWorker, Task};
 
 const MOST: usize = 3;
-/// Of every other sequence: tasks a second, and at once.
-const RATE: (f64, f64) = (2.0, 3.0);
+/// Of every other sequence: tasks a second, and at once. The second ones hold after a lowering.
+const RATES: [(f64, f64); 2] = [(2.0, 3.0), (1.0, 1.0)];
 const CASES: u64 = 12;
 const STEPS: usize = 70;
 
@@ -29,8 +30,8 @@ struct World {
     ended: Vec<i64>,
     /// Number of the gate that is set, and whether it is on `news` only.
     gate: Option<(i64, bool)>,
-    /// Under a rate: claims so far.
-    started: Option<f64>,
+    /// Under a rate: the place of the rate in RATES, and each start since it was set.
+    rate: Option<(usize, Vec<(i64, Duration)>)>,
     elapsed: Duration,
 }
 
@@ -44,23 +45,19 @@ impl World {
              tuskline.set_order('work', 'skip')"
         ))
         .await;
-        let started = (seed % 2 == 1).then_some(0.0);
-        if started.is_some() {
-            let (rate, burst) = RATE;
-            db.run(&format!(
-                "select tuskline.set_limit('work', p_per_second => {rate}, p_burst => {burst})"
-            ))
-            .await;
+        let rate = (seed % 2 == 1).then_some((0, Vec::new()));
+        if rate.is_some() {
+            set_rate(&db, 0).await;
         }
         let hand = db.hand("work").await;
         let rng = fastrand::Rng::with_seed(seed);
         let (asked, held, ended) = (HashMap::new(), Vec::new(), Vec::new());
         let elapsed = Duration::ZERO;
-        Self { db, hand, rng, asked, held, ended, gate: None, started, elapsed }
+        Self { db, hand, rng, asked, held, ended, gate: None, rate, elapsed }
     }
 
     async fn step(&mut self) {
-        match self.rng.u32(0..11) {
+        match self.rng.u32(0..14) {
             0..3 => self.schedule().await,
             3..5 => self.claim().await,
             5..7 => self.end_one().await,
@@ -70,7 +67,51 @@ impl World {
                 self.advance(more).await;
             }
             9 => self.cancel_one().await,
-            _ => self.turn_gate().await,
+            10 => self.turn_gate().await,
+            11 => self.release_one().await,
+            12 => self.die().await,
+            _ => self.change_rate().await,
+        }
+    }
+
+    /// The worker gives back a task that it has not begun: that claim was no start.
+    async fn release_one(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let task = self.held.swap_remove(self.rng.usize(0..self.held.len()));
+        assert!(self.hand.release(&task).await);
+        if let Some((_, starts)) = &mut self.rate {
+            let last = starts.iter().rposition(|(id, _)| *id == task.id);
+            last.map(|at| starts.remove(at));
+        }
+    }
+
+    /// The worker dies, and another one comes. A task of the dead one may end here: it crashed too often.
+    async fn die(&mut self) {
+        if self.rng.u32(0..3) > 0 {
+            return;
+        }
+        self.advance(Duration::from_secs(30)).await;
+        self.db.rescue().await;
+        for task in std::mem::take(&mut self.held) {
+            self.note_end(task.id).await;
+        }
+        self.hand = self.db.hand("work").await;
+    }
+
+    async fn change_rate(&mut self) {
+        if let Some((at, starts)) = &mut self.rate {
+            *at = 1 - *at;
+            starts.clear();
+            set_rate(&self.db, *at).await;
+        }
+    }
+
+    async fn note_end(&mut self, id: i64) {
+        let finished = "select finished_at is not null from tuskline.task where id = $1";
+        if self.db.ask::<bool>(finished, &[&id]).await {
+            self.ended.push(id);
         }
     }
 
@@ -124,14 +165,24 @@ impl World {
         self.consume().await;
         for task in self.hand.claim(self.rng.i32(1..6)).await {
             self.check_start(task.id);
-            self.held.push(task);
-            if let Some(started) = &mut self.started {
-                *started += 1.0;
-                let most = RATE.1 + RATE.0 * self.elapsed.as_secs_f64();
-                assert!(*started <= most, "{started} claims, of {most} by now");
+            if let Some((_, starts)) = &mut self.rate {
+                starts.push((task.id, self.elapsed));
             }
+            self.held.push(task);
         }
+        self.check_rate();
         assert!(self.held.len() <= MOST, "{:?}", self.held);
+    }
+
+    /// In each span that begins with a start and ends now.
+    fn check_rate(&self) {
+        let Some((at, starts)) = &self.rate else { return };
+        let (rate, burst) = RATES[*at];
+        for (before, (_, since)) in starts.iter().enumerate() {
+            let started = starts.len() - before;
+            let most = burst + rate * (self.elapsed - *since).as_secs_f64();
+            assert!(started as f64 <= most + 1e-6, "{started} starts since {since:?}, of {most}");
+        }
     }
 
     fn check_start(&self, id: i64) {
@@ -162,10 +213,7 @@ impl World {
             2 => drop(self.hand.fail_for_good(&task).await),
             _ => drop(self.hand.succeed(&task).await),
         }
-        let finished = "select finished_at is not null from tuskline.task where id = $1";
-        if self.db.ask::<bool>(finished, &[&task.id]).await {
-            self.ended.push(task.id);
-        }
+        self.note_end(task.id).await;
     }
 
     async fn turn_gate(&mut self) {
@@ -202,12 +250,18 @@ impl World {
         }
         let open = "select id || ' ' || status from tuskline.task where finished_at is null";
         assert_eq!(self.db.all::<String>(open).await, Vec::<String>::new());
-        for table in ["permit", "wait_list", "parked", "gate", "timer"] {
+        for table in ["permit where fence is null", "wait_list", "parked", "gate", "timer"] {
             let left: i64 = self.db.one(&format!("select count(*) from tuskline.{table}")).await;
             assert_eq!(left, 0, "{table}");
         }
         self.db.assert_invariants().await;
     }
+}
+
+async fn set_rate(db: &Db, at: usize) {
+    let (rate, burst) = RATES[at];
+    db.run(&format!("select tuskline.set_limit('work', p_per_second => {rate}, p_burst => {burst})"))
+        .await;
 }
 
 #[tokio::test]

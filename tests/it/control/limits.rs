@@ -151,6 +151,116 @@ async fn no_more_than_so_many_in_a_second() {
     assert_eq!(next(&db, &hand).await.len(), 3, "a rest is worth a burst");
 }
 
+/// Ten seconds of looks, and one claim behind each once a worker is there.
+async fn ten_seconds(db: &Db, hand: Option<&ScriptedWorker>) -> Vec<usize> {
+    let mut started = Vec::new();
+    for _ in 0..100 {
+        db.advance(Duration::from_millis(100)).await;
+        while db.enqueue_due().await > 0 {}
+        if let Some(hand) = hand {
+            started.push(hand.claim(100).await.len());
+        }
+    }
+    started
+}
+
+fn most_in(starts: &[usize], looks: usize) -> usize {
+    starts.windows(looks).map(|window| window.iter().sum()).max().unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_rate_saves_up_no_more_than_a_burst_while_no_worker_is_there() {
+    let (db, hand, _) = limited("p_per_second => 5").await;
+    db.schedule_many("work", 300).await;
+    ten_seconds(&db, None).await;
+    ten_seconds(&db, None).await;
+    let started = ten_seconds(&db, Some(&hand)).await;
+    assert_eq!(most_in(&started, 1), 5, "at once: {started:?}");
+    assert_eq!(most_in(&started, 11), 10, "in a second: {started:?}");
+    let total = started.iter().sum::<usize>();
+    assert!((52..=54).contains(&total), "5 a second, and the burst: {total}");
+}
+
+#[tokio::test]
+async fn a_rate_is_reached_with_the_smallest_burst_that_is_accepted() {
+    let (db, hand, _) = limited("p_per_second => 50, p_burst => 5").await;
+    db.schedule_many("work", 700).await;
+    let started = ten_seconds(&db, Some(&hand)).await;
+    assert!((495..=505).contains(&started.iter().sum::<usize>()), "{started:?}");
+    assert_eq!(most_in(&started, 1), 5);
+}
+
+#[tokio::test]
+async fn each_claim_needs_a_permit_of_a_rate_and_keeps_that_of_a_concurrency_limit() {
+    let (db, hand, _) = limited("2").await;
+    db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
+    let ids = db.schedule_many("work", 3).await;
+    let held = next(&db, &hand).await;
+    assert_eq!(held.iter().map(|task| task.id).collect::<Vec<_>>(), ids[..1]);
+    assert!(hand.release(&held[0]).await);
+    assert_eq!(next(&db, &hand).await.len(), 0, "given back: it waits for a token, too");
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await[0].id, ids[0], "and keeps its turn");
+    db.advance(Duration::from_secs(30)).await;
+    assert_eq!(db.rescue().await.1, 1);
+    let waits = "select status::text from tuskline.task where id = $1";
+    assert_eq!(db.ask::<String>(waits, &[&ids[0]]).await, "enqueued", "30 s are worth a token");
+    let permits = "select count(*) from tuskline.permit where fence is null";
+    assert_eq!(db.one::<i64>(permits).await, 2, "of the concurrency limit");
+    let second = db.hand("work").await;
+    let started: usize = ten_seconds(&db, Some(&second)).await.iter().sum();
+    assert_eq!(started, 2, "two at a time");
+}
+
+#[tokio::test]
+async fn a_lowered_burst_takes_back_what_has_not_started() {
+    let (db, hand, _) = limited("p_per_second => 10").await;
+    let ids = db.schedule_many("work", 30).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(db.count("enqueued").await, 10);
+    db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 2)").await;
+    let started: Vec<_> = hand.claim(100).await.iter().map(|task| task.id).collect();
+    assert_eq!(started, ids[..2]);
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&db, &hand).await[0].id, ids[2], "the next one keeps its turn");
+}
+
+#[tokio::test]
+async fn permits_of_tasks_that_ended_unclaimed_are_free_again() {
+    let (db, hand, _) = limited("p_per_second => 0.001, p_burst => 2").await;
+    let ids = db.schedule_many("work", 4).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(db.cancel(ids[0]).await, "cancelled");
+    db.advance(Duration::from_secs(10)).await;
+    let started: Vec<_> = next(&db, &hand).await.iter().map(|task| task.id).collect();
+    assert_eq!(started, ids[1..3]);
+}
+
+#[tokio::test]
+async fn spent_permits_of_a_key_that_comes_no_more_are_counted_by_the_janitor() {
+    let (db, hand, _) = limited("p_per_second => 1, p_by_key => true").await;
+    keyed(&db, "limit_key", "once").await;
+    hand.succeed_all(&next(&db, &hand).await).await;
+    let permits = "select count(*) from tuskline.permit";
+    assert_eq!(db.one::<i64>(permits).await, 1);
+    db.run("select tuskline.find_stalled(segment_no) from tuskline.segment").await;
+    assert_eq!(db.one::<i64>(permits).await, 0);
+    let shown = "select held from tuskline.limits";
+    assert_eq!(db.one::<i64>(shown).await, 0);
+}
+
+#[tokio::test]
+async fn a_step_back_of_the_clock_stops_no_rate() {
+    let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
+    db.schedule_many("work", 5).await;
+    assert_eq!(next(&db, &hand).await.len(), 1);
+    db.turn_back(Duration::from_secs(3600)).await;
+    db.run("update tuskline.timer set due = tuskline.clock()").await;
+    assert_eq!(next(&db, &hand).await.len(), 0);
+    let started: usize = ten_seconds(&db, Some(&hand)).await.iter().sum();
+    assert!((9..=10).contains(&(started + 5)), "{started}");
+}
+
 #[tokio::test]
 async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
     let db = Db::with_lambda("work").await;
@@ -449,20 +559,22 @@ async fn a_dropped_limit_stays_until_no_task_can_join_its_wait_lists_any_more() 
 
 #[tokio::test]
 async fn a_rate_is_flat_under_a_held_snapshot() {
-    let (db, _, _) = limited("p_per_second => 1000, p_burst => 50").await;
+    let (db, hand, _) = limited("p_per_second => 1000, p_burst => 100").await;
     let held = db.connect().await;
     held.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
     db.schedule_many("work", 3_000).await;
-    // Entries of the line's index that one round reads.
+    // Entries of the indexes of wait list and permits that one round reads.
     let round = async || {
         db.advance(Duration::from_millis(50)).await;
-        let read =
-            "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'wait_list_pkey'";
+        let read = "select sum(idx_tup_read)::bigint from pg_stat_user_indexes \
+                    where indexrelname in ('wait_list_pkey', 'permit_pkey')";
         db.run("select pg_stat_force_next_flush()").await;
         let before: i64 = db.one(read).await;
         while db.enqueue_due().await > 0 {}
         db.run("select pg_stat_force_next_flush()").await;
-        db.one::<i64>(read).await - before
+        let entries = db.one::<i64>(read).await - before;
+        hand.claim(100).await;
+        entries
     };
     for _ in 0..5 {
         round().await;
@@ -614,8 +726,10 @@ async fn a_raised_rate_counts_from_now() {
     db.advance(Duration::from_secs(1)).await;
     assert_eq!(next(&db, &hand).await.len(), 1);
     db.run("select tuskline.set_limit('work', p_per_second => 0.01, p_burst => 1)").await;
+    db.advance(Duration::from_secs(99)).await;
+    assert_eq!(next(&db, &hand).await.len(), 0, "a lowered one counts from the last start");
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await.len(), 1, "a lowered rate leaves a turn that was due");
+    assert_eq!(next(&db, &hand).await.len(), 1);
 }
 
 #[tokio::test]

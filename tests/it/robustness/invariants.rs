@@ -60,7 +60,7 @@ async fn broken_by(db: &Db, harm: &str) -> Vec<String> {
 }
 
 /// Breaks of the state, each with what is seen.
-const HARMS: [(&str, &[&str]); 23] = [
+const HARMS: [(&str, &[&str]); 24] = [
     ("update tuskline.task set finished_at = null where status = 'success'", &["ended_tasks | 1"]),
     ("update tuskline.task set finished_at = now() where lambda = 'once'",
      &["ended_tasks | 2"]),
@@ -90,6 +90,11 @@ const HARMS: [(&str, &[&str]); 23] = [
     ("insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
       select limit_id, '', n, 1000 + n, tuskline.clock() from tuskline.task_limit, generate_series(4, 7) n
        where kind = 'concurrency'", &["concurrency | 4"]),
+    ("with r as (insert into tuskline.task_limit (lambda, kind, by_key, fair, per_second, burst, set_at)
+        values ('child', 'rate', false, false, 1, 1, tuskline.clock() - interval '1 hour') returning limit_id)
+      insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at, fence)
+      select r.limit_id, '', t.id, t.id, tuskline.clock(), t.fence from r, tuskline.task t where t.lambda = 'child'",
+     &["rate | 1"]),
     ("update tuskline.task set status = 'claimed', started_at = tuskline.clock(),
         fence = (select fence from tuskline.task where lambda = 'order' and status = 'claimed')
        where id = (select max(id) from tuskline.task where lambda = 'order')", &["leases | 1", "order | 2"]),

@@ -142,13 +142,16 @@ async fn a_gate_says_whose_it_is_and_how_to_open_it() {
 
 #[tokio::test]
 async fn a_rate_says_when_the_next_may_start() {
-    let (db, _hand) = worked().await;
+    let (db, hand) = worked().await;
     let rule: i64 = db.one("select tuskline.set_limit('work', p_per_second => 0.5)").await;
     let ids = db.schedule_many("work", 3).await;
     db.run("select tuskline.enqueue_due()").await;
     let said = reasons(&db, ids[2]).await;
     let remedy = format!("select tuskline.set_limit(...), or tuskline.drop_limit({rule})");
     assert_eq!(said[0], ("rate".into(), format!("tuskline.task_limit {rule} on work"), remedy));
+    let said = detail(&db, ids[2]).await;
+    assert_eq!(said, "0.5 a second; 1 ahead, 1 before it may start and wait for a worker");
+    hand.take().await;
     let said = detail(&db, ids[2]).await;
     assert!(said.starts_with("0.5 a second; 1 ahead, the next may start at 2"), "{said}");
 }

@@ -6,11 +6,12 @@
 --
 -- Returns (verdicts):
 --   go       tasks of p_ids that wait for no permit
---   permits  tasks of go that hold permits
+--   permits  tasks of go that hold permits which the end of their attempts releases
 --   due      other tasks, earlier in a wait list, that got a permit
 --
 -- Guarantees:
 --   At most max_concurrency permits are granted per limit and key (row lock, primary key).
+--   A rate permit serves one claim (grant_rate): a task that was claimed since acquires a new one.
 --   Waiters are served in the order (position, task_id). Only a locked waiter may be overtaken.
 --   Tasks do not deadlock. All acquire in the same order, and a task that waits for one limit
 --   holds no permit of a later limit (release_later_permits).
@@ -34,6 +35,7 @@ declare
   v_out       bigint[] := '{}'; -- tasks of p_ids that wait for a permit
   v_ids       bigint[];         -- tasks that still need a permit of r, with keys and positions
   v_keys      text[];
+  v_fences    bigint[];
   v_positions double precision[];
   v_given     bigint[];         -- tasks that got a permit of r, also earlier waiters
   v_behind    bigint[];         -- tasks of v_ids that got none
@@ -46,15 +48,18 @@ begin
            join tuskline.task_limit u on u.lambda = d.lambda and u.dropped_at is null
      order by u.lambda, u.rank, u.limit_id
   loop
-    select array_agg(c.id), array_agg(c.key), array_agg(c.position)
-      into v_ids, v_keys, v_positions
-      from (select t.id, tuskline_core.counting_key(r, t) as key,
-                   tuskline_core.arrival_position(r.kind, t.priority, p_now) as position
+    select array_agg(c.id), array_agg(c.key), array_agg(c.fence), array_agg(c.position)
+      into v_ids, v_keys, v_fences, v_positions
+      from (select t.id, tuskline_core.counting_key(r, t) as key, t.fence,
+                   tuskline_core.arrival_position(r.kind, t.priority,
+                     case when t.status = 'enqueued' -- it keeps its turn
+                          then coalesce(t.scheduled_at, t.created_at) else p_now end) as position
               from tuskline.task t
              where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
                and t.id <> all (v_out)
                and not exists (select from tuskline.permit s
-                                where s.task_id = t.id and s.limit_id + 0 = r.limit_id)) c
+                                where s.task_id = t.id and s.limit_id + 0 = r.limit_id
+                                  and coalesce(s.fence = t.fence, true))) c
      where c.key is not null;
     continue when v_ids is null;
 
@@ -70,14 +75,8 @@ begin
     r := v_limit; -- the locked row: settings may have changed since the loop's query
 
     if r.fair then v_positions := tuskline_core.fair_positions(r.limit_id, v_ids); end if;
-    insert into tuskline.wait_list (limit_id, key, position, task_id, joined_at)
-    select r.limit_id, c.key, c.position, c.id, p_now
-      from unnest(v_ids, v_keys, v_positions) as c (id, key, position)
-     where (select l.task_id from tuskline.wait_list l
-             where l.task_id = c.id and l.limit_id + 0 = r.limit_id limit 1) is null
-       -- A release may have granted it a permit since the first look.
-       and (select s.task_id from tuskline.permit s
-             where s.task_id = c.id and s.limit_id + 0 = r.limit_id limit 1) is null;
+    perform tuskline_core.join_wait_list(
+      r.limit_id, v_ids, v_keys, v_fences, v_positions, p_now);
     if r.kind = 'rate' then
       v_given := tuskline_core.grant_rate(r, v_keys, v_ids, p_now);
     else
@@ -89,12 +88,32 @@ begin
     v.due := v.due || array(select id from unnest(v_given) as id where id <> all (p_ids));
   end loop;
   v.go := array(select id from unnest(p_ids) as id where id <> all (v_out) order by id);
-  v.permits := tuskline_core.permit_holders(v.go);
+  v.permits := array(select distinct s.task_id from tuskline.permit s
+                      where s.task_id = any (v.go) and s.fence is null order by 1);
   return v;
 end $$;
 comment on function tuskline_core.acquire_permits(bigint[], timestamptz) is
   'Acquires permits for tasks that come due or are popped. Returns the tasks that wait for none, '
   'and the earlier waiters that got one.';
+
+-- Adds tasks to the wait lists of a limit, unless they are there or have got a permit: a release may
+-- have granted it since the caller looked.
+create or replace function tuskline_core.join_wait_list(
+  p_limit_id bigint, p_ids bigint[], p_keys text[], p_fences bigint[],
+  p_positions double precision[], p_now timestamptz)
+returns void language sql as $$
+  insert into tuskline.wait_list (limit_id, key, position, task_id, joined_at)
+  select p_limit_id, c.key, c.position, c.id, p_now
+    from unnest(p_ids, p_keys, p_fences, p_positions) as c (id, key, fence, position)
+   where (select l.task_id from tuskline.wait_list l
+           where l.task_id = c.id and l.limit_id + 0 = p_limit_id limit 1) is null
+     and (select s.task_id from tuskline.permit s
+           where s.task_id = c.id and s.limit_id + 0 = p_limit_id
+             and coalesce(s.fence = c.fence, true) limit 1) is null
+$$;
+comment on function tuskline_core.join_wait_list(
+  bigint, bigint[], text[], bigint[], double precision[], timestamptz) is
+  'Adds tasks that hold no permit to the wait lists of a limit.';
 
 -- Takes tasks that wait for a limit off all later limits: their permits and their wait lists.
 --
@@ -121,6 +140,7 @@ comment on function tuskline_core.release_later_permits(
 --
 -- p_limits names the limits; null means all. In each wait list concerned the first 100 waiters
 -- recheck in 20 ms. The head alone is not enough, because it may have to withdraw as well.
+-- Spent rate permits stay: their limit still has to count them (settle_rate).
 --
 -- Permits are not granted to the next waiter here. The caller's transaction may stay open for long,
 -- and a waiter that it enqueued would stay locked until then.
@@ -140,6 +160,7 @@ begin
      using (select o.limit_id, o.key, o.permit_no from tuskline.permit o
              where o.task_id = any (p_ids)
                and (p_limits is null or o.limit_id + 0 = any (p_limits)) -- + 0: use permit_task
+               and tuskline_core.is_unspent(o)
                for update skip locked) f
      where d.limit_id = f.limit_id and d.key = f.key and d.permit_no = f.permit_no
     returning d.limit_id, d.key
@@ -158,6 +179,7 @@ begin
   perform tuskline_core.add_timers(array(
       select distinct o.task_id from tuskline.permit o
        where o.task_id = any (p_ids)
+         and tuskline_core.is_unspent(o)
          and (p_limits is null or o.limit_id + 0 = any (p_limits))),
     array[p_now + tuskline_core.recheck_after()], 'recheck', p_now);
   perform tuskline_core.recheck_head(u.limit_id, u.key, p_now, 100)

@@ -9,7 +9,8 @@
 --   enqueued in a paused queue      released            kept
 --   enqueued elsewhere, or running  kept                kept
 --
--- A task of a paused queue acquires the released permits again when it is claimed.
+-- A rate permit that a claim has spent is not touched: it is no permit any more, and its limit still
+-- has to count it (settle_rate). A task of a paused queue acquires the released permits again when it is claimed.
 --
 -- Returns (verdicts):
 --   due     waiters that got a permit
@@ -30,9 +31,8 @@ declare
   s        record;
   v_low    bigint := (select min(id) from unnest(p_ids) as id);
   v_high   bigint := (select max(id) from unnest(p_ids) as id);
-  v_ids    bigint[]; -- tasks that hold permits, with their status and whether they have ended
-  v_is     tuskline.status[];
-  v_ended  boolean[];
+  v_ids    bigint[]; -- tasks that hold permits; their status, whether they have ended, their fence
+  v_is     tuskline.status[]; v_ended boolean[]; v_fences bigint[];
   v_paused bigint[];
   v_next   bigint; v_doomed bigint[];
 begin
@@ -42,21 +42,22 @@ begin
   v_paused := tuskline_core.in_paused_queues(v_ids, p_now);
   select array_agg(case when t.status = 'enqueued' and t.id = any (v_paused) then 'new'
                         else t.status end order by t.id),
-         array_agg(t.finished_at is not null order by t.id)
-    into v_is, v_ended
+         array_agg(t.finished_at is not null order by t.id), array_agg(t.fence order by t.id)
+    into v_is, v_ended, v_fences
     from tuskline.task t
    where t.id = any (v_ids) and t.id between v_low and v_high; -- prunes the partitions
   if cardinality(v_is) is distinct from cardinality(v_ids) then
     -- Some segments are gone. The view has their kept tasks. Pauses of queues do not count here.
     select array_agg(t.id order by t.id), array_agg(t.status order by t.id),
-           array_agg(t.finished_at is not null order by t.id)
-      into v_ids, v_is, v_ended from tuskline.tasks t where t.id = any (v_ids);
+           array_agg(t.finished_at is not null order by t.id), array_agg(t.fence order by t.id)
+      into v_ids, v_is, v_ended, v_fences from tuskline.tasks t where t.id = any (v_ids);
   end if;
 
   for s in
     delete from tuskline.permit d
-     using tuskline.task_limit r, unnest(v_ids, v_is, v_ended) as t (id, status, ended)
-     where d.task_id = t.id and r.limit_id = d.limit_id
+     using tuskline.task_limit r,
+           unnest(v_ids, v_is, v_ended, v_fences) as t (id, status, ended, fence)
+     where d.task_id = t.id and r.limit_id = d.limit_id and coalesce(d.fence = t.fence, true)
        and case
              when t.ended then not (r.kind = 'order' and r.on_failure = 'block'
                                     and t.status in ('fatal_failure', 'dead'))
@@ -65,7 +66,7 @@ begin
     returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
               r.kind, r.max_concurrency, r.on_failure
   loop
-    continue when s.kind = 'rate'; -- a rate permit is used up, not passed on
+    continue when s.kind = 'rate'; -- its token is free again: the next look at the bucket finds it
     if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
       v_doomed := tuskline_core.leave_wait_list(s.limit_id, s.key, p_max);
       v.doomed := v.doomed || v_doomed;
@@ -144,13 +145,23 @@ end $$;
 comment on function tuskline_core.grant_to_next_waiter(bigint, text, bigint, text, timestamptz) is
   'Grants a permit that was just released to the next waiter. Null: none waits, or it is locked.';
 
+-- Tells whether a permit still counts for its task. A claim spends a rate permit.
+create or replace function tuskline_core.is_unspent(s tuskline.permit) returns boolean
+language plpgsql stable as $$
+begin
+  return s.fence is null
+      or s.fence = (select t.fence from tuskline.tasks t where t.id = s.task_id);
+end $$;
+comment on function tuskline_core.is_unspent(tuskline.permit) is
+  'Tells whether a permit still counts for its task: a claim spends a rate permit.';
+
 create or replace function tuskline_core.permit_holders(p_ids bigint[]) returns bigint[]
 language sql as $$
   select array(select distinct s.task_id from tuskline.permit s
                 where s.task_id = any (p_ids) order by 1)
 $$;
 comment on function tuskline_core.permit_holders(bigint[]) is
-  'Returns the tasks that hold permits, in id order.';
+  'Returns the tasks that hold permits, in id order: also spent ones of a rate limit.';
 
 -- Removes the first p_max waiters from a wait list.
 --

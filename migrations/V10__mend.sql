@@ -1,0 +1,43 @@
+-- A rate limit bounds starts. A start is a claim, so a rate permit is spent by the claim of its
+-- task: permit.fence tells, and rate_state counts the permits that no claim has spent.
+
+alter table tuskline.permit add column fence bigint;
+comment on column tuskline.permit.fence is
+  'Rate: the fence of the task when it acquired the permit. The next claim gives the task a new '
+  'fence, which spends the permit. Null: concurrency and order.';
+comment on column tuskline.permit.permit_no is
+  'Concurrency and order: from 1. Rate: counts up (rate_state.last_no).';
+comment on table tuskline.permit is
+  'Permits that tasks hold. A task acquires one before it is enqueued and releases it when its '
+  'attempt ends; under an ordering policy when the task ends. A claim spends a rate permit; its '
+  'row stays until the limit counts it (settle_rate).';
+
+alter table tuskline_core.rate_state
+  add column last_no bigint not null default 0,
+  add column unspent integer not null default 0,
+  add column settled_no bigint not null default 0;
+comment on table tuskline_core.rate_state is
+  'Token bucket of each rate limit and key. Written under the row lock of the limit.';
+comment on column tuskline_core.rate_state.next_at is
+  'When the next task may start, by the claims that are counted. It counts as at most burst - 1 '
+  'tokens in the past.';
+comment on column tuskline_core.rate_state.last_no is 'Number of the last permit.';
+comment on column tuskline_core.rate_state.unspent is
+  'Permits that are not counted as spent: an upper bound of those that are not claimed yet.';
+comment on column tuskline_core.rate_state.settled_no is
+  'All permits up to this number are counted. A scan starts behind it, to skip dead rows.';
+
+-- Permits of running and ended tasks are spent; the bucket has counted them.
+delete from tuskline.permit s using tuskline.task_limit r
+ where r.limit_id = s.limit_id and r.kind = 'rate'
+   and not exists (
+     select from tuskline.task t
+      where t.id = s.task_id and t.status in ('new', 'retriable_failure', 'enqueued'));
+update tuskline.permit s set fence = t.fence
+  from tuskline.task t, tuskline.task_limit r
+ where t.id = s.task_id and r.limit_id = s.limit_id and r.kind = 'rate';
+update tuskline_core.rate_state p
+   set unspent = c.held, last_no = c.last_no
+  from (select s.limit_id, s.key, count(*)::integer as held, max(s.permit_no) as last_no
+          from tuskline.permit s where s.fence is not null group by s.limit_id, s.key) c
+ where c.limit_id = p.limit_id and c.key = p.key;
