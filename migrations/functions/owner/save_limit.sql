@@ -75,7 +75,7 @@ begin
                  row_number() over (partition by s.key order by o.permit_no) as nth
             from tuskline_core.rate_state s
                  cross join tuskline_core.rate_permits(s.limit_id, s.key, s.settled_no, p_now) o
-           where s.limit_id = p_limit_id and s.unspent > r.burst and o.state = 'unspent') o
+           where s.limit_id = p_limit_id and s.unspent > r.burst and o.claimed_at is null) o
    where d.limit_id = p_limit_id and d.key = o.key and d.permit_no = o.permit_no
      and o.nth > r.burst;
 end $$;

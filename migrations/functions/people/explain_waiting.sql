@@ -8,10 +8,10 @@ returns text language sql stable as $$
            + c.unspent / r.per_second * interval '1 second') end
     from tuskline_core.rate_state s
          cross join lateral (
-           select count(*) filter (where o.state = 'unspent') as unspent,
+           select count(*) filter (where o.claimed_at is null and o.permit_no is not null) as unspent,
                   tuskline_core.moved_by_claims(s.next_at, r,
                     array_agg(o.claimed_at order by o.claimed_at)
-                      filter (where o.state = 'spent'), n.now) as moved
+                      filter (where o.claimed_at is not null), n.now) as moved
              from tuskline.clock() as n (now)
                   left join lateral tuskline_core.rate_permits(
                     r.limit_id, p_key, s.settled_no, n.now) o on true

@@ -52,7 +52,7 @@ begin
   execute format(
     'select array_agg(distinct s.task_id) from tuskline.permit s'
     ' join tuskline_core.task_%s t on t.id = s.task_id'
-    ' where t.finished_at < $1 and s.fence is null', p_no)
+    ' where t.finished_at < $1 and coalesce(s.fence = t.fence, true)', p_no)
     into v_ids using v_now - p_grace;
   perform tuskline_core.run_effects(v_ids, '{}', v_now, 1000);
   perform tuskline_core.settle_rates(p_no, v_now);

@@ -7,6 +7,7 @@ mod gates;
 mod network;
 mod pooler;
 mod processes;
+mod rates;
 mod redrives;
 mod restores;
 mod schedules;
@@ -132,6 +133,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         LargePayloads => processes::schedule_large_payloads(stage, fault).await,
         Pooler => pooler::stand_between(stage, fault).await,
         Gate => gates::pause(stage, fault).await,
+        LowRate => rates::lower(stage, fault).await,
         Schedules => schedules::tick(stage, fault).await,
         Parts => redrives::break_parts(stage, fault).await,
         Redrive => redrives::set(stage, fault).await,

@@ -10,7 +10,7 @@ use tuskline_history::{Actor, Event, Redrive, Status, Writer};
 /// Makes the record. Its schema is its own: a renewal of Tuskline's functions sweeps what is foreign
 /// in schema `tuskline`. The number is drawn while the task's row is locked, so it grows along the
 /// changes of one task. A row that a plain INSERT wants for later is noted as what the trigger `route`
-/// makes of it within the statement; nobody ever sees it enqueued. Verbs update segments and insert past
+/// makes of it within the statement; nobody ever sees it enqueued. A claim counts from `started_at`. Verbs update segments and insert past
 /// `task`, where its triggers for statements are not: a trigger for rows is every partition's, and
 /// `task_store` has its own. Of a task that several redrives let go Tuskline keeps the last only: here is each.
 const RECORD: &str = "
@@ -32,10 +32,11 @@ end $$;
 create function fault.note_update() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-  if (old.status <> 'enqueued' or new.status <> 'new' or old.xmin::text::bigint <> mod(txid_current(), 4294967296))
+  if (old.status <> 'enqueued' or new.status <> 'new' or old.fence > 0 or old.xmin::text::bigint <> mod(txid_current(), 4294967296))
      and (old.status, old.fence, old.attempt, old.crashes) is distinct from (new.status, new.fence, new.attempt, new.crashes) then
     insert into fault.transition values (
-      nextval('fault.step'), new.id, old.status::text, new.status::text, new.fence, new.attempt, new.crashes, clock_timestamp(),
+      nextval('fault.step'), new.id, old.status::text, new.status::text, new.fence, new.attempt, new.crashes,
+      case new.status when 'claimed' then new.started_at else clock_timestamp() end,
       case new.status when 'retriable_failure' then new.next_trigger_at else new.scheduled_at end, txid_current());
   end if;
   return null;
@@ -75,7 +76,7 @@ select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t
 const LEFT: [(&str, &str); 11] = [
     ("parked", "select count(*) from tuskline.parked"),
     ("wait_list", "select count(*) from tuskline.wait_list"),
-    ("permit", "select count(*) from tuskline.permit"),
+    ("permit", "select count(*) from tuskline.permit where fence is null"),
     ("lease", "select count(*) from tuskline.lease"),
     (
         "timer",

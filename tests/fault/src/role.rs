@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use tuskline_history::{Actor, Role, Writer};
 use tuskline_sdk::WorkerConfig;
 
-pub use worker::{BRITTLE, CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, broken};
+pub use worker::{
+    BRITTLE, CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, RATED, broken,
+};
 
 /// Environment variable with the order of a child.
 pub const ORDER: &str = "TUSKLINE_FAULT_ORDER";

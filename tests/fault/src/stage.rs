@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, RwLock};
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
-use tuskline_history::{Actor, Edge, Event, Role, Writer};
+use tuskline_history::{Actor, Edge, Event, Rate, Role, Writer};
 
-use crate::role::{Load, Timings, broken};
+use crate::role::{Load, RATED, Timings, broken};
 use crate::timetable::{CHAINS, CONTROL, REDRIVES, TICKS};
 use crate::twins::Twin;
 use crate::workers::{Faults, Plan, Workers};
@@ -25,6 +25,14 @@ use tuskline_fault::server::{OURS, Server, Site};
 pub const DATABASE: &str = "fault";
 /// Tasks of the limited lambda at a time.
 pub const MOST: u32 = 8;
+
+/// The rate of the rated lambda: twice what clients schedule, of so many tasks a second in all.
+pub fn rate(tasks_per_second: u32) -> Rate {
+    let per_second = (f64::from(tasks_per_second) / 8.0).ceil().max(2.0);
+    let burst = per_second as u32;
+    Rate { lambda: RATED.into(), per_second, burst, from_us: None, to_us: None }
+}
+
 /// How long a process may be gone before the next takes its post, at most.
 const SUPERVISION: Duration = Duration::from_millis(20);
 

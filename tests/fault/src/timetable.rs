@@ -92,6 +92,8 @@ pub enum Kind {
     Pooler,
     /// A lambda is paused.
     Gate,
+    /// A rate limit is lowered to a fifth.
+    LowRate,
     /// A hundred schedules tick; some are paused now and then.
     Schedules,
     /// What tasks need breaks and is mended, again and again.
@@ -215,7 +217,7 @@ fn plan(
         Delay => rng.u64(500..3_000),
         LateThenSilent => 2 * lease_ms,
         LockContention | LockedDead => rng.u64(1_000..4_000),
-        Gate => rng.u64(1_500..4_000),
+        Gate | LowRate => rng.u64(1_500..4_000),
         // Longer than a tick's grace, and shorter than what a dead worker's tasks may wait besides L.
         StoreConsumersGone => 1_500,
         PoolExhaustion => rng.u64(1_000..3_000),

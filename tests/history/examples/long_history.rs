@@ -83,6 +83,7 @@ fn injector(page: &mut Page) -> Result<()> {
             lease_ms: 20_000,
             poll_ms: 1000,
             limits: Vec::new(),
+            rates: Vec::new(),
             versions: Vec::new(),
         }),
     )

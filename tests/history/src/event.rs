@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Periodic, Redrive, Settings};
+use crate::{Periodic, Rate, Redrive, Settings};
 
 /// One line of a history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,6 +125,8 @@ pub enum Event {
     Gate { lambda: String, edge: Edge },
     /// A schedule ticked, and ticks no more; written when it is over.
     Periodic(Periodic),
+    /// A rate limit was lowered for a while; written when it is raised again.
+    Rate(Rate),
 
     // --- the database, exported after the end -----------------------------------------------------
     /// A task changed, written by a trigger in the same transaction. `step` grows along the changes

@@ -20,8 +20,28 @@ pub struct Settings {
     /// Lambdas of which no more than so many tasks may run at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<(String, u32)>,
+    /// Rate limits that hold throughout the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<Rate>,
     /// Versions of server, kernel and binaries, for the report.
     pub versions: Vec<String>,
+}
+
+/// A rate limit: in any span of w seconds at most `per_second` * w + `burst` tasks of the lambda start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// The lambda.
+    pub lambda: String,
+    /// Tasks a second.
+    pub per_second: f64,
+    /// Tasks at once.
+    pub burst: u32,
+    /// It holds from here on, on the database's clock, in microseconds since 1970; none: throughout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_us: Option<i64>,
+    /// It holds up to here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_us: Option<i64>,
 }
 
 /// A schedule of tasks, and which of its ticks are owed one. Spans are of the database's clock, in microseconds

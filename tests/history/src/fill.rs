@@ -15,7 +15,7 @@ use crate::history::{
 };
 use crate::process::{Fate, Process};
 use crate::span::Span;
-use crate::{Actor, Edge, Event, Line, Redrive, Role, Settings, read};
+use crate::{Actor, Edge, Event, Line, Rate, Redrive, Role, Settings, read};
 
 /// Classes of failures that are no attempt's: of a gate, of an order, of a chain, of a unique key.
 const NO_ATTEMPT: [&str; 4] = ["diverted", "order", "parent", "duplicate"];
@@ -55,6 +55,7 @@ struct Filling {
     rows: Vec<Row>,
     dependencies: Vec<Dependency>,
     schedules: Vec<Schedule>,
+    rates: Vec<Rate>,
     fired: Vec<Fired>,
     redrives: Vec<Redrive>,
     redriven: Vec<Redriven>,
@@ -207,6 +208,7 @@ impl Filling {
                 let lambda = self.words.number(periodic.lambda.clone());
                 self.schedules.push(Schedule { name, lambda, periodic });
             }
+            Event::Rate(rate) => self.rates.push(rate),
             other => self.database(other),
         }
     }

@@ -5,7 +5,7 @@
 use crate::by_task::{ByTask, Numbered, OfTask};
 use crate::process::Process;
 use crate::span::{Span, Spans};
-use crate::{Edge, Ended, LockAnswer, Periodic, Redrive, Settings, Status};
+use crate::{Edge, Ended, LockAnswer, Periodic, Rate, Redrive, Settings, Status};
 
 /// What was written down.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(crate) struct History {
     pub(crate) refused: u64,
     pub(crate) dependencies: ByTask<Dependency>,
     pub(crate) schedules: Vec<Schedule>,
+    /// Rate limits that held for a while.
+    pub(crate) rates: Vec<Rate>,
     pub(crate) fired: Vec<Fired>,
     pub(crate) redrives: Vec<Redrive>,
     pub(crate) redriven: ByTask<Redriven>,
@@ -314,7 +316,9 @@ impl History {
         let limits = &self.settings.limits;
         let held = self.row(task).is_some_and(|row| {
             let lambda = self.words.key(row.lambda);
-            row.ordering_key.is_some() || limits.iter().any(|(limited, _)| limited == lambda)
+            row.ordering_key.is_some()
+                || limits.iter().any(|(limited, _)| limited == lambda)
+                || self.settings.rates.iter().any(|rate| rate.lambda == *lambda)
         });
         held || self.is_gated(task) || !self.dependencies.of(task).is_empty()
     }

@@ -32,7 +32,7 @@ pub use checks::restores::Restores;
 pub use checks::ticks::Ticks;
 pub use checks::timeliness::Lateness;
 pub use event::{Actor, Edge, Ended, Event, Line, LockAnswer, Role, Status, Verb};
-pub use facts::{Periodic, Redrive, Settings};
+pub use facts::{Periodic, Rate, Redrive, Settings};
 pub use percentiles::Percentiles;
 pub use report::{Report, check, check_phases};
 pub use tale::{Tale, tell};

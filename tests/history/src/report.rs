@@ -205,6 +205,7 @@ fn invariants(history: &History, with_figures: [Invariant; 10]) -> Vec<Invariant
         order::keys_are_ordered(history),
         gated,
         limits::limits_hold(history),
+        limits::rates_hold(history),
         chains::chains_are_in_order(history),
         ticked,
         returned,

@@ -260,8 +260,10 @@ impl World {
 
 async fn set_rate(db: &Db, at: usize) {
     let (rate, burst) = RATES[at];
-    db.run(&format!("select tuskline.set_limit('work', p_per_second => {rate}, p_burst => {burst})"))
-        .await;
+    db.run(&format!(
+        "select tuskline.set_limit('work', p_per_second => {rate}, p_burst => {burst})"
+    ))
+    .await;
 }
 
 #[tokio::test]

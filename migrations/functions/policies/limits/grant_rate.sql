@@ -15,14 +15,12 @@
 -- Each claim needs a permit of its own: a task that comes back from a worker, for whatever reason,
 -- acquires a new one.
 
--- Lists the permits of one key of a rate limit above a number: each is unspent, dropped or spent.
+-- Lists the permits of one key of a rate limit above a number, and when a claim spent each.
 --
--- unspent: its task waits or is enqueued. dropped: its task ended without a claim. spent: its task
--- was claimed, at claimed_at. A task that is gone, or that was restarted since, counts as claimed
--- now.
+-- Null: it is unspent. A task that is gone, or that was restarted since, counts as claimed now.
 create or replace function tuskline_core.rate_permits(
   p_limit_id bigint, p_key text, p_above bigint, p_now timestamptz)
-returns table (permit_no bigint, state text, claimed_at timestamptz)
+returns table (permit_no bigint, claimed_at timestamptz)
 language plpgsql stable as $$
 declare
   v_nos    bigint[];
@@ -35,18 +33,17 @@ begin
    where s.limit_id = p_limit_id and s.key = p_key and s.permit_no > p_above;
   return query
     with t as materialized (
-      select t.id, t.fence, t.started_at, t.finished_at from tuskline.task t
+      select t.id, t.fence, t.started_at from tuskline.task t
        where t.id = any (v_tasks)
          and t.id between (select min(id) from unnest(v_tasks) as id) -- prunes the partitions
                       and (select max(id) from unnest(v_tasks) as id))
-    select u.no, case when t.fence is distinct from u.fence then 'spent'
-                      when t.finished_at is not null then 'dropped' else 'unspent' end,
-           least(coalesce(t.started_at, p_now), p_now)
+    select u.no, case when t.fence is distinct from u.fence
+                      then least(coalesce(t.started_at, p_now), p_now) end
       from unnest(v_nos, v_tasks, v_fences) as u (no, task_id, fence)
            left join t on t.id = u.task_id;
 end $$;
 comment on function tuskline_core.rate_permits(bigint, text, bigint, timestamptz) is
-  'Permits of one key of a rate limit above a number: unspent, dropped or spent, and by which claim.';
+  'Permits of one key of a rate limit above a number, and when a claim spent each. Null: unspent.';
 
 -- Moves the bucket of a rate limit by claims, in the order of their times.
 --
@@ -86,12 +83,11 @@ begin
      where d.limit_id = r.limit_id and d.key = p.key and d.permit_no = any (array(
        select s.permit_no from tuskline.permit s
         where s.limit_id = r.limit_id and s.key = p.key
-          and s.permit_no = any (array(select o.permit_no from o where o.state <> 'unspent'))
+          and s.permit_no = any (array(select o.permit_no from o where o.claimed_at is not null))
           for update skip locked))
     returning d.permit_no)
   select array_agg(o.permit_no order by o.permit_no) filter (where d.permit_no is null),
-         array_agg(o.claimed_at order by o.claimed_at)
-           filter (where d.permit_no is not null and o.state = 'spent')
+         array_agg(o.claimed_at order by o.claimed_at) filter (where d.permit_no is not null)
     into v_unspent, v_claims from o left join d on d.permit_no = o.permit_no;
   p.unspent := coalesce(cardinality(v_unspent), 0);
   p.settled_no := coalesce(v_unspent[1] - 1, p.last_no);
@@ -216,7 +212,7 @@ begin
           select l.position, l.task_id - 1 from tuskline.wait_list l
            where l.task_id = any (p_ids) and l.limit_id + 0 = r.limit_id and l.key = p_key
            order by 1, 2 limit 1) f;
-  if p.unspent > 0 and exists (
+  if exists (
        select from tuskline.wait_list l
         where l.limit_id = r.limit_id and l.key = p_key
           and (l.position, l.task_id) > (v_from, v_above)

@@ -66,7 +66,6 @@ begin
     returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
               r.kind, r.max_concurrency, r.on_failure
   loop
-    continue when s.kind = 'rate'; -- its token is free again: the next look at the bucket finds it
     if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
       v_doomed := tuskline_core.leave_wait_list(s.limit_id, s.key, p_max);
       v.doomed := v.doomed || v_doomed;
@@ -74,8 +73,8 @@ begin
         format('task %s before it, of the same ordering key, has failed', s.task_id),
         array[cardinality(v_doomed)]);
     end if;
-    if s.kind = 'concurrency' and s.permit_no > s.max_concurrency then
-      -- The limit was lowered: this permit is gone. The head looks for another one.
+    if s.kind = 'rate' or s.kind = 'concurrency' and s.permit_no > s.max_concurrency then
+      -- The token is free again, or the limit was lowered. The head looks for a permit.
       perform tuskline_core.recheck_head(s.limit_id, s.key, p_now);
       continue;
     end if;

@@ -134,7 +134,8 @@ fn payload(schedule: &Schedule) -> String {
     json!({"op": op, "n": 0, "ms": ms, "fail_until": fail_until, "schedule": name}).to_string()
 }
 
-async fn now_us(client: &Client) -> anyhow::Result<i64> {
+/// The database's time, in microseconds since 1970.
+pub(super) async fn now_us(client: &Client) -> anyhow::Result<i64> {
     let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }

@@ -15,7 +15,7 @@ use tuskline_sdk::{
     Chain, Client, Error, ErrorKind, NewTask, Node, On, OnParentFailure, Priority, TaskId,
 };
 
-use super::worker::{BRITTLE, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, Payload};
+use super::worker::{BRITTLE, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, Payload, RATED};
 use super::{Load, Order};
 
 /// Time between two rounds of calls.
@@ -179,7 +179,8 @@ impl Calls {
             // Places of the dead are held until their leases end: a limit takes no more than this.
             _ if self.load.controlled && fastrand::u32(0..4) > 0 => match fastrand::u32(0..12) {
                 0 => LIMITED,
-                1..5 => GATED,
+                1 => RATED,
+                2..6 => GATED,
                 _ => ORDERED,
             },
             _ if self.load.brittle && fastrand::bool() => BRITTLE,

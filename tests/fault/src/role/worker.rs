@@ -21,12 +21,14 @@ pub const LAMBDAS: [&str; 5] = ["quick", "slow", "flaky", "blocking", PILL];
 /// The lambda that kills its worker.
 pub const PILL: &str = "pill";
 
-/// Lambdas that keep an order, have a limit, or meet gates.
-pub const CONTROLLED: [&str; 3] = [ORDERED, LIMITED, GATED];
+/// Lambdas that keep an order, have a limit or a rate, or meet gates.
+pub const CONTROLLED: [&str; 4] = [ORDERED, LIMITED, RATED, GATED];
 /// Tasks of a key one at a time, in order.
 pub const ORDERED: &str = "ordered";
 /// So many tasks at a time as [`crate::stage::MOST`].
 pub const LIMITED: &str = "limited";
+/// So many tasks a second as [`crate::stage::rate`].
+pub const RATED: &str = "rated";
 /// Paused now and then.
 pub const GATED: &str = "gated";
 

@@ -5,9 +5,9 @@ use tuskline::migrate;
 use tuskline_fault::server::{Clock, Disk, Server, Site, Volume};
 use tuskline_history::Settings;
 
-use super::{DATABASE, MOST, Scale};
+use super::{DATABASE, MOST, Scale, rate};
 use crate::record;
-use crate::role::{BRITTLE, CONTROLLED, LAMBDAS, LIMITED, ORDERED, PILL};
+use crate::role::{BRITTLE, CONTROLLED, LAMBDAS, LIMITED, ORDERED, PILL, RATED};
 use crate::twins::Twin;
 
 /// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
@@ -71,6 +71,8 @@ pub(super) async fn prepare_database(
     }
     let sql = "select tuskline.set_order($1, 'skip'), tuskline.set_limit($2, $3)";
     client.execute(sql, &[&ORDERED, &LIMITED, &MOST.cast_signed()]).await?;
+    let sql = "select tuskline.set_limit($1, p_per_second => $2)";
+    client.execute(sql, &[&RATED, &rate(scale.tasks_per_second).per_second]).await?;
     if let Some(twin) = twin {
         twin.break_database(&client).await?;
     }
@@ -89,6 +91,7 @@ pub(super) fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,
         limits: vec![(LIMITED.into(), MOST)],
+        rates: vec![rate(scale.tasks_per_second)],
         versions: vec![
             format!("PostgreSQL {}", server.version()),
             crate::report::version(),

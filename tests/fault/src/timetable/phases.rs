@@ -52,7 +52,14 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
     (
         CONTROL,
         60,
-        &[(WorkerKill, 120), (StoreConsumerKill, 30), (Gate, 10), (TerminateBackend, 60)],
+        &[
+            (WorkerKill, 120),
+            (WorkerDrain, 40),
+            (StoreConsumerKill, 30),
+            (Gate, 10),
+            (LowRate, 4),
+            (TerminateBackend, 60),
+        ],
     ),
     (CHAINS, 60, &[(WorkerKill, 120), (StoreConsumerKill, 30), (TerminateBackend, 60)]),
     (

@@ -43,6 +43,7 @@ impl Filling {
             rows: ByTask::new(self.rows, tasks, |row| row.n),
             dependencies: ByTask::new(self.dependencies, tasks, |d| d.parent),
             schedules: self.schedules,
+            rates: self.rates,
             fired: self.fired,
             redrives: self.redrives,
             redriven: ByTask::new(self.redriven, tasks, |redriven| redriven.step),

@@ -1,9 +1,9 @@
 //! I10, I11, I13 and I14: when tasks start.
 
 use tuskline_history::Status::{Claimed, Enqueued, New, Success};
-use tuskline_history::{Edge, Ended, Event};
+use tuskline_history::{Edge, Ended, Event, Rate};
 
-use crate::story::{DATABASE, END, INJECTOR, OTHER, Story, WORKER, caught, green, red};
+use crate::story::{DATABASE, END, INJECTOR, OTHER, Story, WORKER, caught, db_us, green, red};
 
 /// Task 1 is due at `due`, enqueued at 1 s and claimed at `claimed`.
 fn delayed(due: u64, claimed: u64) -> Story {
@@ -228,4 +228,58 @@ fn a_task_beyond_a_limit_is_seen() {
     assert_eq!(report.invariant("I24").unwrap().checked, 2);
     red(&limited(199, 1), &["I24"]);
     green(&limited(199, 2));
+}
+
+/// Three starts at these milliseconds, under 10 a second and a burst of 2; the third is given back or not.
+fn rated(starts: [u64; 3], given_back: bool) -> Story {
+    let mut story = Story::idle();
+    for (task, at) in (1..).zip(starts) {
+        story.scheduled(task, 100);
+        story.claims(WORKER, task, task, 1, at);
+        let numbers = if task == 3 && given_back {
+            story.becomes(task, Some(Claimed), Enqueued, (task, 0, 0), at + 10);
+            let again = task + 10;
+            story.claims(WORKER, task, again, 1, 1_000);
+            story.body(WORKER, task, again, 1_010, Some((Ended::Success, 1_080)));
+            (again, 1, 0)
+        } else {
+            story.body(WORKER, task, task, at + 10, Some((Ended::Success, at + 80)));
+            (task, 1, 0)
+        };
+        let ended = if numbers.0 > 10 { 1_090 } else { at + 90 };
+        story.becomes(task, Some(Claimed), Success, numbers, ended);
+        story.row(task, Success, numbers);
+    }
+    story.change(|event| {
+        if let Event::Settings(settings) = event {
+            let lambda = "mail".to_owned();
+            let rate = Rate { lambda, per_second: 10.0, burst: 2, from_us: None, to_us: None };
+            settings.rates = vec![rate];
+        }
+    });
+    story
+}
+
+#[test]
+fn a_start_beyond_a_rate_is_seen() {
+    let report = green(&rated([200, 200, 300], false));
+    assert_eq!(report.invariant("I30").unwrap().checked, 3);
+    red(&rated([200, 200, 295], false), &["I30"]);
+    red(&rated([200, 250, 295], false), &["I30"]);
+    green(&rated([200, 200, 295], true));
+}
+
+#[test]
+fn a_lowered_rate_is_checked_from_then_on() {
+    let lowered = |from, to| {
+        let mut story = rated([200, 300, 400], false);
+        let (from_us, to_us) = (Some(db_us(from)), Some(db_us(to)));
+        let lambda = "mail".to_owned();
+        let rate = Rate { lambda, per_second: 1.0, burst: 1, from_us, to_us };
+        story.note(INJECTOR, 500, Event::Rate(rate));
+        story
+    };
+    red(&lowered(250, 450), &["I30"]);
+    green(&lowered(350, 450));
+    green(&lowered(250, 400));
 }

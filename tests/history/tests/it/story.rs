@@ -265,6 +265,7 @@ pub fn settings() -> Settings {
         lease_ms: 2000,
         poll_ms: 1000,
         limits: Vec::new(),
+        rates: Vec::new(),
         versions: vec!["handmade".to_owned()],
     }
 }
