@@ -73,8 +73,10 @@ pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<St
     tell(global, id, answer, said)
 }
 
-pub async fn retry(global: &Global, client: &Client, id: i64) -> Outcome {
-    let row = client.query_typed_one("select tuskline.retry($1)", &[(&id, Type::INT8)]).await?;
+pub async fn retry(global: &Global, client: &Client, id: i64, now: bool) -> Outcome {
+    let sql = "select tuskline.retry($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&id, Type::INT8), (&now, Type::BOOL)];
+    let row = client.query_typed_one(sql, parameters).await?;
     let answer: &str = row.get(0);
     let said = match answer {
         "retried" => Ok("starts again"),

@@ -189,7 +189,19 @@ impl TransactionClient<'_> {
     /// # Errors
     /// As [`Client::retry`](crate::Client::retry).
     pub async fn retry(&mut self, task: TaskId) -> Result<Retried, Error> {
-        let row = self.one("select tuskline.retry($1)", &[(&task.0, Type::INT8)]).await?;
+        self.retry_by("select tuskline.retry($1)", task).await
+    }
+
+    /// The same, due now.
+    ///
+    /// # Errors
+    /// As [`Client::retry`](crate::Client::retry).
+    pub async fn retry_now(&mut self, task: TaskId) -> Result<Retried, Error> {
+        self.retry_by("select tuskline.retry($1, p_due_now => true)", task).await
+    }
+
+    async fn retry_by(&mut self, sql: &str, task: TaskId) -> Result<Retried, Error> {
+        let row = self.one(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(match row.get(0) {
             "retried" => Retried::Retried,
             "too_early" => Retried::TooEarly,
