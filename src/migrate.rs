@@ -1,6 +1,6 @@
 //! Migrations: what turns a database into a task store, and keeps it in step with this binary.
 //!
-//! Tables are history (`migrations/V*.sql`, applied once each, in order). Functions
+//! Tables are history (`migrations/V*.sql`, applied once each, in order, by refinery). Functions
 //! are source (`migrations/functions/`, a folder for each floor): all of them are applied again, in one transaction,
 //! whenever their digest differs from the stamp in the database.
 //!
@@ -105,10 +105,18 @@ pub enum Error {
     Tables {
         /// The migration in the database.
         found: String,
-        /// The migration of this binary with the same number.
-        ours: &'static str,
+        /// The migration of this binary at the same place.
+        ours: String,
     },
-    /// A file's text was refused.
+    /// A table migration was refused, or the connection ended in it.
+    #[error("{what}")]
+    Runner {
+        /// What refinery was doing, and the error.
+        what: String,
+        /// Holds the error of the server.
+        source: refinery::Error,
+    },
+    /// A file of the functions was refused.
     #[error("file {name}.sql: {source}")]
     File {
         /// File that failed.
@@ -176,7 +184,7 @@ async fn migrate_with(
         return untouched(session.client(), later, cell).await;
     }
     let is_current = is_current(session.client(), functions).await?;
-    let applied = tables::migrate(session.client_mut(), is_current).await?;
+    let applied = tables::migrate(session.client_mut(), &tables::TABLES, is_current).await?;
     let functions = migrate_functions(session.client_mut(), functions, cell).await?;
     drop(guard);
     Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })
