@@ -37,7 +37,8 @@ pub use crate::store::guard::Blocker;
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::SchemaCompatibility`]).
 pub use tuskline_sdk::SCHEMA_VERSION;
 
-/// Older servers are refused, as in `server_version_num`. Supported are 15 to 18; 14 is past its end of life.
+/// Older servers are refused, as in `server_version_num`. 15 to 18 are tested, 19 is accepted; 14 is past
+/// its end of life.
 pub const OLDEST_SERVER: i32 = 140_000;
 
 /// How often the functions are tried while a long transaction holds a lock on a view.
@@ -76,7 +77,7 @@ pub enum Functions {
 #[non_exhaustive]
 pub enum Error {
     /// PostgreSQL is older than 14.
-    #[error("PostgreSQL 15 to 18 is needed, this server is {0}")]
+    #[error("PostgreSQL 15 or newer is needed, this server is {0}")]
     ServerTooOld(String),
     /// The database cannot hold every text.
     #[error("the database must be encoded in UTF8, it is {0}: create it with encoding 'UTF8'")]
