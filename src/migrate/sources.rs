@@ -16,7 +16,8 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Source] = &functions![
-    "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
+    "words/clock", "words/refuse", "words/unknown_lambda", "words/overloads",
+    "words/payload_bytes", "core/version",
     "core/installation", "core/cell", "words/locks", "statistics/histogram",
     "statistics/count_events", "core/recovery", "retention/add_segments",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",

@@ -211,9 +211,7 @@ begin
     perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
   elsif o.lambda is not null
     and not exists (select from tuskline.lambda l where l.name = o.lambda) then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %L is not defined', left(o.lambda, 80)),
-      'define it: select tuskline.define_lambda(''...'')');
+    perform tuskline_core.refuse_lambda(o.lambda);
   end if;
   if o.action = 'priority' then perform tuskline_core.priority_of(o.value); end if;
   if o.action = 'collection' then perform tuskline_core.check_name('collection', o.value); end if;

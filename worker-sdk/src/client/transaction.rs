@@ -72,8 +72,14 @@ impl TransactionClient<'_> {
         let tasks: Vec<NewTask> = tasks.into_iter().map(IntoTask::into_task).collect();
         let tasks = &tasks[..];
         let lambdas: Vec<_> = tasks.iter().map(|t| t.lambda.as_str()).collect();
-        let payloads = tasks.iter().map(|t| t.checked().map(JsonText));
-        let payloads = payloads.collect::<Result<Vec<_>, Error>>()?;
+        let mut payloads = Vec::with_capacity(tasks.len());
+        for (row, task) in (1..).zip(tasks) {
+            let checked = task.checked().map_err(|error| match tasks.len() {
+                1 => error,
+                rows => error.at(format_args!("row {row} of {rows}")),
+            });
+            payloads.push(JsonText(checked?));
+        }
         let priorities =
             some_if(tasks, |t| t.priority != Priority::Normal, |t| t.priority.as_str());
         let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
