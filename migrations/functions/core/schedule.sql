@@ -67,6 +67,10 @@ begin
     end if;
     return v_id;
   end if;
+  -- The most frequent mistake. The trigger refuses it, too, but below the text of the insert.
+  if not exists (select from tuskline.lambda l where l.name = p_lambda) then
+    perform tuskline_core.refuse_lambda(coalesce(p_lambda, ''));
+  end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
                              status, next_trigger_at,
                              ordering_key, limit_key, fairness_key, unique_key, traceparent)

@@ -346,6 +346,17 @@ async fn a_refusal_of_a_task_passes_three_places_at_most() {
         let places = context.lines().filter(is_place).count();
         assert!((1..=3).contains(&places), "{sql}:\n{context}");
     }
+    // A misspelt lambda is told in three lines.
+    for sql in [
+        "select tuskline.schedule('wokr')",
+        "select tuskline.schedule('wokr', p_delay => '1 hour')",
+        "insert into tuskline.task (lambda) values ('wokr')",
+        "select tuskline.set_unique('wokr', 'forever')",
+    ] {
+        let error = db.client.batch_execute(sql).await.unwrap_err();
+        let context = error.as_db_error().unwrap().where_().unwrap();
+        assert!(context.lines().count() <= 3, "{sql}:\n{context}");
+    }
 }
 
 #[tokio::test]
