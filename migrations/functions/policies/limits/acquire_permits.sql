@@ -52,7 +52,7 @@ begin
       into v_ids, v_keys, v_fences, v_positions
       from (select t.id, tuskline_core.counting_key(r, t) as key, t.fence,
                    tuskline_core.arrival_position(r.kind, t.priority,
-                     case when t.status = 'enqueued' -- it keeps its turn
+                     case when t.status = 'enqueued' and t.fence > 0 -- it comes back: its turn stays
                           then coalesce(t.scheduled_at, t.created_at) else p_now end) as position
               from tuskline.task t
              where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
