@@ -7,6 +7,8 @@
 -- p_folded: only folded counts, for counters that are exported. A crash of the server loses the
 -- waiting counts. A counter that included them would decrease. Prometheus would read that as a
 -- restart from 0, and its rate would jump by the whole total.
+-- Without a span, the folded counts of a lambda are 0 for two minutes after its definition. An
+-- increase needs two values, so a scrape must see the 0 before the first death.
 --
 -- The counts of the last p_span are a difference of totals. Its base is the last row at or before
 -- that time, so the counts may cover up to a minute more. The column span is the time that they
@@ -113,17 +115,21 @@ begin
            tuskline_core.histogram_sum(t.runs, b.runs, -1)
       from tuskline_core.queue_totals(u.attempts, u.events, u.at) t
            join tuskline.queue q on q.queue_id = t.queue_id
+           join tuskline.lambda l on l.name = q.lambda
            left join lateral (
              select s.at from tuskline.queue_statistic s
               where s.queue_id = q.queue_id order by s.at limit 1) f on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id and s.at <= greatest(u.since, f.at)
-                and u.since is not null
+              where s.queue_id = q.queue_id
+                and s.at <= case when u.since is not null then greatest(u.since, f.at)
+                                 when p_folded and l.created_at > u.at - interval '2 minutes'
+                                 then 'infinity' end
               order by s.at desc limit 1) b on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
               where s.queue_id = q.queue_id and s.at > b.at order by s.at limit 1) c on true
+     where p_folded or t.at is not null -- exported counters begin at 0
      order by q.lambda, q.priority;
 end $$;
 comment on function tuskline.statistics(interval, boolean) is

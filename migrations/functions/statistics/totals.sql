@@ -54,6 +54,7 @@ end $$;
 comment on function tuskline_core.queue_counts(bigint[], bigint[]) is
   'Sums of the counts of each queue in some rows of attempt_count and event_count.';
 
+-- A queue without a row and without counts has totals of 0, and no time.
 -- Planner: one join makes the histograms of all queues. A subquery would cost 1 ms per queue.
 create or replace function tuskline_core.queue_totals(
   p_attempts bigint[], p_events bigint[], p_now timestamptz)
@@ -93,10 +94,10 @@ returns setof tuskline.queue_statistic language sql stable as $$
          tuskline_core.total(p.crashed, n.n[8]),
          tuskline_core.total(p.dropped, n.n[9]),
          tuskline_core.total(p.start_ms, n.n[10]),
-         case when n.n is null then p.starts
+         case when n.n is null then coalesce(p.starts, array_fill(0::bigint, array[16]))
               else tuskline_core.histogram_sum(p.starts, h.starts, 1) end,
          tuskline_core.total(p.run_ms, n.n[11]),
-         case when n.n is null then p.runs
+         case when n.n is null then coalesce(p.runs, array_fill(0::bigint, array[16]))
               else tuskline_core.histogram_sum(p.runs, h.runs, 1) end
     from tuskline.queue q
          left join n using (queue_id)
@@ -104,7 +105,6 @@ returns setof tuskline.queue_statistic language sql stable as $$
          left join lateral (
            select s.* from tuskline.queue_statistic s
             where s.queue_id = q.queue_id order by s.at desc limit 1) p on true
-   where n.n is not null or p.queue_id is not null
 $$;
 comment on function tuskline_core.queue_totals(bigint[], bigint[], timestamptz) is
   'Totals of each queue: its last folded row plus some counts that wait.';

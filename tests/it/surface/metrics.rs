@@ -37,7 +37,7 @@ fn label_names(samples: &BTreeMap<String, f64>) -> Vec<String> {
 
 #[tokio::test]
 async fn a_server_shows_the_figures_of_the_installation() {
-    let db = Db::with_lambda("work").await;
+    let db = with_an_old_lambda().await;
     let hand = db.hand("work").await;
     db.schedule_many("work", 3).await;
     let task = hand.take().await;
@@ -76,6 +76,53 @@ async fn a_server_shows_the_figures_of_the_installation() {
     assert_eq!(label_names(&found), ["lambda", "le", "part", "priority"]);
     token.cancel();
     within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_counter_of_a_defined_lambda_begins_at_0() {
+    let db = Db::with_lambda("work").await;
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let result = ["dead", "failed", "crashed", "retried", "succeeded", "lost", "dropped"];
+    let mut names: Vec<_> = result.map(|name| format!("tasks_{name}_total")).into();
+    names.extend(["start_delay_seconds_count".to_owned(), "run_seconds_count".to_owned()]);
+    for name in names {
+        for priority in ["critical", "high", "normal", "low"] {
+            let series = format!(r#"tuskline_{name}{{lambda="work",priority="{priority}"}}"#);
+            assert_eq!(found.get(&series), Some(&0.0), "{series}");
+        }
+    }
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_death_of_a_new_lambda_is_a_step_from_0() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    hand.fail_for_good(&hand.take().await).await;
+    let report =
+        format!("{}, '{{{}}}', '{{3}}', '{{1}}'", hand.executor, db.queue("work", "normal").await);
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.run("select tuskline.fold_statistics()").await;
+    let failed = async |folded: bool| -> i64 {
+        let sum = "select sum(fatal_failure)::bigint from tuskline.statistics(null, $1)";
+        db.ask(sum, &[&folded]).await
+    };
+    assert_eq!((failed(true).await, failed(false).await), (0, 1), "a scrape sees the 0 first");
+    db.advance(Duration::from_secs(119)).await;
+    assert_eq!(failed(true).await, 0);
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(failed(true).await, 1);
+}
+
+/// A lambda as it is two minutes after its definition: its counters are shown.
+async fn with_an_old_lambda() -> Db {
+    let db = Db::with_lambda("work").await;
+    db.run("update tuskline.lambda set created_at = created_at - interval '2 minutes'").await;
+    db
 }
 
 #[tokio::test]
@@ -263,6 +310,8 @@ async fn a_worker_shows_the_figures_of_its_process() {
     let success =
         r#"tuskline_worker_attempts_total{lambda="work",priority="normal",outcome="success"}"#;
     assert_eq!(value(success), Some(20.0));
+    let none = r#"tuskline_worker_attempts_total{lambda="work",priority="low",outcome="refused"}"#;
+    assert_eq!(value(none), Some(0.0), "a counter begins at 0");
     let labels = r#"{lambda="work",priority="normal"}"#;
     assert_eq!(value(&format!("tuskline_worker_run_seconds_count{labels}")), Some(20.0));
     assert_eq!(value(&format!("tuskline_worker_start_delay_seconds_count{labels}")), Some(20.0));

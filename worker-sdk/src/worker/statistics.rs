@@ -169,9 +169,6 @@ impl Statistics {
         );
         let mut run = Family::histogram("tuskline_worker_run_seconds", "Run time of attempts");
         for (at, counts) in self.rooms.iter().enumerate() {
-            if counts.values().iter().all(|value| *value == 0) {
-                continue;
-            }
             let (lambda, priority) = self.names(at);
             let labels =
                 || vec![("lambda", lambda.to_string()), ("priority", priority.to_string())];
@@ -179,6 +176,10 @@ impl Statistics {
                 let count = count.load(Ordering::Relaxed).unsigned_abs();
                 let labels = labels().into_iter().chain([("outcome", (*outcome).to_owned())]);
                 attempts.push(labels.collect(), Value::Counter(count));
+            }
+            // Counters begin at 0, or the first increase is lost; histograms are 36 samples each.
+            if counts.values().iter().all(|value| *value == 0) {
+                continue;
             }
             delay.push(labels(), counts.starts.value());
             run.push(labels(), counts.runs.value());
