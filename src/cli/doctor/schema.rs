@@ -9,7 +9,7 @@ use tuskline_sdk::SchemaCompatibility;
 use super::super::installation::{self, Installation};
 use super::attempt::settle;
 use super::finding::Finding;
-use super::{budget, damage, periodic, remedy, workers};
+use super::{budget, damage, periodic, remedy, waits, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
@@ -38,6 +38,8 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     findings.extend([
         settle("catalogue", damage::examine(client).await)?,
         settle("workers", workers::examine(client).await)?,
+        settle("due tasks", waits::due(client).await)?,
+        settle("orders", waits::orders(client).await)?,
         settle("connections", budget::examine(client).await)?,
         settle("schedules", periodic::examine(client).await)?,
     ]);

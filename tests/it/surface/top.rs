@@ -26,6 +26,7 @@ async fn troubled() -> (Db, ScriptedWorker) {
         db.define(lambda).await;
     }
     db.define("nightly_report").await;
+    db.run("select tuskline.alter_lambda('charge_card', p_retry_base => '1 minute')").await;
     db.pin().await;
     let hand = db.hand_with(&LAMBDAS, Duration::from_secs(20)).await;
     let email = db.queue("send_email", "normal").await;
