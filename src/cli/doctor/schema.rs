@@ -13,6 +13,9 @@ use super::{budget, damage, periodic, remedy, waits, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
+/// Said of a database without a schema.
+pub const ABSENT: &str = "absent";
+
 /// The findings, and whether there is a schema to examine further.
 pub struct Examined {
     pub findings: Vec<Finding>,
@@ -28,7 +31,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
         }
         Ok(readiness) => vec![stamp(readiness), queues(readiness)],
         Err(error) if is_absent(&error) => {
-            let absent = Finding::fail("schema", "absent", remedy::MIGRATE);
+            let absent = Finding::fail("schema", ABSENT, remedy::MIGRATE);
             return Ok(Examined { findings: vec![absent], installed: false });
         }
         Err(error) => vec![settle("schema", Err(error.into()))?],
