@@ -58,7 +58,8 @@
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
 --                adopt damage repair
 --   people       explain task_facts invariants chain_of bell_of held_by_gates held_in_queues statistics
---                wait_times executor_loads queue_gauges wait_gauges blocked_gauges gauges
+--                wait_times executor_loads longest_attempts longest_waits queue_gauges
+--                wait_gauges blocked_gauges gauges
 --                scale histogram_edges quantile, and the views
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics
 --                executor_statistics

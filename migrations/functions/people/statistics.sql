@@ -205,16 +205,20 @@ select q.lambda, q.priority, (d.p).at as from_at, d.at,
        d.dead - (d.p).dead as dead, d.crashed - (d.p).crashed as crashed,
        d.snoozed - (d.p).snoozed as snoozed, d.cancelled - (d.p).cancelled as cancelled,
        d.dropped - (d.p).dropped as dropped, d.refused - (d.p).refused as refused,
-       round(tuskline.quantile(n.starts, 0.5)) as start_p50_ms,
-       round(tuskline.quantile(n.starts, 0.95)) as start_p95_ms,
-       round(tuskline.quantile(n.runs, 0.5)) as run_p50_ms,
-       round(tuskline.quantile(n.runs, 0.95)) as run_p95_ms
+       round(least(tuskline.quantile(n.starts, 0.5), m.start_ms)) as start_p50_ms,
+       round(least(tuskline.quantile(n.starts, 0.95), m.start_ms)) as start_p95_ms,
+       round(least(tuskline.quantile(n.runs, 0.5), m.run_ms)) as run_p50_ms,
+       round(least(tuskline.quantile(n.runs, 0.95), m.run_ms)) as run_p95_ms,
+       m.start_ms as start_max_ms, m.run_ms as run_max_ms
   from (select s.*, s as own, lag(s) over (partition by s.queue_id order by s.at) as p
           from tuskline.queue_statistic s) d
        join tuskline.queue q using (queue_id)
        cross join lateral (
          select tuskline_core.histogram_sum(d.starts, (d.p).starts, -1) as starts,
                 tuskline_core.histogram_sum(d.runs, (d.p).runs, -1) as runs) n
+       cross join lateral (
+         select d.start_max_us / 1000::double precision as start_ms,
+                d.run_max_us / 1000::double precision as run_ms) m
  where (d.p).at is not null and not tuskline_core.is_idle(d.p, d.own);
 comment on view tuskline.queue_statistics is
   'Minute by minute: attempts and ends of tasks of each queue that was active, the delay from due '
@@ -224,8 +228,8 @@ create or replace view tuskline.wait_statistics as
 select d.lambda, d.cause, (d.p).at as from_at, d.at,
        (select sum(n) from unnest(w.waits) as n) as waits,
        d.total_ms - (d.p).total_ms as total_ms,
-       round(tuskline.quantile(w.waits, 0.5)) as p50_ms,
-       round(tuskline.quantile(w.waits, 0.95)) as p95_ms
+       round(least(tuskline.quantile(w.waits, 0.5), d.max_ms)) as p50_ms,
+       round(least(tuskline.quantile(w.waits, 0.95), d.max_ms)) as p95_ms, d.max_ms
   from (select s.*, lag(s) over (partition by s.lambda, s.cause order by s.at) as p
           from tuskline.wait_statistic s) d
        cross join lateral (
