@@ -95,9 +95,9 @@ comment on function tuskline_core.queue_tasks(bigint[]) is
 
 -- Queues tasks that come back from a worker.
 --
--- Claims of a sorted queue do not check limits, so the tasks acquire here the permits that they lack:
--- of a rate limit, because each claim needs one of its own, and of a limit that was set after their
--- claim. Tasks of paused queues do so when they are claimed.
+-- Claims of a sorted queue do not check limits, so the tasks acquire here the permits that they
+-- lack: of a rate limit, because each claim needs one of its own, and of a limit that was set after
+-- their claim. Tasks of paused queues do so when they are claimed.
 create or replace function tuskline_core.queue_returned(p_ids bigint[], p_now timestamptz)
 returns void language plpgsql as $$
 declare

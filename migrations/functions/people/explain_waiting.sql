@@ -8,7 +8,7 @@ returns text language sql stable as $$
            + c.unspent / r.per_second * interval '1 second') end
     from tuskline_core.rate_state s
          cross join lateral (
-           select count(*) filter (where o.claimed_at is null and o.permit_no is not null) as unspent,
+           select count(o.permit_no) filter (where o.claimed_at is null) as unspent,
                   tuskline_core.moved_by_claims(s.next_at, r,
                     array_agg(o.claimed_at order by o.claimed_at)
                       filter (where o.claimed_at is not null), n.now) as moved

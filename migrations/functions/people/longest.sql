@@ -35,8 +35,8 @@ begin
      group by q.queue_id;
 end $$;
 comment on function tuskline.longest_attempts(interval) is
-  'Longest delay from due to the first start and longest run time of each queue in the last p_span, '
-  'in ms: a bound of the quantiles. Null: not known.';
+  'Longest delay from due to the first start and longest run time of each queue in the last '
+  'p_span, in ms: a bound of the quantiles. Null: not known.';
 
 create or replace function tuskline.longest_waits(p_span interval default '5 minutes')
 returns table (lambda text, cause text, max_ms bigint)

@@ -63,9 +63,10 @@ comment on function tuskline_core.chain_waits(integer) is
 
 -- Counts the tasks of wait lists. Each limit gets a share of ten times p_rows, at least 10.
 --
--- estimate: where the count met its bound, the share of the limit that the last ANALYZE found; for a
--- limit that it did not find, an equal share of the rows that are not counted. since: of the rows that were counted, and of those with the lowest ids of all
--- wait lists, which have waited longest as a rule.
+-- estimate: where the count met its bound, the share of the limit that the last ANALYZE found; for
+-- a limit that it did not find, an equal share of the rows that are not counted.
+-- since: of the rows that were counted, and of those with the lowest ids of all wait lists, which
+-- have waited longest as a rule.
 create or replace function tuskline_core.permit_waits(p_rows integer)
 returns table (lambda text, cause text, tasks bigint, and_more boolean, estimate bigint,
                since timestamptz)

@@ -88,7 +88,8 @@ begin
       from m group by m.queue_id;
 end $$;
 comment on function tuskline_core.max_of_attempts(bigint[]) is
-  'Bounds of the delays and run times of each queue in some rows of attempt_count, in microseconds.';
+  'Bounds of the delays and run times of each queue in some rows of attempt_count, in '
+  'microseconds.';
 
 -- A queue without a row and without counts has totals of 0, and no time.
 -- The bounds of durations (start_max_us, run_max_us) are those of p_attempts alone.
