@@ -48,7 +48,8 @@ pub enum Failure {
     Denied,
     /// Something of the schema is missing.
     Schema,
-    /// A queue or segment that the rows name is missing, as after a restore of the data alone.
+    /// A queue or segment that the rows name, or an unlogged table, is missing: after a restore of the
+    /// data alone, or on a platform that drops unlogged tables.
     Damaged,
     /// The server only reads.
     Standby,
@@ -71,7 +72,7 @@ impl Failure {
 
     fn of_server(said: &DbError) -> Self {
         match Self::of_code(said.code()) {
-            Self::Schema if names_a_leaf(said.message()) => Self::Damaged,
+            Self::Schema if names_a_part(said.message()) => Self::Damaged,
             failure => failure,
         }
     }
@@ -100,7 +101,7 @@ impl Failure {
                 "run the server as the owner of the schemas tuskline and tuskline_core, or: grant OWNER to LOGIN"
             }
             Self::Schema => "run `tuskline migrate`",
-            Self::Damaged => "run `tuskline repair`",
+            Self::Damaged => "dropped queues come back in seconds; else run `tuskline repair`",
             Self::Standby => "connect to the primary",
             Self::Refused(code) if code.starts_with("TK") => "the database says what to do",
             Self::Refused(_) => "`tuskline doctor` looks at the database",
@@ -108,12 +109,14 @@ impl Failure {
     }
 }
 
-/// The server translates its messages, but not the names of tables and functions of one queue or segment.
-fn names_a_leaf(message: &str) -> bool {
+/// The server translates its messages, but not the names of unlogged tables, nor those of tables and functions
+/// of one queue or segment.
+fn names_a_part(message: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit();
-    ["pop_", "take_", "end_", "queue_", "task_"]
-        .iter()
-        .any(|stem| message.split(stem).skip(1).any(|rest| rest.starts_with(digit)))
+    ["attempt_count", "event_count", "recent_failure"].iter().any(|name| message.contains(name))
+        || ["pop_", "take_", "end_", "queue_", "task_"]
+            .iter()
+            .any(|stem| message.split(stem).skip(1).any(|rest| rest.starts_with(digit)))
 }
 
 impl fmt::Display for Failure {
@@ -201,13 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_leaf_is_known_by_its_name_in_every_language() {
-        for missing in ["la función tuskline_core.pop_3(bigint) no existe", "relation \"task_17\""]
-        {
-            assert!(names_a_leaf(missing), "{missing}");
+    fn a_missing_part_is_known_by_its_name_in_every_language() {
+        for missing in [
+            "la función tuskline_core.pop_3(bigint) no existe",
+            "relation \"task_17\"",
+            "relation \"tuskline_core.event_count\" does not exist",
+        ] {
+            assert!(names_a_part(missing), "{missing}");
         }
         for other in ["relation \"tuskline.queue\"", "function tuskline.task_status(bigint)"] {
-            assert!(!names_a_leaf(other), "{other}");
+            assert!(!names_a_part(other), "{other}");
         }
     }
 

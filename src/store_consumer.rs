@@ -218,8 +218,8 @@ impl<'o> StoreConsumer<'o> {
         }
     }
 
-    /// The queues go only with a crash or failover, which ends our sessions too; this is for the
-    /// hand that empties them.
+    /// A crash or failover ends our sessions, too, and we look when we connect again. This is for platforms that
+    /// drop the tables after a promotion, and for prepared transactions that end late.
     async fn check_rebuilt(&mut self) -> Result<(), Lost> {
         if Instant::now() < self.check_rebuilt_at {
             return Ok(());

@@ -36,7 +36,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "core/take", "core/claim", "core/wait_for_standby", "core/start", "core/heartbeat",
     "core/outcomes", "core/set_results", "core/assert_current", "core/set_progress",
     "core/locked_results", "core/exchange", "core/release", "core/rescue", "core/queue_segment",
-    "core/rebuild_queues", "owner/cancel", "owner/retry", "policies/dead_letters/redrive",
+    "core/unlogged", "core/rebuild_queues", "owner/cancel", "owner/retry", "policies/dead_letters/redrive",
     "policies/dependencies/read_chain", "policies/dependencies/schedule_chain",
     "policies/dependencies/schedule_then", "policies/dependencies/cancel_chain",
     "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",

@@ -181,6 +181,10 @@ impl Error {
             kind if sqlstate == "25006" => {
                 Self::new(kind, "this server is a standby: it only reads")
             }
+            kind if sqlstate == "23514" => Self::new(kind, text).hinting(
+                "the table of a queue is missing: `tuskline serve` makes it again in seconds; \
+                 if it does not, run `tuskline repair`",
+            ),
             kind if sqlstate == "28P01" => Self::new(kind, text)
                 .hinting("the password stands in the address, or else in PGPASSWORD or PGPASSFILE"),
             kind => Self::new(kind, text).hinting(hint),
@@ -193,6 +197,9 @@ impl Error {
 fn kind_of(sqlstate: &str, broken: ErrorKind) -> ErrorKind {
     match sqlstate {
         "TK011" | "25006" | "55P03" => ErrorKind::Unavailable,
+        // No partition for the row: no verb violates a check. A platform has dropped unlogged tables, or the
+        // database was restored in parts.
+        "23514" => ErrorKind::Unavailable,
         "TK014" => ErrorKind::Fenced,
         "28000" | "28P01" | "42501" => ErrorKind::Denied,
         "3F000" | "42P01" | "42883" => ErrorKind::Incompatible,

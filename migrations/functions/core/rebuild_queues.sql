@@ -8,9 +8,11 @@
 --   queue rows are lost  fills the queues from the task store, and raises task ids
 --   it is a copy         raises task ids, ends all executors, and lets nothing be claimed for one
 --                        lease, in which the workers of the original stop
+--   tables are dropped   makes the unlogged tables that are missing (unlogged.sql)
 --
 -- Sealed segments are not read. A database that has issued no number yet raises none. If the
--- database is ready, this only queues the tasks of prepared transactions that have ended since.
+-- database is ready, this only queues the tasks of prepared transactions that have ended since,
+-- and makes tables that were dropped.
 create or replace function tuskline.rebuild_queues(
   out rebuilt boolean, out tasks bigint, out copied boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -29,12 +31,15 @@ begin
   tasks := 0;
   copied := false;
   if exists (select from tuskline_core.verified_incarnation) then
-    tasks := tuskline_core.queue_late_commits();
+    rebuilt := tuskline_core.lacks_tables();
+    tasks := case when rebuilt then tuskline_core.restore_tables()
+                  else tuskline_core.queue_late_commits() end;
     return;
   end if;
   perform tuskline_core.lock_guard('recovery');
   if exists (select from tuskline_core.verified_incarnation) then return; end if;
-  rebuilt := not exists (select from tuskline_core.queues_complete);
+  rebuilt := not exists (select from tuskline_core.queues_complete)
+             or tuskline_core.lacks_tables();
   v_fresh := not exists (select from unnest('{task,future,fence,executor}'::text[]) as s (name)
     where pg_sequence_last_value(('tuskline.' || s.name || '_seq')::regclass) is not null);
   copied := tuskline_core.is_copy() and not v_fresh;
@@ -50,13 +55,17 @@ begin
   update tuskline.executor set silent_ms = 0 where executor_id = any (array(
     select executor_id from tuskline.executor where ended_at is null and silent_ms > 0
      order by executor_id for update));
-  if rebuilt then tasks := tuskline_core.fill_queues(); end if;
+  if rebuilt then
+    perform tuskline_core.make_tables();
+    tasks := tuskline_core.fill_queues(null);
+  end if;
   perform tuskline.verify(v_from);
   perform tuskline_core.notify('tuskline_queue');
 end $$;
 comment on function tuskline.rebuild_queues() is
   'Makes the database ready after a restart, crash, promotion or restore: raises numbers, and '
-  'fills the queues from the task store if they were lost. Otherwise queues only late commits.';
+  'fills the queues from the task store if they or their tables were lost. Otherwise queues only '
+  'late commits.';
 
 -- Ends every executor: they work for the original of this copy.
 --
@@ -131,28 +140,55 @@ end $$;
 comment on function tuskline_core.raise_ids() is
   'Continues task ids in a new segment, so that no id of a lost past is issued again.';
 
-create or replace function tuskline_core.fill_queues() returns bigint language plpgsql as $$
+-- Makes the unlogged tables that were dropped in a database that is ready, and fills the queues
+-- among them.
+--
+-- Other sessions claim and schedule in the other queues meanwhile. Until this commits, none can
+-- enqueue a task in a queue whose table is missing. So each enqueued task of these queues needs a
+-- row here, and has no other.
+create or replace function tuskline_core.restore_tables() returns bigint language plpgsql as $$
+declare
+  v_made  integer[];
+  v_tasks bigint := 0;
+begin
+  perform tuskline_core.lock_guard('recovery');
+  v_made := tuskline_core.make_tables();
+  if v_made <> '{}' then v_tasks := tuskline_core.fill_queues(v_made); end if;
+  perform tuskline_core.notify('tuskline_queue');
+  return v_tasks;
+end $$;
+comment on function tuskline_core.restore_tables() is
+  'Makes the unlogged tables that are missing, and fills the queues among them. Returns the number '
+  'of tasks.';
+
+-- Fills all queues, or these, from the task store.
+create or replace function tuskline_core.fill_queues(p_queues integer[])
+returns bigint language plpgsql as $$
 declare
   v_no    bigint;
   v_tasks bigint := 0;
 begin
   perform tuskline_core.note_late_commits();
-  -- Tasks scheduled since the loss have a row here. They are found again below.
-  delete from tuskline.queued;
+  if p_queues is null then
+    -- Tasks scheduled since the loss have a row here. They are found again below.
+    delete from tuskline.queued;
+  end if;
   for v_no in
     select segment_no from tuskline.segment where sealed_at is null order by segment_no
   loop
-    v_tasks := v_tasks + tuskline_core.queue_segment(v_no, false);
+    v_tasks := v_tasks + tuskline_core.queue_segment(v_no, false, null, p_queues);
   end loop;
   -- The queue rows have new numbers. A queue that needs sorting is sorted from its start.
   update tuskline_core.flagged_queue
-     set passing = null, late = null, mark = 0, last = null, behind = null;
+     set passing = null, late = null, mark = 0, last = null, behind = null
+   where p_queues is null or queue_id = any (p_queues);
   perform tuskline_core.restart_marks();
-  insert into tuskline_core.queues_complete (since) values (tuskline.clock());
+  insert into tuskline_core.queues_complete (since) values (tuskline.clock())
+  on conflict do nothing;
   return v_tasks;
 end $$;
-comment on function tuskline_core.fill_queues() is
-  'Fills the queues from the task store. Returns the number of tasks.';
+comment on function tuskline_core.fill_queues(integer[]) is
+  'Fills all queues, or these, from the task store. Returns the number of tasks.';
 
 -- Saves which prepared transactions exist, and which segments they have written to.
 --

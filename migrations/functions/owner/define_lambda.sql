@@ -72,6 +72,9 @@ comment on function tuskline_core.add_queue(text, tuskline.priority, boolean, in
   'Creates one queue with its leaf table and its function. Returns its queue_id.';
 
 -- Creates the leaf table of a queue and its function pop_<n>, or the parts that are missing.
+--
+-- Locks: to attach a table does not wait for transactions that use other queues. To create it as a
+-- partition would, also for prepared ones.
 create or replace function tuskline_core.make_leaf(p_queue integer) returns void
 language plpgsql as $$
 declare
@@ -79,20 +82,23 @@ declare
   v_oid  oid := to_regclass('tuskline_core.' || v_leaf);
 begin
   if v_oid is null then
-    execute format('create unlogged table tuskline_core.%I partition of tuskline.queued'
-      ' (primary key (seq)) for values in (%s)', v_leaf, p_queue);
+    execute format('create unlogged table tuskline_core.%I'
+      ' (like tuskline.queued including defaults, primary key (seq))', v_leaf);
     execute (select format('comment on table tuskline_core.%I is %L', v_leaf,
                       format('Ready tasks of lambda %s, priority %s.', q.lambda, q.priority))
                from tuskline.queue q where q.queue_id = p_queue);
-  else
-    if not exists (select from pg_inherits i where i.inhrelid = v_oid) then
-      execute format(
-        'alter table tuskline.queued attach partition tuskline_core.%I for values in (%s)',
-        v_leaf, p_queue);
-    end if;
-    perform tuskline_core.make_key(v_oid, 'seq');
+    v_oid := to_regclass('tuskline_core.' || v_leaf);
   end if;
-  perform tuskline_core.make_pop(p_queue);
+  if not exists (select from pg_inherits i where i.inhrelid = v_oid) then
+    execute format(
+      'alter table tuskline.queued attach partition tuskline_core.%I for values in (%s)',
+      v_leaf, p_queue);
+  end if;
+  perform tuskline_core.make_key(v_oid, 'seq');
+  if to_regproc('tuskline_core.pop_' || p_queue) is null
+     or to_regproc('tuskline_core.pop_free_' || p_queue) is null then
+    perform tuskline_core.make_pop(p_queue);
+  end if;
 end $$;
 comment on function tuskline_core.make_leaf(integer) is
   'Creates the leaf table of a queue and its function pop_<n>, or the parts that are missing.';

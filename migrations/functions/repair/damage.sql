@@ -229,6 +229,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
   union all
   select 'queue', d.name, d.number, d.trouble, d.remedy from tuskline_core.damaged_queues() d
   union all
+  select 'table', m.name, null, 'missing', 'make the table' from tuskline_core.missing_tables() m
+  union all
   select case d.name when 'next' then 'segments' else 'segment' end, d.name, d.number,
          d.trouble, d.remedy
     from tuskline_core.damaged_segments() d

@@ -63,6 +63,7 @@ begin
                            where q.lambda = l.name and q.priority = e.p);
       perform tuskline_core.update_policy_flags(p_name);
     when 'queue' then perform tuskline_core.make_leaf(p_number::integer);
+    when 'table' then perform tuskline_core.make_tables();
     when 'segment' then perform tuskline_core.repair_segment(p_number);
     when 'segments' then perform tuskline_core.repair_segments(p_number);
     when 'cast' then perform tuskline_core.make_casts();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tuskline::config::StoreConsumerOptions;
 use tuskline_postgres::Stop;
 
-use crate::support::{Answer, Db, LEASE, own_cluster, refusal, within};
+use crate::support::{Answer, Db, Gate, LEASE, Running, calm, own_cluster, refusal, within};
 
 #[tokio::test]
 async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild() {
@@ -326,4 +326,123 @@ async fn each_of_the_two_facts_is_one_row_at_most() {
     ] {
         assert!(db.refused(twice).await.starts_with("23"), "{twice}");
     }
+}
+
+/// What a platform does that drops each unlogged table at a promotion. A view keeps `queues_complete`.
+async fn drop_unlogged_tables(db: &Db) {
+    db.run(
+        "do $$ declare r record; begin
+           for r in select oid::regclass as name from pg_class
+                     where relnamespace = 'tuskline_core'::regnamespace
+                       and relkind = 'r' and relpersistence = 'u' loop
+             begin execute 'drop table ' || r.name;
+             exception when dependent_objects_still_exist then null; end;
+           end loop;
+         end $$",
+    )
+    .await;
+    let kept = "select string_agg(relname, ' ') from pg_class where relpersistence = 'u' \
+                 and relkind = 'r' and relnamespace = 'tuskline_core'::regnamespace";
+    assert_eq!(db.one::<String>(kept).await, "queues_complete");
+}
+
+#[tokio::test]
+async fn unlogged_tables_that_are_dropped_are_made_again_and_every_task_runs() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.set_breaker('work')").await;
+    db.schedule_many("work", 20).await;
+    db.schedule_in("work", Duration::from_millis(1)).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(4).await;
+    hand.succeed(&tasks[0]).await;
+    assert!(hand.start(&tasks[1]).await);
+    drop_unlogged_tables(&db).await;
+    assert!(db.one::<bool>("select queues_rebuilt from tuskline.readiness()").await);
+    let refused = db.refused("insert into tuskline.task (lambda) values ('work')").await;
+    assert!(refused.starts_with("23514"), "{refused}");
+    let client = tuskline_sdk::Client::connect(&db.config).await.unwrap();
+    let refused = client.schedule(tuskline_sdk::NewTask::new("work", &())).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+
+    let gate = Gate::open();
+    let worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
+    let rebuild_check_every = Duration::from_millis(20);
+    let options = StoreConsumerOptions { rebuild_check_every, ..Default::default() };
+    let _consumer = db.store_consumer_with(options);
+    db.until("select not exists (select from tuskline.damage())").await;
+    // The rescue counts a crash, and its tasks return.
+    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    db.schedule("work").await;
+    db.until_count("success", 22).await;
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_promotion_that_drops_unlogged_tables_ends_in_one_recovery() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let ids = db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    assert!(hand.start(&task).await);
+    lose_the_queues(&db).await;
+    drop_unlogged_tables(&db).await;
+    let did = db.lines("select rebuilt, tasks, copied from tuskline.rebuild_queues()").await;
+    assert_eq!(did, ["true | 2 | false"]);
+    db.advance(LEASE).await;
+    assert_eq!(db.rescue().await, (1, 1, 0));
+    let claimed = db.hand("work").await.claim(10).await;
+    let mut claimed: Vec<_> = claimed.iter().map(|task| task.id).collect();
+    claimed.sort_unstable();
+    assert_eq!(claimed, ids);
+}
+
+/// A table that is left keeps its rows: no task of it is queued twice.
+#[tokio::test]
+async fn one_dropped_queue_is_filled_and_the_others_stay_as_they_are() {
+    let db = Db::with_lambda("work").await;
+    db.define("other").await;
+    db.schedule_many("work", 3).await;
+    db.schedule_many("other", 5).await;
+    let queue = db.queue("other", "normal").await;
+    let row = format!(
+        "select string_agg(seq || ' ' || task_id, ',') from tuskline.queued where queue_id <> {queue}"
+    );
+    let before: String = db.one(&row).await;
+    let last: i64 = db.schedule("work").await;
+    db.run(&format!("drop table tuskline_core.queue_{queue}")).await;
+    let did = db.lines("select rebuilt, tasks from tuskline.rebuild_queues()").await;
+    assert_eq!(did, ["true | 5"]);
+    assert!(db.one::<String>(&row).await.starts_with(&before));
+    assert_eq!(db.queued().await, 9);
+    // No id is skipped, as no past was lost.
+    assert_eq!(db.schedule("work").await, last + 1);
+    let did = db.lines("select rebuilt, tasks from tuskline.rebuild_queues()").await;
+    assert_eq!(did, ["false | 0"]);
+}
+
+#[tokio::test]
+async fn the_tables_that_are_made_again_are_those_of_the_migrations() {
+    let db = Db::with_lambda("work").await;
+    let shape = "
+        select concat_ws(' ', c.relname, c.relpersistence, a.attname, a.attnum,
+                 format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+                 pg_get_expr(d.adbin, d.adrelid))
+          from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+               left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+         where c.relnamespace = 'tuskline_core'::regnamespace
+           and c.relname ~ '^(queue_[0-9]+|attempt_count|event_count|recent_failure)$'
+        union all
+        select pg_get_indexdef(i.indexrelid) from pg_index i
+         where i.indrelid::regclass::text
+               ~ '^tuskline_core[.](queue_[0-9]+|attempt_count|event_count|recent_failure)$'
+        union all
+        select pg_get_constraintdef(c.oid) || obj_description(c.conrelid, 'pg_class')
+          from pg_constraint c join pg_class r on r.oid = c.conrelid and r.relpersistence = 'u'
+        order by 1";
+    let before: Vec<String> = db.all(shape).await;
+    drop_unlogged_tables(&db).await;
+    db.run("select tuskline.repair()").await;
+    assert_eq!(db.all::<String>(shape).await, before);
 }

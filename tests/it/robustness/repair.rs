@@ -162,6 +162,8 @@ const HARM: &[(&str, &str)] = &[
         "queue queue_3 no primary key",
     ),
     ("drop table tuskline_core.queue_3", "queue queue_3 no table"),
+    ("drop table tuskline_core.event_count", "table event_count missing"),
+    ("drop table tuskline_core.recent_failure", "table recent_failure missing"),
     (
         "drop table tuskline_core.queue_3; delete from tuskline.queue where queue_id = 3",
         "lambda work no queue of priority normal",

@@ -81,14 +81,16 @@ async fn a_server_whose_queues_are_missing_names_the_repair() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule_in("work", std::time::Duration::from_millis(1)).await;
     for queue in 1..=4 {
-        db.run(&format!("drop table tuskline_core.queue_{queue}")).await;
+        // A table that was dropped comes back by itself (rebuild.rs).
+        let detach = "alter table tuskline.queued detach partition tuskline_core.queue_";
+        db.run(&format!("{detach}{queue}")).await;
     }
     let (port, end, server) = start(db.config.clone()).await;
     let body = until_healthz(port, " 503 ").await;
     let said: serde_json::Value = serde_json::from_str(&body).unwrap();
     let told = said["roles"]["store-consumer"].as_str().unwrap();
     assert!(told.starts_with("rows name a queue or segment that is missing: "), "{told}");
-    assert!(told.ends_with("; run `tuskline repair`"), "{told}");
+    assert!(told.ends_with("else run `tuskline repair`"), "{told}");
     db.run("select tuskline.repair()").await;
     until_healthz(port, " 200 ").await;
     db.until_status(id, "enqueued").await;

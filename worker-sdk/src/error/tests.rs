@@ -35,6 +35,7 @@ fn the_kind_follows_from_the_sqlstate() {
         ("42501", Denied, Denied),
         ("42P01", Incompatible, Incompatible),
         ("25006", Unavailable, Unavailable),
+        ("23514", Unavailable, Unavailable),
         ("53300", Unavailable, Unavailable),
         ("40001", Unavailable, Unavailable),
         ("57P01", Unavailable, Unknown),
