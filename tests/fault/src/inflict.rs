@@ -91,6 +91,7 @@ fn is_of_server(kind: Kind) -> bool {
             | ImmediateStop
             | PostmasterKill
             | Failover
+            | DroppedTables
             | DumpRestore
             | TemplateSwap
             | ColdCopy
@@ -115,7 +116,7 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         WorkerClock => processes::shift_clocks(stage, fault).await,
         TerminateBackend | CancelBackend => servers::disturb_session(stage, fault).await,
         BackendKill | ImmediateStop | PostmasterKill => servers::crash(stage, fault).await,
-        Failover => servers::fail_over(stage, fault).await,
+        Failover | DroppedTables => servers::fail_over(stage, fault).await,
         DumpRestore | TemplateSwap => restores::swap_databases(stage, fault).await,
         ColdCopy | PointInTime => restores::put_directories_back(stage, fault).await,
         ClockStep => servers::step_clock(stage, fault).await,

@@ -60,6 +60,9 @@ pub enum Kind {
     DeafLine,
     /// The primary freezes, its synchronous standby is promoted, the old primary thaws, then dies.
     Failover,
+    /// The same, on a platform that drops every unlogged table: at the promotion, and again once all have
+    /// recovered from it.
+    DroppedTables,
     /// A dump of the database is restored, and takes its place.
     DumpRestore,
     /// A database that was made from it takes its place.
@@ -272,7 +275,8 @@ mod tests {
         assert_eq!(doses[&WorkerFreeze] + doses[&StoreConsumerFreeze], 60);
         assert_eq!(doses[&ImmediateStop] + doses[&PostmasterKill] + doses[&BackendKill], 20);
         assert_eq!(doses[&DeafLine], 20);
-        assert_eq!((doses[&Failover], doses[&OutOfMemoryKill]), (2, 5));
+        assert_eq!((doses[&Failover], doses[&DroppedTables]), (2, 1));
+        assert_eq!(doses[&OutOfMemoryKill], 5);
         for kind in [DumpRestore, TemplateSwap, ColdCopy, PointInTime] {
             assert_eq!(doses[&kind], 1, "{kind:?}");
         }

@@ -94,7 +94,7 @@ pub enum Event {
     /// A process was started.
     Spawned { pid: u32, role: Role },
     /// A fault begins; `pid` when it is done to one process, null when to everybody. The kind
-    /// `failover` has a bound of its own, from its end.
+    /// `failover` and `dropped_tables` have a bound of their own, from their end.
     Fault { id: u64, kind: String, pid: Option<u32>, detail: String },
     /// A fault has the rows of these tasks locked, until it is over.
     RowsHeld { id: u64, tasks: Vec<i64> },

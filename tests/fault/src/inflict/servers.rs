@@ -55,10 +55,11 @@ pub async fn renew_functions(stage: &Stage, fault: Planned) -> Done {
 }
 
 /// A synchronous standby takes over while the primary is frozen; then the old primary thaws, with
-/// half of the processes still connected to it, and must not acknowledge anything any more.
+/// half of the processes still connected to it, and must not acknowledge anything any more. A platform may
+/// drop the unlogged tables before the first session, or after the database counts as ready.
 pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     let kind = word(fault.kind);
-    let name = format!("standby_{}", stage.faults.count(&kind) + 1);
+    let name = format!("{kind}_{}", stage.faults.count(&kind) + 1);
     let standby = stage.server.read().await.standby(&stage.site, &name).await?;
     // Some time as a pair, so that there is something to lose.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -69,6 +70,10 @@ pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     server.freeze();
     let mut old = std::mem::replace(&mut *server, standby);
     server.promote().await?;
+    let drops = fault.kind == Kind::DroppedTables;
+    if drops {
+        server.drop_unlogged_tables(DATABASE).await?;
+    }
     stage.proxy.redirect(Upstream::Unix(server.socket_file()));
     let crew = stage.crew.lock().await;
     for post in crew.posts.iter().skip(usize::try_from(fault.choice % 2)?).step_by(2) {
@@ -82,6 +87,9 @@ pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     old.thaw();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     old.stop(Stop::Immediate).await?;
+    if drops {
+        stage.server.read().await.drop_unlogged_tables(DATABASE).await?;
+    }
     Ok(None)
 }
 

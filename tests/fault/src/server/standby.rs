@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::copy::copy_cluster;
 use super::{Clock, Disk, SUPERUSER, Server, Site, launch};
 
 /// Longest wait for a standby to follow, and for a promotion.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
+
+/// Most deadlocks of one DROP.
+const DEADLOCKS: u32 = 10;
 
 impl Server {
     /// Makes a standby of this running primary, starts it, and makes it synchronous: from here on
@@ -89,4 +94,37 @@ impl Server {
         self.ask_until("select pg_is_in_recovery()", "f", FOLLOW_LIMIT).await?;
         Ok(started.elapsed())
     }
+
+    /// Drops every unlogged table of a database that a plain DROP drops, as some platforms do at a promotion.
+    ///
+    /// # Errors
+    /// When none is dropped, or the server refuses for another reason than an object that depends on one.
+    pub async fn drop_unlogged_tables(&self, database: &str) -> Result<()> {
+        let session = self.session(database).await?;
+        let unlogged = "select oid::regclass::text from pg_class
+             where relkind = 'r' and relpersistence = 'u' order by oid";
+        let names = session.query(unlogged, &[]).await?;
+        let mut dropped = 0;
+        for name in &names {
+            let drop = format!("drop table if exists {}", name.get::<_, &str>(0));
+            dropped += u32::from(drop_table(&session, &drop).await?);
+        }
+        ensure!(dropped > 0, "{database} has no unlogged table");
+        Ok(())
+    }
+}
+
+/// False: an object depends on the table. Who works in it may end in a deadlock with us: then again.
+async fn drop_table(session: &Client, drop: &str) -> Result<bool> {
+    for _ in 0..DEADLOCKS {
+        match session.batch_execute(drop).await {
+            Ok(()) => return Ok(true),
+            Err(error) => match error.code() {
+                Some(&SqlState::DEPENDENT_OBJECTS_STILL_EXIST) => return Ok(false),
+                Some(&SqlState::T_R_DEADLOCK_DETECTED) => {}
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    bail!("{drop}: {DEADLOCKS} deadlocks")
 }

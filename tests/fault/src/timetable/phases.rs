@@ -32,7 +32,7 @@ pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
     ),
     ("clocks", 30, &[(ClockStep, 4), (WorkerClock, 1)]),
     ("disks", 25, &[(DataDiskFull, 1), (WalDiskFull, 1)]),
-    ("failover", 30, &[(Failover, 2)]),
+    ("failover", 30, &[(Failover, 2), (DroppedTables, 1)]),
     (
         "contention",
         28,

@@ -16,6 +16,10 @@ const DATABASE_RETURN_MS: f64 = 2000.0;
 /// The first claim after a failover.
 const FAILOVER_MS: f64 = 5000.0;
 
+/// The fault in which a platform drops the tables of the queues at a failover, and by when they are back.
+const DROPPED_TABLES: &str = "dropped_tables";
+const TABLES_BACK_NS: u64 = 5_000_000_000;
+
 /// The first claim after a copy took the database's place, besides a lease: so long claims wait there.
 const RESTORE_MS: f64 = 5000.0;
 
@@ -130,6 +134,7 @@ fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let claimed = history.in_hands_at(claim.task, next.fence)?;
     let counts = claimed > died
         && !history.database_down.meet(died, claimed)
+        && !lacked_tables(history, died, claimed)
         && !history.is_gated(claim.task);
     let held = history.held_rows.of(claim.task).iter();
     let held = held.filter(|held| held.from <= claimed && held.to >= died).map(|held| held.to);
@@ -152,7 +157,7 @@ fn was_watched(history: &History, from: u64, to: u64) -> bool {
 
 fn database_returns(history: &History) -> Vec<f64> {
     let failover = |from, to| {
-        let faults = history.faults.iter().filter(|fault| fault.kind == "failover");
+        let faults = history.faults.iter().filter(|fault| is_failover(fault));
         faults.into_iter().any(|fault| fault.span.meets(from, to))
     };
     let down = history.database_down.iter().filter(|span| span.to < history.end);
@@ -163,8 +168,19 @@ fn database_returns(history: &History) -> Vec<f64> {
     down.filter_map(|span| first_claim(history, span.to)).collect()
 }
 
+/// Whether the tables of the queues were dropped meanwhile, and perhaps not back: a bound of its own.
+fn lacked_tables(history: &History, from: u64, to: u64) -> bool {
+    let dropped = history.faults.iter().filter(|fault| fault.kind == DROPPED_TABLES);
+    dropped.into_iter().any(|fault| fault.span.meets(from.saturating_sub(TABLES_BACK_NS), to))
+}
+
+/// In the second, the platform also dropped the tables of the queues, just before its end.
+fn is_failover(fault: &Fault) -> bool {
+    ["failover", DROPPED_TABLES].contains(&fault.kind.as_str())
+}
+
 fn failovers(history: &History) -> Vec<f64> {
-    let faults = history.faults.iter().filter(|fault| fault.kind == "failover" && fault.ended);
+    let faults = history.faults.iter().filter(|fault| is_failover(fault) && fault.ended);
     faults.filter_map(|fault| first_claim(history, fault.span.to)).collect()
 }
 

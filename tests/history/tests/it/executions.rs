@@ -44,6 +44,17 @@ fn a_late_rescue_is_seen() {
 }
 
 #[test]
+fn a_rescue_waits_for_the_tables_of_the_queues() {
+    let dropped = |from, to| {
+        let mut story = rescued(4400);
+        story.fault("dropped_tables", None, from, to);
+        story
+    };
+    assert_eq!(green(&dropped(4000, 4200)).recovery.worker_death.percentiles.n, 0);
+    red(&dropped(4500, 4600), &["G10"]); // after the claim
+}
+
+#[test]
 fn a_row_that_a_stranger_has_locked_is_due_when_it_is_let_go() {
     let locked = |task, next_claim, from, to| {
         let mut story = rescued(next_claim);
@@ -316,14 +327,16 @@ fn a_slow_return_of_the_database_is_seen() {
     let report = green(&back(4000));
     assert_eq!(report.recovery.database_return.percentiles.max_ms, 2000.0);
     red(&back(4001), &["G10"]);
-    let mut failover = back(6900);
-    failover.fault("failover", None, 1000, 2000);
-    let report = green(&failover);
-    assert_eq!(report.recovery.database_return.percentiles.n, 0);
-    assert_eq!(report.recovery.failover.percentiles.max_ms, 4900.0);
-    let mut slow = back(7001);
-    slow.fault("failover", None, 1000, 2000);
-    red(&slow, &["G10"]);
+    for kind in ["failover", "dropped_tables"] {
+        let mut failover = back(6900);
+        failover.fault(kind, None, 1000, 2000);
+        let report = green(&failover);
+        assert_eq!(report.recovery.database_return.percentiles.n, 0);
+        assert_eq!(report.recovery.failover.percentiles.max_ms, 4900.0);
+        let mut slow = back(7001);
+        slow.fault(kind, None, 1000, 2000);
+        red(&slow, &["G10"]);
+    }
 }
 
 #[test]
