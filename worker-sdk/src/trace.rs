@@ -11,13 +11,20 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 /// TK054: the text is not a traceparent.
 pub(crate) fn check(traceparent: &str) -> Result<(), Error> {
     let is_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let is_zero = |part: &str| part.bytes().all(|b| b == b'0');
     let parts: Vec<&str> = traceparent.split('-').collect();
-    if parts.iter().map(|part| part.len()).eq(PARTS) && parts.iter().all(|part| is_hex(part)) {
+    // The standard forbids version ff, and a trace or span of zeros.
+    if parts.iter().map(|part| part.len()).eq(PARTS)
+        && parts.iter().all(|part| is_hex(part))
+        && parts[0] != "ff"
+        && !is_zero(parts[1])
+        && !is_zero(parts[2])
+    {
         return Ok(());
     }
     let got: String = traceparent.chars().take(80).collect();
     let text = format!(
-        "a traceparent must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, got {got:?}"
+        "a traceparent must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, neither number 0, got {got:?}"
     );
     Err(Error::refused(Code::InvalidTraceparent, text))
 }
@@ -70,11 +77,24 @@ mod tests {
     fn a_traceparent_has_four_parts_of_lowercase_hexadecimal_digits() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert!(check(good).is_ok());
-        for bad in ["", "00", &good[..54], &good.to_uppercase(), &format!("{good}-00"), "é"] {
+        let zero = |part: &str| good.replace(part, &"0".repeat(part.len()));
+        for bad in [
+            "",
+            "00",
+            &good[..54],
+            &good.to_uppercase(),
+            &format!("{good}-00"),
+            "é",
+            &zero(&good[3..35]),
+            &zero(&good[36..52]),
+            &format!("ff{}", &good[2..]),
+        ] {
             assert_eq!(
                 check(bad).map_err(|error| error.code()),
-                Err(Some(Code::InvalidTraceparent))
+                Err(Some(Code::InvalidTraceparent)),
+                "{bad}"
             );
         }
+        assert!(check(&format!("cc{}", &good[2..])).is_ok(), "a later version");
     }
 }

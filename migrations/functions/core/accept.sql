@@ -21,10 +21,11 @@ comment on function tuskline_core.is_key(text) is
 
 create or replace function tuskline_core.is_traceparent(p_text text) returns boolean
 language sql immutable as $$
-  select p_text ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+  select p_text ~ '^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$'
 $$;
 comment on function tuskline_core.is_traceparent(text) is
-  'True for a traceparent of W3C Trace Context: version, trace, span and flags. Null for null.';
+  'True for a traceparent of W3C Trace Context: version, trace, span and flags. False for version '
+  'ff and for a trace or span of zeros. Null for null.';
 
 -- Returns the name of the mistake in a payload; null: there is none.
 --
@@ -226,7 +227,7 @@ begin
                 as k (name, value)
         where not tuskline_core.is_key(k.value) limit 1), 'null means no key']
     when 'invalid_traceparent' then array['TK054', 'invalid_traceparent',
-      format('must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, got %L',
+      format('must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, neither number 0, got %L',
         left(t.traceparent, 80)), 'null means no trace']
     when 'no_order' then array['TK019', 'invalid_key',
       format('lambda %s keeps no order and takes no ordering_key', t.lambda),

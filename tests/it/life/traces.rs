@@ -71,6 +71,16 @@ async fn a_text_that_is_no_traceparent_is_refused_by_each_way() {
     let client = Client::connect(&db.config).await.unwrap();
     let error = client.schedule(NewTask::new("work", &1).traceparent("00-1-2-3")).await;
     assert_eq!(error.unwrap_err().code(), Some(Code::InvalidTraceparent));
+    let zero = |part: &str| TRACE.replace(part, &"0".repeat(part.len()));
+    for wrong in [zero(&TRACE[3..35]), zero(&TRACE[36..52]), format!("ff{}", &TRACE[2..])] {
+        for sql in [
+            format!("select tuskline.schedule('work', p_traceparent => '{wrong}')"),
+            format!("insert into tuskline.task (lambda, traceparent) values ('work', '{wrong}')"),
+        ] {
+            let said = db.refused(&sql).await;
+            assert!(said.contains("TK054 invalid_traceparent"), "{sql}: {said}");
+        }
+    }
     let upper = TRACE.to_uppercase();
     for sql in [
         format!("select tuskline.schedule('work', p_traceparent => '{upper}')"),
