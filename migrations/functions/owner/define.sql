@@ -29,7 +29,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_version integer[] := tuskline_core.version_of(p_version);
-  v_parts   jsonb     := tuskline_core.parts_by_lambda(p_definitions::jsonb);
+  v_parts   jsonb     := tuskline_core.parts_by_lambda(p_definitions);
   v_done    jsonb     := '[]';
   v_new     text[]    := '{}';
   v_todo    text[];

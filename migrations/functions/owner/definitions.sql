@@ -41,15 +41,42 @@ comment on function tuskline_core.parts_of(jsonb) is
   'Returns the parts of a definition by their keys, as settings_of() names them.';
 
 -- The parts of each definition, by the name of its lambda.
-create or replace function tuskline_core.parts_by_lambda(p_definitions jsonb) returns jsonb
+create or replace function tuskline_core.parts_by_lambda(p_definitions json) returns jsonb
 language plpgsql immutable as $$
 begin
-  perform tuskline_core.check_definitions(p_definitions);
+  perform tuskline_core.check_definitions(p_definitions::jsonb);
+  perform tuskline_core.refuse('TK009', format(
+            'invalid_setting: %L of lambda %s must be given once', left(d.key, 80), d.lambda))
+     from tuskline_core.doubled_fields(p_definitions) d limit 1;
   return (select jsonb_object_agg(e.value ->> 'lambda', tuskline_core.parts_of(e.value))
-            from jsonb_array_elements(p_definitions) e);
+            from jsonb_array_elements(p_definitions::jsonb) e);
 end $$;
-comment on function tuskline_core.parts_by_lambda(jsonb) is
+comment on function tuskline_core.parts_by_lambda(json) is
   'Checks definitions, and returns the parts of each by the name of its lambda.';
+
+-- Lists the fields that an object of the definitions has twice. jsonb keeps the last one only.
+--
+-- Fields of a payload are the application's: it is not read.
+create or replace function tuskline_core.doubled_fields(p_definitions json)
+returns table (lambda text, key text) language sql immutable as $$
+  with d as (
+    select e.value, e.ordinality::text as place
+      from json_array_elements(p_definitions) with ordinality e
+  ), o as (
+    select d.value ->> 'lambda' as lambda, d.place, d.value from d
+    union all
+    select d.value ->> 'lambda', concat_ws(' ', d.place, f.key, i.ordinality), i.value
+      from d cross join json_each(d.value) f
+           cross join json_array_elements(
+             case json_typeof(f.value) when 'array' then f.value
+                                       else json_build_array(f.value) end) with ordinality i
+     where json_typeof(i.value) = 'object')
+  select o.lambda, k.key
+    from o cross join json_object_keys(o.value) as k (key)
+   group by o.lambda, o.place, k.key having count(*) > 1
+$$;
+comment on function tuskline_core.doubled_fields(json) is
+  'Fields that an object of the definitions has twice, without those of payloads.';
 
 create or replace function tuskline_core.check_definitions(p_definitions jsonb) returns void
 language plpgsql immutable as $$
@@ -64,6 +91,10 @@ declare
     when (select count(*) <> count(distinct e.value ->> 'lambda')
             from jsonb_array_elements(p_definitions) e)
       then 'each lambda must be defined once'
+    when exists (select from jsonb_array_elements(p_definitions) e
+                        cross join unnest('{limits,gates,schedules}'::text[]) as p (part)
+                  where jsonb_typeof(e.value -> p.part) <> 'array')
+      then 'limits, gates and schedules must be arrays of objects'
   end;
 begin
   v_wrong := coalesce(v_wrong, (
@@ -99,6 +130,8 @@ comment on function tuskline_core.check_definitions(jsonb) is
   'Refuses (TK009) definitions of a wrong form: no array, an unknown field, a part given twice.';
 
 -- Each object of the definitions, with the fields that it may have and one that is unknown.
+--
+-- The paths are strict: a lax path takes the objects of an array for the array.
 create or replace function tuskline_core.fields_of_definitions(p_definitions jsonb)
 returns table (lambda text, part text, item jsonb, fields text[], unknown text)
 language sql immutable as $$
@@ -112,15 +145,16 @@ language sql immutable as $$
              'retry_cap,retention,dead_retention,cancelled_retention,dropped_retention,'
              'fatal_retention,archive,direct,max_payload_bytes,max_backlog,order,unique,breaker,'
              'limits,gates,schedules}'::text[]),
-           ('order', '$.order ? (@ != null)', '{on_failure}'),
-           ('unique', '$.unique ? (@ != null)', '{scope,outcome,period}'),
-           ('breaker', '$.breaker ? (@ != null)', '{failures,window,share,probe_after}'),
-           ('limits', '$.limits[*]',
+           ('order', 'strict $.order ? (@ != null)', '{on_failure}'),
+           ('unique', 'strict $.unique ? (@ != null)', '{scope,outcome,period}'),
+           ('breaker', 'strict $.breaker ? (@ != null)',
+             '{failures,window,share,probe_after}'),
+           ('limits', 'strict $.limits[*]',
              '{max_concurrency,per_second,collection,priority,by_key,burst,fair}'),
-           ('gates', '$.gates[*]', '{action,collection,priority,until,for,reason}'),
-           ('schedules', '$.schedules[*]', '{name,cron,payload,zone,collection,priority,missed,'
-             'missed_most,grace,overlap,starts_at,ends_at}')) as f (part, path, fields)
-         cross join jsonb_path_query(e.value, f.path::jsonpath) as i (item)
+           ('gates', 'strict $.gates[*]', '{action,collection,priority,until,for,reason}'),
+           ('schedules', 'strict $.schedules[*]', '{name,cron,payload,zone,collection,priority,'
+             'missed,missed_most,grace,overlap,starts_at,ends_at}')) as f (part, path, fields)
+         cross join jsonb_path_query(e.value, f.path::jsonpath, silent => true) as i (item)
 $$;
 comment on function tuskline_core.fields_of_definitions(jsonb) is
   'Returns the objects of definitions with the fields that each may have and one that is unknown.';

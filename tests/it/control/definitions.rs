@@ -171,6 +171,38 @@ async fn a_definition_of_a_wrong_form_is_refused_and_nothing_is_done() {
 }
 
 #[tokio::test]
+async fn a_definition_is_refused_where_it_would_not_be_applied() {
+    let db = Db::new().await;
+    for (definition, said) in [
+        (r#""unique": [{"scope": "forever"}]"#, "unique of lambda mail must be an object"),
+        (r#""order": [{"on_failure": "skip"}]"#, "order of lambda mail must be an object"),
+        (r#""breaker": [{"failures": 50}]"#, "breaker of lambda mail must be an object"),
+        (r#""order": []"#, "order of lambda mail must be an object"),
+        (r#""limits": {"max_concurrency": 3}"#, "limits, gates and schedules must be arrays"),
+        (r#""gates": {"action": "pause"}"#, "limits, gates and schedules must be arrays"),
+        (r#""schedules": {"name": "a", "cron": "* * * * *"}"#, "must be arrays"),
+        (r#""limits": [[{"max_concurrency": 3}]]"#, "limits of lambda mail must be an object"),
+        (r#""max_attempts": 3, "max_attempts": 5"#, "'max_attempts' of lambda mail must be given"),
+        (r#""unique": {"scope": "forever", "scope": "running"}"#, "'scope' of lambda mail must"),
+        (
+            r#""limits": [{"max_concurrency": 1, "max_concurrency": 2}]"#,
+            "'max_concurrency' of lambda mail must be given once",
+        ),
+    ] {
+        let sql = format!(r#"select tuskline.define('[{{"lambda": "mail", {definition}}}]')"#);
+        let refused = db.refused(&sql).await;
+        assert!(refused.starts_with("TK009") && refused.contains(said), "{definition}: {refused}");
+    }
+    let twice = r#"[{"lambda": "mail", "order": null, "limits": [],
+                     "gates": [{"action": "pause", "collection": "a", "reason": "x"},
+                               {"action": "pause", "collection": "b", "reason": "x"}],
+                     "schedules": [{"name": "daily", "cron": "0 7 * * *",
+                                    "payload": {"of": "the application", "of": "twice"}}]}]"#;
+    let said = db.all::<String>(&format!("select outcome from tuskline.define('{twice}')")).await;
+    assert_eq!(said, ["created"]);
+}
+
+#[tokio::test]
 async fn processes_that_start_at_once_define_each_lambda_once() {
     let db = Db::new().await;
     let lambdas = || {
