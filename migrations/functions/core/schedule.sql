@@ -1,8 +1,8 @@
 -- Schedules one task, now or later, and returns its id.
 --
--- The task is due at p_scheduled_at, or p_delay after the database's clock, or now. With both, it
--- is due p_delay after p_scheduled_at. A time in the past means now. If another task holds
--- p_unique_key, nothing is inserted, and that task's id is returned.
+-- The task is due at p_scheduled_at, or p_delay after the database's clock, or now. A time in the
+-- past means now. If another task holds p_unique_key, nothing is inserted, and that task's id is
+-- returned.
 --
 -- Guarantees: the task exists when the caller's transaction commits, and not before. It is then in
 -- its queue if it is due now, and has a timer if it is due later.
@@ -93,6 +93,11 @@ create or replace function tuskline_core.due_time(
 returns timestamptz language plpgsql immutable as $$
 begin
   if p_scheduled_at is null and p_delay is null then return null; end if;
+  if p_scheduled_at is not null and p_delay is not null then
+    perform tuskline_core.refuse('TK005',
+      format('invalid_due: give a due time or a delay, not both, got %s and %s%s',
+             p_scheduled_at, p_delay, tuskline_core.row_of(p_row, p_rows)));
+  end if;
   if p_delay < '0' then
     raise exception using errcode = 'TK005', message = tuskline_core.message_of('TK005',
       format('invalid_due: delay must not be negative, got %s%s',
@@ -104,10 +109,10 @@ begin
       format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
              coalesce(p_scheduled_at::text, p_delay::text), tuskline_core.row_of(p_row, p_rows)));
   end if;
-  return coalesce(p_scheduled_at, p_now) + coalesce(p_delay, '0');
+  return coalesce(p_scheduled_at, p_now + p_delay);
 end $$;
 comment on function tuskline_core.due_time(timestamptz, timestamptz, interval, bigint, integer) is
-  'Due time from an instant, a delay or both. Refuses (TK005) a negative delay, and an instant or '
+  'Due time from an instant or a delay. Refuses (TK005) both, a negative delay, and an instant or '
   'a delay that is not finite or over 10 years ahead.';
 
 create or replace function tuskline_core.priority_of(

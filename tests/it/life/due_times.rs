@@ -148,6 +148,36 @@ async fn more_due_than_the_limit_means_again_at_once() {
 }
 
 #[tokio::test]
+async fn a_due_time_and_a_delay_together_are_refused() {
+    let db = Db::with_lambda("work").await;
+    let (at, delay) = ("tuskline.clock() + interval '1 hour'", "'1 minute'::interval");
+    for sql in [
+        format!("select tuskline.schedule('work', p_scheduled_at => {at}, p_delay => {delay})"),
+        format!(
+            "select tuskline.schedule_many('{{work,work}}', p_scheduled_at => array[null, {at}],
+                                           p_delays => array[{delay}, {delay}])"
+        ),
+        format!(
+            "select tuskline.schedule_chain(json_build_array(json_build_object(
+               'lambda', 'work', 'scheduled_at', {at}, 'delay_ms', 60000)))"
+        ),
+    ] {
+        let said = db.refused(&sql).await;
+        let both = "TK005 invalid_due: give a due time or a delay, not both, got ";
+        assert!(said.contains(both), "{sql}: {said}");
+        assert_eq!(said.contains("(row 2 of 2)"), sql.contains("schedule_many"), "{said}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
+    // Each of them alone, in one call.
+    db.run(&format!(
+        "select tuskline.schedule_many('{{work,work}}', p_scheduled_at => array[null, {at}],
+                                       p_delays => array[{delay}, null])"
+    ))
+    .await;
+    assert_eq!(db.timers().await, 2);
+}
+
+#[tokio::test]
 async fn the_due_tasks_beyond_the_limit_are_not_passed_over_by_the_mark() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
