@@ -128,7 +128,8 @@ impl Row {
             crashed: sum("crashed"),
             per_second: counts.iter().filter_map(per_second).fold(0.0, |sum, one| sum + one),
             failed: sum("retriable_failure") + sum("fatal_failure") + sum("crashed"),
-            dead: sum("dead"),
+            // Dead letters, as in `top`.
+            dead: sum("dead") + sum("fatal_failure"),
             start_p50_ms: starts.quantile(0.5),
             start_p95_ms: starts.quantile(0.95),
             start_within_5s: starts.share_within(OBJECTIVE),

@@ -55,6 +55,25 @@ async fn stats_show_lambdas_queues_causes_and_workers() {
 }
 
 #[tokio::test]
+async fn stats_count_as_dead_what_top_calls_dead() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.alter_lambda('work', p_max_attempts => 1)").await;
+    db.schedule_many("work", 3).await;
+    let hand = db.hand("work").await;
+    let tasks = hand.claim(3).await;
+    hand.fail(&tasks[0]).await;
+    hand.fail_for_good(&tasks[1]).await;
+    hand.succeed(&tasks[2]).await;
+    // The worker counts its attempts: a success, a retriable and a fatal failure.
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report = format!("{executor}, '{{{queue},{queue},{queue}}}', '{{1,2,3}}', '{{1,1,1}}'");
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    let letters: i64 = db.one("select count(*) from tuskline.dead_letters").await;
+    let row = &on(&db.config, "--json stats work").run().json()[0];
+    assert_eq!((letters, &row["dead"]), (2, &2.into()));
+}
+
+#[tokio::test]
 async fn the_share_that_failed_is_never_above_all() {
     let db = Db::with_lambda("work").await;
     db.run(
