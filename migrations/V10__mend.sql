@@ -63,3 +63,8 @@ comment on column tuskline.queue_statistic.run_max_us is 'The same of the run ti
 alter table tuskline.wait_statistic add column max_ms bigint;
 comment on column tuskline.wait_statistic.max_ms is
   'Bound of the waits counted since the row before, in ms. Null: not known.';
+
+-- Erases find by it which failures belong to a payload that a redrive replaced.
+alter table tuskline.redriven add column replaced_at timestamptz;
+comment on column tuskline.redriven.replaced_at is
+  'When its payload was replaced. Null: it was not, or an earlier version replaced it.';

@@ -2,7 +2,7 @@
 //!
 //! The file is written again beside itself and takes the old name by a rename, so that a crash
 //! leaves either the old or the new file. A lock of the file keeps a server from adding lines to it
-//! meanwhile.
+//! meanwhile. A file behind a symbolic link is written again where it is, and the link stays.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,6 +22,9 @@ const BATCH_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Erasure {
     directory: Directory,
+    /// In the directory of the archive, which may be a symbolic link.
+    name: PathBuf,
+    /// Where the file is.
     path: PathBuf,
     reader: BufReader<File>,
     /// The file ends with an incomplete line, left by a server that was killed.
@@ -62,11 +65,12 @@ impl Directory {
     /// # Errors
     /// [`Error::Unreadable`] when it cannot be opened or locked.
     pub async fn erasure(&self, name: &str) -> Result<Erasure, Error> {
-        let path = self.path.join(name);
+        let name = self.path.join(name);
+        let of = |source| Error::Unreadable { path: name.clone(), source };
+        let path = std::fs::canonicalize(&name).map_err(of)?;
         let file = lock(path.clone(), |path| File::options().read(true).write(true).open(path));
-        let file = file.await.map_err(|source| Error::Unreadable { path: path.clone(), source })?;
-        let reader = BufReader::new(file);
-        Ok(Erasure { directory: self.clone(), path, reader, torn: false })
+        let reader = BufReader::new(file.await.map_err(of)?);
+        Ok(Erasure { directory: self.clone(), name, path, reader, torn: false })
     }
 }
 
@@ -93,7 +97,7 @@ impl Erasure {
     }
 
     /// Writes the file again without these lines, counted from 0, and without an incomplete line at
-    /// its end. A file that keeps no line is deleted. If there is nothing to remove, the file is
+    /// its end. A file that keeps no line is deleted, with a link to it. If there is nothing to remove, the file is
     /// not touched.
     ///
     /// # Errors
@@ -108,6 +112,8 @@ impl Erasure {
         let written = self.write(&unfinished, &lines).await;
         let _ = std::fs::remove_file(&unfinished); // it was renamed, or is not needed any more
         written.map_err(|source| Error::File { path: self.path.clone(), source })?;
+        self.path.pop();
+        Directory { path: self.path, ..self.directory.clone() }.sync_entries().await?;
         self.directory.sync_entries().await
     }
 
@@ -132,7 +138,11 @@ impl Erasure {
         }
         sync(kept.into_inner().map_err(io::IntoInnerError::into_error)?).await?;
         match is_empty {
-            true => std::fs::remove_file(&self.path),
+            // First the lines: a link to no file is found by the next run.
+            true => std::fs::remove_file(&self.path).and_then(|()| match self.name.is_symlink() {
+                true => std::fs::remove_file(&self.name),
+                false => Ok(()),
+            }),
             false => std::fs::rename(unfinished, &self.path),
         }
     }
@@ -213,6 +223,23 @@ mod tests {
         assert_ne!(new.ino(), old.ino());
         assert_eq!((new.uid(), new.gid(), new.mode()), (old.uid(), old.gid(), old.mode()));
         assert_eq!((new.mode() & 0o777, new.uid() == 65_534), (0o640, given));
+    }
+
+    #[tokio::test]
+    async fn lines_behind_a_symbolic_link_go_where_they_are() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (link, target) = (dir.path().join("task_7.jsonl"), other.path().join("moved.jsonl"));
+        std::fs::write(&target, "a\nb\n").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        for (lines, left) in [(0, Some("b\n")), (0, None)] {
+            let mut erasure = directory.erasure("task_7.jsonl").await.unwrap();
+            erasure.next_lines().unwrap();
+            erasure.rewrite_without([lines].into()).await.unwrap();
+            assert_eq!(std::fs::read_to_string(&target).ok().as_deref(), left);
+            assert_eq!(link.is_symlink(), left.is_some());
+            assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), left.iter().count());
+        }
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "people/periodics", "people/dead_letters", "people/statistics", "people/longest", "people/gauges", "people/waits",
     "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
-    "owner/act_in_operation", "owner/erase", "owner/advance_operation",
+    "owner/act_in_operation", "owner/forget", "owner/erase", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/invariants", "people/explain_waiting",
     "people/explain_enqueued", "people/explain", "core/leaf_verbs", "repair/damage",
     "repair/repair",

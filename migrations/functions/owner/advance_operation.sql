@@ -58,7 +58,8 @@ begin
             order by u.operation_id for update skip locked loop
     begin
       n := tuskline_core.carry_operation(o, p_now, p_limit);
-      looked := looked + n.looked - o.looked;
+      -- The next walk of an erase counts anew.
+      looked := looked + greatest(n.looked - o.looked, 0);
       if n.state = 'running' and n.watched = '{}' then
         next_at := least(next_at, greatest(n.next_at, p_now));
       end if;
@@ -207,9 +208,9 @@ begin
   end if;
   return array(select u.id from (
     (select t.id from tuskline.task t where t.id > o.mark order by t.id limit p_limit)
-    union all
+    union
     (select k.id from tuskline.task_kept k where k.id > o.mark order by k.id limit p_limit)
-    union all
+    union -- a task may be stored and archived
     (select a.id from tuskline.task_archive a where a.id > o.mark and o.action = 'erase'
       order by a.id limit p_limit)) u
     order by u.id limit p_limit);

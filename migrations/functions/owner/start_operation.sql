@@ -318,6 +318,7 @@ begin
     union all
     select a.id, a.lambda, a.status, true from tuskline.task_archive a
      where o.action = 'erase' and a.id = any (v_ids)
+       and not exists (select from tuskline.tasks t where t.id = a.id)
      order by 1;
   end loop;
 end $$;

@@ -430,6 +430,91 @@ async fn a_schedule_with_such_a_payload_is_named() {
         (state.as_str(), note.as_str()),
         ("done", "these schedules have a matching payload: digest")
     );
+    // The definition keeps the payload when an operator has dropped the schedule.
+    let schedule = r#"{"name": "nightly", "cron": "@daily", "payload": {"n": 2}}"#;
+    let definition = format!(r#"[{{"lambda": "work", "schedules": [{schedule}]}}]"#);
+    db.run(&format!("select tuskline.define('{definition}')")).await;
+    db.run("select tuskline.drop_periodic(name) from tuskline.periodic").await;
+    let erase = start(&db, "'work', p_field => '{n}', p_equals => '2'").await;
+    let (state, _, note) = carry(&db, erase).await;
+    assert_eq!(
+        (state.as_str(), note.as_str()),
+        ("done", "so have schedules in the definitions of work")
+    );
+}
+
+/// The lines of an archive file are counted by the command, each file for itself.
+#[tokio::test]
+async fn an_erase_counts_each_task_once() {
+    let db = with_lambdas().await;
+    let ids = numbered(&db, 5).await;
+    // A retirement that was cut off: one task is stored and archived.
+    db.run(&format!(
+        "insert into tuskline.task_archive
+         select (jsonb_populate_record(null::tuskline.task_archive,
+                   to_jsonb(t) || jsonb_build_object('archived_at', now()))).*
+           from tuskline.task t where id = {}",
+        ids[1]
+    ))
+    .await;
+    let filter = "p_field => '{n}', p_equals => '2'";
+    let preview = format!("select tasks from tuskline.preview_operation('erase', {filter})");
+    assert_eq!(db.all::<i64>(&preview).await, [1]);
+    let erase = start(&db, filter).await;
+    assert_eq!(carry(&db, erase).await, ("done".to_owned(), 1, "-".to_owned()));
+    assert_eq!(db.one::<i64>("select looked from tuskline.operation").await, 5);
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task_archive").await, 0);
+}
+
+#[tokio::test]
+async fn failures_before_a_redrive_replaced_the_payload_lose_their_messages() {
+    let db = with_lambdas().await;
+    let hand = db.hand_with(&["work"], MINUTE).await;
+    let with_progress = |customer: &str| format!(r#"'work', '{{"mail": "{customer}"}}'"#);
+    let dead = failed(&db, &hand, &with_progress(ADA), ADA).await;
+    db.run(&format!(
+        "insert into tuskline.progress (task_id, fence, message, said_at)
+         values ({dead}, 1, 'for {ADA}', tuskline.clock());
+         insert into tuskline.audit (at, verb, subject, detail)
+         values (tuskline.clock(), 'cancel', 'task {dead}', '{ADA} called');
+         select tuskline.advance_operation(tuskline.start_operation('redrive',
+           p_ids => array[{dead}::bigint], p_payload => '{{\"mail\": \"{BOB}\"}}'::text,
+           p_reason => 'typo'))",
+    ))
+    .await;
+    db.advance(SECOND).await;
+    consume(&db).await;
+    let again = hand.take().await;
+    let fields = format!(
+        r#""status": "fatal_failure", "error_class": "refused", "message": "none to {BOB}""#
+    );
+    hand.note(&again, &fields).await;
+    let of_bob = holders(&db, BOB).await;
+    let erase = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
+    assert_eq!(carry(&db, erase).await, ("done".to_owned(), 0, "-".to_owned()));
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+    assert_eq!(holders(&db, BOB).await, of_bob);
+}
+
+#[tokio::test]
+async fn the_reason_of_a_cancel_goes_with_its_task() {
+    let db = with_lambdas().await;
+    let task = |customer: &str| format!(r#"tuskline.schedule('work', '{{"mail": "{customer}"}}')"#);
+    for customer in [ADA, BOB] {
+        let cancel = format!("select tuskline.cancel({}, '{customer} called')", task(customer));
+        db.run(&cancel).await;
+    }
+    let erase = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
+    assert_eq!(carry(&db, erase).await.1, 1);
+    assert_eq!(holders(&db, ADA).await, Vec::<String>::new());
+    let acts =
+        "select coalesce(detail, '-') from tuskline.audit where verb = 'cancel' order by subject";
+    assert_eq!(db.lines(acts).await, ["-".to_owned(), format!("{BOB} called")]);
+    // The task of an archive file.
+    let id: i64 = db.one("select id from tuskline.tasks").await;
+    let line = format!(r#"{{"id": {id}, "lambda": "work"}}"#);
+    db.run(&format!("select tuskline.forget_lines(array['{line}'])")).await;
+    assert_eq!(db.lines(acts).await, ["-", "-"]);
 }
 
 #[tokio::test]

@@ -65,7 +65,8 @@ begin
     from unnest(v_ids, v_fingerprints) as u (id, fingerprint);
   if o.payload is not null then
     update tuskline.redriven v
-       set old_payload = coalesce(
+       set replaced_at = p_now,
+           old_payload = coalesce(
              (select t.payload from tuskline.tasks t where t.id = v.task_id), 'null')
      where v.task_id = p_ids[1];
     update tuskline.task t set payload = o.payload where t.id = p_ids[1];
