@@ -78,7 +78,8 @@ begin
     event    tuskline_core.counted_event not null,
     bucket   smallint,
     events   integer not null,
-    total_ms bigint not null);
+    total_ms bigint not null,
+    max_ms   bigint);
   comment on table tuskline_core.event_count is
     'Counts of events that verbs have noted with count_ends() and count_waits(), until they are '
     'folded.';
