@@ -9,11 +9,27 @@
 --
 -- A number issued twice makes an insert fail, or makes one worker pass for another. Task ids of
 -- another cell do not count: no sequence of this installation issues them.
+-- A sequence that was set and not called since has issued the number before the next one.
 -- Planner: each maximum uses a primary key. For fences it reads the leases, which are few.
 create or replace function tuskline_core.sequences_behind()
 returns table (name text, issued bigint, used bigint)
 language sql stable as $$
-  select u.name, coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0), u.used
+  with s (name, last_value, is_called) as (
+    select 'task_seq', last_value, is_called from tuskline.task_seq
+    union all select 'future_seq', last_value, is_called from tuskline.future_seq
+    union all select 'fence_seq', last_value, is_called from tuskline.fence_seq
+    union all select 'executor_seq', last_value, is_called from tuskline.executor_seq
+    union all select 'queue_queue_id_seq', last_value, is_called from tuskline.queue_queue_id_seq
+    union all select 'gate_gate_id_seq', last_value, is_called from tuskline.gate_gate_id_seq
+    union all
+    select 'task_limit_limit_id_seq', last_value, is_called from tuskline.task_limit_limit_id_seq
+    union all
+    select 'operation_operation_id_seq', last_value, is_called
+      from tuskline.operation_operation_id_seq
+    union all
+    select 'periodic_version_seq', last_value, is_called from tuskline.periodic_version_seq
+  )
+  select u.name, i.issued, u.used
     from (
       select i.name,
              (select max(t.id) from tuskline.task t
@@ -33,7 +49,9 @@ language sql stable as $$
       union all select 'operation_operation_id_seq',
              (select max(o.operation_id) from tuskline.operation o)
       union all select 'periodic_version_seq', (select max(p.version) from tuskline.periodic p)) u
-   where u.used > coalesce(pg_sequence_last_value(('tuskline.' || u.name)::regclass), 0)
+         join s on s.name = u.name
+         cross join lateral (select s.last_value - (not s.is_called)::integer as issued) i
+   where u.used > i.issued
 $$;
 comment on function tuskline_core.sequences_behind() is
   'Sequences that stand below a number in the rows, and this number.';
@@ -250,7 +268,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
   union all
   select 'queue rows', 'all', null, string_agg(d.name || ' ' || d.trouble, ', ' order by d.name),
          'fill the queues from the task store'
-    from tuskline_core.wrong_queue_rows() d having count(*) > 0
+    from tuskline_core.wrong_queue_rows() d
+   where exists (select from tuskline_core.queues_complete) -- else the line queues says it
+  having count(*) > 0
   union all
   select 'queues', 'all', null, 'lost in a crash or failover', 'rebuild'
    where not exists (select from tuskline_core.verified_incarnation)

@@ -51,7 +51,10 @@ returns void language plpgsql as $$
 begin
   case p_part
     when 'sequence' then
-      perform setval(('tuskline.' || p_name)::regclass, p_number);
+      -- A sequence that is further on by now keeps its place.
+      if nextval(('tuskline.' || p_name)::regclass) < p_number then
+        perform setval(('tuskline.' || p_name)::regclass, p_number);
+      end if;
     when 'installation' then
       insert into tuskline.installation (cell)
       select tuskline_core.cell_of(s.last_value) from tuskline.task_seq s on conflict do nothing;

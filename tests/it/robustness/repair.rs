@@ -6,7 +6,7 @@ use std::process::Command;
 use tuskline_postgres::Binaries;
 
 use crate::support::cli::on;
-use crate::support::{Db, Gate, Running, calm, refusal};
+use crate::support::{Db, Gate, LEASE, Running, calm, refusal};
 
 /// A call of a PostgreSQL client program on a database.
 fn program(name: &str, db: &Db) -> Command {
@@ -233,6 +233,23 @@ fn with_numbers(db: &Db, text: &str) -> String {
         text = text.replace(&format!("<t{nth}>"), &db.id(nth).to_string());
     }
     text
+}
+
+/// A recovery of an earlier version sets sequences that no call has used since.
+#[tokio::test]
+async fn a_repair_lowers_no_number() {
+    let db = Db::with_lambda("work").await;
+    let last = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
+    for (id, sequence) in [(last[0], "task_seq"), (last[1], "future_seq")] {
+        let next = ((id >> 24) + 1) << 24;
+        db.run(&format!("select setval('tuskline.{sequence}', {next}, false)")).await;
+        assert_eq!(damage(&db).await, Vec::<String>::new());
+        assert_eq!(repair(&db), Vec::<String>::new());
+        // As if it had been found before a call used the sequence.
+        db.run(&format!("select tuskline_core.repair_step('sequence', '{sequence}', {id})")).await;
+        let stands = format!("select last_value from tuskline.{sequence}");
+        assert!(db.one::<i64>(&stands).await >= next, "{sequence}");
+    }
 }
 
 #[tokio::test]

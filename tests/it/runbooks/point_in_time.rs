@@ -118,7 +118,7 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     assert!(twice.is_empty(), "ids of the lost future: {twice:?}");
     place.until_drained("select count(*) = 19 from tuskline.tasks where status = 'success'").await;
     let said = book.perform("It is over when").await;
-    assert_eq!(ok_lines(&said), ["server", "queues", "workers"], "{said}");
+    assert_eq!(ok_lines(&said), ["server", "queues", "catalogue", "workers"], "{said}");
     let archives = "select current_setting('archive_mode') = 'on'
                            and last_archived_wal like '00000002%' from pg_stat_archiver";
     place.until_drained(archives).await;

@@ -58,7 +58,7 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     let before = load.count();
     load.until(before + LOAD).await;
     let said = book.perform("It is over when").await;
-    assert_eq!(ok_lines(&said), ["server", "schema", "queues", "workers"], "{said}");
+    assert_eq!(ok_lines(&said), OVER, "{said}");
     assert!(said.contains("alive"), "{said}");
     let said = book.perform("Prepared transactions").await;
     assert!(said.contains("order 7"), "{said}");
@@ -88,6 +88,9 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     drop(serve);
     place.db.assert_nothing_left().await;
 }
+
+/// What the doctor finds in order at the end.
+const OVER: [&str; 5] = ["server", "schema", "queues", "catalogue", "workers"];
 
 /// Tasks that the standby knows, and tasks that only the primary had.
 const KNOWN: i32 = 20;
@@ -129,7 +132,7 @@ async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_thei
     place.until_drained(&again).await;
     let fresh = place.db.schedule_many("work", LOST).await;
     let said = book.perform("It is over when").await;
-    assert_eq!(ok_lines(&said), ["server", "schema", "queues", "workers"], "{said}");
+    assert_eq!(ok_lines(&said), OVER, "{said}");
     book.perform("Prepared transactions").await;
     book.perform("Late tasks and interrupted attempts").await;
     let said = book.perform("The lost commits").await;
