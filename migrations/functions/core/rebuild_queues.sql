@@ -179,6 +179,8 @@ begin
     v_tasks := v_tasks + tuskline_core.queue_segment(v_no, false, null, p_queues);
   end loop;
   -- The queue rows have new numbers. A queue that needs sorting is sorted from its start.
+  -- gate and ungate lock these rows in an order of their own, so they are waited for together.
+  lock table tuskline_core.flagged_queue in exclusive mode;
   update tuskline_core.flagged_queue
      set passing = null, late = null, mark = 0, last = null, behind = null
    where p_queues is null or queue_id = any (p_queues);

@@ -301,3 +301,36 @@ async fn a_call_that_takes_a_guard_reads_no_view() {
     }
     migration.batch_execute("rollback").await.unwrap();
 }
+
+/// A renewal of the functions replaces the view verified_incarnation first, and tasks later.
+#[tokio::test]
+async fn an_exchange_and_a_renewal_lock_views_in_one_order() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.set_limit('work', 1)").await;
+    db.schedule_many("work", 2).await;
+    db.enqueue_due().await;
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    let renewal = db.connect().await;
+    let lock = |view: &str| format!("alter view {view} reset (security_barrier)");
+    let first = lock("tuskline_core.verified_incarnation");
+    renewal.batch_execute(&format!("set lock_timeout = '100 ms'; begin; {first}")).await.unwrap();
+    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let sql = format!(
+        "select tuskline.exchange({}, '{{{}}}', '{{{}}}', null, null, '{{}}', '{{}}', '{{}}', '{{}}')",
+        hand.executor, task.id, task.fence
+    );
+    let (renewed, exchanged) = tokio::join!(
+        async {
+            db.until_blocked(pid).await;
+            renewal.batch_execute(&lock("tuskline.tasks")).await
+        },
+        hand.client.batch_execute(&sql),
+    );
+    assert!(renewed.is_ok(), "the exchange holds tasks: {:?}", renewed.unwrap_err().as_db_error());
+    // It waits for 200 ms, and the worker repeats it.
+    assert_eq!(exchanged.unwrap_err().code().unwrap().code(), "55P03");
+    renewal.batch_execute("rollback").await.unwrap();
+    hand.client.batch_execute(&sql).await.unwrap();
+    assert_eq!(db.status(task.id).await, "success");
+}

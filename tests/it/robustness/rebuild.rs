@@ -446,3 +446,30 @@ async fn the_tables_that_are_made_again_are_those_of_the_migrations() {
     db.run("select tuskline.repair()").await;
     assert_eq!(db.all::<String>(shape).await, before);
 }
+
+/// `gate` and `ungate` lock the rows of flagged_queue by lambda, and the rebuild updates all of them.
+#[tokio::test]
+async fn a_rebuild_waits_for_an_ungate_and_stands_in_the_way_of_none() {
+    let db = Db::with_lambda("work").await;
+    db.define("other").await;
+    let mut gates = Vec::new();
+    for lambda in ["work", "other"] {
+        let gate = format!("select tuskline.gate('{lambda}', 'pause', p_reason => 'a test')");
+        gates.push(db.one::<i64>(&gate).await);
+    }
+    lose_the_queues(&db).await;
+    let (owner, worker) = (db.connect().await, db.connect().await);
+    let ungate = |gate: i64| format!("select tuskline.ungate({gate})");
+    owner.batch_execute(&format!("begin; {}", ungate(gates[1]))).await.unwrap();
+    let pid: i32 = worker.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let (opened, rebuilt) = tokio::join!(
+        async {
+            db.until_blocked(pid).await;
+            owner.batch_execute(&format!("{}; commit", ungate(gates[0]))).await
+        },
+        worker.batch_execute("select tuskline.rebuild_queues()"),
+    );
+    opened.unwrap();
+    rebuilt.unwrap();
+    assert!(db.all::<i32>("select queue_id from tuskline_core.flagged_queue").await.is_empty());
+}
