@@ -37,9 +37,9 @@ pub use crate::store::guard::Blocker;
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::SchemaCompatibility`]).
 pub use tuskline_sdk::SCHEMA_VERSION;
 
-/// Older servers are refused, as in `server_version_num`. 15 to 18 are tested, 19 is accepted; 14 is past
-/// its end of life.
-pub const OLDEST_SERVER: i32 = 140_000;
+/// Older servers are refused, as in `server_version_num`: 14 has no unlogged sequences. 15 to 18 are tested, 19
+/// is accepted.
+pub const OLDEST_SERVER: i32 = 150_000;
 
 /// How often the functions are tried while a long transaction holds a lock on a view.
 const LOCK_ROUNDS: u32 = 10;
@@ -76,7 +76,7 @@ pub enum Functions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// PostgreSQL is older than 14.
+    /// PostgreSQL is older than 15.
     #[error("PostgreSQL 15 or newer is needed, this server is {0}")]
     ServerTooOld(String),
     /// The database cannot hold every text.

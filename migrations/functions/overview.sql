@@ -15,8 +15,8 @@
 --   core/       a task, its queue, its lease, its status, its id. Asks policies by core/doors
 --               tables: lambda queue queued task timer executor lease cancellation task_failure
 --               task_output progress installation audit; internal: task_store live_executor
---               incarnation queues_complete late_commit queue_guard recovery_guard migration_guard
---               stamp schema_history awaited
+--               incarnation queues_complete ids_raised late_commit queue_guard recovery_guard
+--               migration_guard stamp schema_history awaited
 --   effects/    what follows the end of a task: one flat loop for all policies
 --   policies/   decide whether a task may run
 --     gates/          gate parked; internal: flagged_queue policy_flag policy_guard

@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "words/clock", "words/refuse", "words/unknown_lambda", "words/overloads",
     "words/payload_bytes", "core/version",
     "core/installation", "core/cell", "words/locks", "statistics/histogram",
-    "statistics/count_events", "core/recovery", "retention/add_segments",
+    "statistics/count_events", "core/recovery", "retention/add_segments", "core/raise_ids",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
     "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
     "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",

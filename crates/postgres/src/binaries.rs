@@ -12,7 +12,7 @@ use super::data_dir::DataDir;
 use super::{Error, user_dir};
 
 /// The oldest major that is supported.
-pub const OLDEST_MAJOR: u32 = 14;
+pub const OLDEST_MAJOR: u32 = 15;
 
 /// The variable that names the binaries' directory.
 const VARIABLE: &str = "TUSKLINE_PG_BIN";

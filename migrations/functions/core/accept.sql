@@ -78,7 +78,8 @@ comment on function tuskline_core.mistake_in(tuskline.task, integer, timestamptz
 --
 -- If an id was not issued, its sequence reaches it later, and that insert fails. A task in a sealed
 -- segment would be lost, because that segment is not read again. An id in task_kept counts as
--- sealed.
+-- sealed. An id that was drawn before this life of the database has raised the ids may be that of a
+-- lost task: raised_ids. If no call has raised them, this one does.
 -- Returns the name of the mistake; null: there is none.
 -- Locks: the row of the segment FOR SHARE, in a subtransaction that rolls back at once. The lock
 -- waits for a transaction that may seal the segment. A later one sees this transaction's lock on
@@ -90,11 +91,16 @@ declare
                                    when 1 then pg_sequence_last_value('tuskline.future_seq') end;
   v_open boolean;
 begin
+  if not tuskline_core.are_ids_raised() then
+    perform tuskline_core.raise_ids();
+    return 'raised_ids';
+  end if;
   if p_id > 0 and tuskline_core.is_current_id(p_id, v_last) then return null; end if;
   if p_id < 1 or p_id > v_last or v_last is null
      or tuskline_core.cell_of(p_id) <> tuskline_core.cell_of(v_last) then
     return 'unknown_id';
   end if;
+  if tuskline_core.is_drawn_too_early() then return 'raised_ids'; end if;
   begin
     select g.sealed_at is null into v_open
       from tuskline.segment g where g.segment_no = tuskline_core.segment_of(p_id) for share;
@@ -108,7 +114,8 @@ begin
   return null;
 end $$;
 comment on function tuskline_core.mistake_in_id(bigint) is
-  'Name of the mistake in an id: it is not issued, or its segment is sealed. Null: none.';
+  'Name of the mistake in an id: it is not issued, its segment is sealed, or ids were raised '
+  'since. Null: none.';
 
 create or replace function tuskline_core.is_current_id(p_id bigint, p_last bigint) returns boolean
 language sql immutable as $$ select p_id <= p_last and p_id >> 24 = p_last >> 24 $$;
@@ -253,6 +260,9 @@ begin
       'leave the column out, or insert its default']
     when 'sealed_id' then array['TK051', 'invalid_id', format('the segment of %s is sealed', t.id),
       'leave the column out, or insert its default']
+    when 'raised_ids' then array['40001', 'ids_raised',
+      format('id %s was drawn before the restart, promotion or restore was noticed', t.id),
+      'repeat the transaction: it draws a new id']
   end;
   return array[v_said[1], tuskline_core.message_of(
     v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_where)), v_said[4]];

@@ -5,7 +5,7 @@
 -- done. The work depends on the case:
 --
 --   always               raises fences and executor numbers beyond those of a lost future
---   queue rows are lost  fills the queues from the task store, and raises task ids
+--   queue rows are lost  fills the queues from the task store, and raises task ids if no call has
 --   it is a copy         raises task ids, ends all executors, and lets nothing be claimed for one
 --                        lease, in which the workers of the original stop
 --   tables are dropped   makes the unlogged tables that are missing (unlogged.sql)
@@ -45,7 +45,7 @@ begin
   copied := tuskline_core.is_copy() and not v_fresh;
   if exists (select from tuskline_core.incarnation) or not v_fresh then
     perform tuskline_core.raise_numbers();
-    if rebuilt or tuskline_core.is_copy() then perform tuskline_core.raise_ids(); end if;
+    if rebuilt or tuskline_core.is_copy() then perform tuskline_core.recover_ids(); end if;
   end if;
   if copied then
     v_from := tuskline.clock() + tuskline_core.longest_lease();
@@ -107,38 +107,6 @@ begin
 end $$;
 comment on function tuskline_core.raise_numbers() is
   'Raises fences and executor numbers to the clock, or by a random step if they are beyond it.';
-
--- Continues both sequences of task ids in a new segment.
---
--- It is the segment after the highest that the sequences or the task store know. The task store
--- knows a higher one where sequences were not copied.
---
--- setval takes effect at once: other transactions draw new ids even if this one rolls back.
--- Therefore the new segment is normally one that exists already. The segment after it is added
--- here. So a segment exists, however often the server crashes before its janitor adds the next one.
-create or replace function tuskline_core.raise_ids() returns void language plpgsql as $$
-declare
-  v_next bigint;
-  r      record;
-begin
-  for r in select * from tuskline_core.id_range() loop
-    v_next := 1 + greatest(tuskline_core.segment_of(r.last_value),
-      (select max(g.segment_no) from tuskline.segment g
-        where g.opened_at is not null
-          and g.segment_no between tuskline_core.segment_of(r.first_id)
-                               and tuskline_core.segment_of(r.last_id)),
-      tuskline_core.segment_of((select max(t.id) from tuskline_core.task_store t
-        where t.id >= r.first_id and t.id <= r.last_id)));
-    for v_no in v_next .. v_next + 1 loop
-      continue when to_regclass('tuskline_core.task_' || v_no) is not null;
-      perform tuskline_core.lock_guard('segment');
-      perform tuskline_core.add_segment(v_no);
-    end loop;
-    perform setval(('tuskline.' || r.name)::regclass, v_next << 24, false);
-  end loop;
-end $$;
-comment on function tuskline_core.raise_ids() is
-  'Continues task ids in a new segment, so that no id of a lost past is issued again.';
 
 -- Makes the unlogged tables that were dropped in a database that is ready, and fills the queues
 -- among them.

@@ -41,19 +41,24 @@ begin
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
        and tuskline_core.mistake_in_payload(v_payload, q.max_payload_bytes) is null;
   end if;
-  if v_queue is null or p_unique_key is not null then
+  -- The ids of a new life are raised before its first one is drawn (raise_ids).
+  if v_queue is not null and p_unique_key is null then
+    v_id := case when tuskline_core.are_ids_raised() or tuskline_core.raise_ids()
+                 then nextval('tuskline.task_seq') end;
+  else
     v_now := tuskline.clock();
     v_due := tuskline_core.due_time(v_now, p_scheduled_at, p_delay);
-  end if;
-  v_id := case when v_due > v_now then nextval('tuskline.future_seq')
-               else nextval('tuskline.task_seq') end;
-  if p_unique_key is not null then
-    v_keys := tuskline_core.accept_keys(array[v_id], array[p_lambda], array[p_unique_key],
-                                   array[v_due], array[v_payload], v_now);
-    if v_keys.mistake is not null then
-      perform tuskline_core.refuse_task(v_keys.mistake, v_keys.task, '', v_keys.said);
+    perform tuskline_core.raise_ids() where not tuskline_core.are_ids_raised();
+    v_id := case when v_due > v_now then nextval('tuskline.future_seq')
+                 else nextval('tuskline.task_seq') end;
+    if p_unique_key is not null then
+      v_keys := tuskline_core.accept_keys(array[v_id], array[p_lambda], array[p_unique_key],
+                                     array[v_due], array[v_payload], v_now);
+      if v_keys.mistake is not null then
+        perform tuskline_core.refuse_task(v_keys.mistake, v_keys.task, '', v_keys.said);
+      end if;
+      if v_keys.holders[1] <> v_id then return v_keys.holders[1]; end if;
     end if;
-    if v_keys.holders[1] <> v_id then return v_keys.holders[1]; end if;
   end if;
   if v_queue is not null then
     insert into tuskline_core.task_store (id, lambda, priority, collection, payload, unique_key,

@@ -38,6 +38,7 @@ begin
     perform tuskline_core.refuse('TK007',
       format('invalid_batch: every array must have %s elements, as p_lambdas has', v_rows));
   end if;
+  perform tuskline_core.raise_ids() where not tuskline_core.are_ids_raised();
   if num_nonnulls(p_scheduled_at, p_delays, p_ordering_keys, p_limit_keys, p_fairness_keys,
                   p_unique_keys) = 0 then
     with i as (

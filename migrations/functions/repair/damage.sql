@@ -236,6 +236,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
          'raise the sequence'
     from tuskline_core.sequences_behind() s
   union all
+  select 'ids', 'ids_raised', null, 'no sequence', 'make it, and raise task ids'
+   where to_regclass('tuskline_core.ids_raised') is null
+  union all
   select 'installation', null, null, 'no row', 'write the name default'
    where not exists (select from tuskline.installation)
   union all

@@ -175,9 +175,9 @@ async fn a_recovery_beside_tasks_of_another_cell_stays_in_its_own() {
     let damage = "select count(*) from tuskline.damage()";
     assert_eq!(db.one::<i64>(damage).await, 0, "no sequence stands behind a stranger");
     db.run("truncate tuskline_core.queues_complete; select tuskline.rebuild_queues()").await;
-    assert_eq!(db.schedule("work").await, db.id(1 << 24));
+    assert_eq!(db.schedule("work").await, db.id((1 << 24) + 1));
     let future: i64 = db.one("select tuskline.schedule('work', p_delay => '1 hour')").await;
-    assert_eq!(future, db.future_id(1 << 24));
+    assert_eq!(future, db.future_id((1 << 24) + 1));
 }
 
 #[tokio::test]

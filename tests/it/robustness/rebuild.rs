@@ -34,9 +34,12 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     assert_eq!((ready, db.queued().await, db.count("enqueued").await), (false, 0, 23));
     // Scheduled while nobody may claim: rebuild finds it a second time.
     let meanwhile = db.schedule("work").await;
+    assert!(meanwhile >> 24 > queued[0] >> 24, "an id of the lost past: {meanwhile}");
+    assert_eq!(damage(&db).await, Vec::<String>::new());
     let refused = refusal(&hand.claim_by(&hand.client, 100, 0).await.unwrap_err());
     assert!(refused.starts_with("TK011"), "{refused}");
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 24);
+    assert_eq!(db.all::<String>("select name from tuskline.damage()").await, Vec::<String>::new());
 
     // Held work is still held, under its lease and fence.
     assert_eq!(db.rescue().await, (0, 0, 0));
@@ -54,9 +57,21 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     assert_eq!(db.status(later).await, "enqueued");
 }
 
-/// What a crash does to the unlogged tables.
+/// What a crash does to the unlogged tables, and to the sequence.
 async fn lose_the_queues(db: &Db) {
-    db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
+    db.run(
+        "truncate tuskline.queued, tuskline_core.queues_complete;
+         alter sequence tuskline_core.ids_raised restart",
+    )
+    .await;
+}
+
+/// The damage that a crash does not explain.
+async fn damage(db: &Db) -> Vec<String> {
+    db.all(
+        "select concat_ws(' ', part, name, trouble) from tuskline.damage() where part not like 'queue%'",
+    )
+    .await
 }
 
 #[tokio::test]
@@ -206,7 +221,7 @@ async fn another_system_identifier_is_a_copy() {
     )
     .await;
     assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
-    assert_eq!(db.schedule("work").await, db.id(1 << 24));
+    assert_eq!(db.schedule("work").await, db.id((1 << 24) + 1));
 }
 
 #[tokio::test]
@@ -218,6 +233,7 @@ async fn fifty_crashes_without_a_janitor_issue_no_id_twice_and_leave_a_segment()
         // Also those that end before their commit.
         if round % 7 == 0 {
             db.run("begin; select tuskline.rebuild_queues(); rollback").await;
+            db.schedule("work").await;
         }
         db.run("select tuskline.rebuild_queues()").await;
         let next = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
@@ -228,7 +244,7 @@ async fn fifty_crashes_without_a_janitor_issue_no_id_twice_and_leave_a_segment()
         assert!(next[0] < db.future_id(0) && next[1] >= db.future_id(0));
         last = next;
     }
-    assert_eq!(db.queued().await, 51);
+    assert_eq!(db.queued().await, 59);
     assert!(db.one::<i32>("select tuskline.add_segments()").await > 0);
 }
 
@@ -445,6 +461,119 @@ async fn the_tables_that_are_made_again_are_those_of_the_migrations() {
     drop_unlogged_tables(&db).await;
     db.run("select tuskline.repair()").await;
     assert_eq!(db.all::<String>(shape).await, before);
+}
+
+/// Calls that draw ids, and the first id that each returns.
+const DRAWS: [&str; 4] = [
+    "select tuskline.schedule('work')",
+    "select tuskline.schedule('work', p_delay => '1 hour')",
+    "select (tuskline.schedule_many('{work,work}'))[1]",
+    r#"select ids[1] from tuskline.schedule_chain('[{"lambda": "work"}]')"#,
+];
+
+#[tokio::test]
+async fn the_first_call_of_a_new_life_raises_the_ids() {
+    for first in DRAWS {
+        let db = Db::with_lambda("work").await;
+        let last = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
+        lose_the_queues(&db).await;
+        let id: i64 = db.one(first).await;
+        let range = usize::from(id >= db.future_id(0));
+        assert_eq!(id >> 24, (last[range] >> 24) + 1, "{first}");
+        // The first call has raised both ranges, also for calls that come before the recovery.
+        for (nth, call) in DRAWS.iter().enumerate() {
+            let id: i64 = db.one(call).await;
+            assert_eq!(id >> 24, (last[usize::from(nth == 1)] >> 24) + 1, "{call}");
+        }
+        assert_eq!(damage(&db).await, Vec::<String>::new());
+        db.run("select tuskline.rebuild_queues()").await;
+        assert_eq!(
+            db.all::<String>("select name from tuskline.damage()").await,
+            Vec::<String>::new()
+        );
+        assert_eq!(db.schedule("work").await >> 24, (last[0] >> 24) + 1, "raised twice");
+    }
+}
+
+#[tokio::test]
+async fn an_insert_whose_id_was_drawn_before_is_refused_once() {
+    for rows in ["('work')", "('work'), ('work')"] {
+        let db = Db::with_lambda("work").await;
+        let last = db.schedule("work").await;
+        lose_the_queues(&db).await;
+        let insert = format!("insert into tuskline.task (lambda) values {rows}");
+        let refused = db.refused(&insert).await;
+        assert!(refused.starts_with("40001: 40001 ids_raised: id "), "{refused}");
+        db.run(&insert).await;
+        let id: i64 = db.one("select max(id) from tuskline.task").await;
+        assert_eq!(id >> 24, (last >> 24) + 1);
+        db.run("select tuskline.rebuild_queues()").await;
+        assert_eq!(db.schedule("work").await >> 24, id >> 24);
+    }
+}
+
+/// A default, or a client that draws its ids first.
+#[tokio::test]
+async fn an_id_that_was_drawn_before_a_recovery_is_refused_retriably_and_not_for_ever() {
+    let db = Db::with_lambda("work").await;
+    db.schedule("work").await;
+    let writer = db.connect().await;
+    for sequence in ["task_seq", "future_seq"] {
+        writer.batch_execute("begin").await.unwrap();
+        let draw = format!("select nextval('tuskline.{sequence}')");
+        let id: i64 = writer.query_one(&draw, &[]).await.unwrap().get(0);
+        lose_the_queues(&db).await;
+        db.run("select tuskline.rebuild_queues()").await;
+        let insert = format!("insert into tuskline.task (id, lambda) values ({id}, 'work')");
+        let refused = refusal(&writer.batch_execute(&insert).await.unwrap_err());
+        assert!(refused.starts_with("40001: 40001 ids_raised: "), "{refused}");
+        writer.batch_execute("rollback").await.unwrap();
+        // Another transaction may have begun before, and nobody saw it.
+        let refused = db.refused(&insert).await;
+        assert!(refused.starts_with("40001"), "{refused}");
+        db.run(
+            "select setval('tuskline_core.ids_raised', last_value - 11000000) from tuskline_core.ids_raised",
+        )
+        .await;
+        db.run(&insert).await;
+    }
+}
+
+#[tokio::test]
+async fn the_first_call_of_a_new_life_waits_for_the_guard_of_segments_and_keeps_it_not() {
+    let db = Db::with_lambda("work").await;
+    let (janitor, service) = (db.connect().await, db.connect().await);
+    lose_the_queues(&db).await;
+    janitor.batch_execute("begin; select tuskline_core.lock_guard('segment')").await.unwrap();
+    let pid: i32 = service.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let ((), scheduled) = tokio::join!(
+        async {
+            db.until_blocked(pid).await;
+            janitor.batch_execute("commit").await.unwrap();
+        },
+        service.batch_execute("begin; select tuskline.schedule('work')"),
+    );
+    scheduled.unwrap();
+    // Its transaction is open.
+    db.run("set lock_timeout = '1 s'; select tuskline.add_segments(), tuskline.rebuild_queues()")
+        .await;
+    service.batch_execute("commit").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_life_without_a_segment_ahead_is_refused_until_the_recovery() {
+    let db = Db::with_lambda("work").await;
+    let last = db.id(8 << 24);
+    db.run(&format!("select setval('tuskline.task_seq', {last})")).await;
+    lose_the_queues(&db).await;
+    for call in
+        ["select tuskline.schedule('work')", "insert into tuskline.task (lambda) values ('work')"]
+    {
+        let refused = db.refused(call).await;
+        assert!(refused.starts_with("TK011: TK011 queues_not_rebuilt"), "{refused}");
+    }
+    db.run("select tuskline.rebuild_queues()").await;
+    assert!(db.schedule("work").await >> 24 > last >> 24);
 }
 
 /// `gate` and `ungate` lock the rows of flagged_queue by lambda, and the rebuild updates all of them.

@@ -221,6 +221,7 @@ const HARM: &[(&str, &str)] = &[
         "rights PUBLIC may not execute tuskline.clock()",
     ),
     ("delete from tuskline.installation", "installation no row"),
+    ("drop sequence tuskline_core.ids_raised", "ids ids_raised no sequence"),
     ("delete from tuskline.queued", "queue rows all queue_3 is empty, and task <t2> is enqueued"),
     ("delete from tuskline_core.queues_complete", "queues all lost in a crash or failover"),
 ];

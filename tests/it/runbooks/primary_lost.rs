@@ -12,7 +12,7 @@ use tuskline_sdk::{Client, Context, Lambda, NewTask, TaskId, Worker};
 
 use super::installation::{DATABASE, DRAIN_LIMIT, serve_at};
 use super::{Installation, ok_lines, row_counts};
-use crate::support::cli::url;
+use crate::support::cli::{on, url};
 use crate::support::{Db, Record, Running, assert_no_overlap, mortal, now_ns, within};
 
 /// Acknowledged tasks before the primary is lost, and after the recovery.
@@ -152,6 +152,52 @@ async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_thei
     worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
+}
+
+/// Services schedule on while no worker and no server has recovered the new primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asynchronous_standby_issues_no_lost_id_before_the_recovery() {
+    let mut place = Installation::new(&[]).await;
+    place.db.define("work").await;
+    let mut standby = place.server.standby(&place.site, "standby").await.unwrap();
+    place.server.set("synchronous_standby_names", "").await.unwrap();
+    let known = place.db.schedule_many("work", KNOWN).await;
+    follow(&place.db, &standby).await;
+    standby.stop(Stop::Fast).await.unwrap();
+    // More than the 32 numbers by which the log of a sequence is ahead.
+    let mut lost = place.db.schedule_many("work", 100).await;
+    for _ in 0..50 {
+        lost.push(place.db.schedule_in("work", Duration::from_secs(60)).await);
+    }
+    place.server.kill_postmaster().await;
+    standby.start().await.unwrap();
+    place.db = Db::on(standby.config(DATABASE), 0).await;
+    place.db.run("select pg_promote()").await;
+
+    // Its id is drawn before the trigger notices: the only call that is refused.
+    let insert = "insert into tuskline.task (lambda) select 'work' from generate_series(1, 50)";
+    let refused = place.db.refused(insert).await;
+    assert!(refused.starts_with("40001: 40001 ids_raised"), "{refused}");
+    place.db.run(insert).await;
+    place.db.schedule_many("work", 50).await;
+    for _ in 0..50 {
+        place.db.schedule("work").await;
+        place.db.schedule_in("work", Duration::from_secs(60)).await;
+    }
+    place.db.run("select tuskline.rebuild_queues()").await;
+    let told = on(&place.db.config, "doctor").run().out;
+    assert!(ok_lines(&told).contains(&"catalogue"), "{told}");
+    let fresh = place.db.schedule_many("work", 50).await;
+    let there = place.db.all::<i64>("select id from tuskline.tasks order by id").await;
+    let again: Vec<_> = there.iter().filter(|id| lost.contains(id)).collect();
+    assert!(
+        again.is_empty(),
+        "{} of {} lost ids were issued again: {again:?}",
+        again.len(),
+        lost.len()
+    );
+    assert_eq!(there.len(), known.len() + 200 + fresh.len());
+    assert_eq!(place.db.one::<i64>("select count(*) from tuskline.damage()").await, 0);
 }
 
 /// Waits until a standby has replayed all that this primary has written.

@@ -101,6 +101,7 @@ begin
             c.ordering_key, c.limit_key, c.fairness_key, c.traceparent, c.due, c.on_parent_failure,
             c.parents, c.parent_ids, c.conditions)::tuskline_core.chained
       from unnest(p_tasks) as c order by v_depths[c.no], c.no);
+  perform tuskline_core.raise_ids() where not tuskline_core.are_ids_raised();
   v_ids := array(
     select case when c.conditions = '{}' and coalesce(c.due <= p_now, true)
                 then nextval('tuskline.task_seq')
