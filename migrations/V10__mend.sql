@@ -1,4 +1,5 @@
--- A fact about this life of the database: whether task ids were raised since it began.
+-- Facts about this life of the database: whether task ids were raised since it began, which
+-- executor numbers it issues, and which leases its recovery knew.
 
 -- Unlogged, so a crash and a promotion reset it. One read of a sequence tells a call of schedule
 -- that it is the first of a new life.
@@ -9,6 +10,16 @@ comment on sequence tuskline_core.ids_raised is
 -- The functions of this set are not there yet: a recovery that is due finds a number and raises
 -- ids.
 select setval('tuskline_core.ids_raised', 1);
+
+-- Altered before other tables: an exchange reads it before them (verified_incarnation).
+alter table tuskline_core.incarnation
+  add column first_executor bigint not null default 0,
+  add column former_lease interval not null default '20 seconds';
+comment on column tuskline_core.incarnation.first_executor is
+  'First executor number that this life of the database can issue. 0: not noted.';
+comment on column tuskline_core.incarnation.former_lease is
+  'How long claims wait after the recovery if a heartbeat shows a lost future: the longest lease '
+  'that the recovery knew, and at least 20 s unless this is a copy.';
 
 -- A rate limit bounds starts. A start is a claim, so a rate permit is spent by the claim of its
 -- task: permit.fence tells, and rate_state counts the permits that no claim has spent.

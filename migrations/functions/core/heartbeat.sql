@@ -7,8 +7,9 @@
 -- never comes back.
 -- Returns the tasks it holds for which a cancellation is stored, and its claimed tasks that a gate
 -- holds. It checks gates only while one that was set in the last minute is in force.
--- Returns past: true if no row of the executor knows p_beats heartbeats. Then this database is a
--- copy of an earlier state: restored, or promoted without the last heartbeats.
+-- Returns past: true if no row of the executor knows p_beats heartbeats, and its number is of
+-- another life of the database. Then this database is a copy of an earlier state: restored, or
+-- promoted without the last heartbeats.
 --
 -- Only ended_at decides. A silent executor that no transaction has ended still holds its tasks
 -- alone. The transaction that ends an executor updates the same row, so it sees this heartbeat.
@@ -29,7 +30,8 @@ begin
      and (p_beats is null or e.beats >= p_beats);
   alive := found;
   past := not alive and p_beats is not null and not exists (
-    select from tuskline.executor e where e.executor_id = p_executor and e.beats >= p_beats);
+      select from tuskline.executor e where e.executor_id = p_executor and e.beats >= p_beats)
+    and tuskline_core.is_of_another_life(p_executor);
   if past then perform tuskline_core.delay_claims(v_now); end if;
   if alive then
     select array_agg(c.task_id), array_agg(c.fence) into cancelled_tasks, cancelled_fences

@@ -16,7 +16,7 @@
 -- into pg_database would read a page. No index covers the columns, so each of the two tables costs
 -- a claim one page.
 create or replace view tuskline_core.verified_incarnation as
-  select i.verified_at, i.claims_from
+  select i.verified_at, i.claims_from, i.first_executor
     from tuskline_core.incarnation i, tuskline_core.queues_complete q
    where q.since > '-infinity'
      and i.started_at = pg_postmaster_start_time() and i.written_by = i.xmin
@@ -28,6 +28,8 @@ comment on column tuskline_core.verified_incarnation.verified_at is
   'Identifies this life of the database.';
 comment on column tuskline_core.verified_incarnation.claims_from is
   'No task is claimed before this time.';
+comment on column tuskline_core.verified_incarnation.first_executor is
+  'First executor number that this life of the database can issue.';
 
 create or replace function tuskline_core.refuse_unverified() returns void language plpgsql as $$
 begin
@@ -65,21 +67,31 @@ comment on function tuskline_core.is_copy() is
 
 -- Marks this database as the issuer of the numbers from now on.
 --
+-- former_lease is fixed here. A worker that registers later says nothing about the lost future, and
+-- may register with a lease of an hour. A copy ends the workers that it knows and waits for their
+-- leases; in all other cases a worker that is not known may have the usual lease of 20 s.
+--
 -- The second statement copies the number of the transaction (or subtransaction) from the row
 -- itself.
 create or replace function tuskline.verify(p_claims_from timestamptz default '-infinity')
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   insert into tuskline_core.incarnation as i
-    (started_at, database_oid, system_identifier, verified_at, claims_from)
+    (started_at, database_oid, system_identifier, verified_at, claims_from, first_executor,
+     former_lease)
   select pg_postmaster_start_time(), split_part(pg_relation_filepath(c.oid), '/', -2)::oid,
-         tuskline_core.system_identifier(), tuskline.clock(), p_claims_from
-    from pg_class c where c.oid = 'tuskline_core.incarnation'::regclass
+         tuskline_core.system_identifier(), tuskline.clock(), p_claims_from,
+         s.last_value + s.is_called::integer,
+         greatest(tuskline_core.longest_lease(),
+                  case when p_claims_from = '-infinity' then interval '20 seconds' end)
+    from tuskline.executor_seq s cross join pg_class c
+   where c.oid = 'tuskline_core.incarnation'::regclass
   on conflict (is_only) do update
      set started_at = excluded.started_at, database_oid = excluded.database_oid,
          system_identifier = excluded.system_identifier, verified_at = excluded.verified_at,
+         first_executor = excluded.first_executor, former_lease = excluded.former_lease,
          claims_from = greatest(excluded.claims_from,
-           least(i.claims_from, excluded.verified_at + tuskline_core.longest_lease()));
+           least(i.claims_from, excluded.verified_at + excluded.former_lease));
   update tuskline_core.incarnation set written_by = xmin;
 end $$;
 comment on function tuskline.verify(timestamptz) is
@@ -95,6 +107,18 @@ comment on function tuskline_core.longest_lease() is
   'Longest lease of the executors that are live, or were ended by a copy or an adoption. 20 s if '
   'there are none.';
 
+-- Tells whether this life of the database cannot have issued an executor number.
+--
+-- Before the recovery it has issued none.
+create or replace function tuskline_core.is_of_another_life(p_executor bigint) returns boolean
+language sql stable as $$
+  select coalesce((select p_executor < v.first_executor or p_executor > s.last_value
+                     from tuskline_core.verified_incarnation v cross join tuskline.executor_seq s),
+                  true)
+$$;
+comment on function tuskline_core.is_of_another_life(bigint) is
+  'Whether this life of the database cannot have issued this executor number.';
+
 -- Delays all claims until one lease after the recovery.
 --
 -- Called when a worker knows of more heartbeats than this database. Then this database has lost a
@@ -109,7 +133,8 @@ declare
 begin
   perform from tuskline_core.incarnation for no key update;
   v_known := (select v.verified_at from tuskline_core.verified_incarnation v);
-  v_until := coalesce(v_known, p_now) + tuskline_core.longest_lease();
+  v_until := coalesce(v_known + (select i.former_lease from tuskline_core.incarnation i),
+                      p_now + greatest(tuskline_core.longest_lease(), interval '20 seconds'));
   update tuskline_core.incarnation set claims_from = v_until
    where claims_from < v_until and v_until > p_now;
   -- An update of an unverified row must not verify it.

@@ -13,7 +13,10 @@ language sql stable as $$
   select 'copied',
          format('this database is a copy of an earlier state; nothing is claimed until %s, '
                 'because workers of the original may still run its tasks', c.claims_from),
-         'tuskline_core.incarnation', null
+         'tuskline_core.incarnation',
+         'wait; if no worker of the original is left, as the owner: '
+         'update tuskline_core.incarnation set claims_from = ''-infinity''; '
+         'update tuskline_core.incarnation set written_by = xmin'
     from tuskline_core.verified_incarnation c where c.claims_from > p_now
   union all
   select e.*

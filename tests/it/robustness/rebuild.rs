@@ -602,3 +602,58 @@ async fn a_rebuild_waits_for_an_ungate_and_stands_in_the_way_of_none() {
     rebuilt.unwrap();
     assert!(db.all::<i32>("select queue_id from tuskline_core.flagged_queue").await.is_empty());
 }
+
+/// Since when claims are delayed after the recovery.
+const DELAY: &str = "select (claims_from - verified_at)::text from tuskline_core.incarnation";
+
+/// Recovers a database with a worker of before, of this lease, and one of after, of an hour.
+async fn recovered(db: &Db, lease: &str) -> (i64, i64) {
+    let register = |lease: &str| {
+        format!("select tuskline.register_executor('host', 7, '{{work}}', '0', '{lease}')")
+    };
+    let before: i64 = db.one(&register(lease)).await;
+    lose_the_queues(db).await;
+    db.run("select tuskline.rebuild_queues()").await;
+    (before, db.one(&register("1 hour")).await)
+}
+
+#[tokio::test]
+async fn a_heartbeat_of_this_life_delays_no_claims() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let (_, own) = recovered(&db, "30 s").await;
+    db.run("select nextval('tuskline.executor_seq')").await;
+    // Its own number, and one that was given out and is not registered.
+    for number in [own, own + 1] {
+        let beat = format!("select alive, past from tuskline.heartbeat({number}, p_beats => 9)");
+        assert_eq!(db.lines(&beat).await, ["false | false"], "{number}");
+    }
+    let at_once = "select claims_from = '-infinity' from tuskline_core.incarnation";
+    assert!(db.one::<bool>(at_once).await);
+}
+
+#[tokio::test]
+async fn a_lease_of_this_life_delays_no_claims() {
+    // A worker that the database does not know may have the usual lease.
+    for (lease, delay) in [("30 s", "00:00:30"), ("2 s", "00:00:20")] {
+        let db = Db::with_lambda("work").await;
+        db.pin().await;
+        let (before, own) = recovered(&db, lease).await;
+        db.advance(Duration::from_secs(1)).await;
+        // It has ended since the recovery, which knew it.
+        db.run(&format!("select tuskline.end_executor({before})")).await;
+        for stranger in [1 << 20, own + 9, before] {
+            let beat = format!("select past from tuskline.heartbeat({stranger}, p_beats => 3)");
+            assert!(db.one::<bool>(&beat).await, "{stranger}");
+            assert_eq!(db.one::<String>(DELAY).await, delay);
+        }
+        let task = db.schedule("work").await;
+        let explained =
+            db.lines(&format!("select reason, remedy from tuskline.explain({task})")).await;
+        let (reason, remedy) = explained[0].split_once(" | ").unwrap();
+        let (_, statements) = remedy.split_once("as the owner: ").unwrap();
+        assert_eq!(reason, "copied");
+        db.run(statements).await;
+        assert_eq!(db.hand("work").await.claim(1).await.len(), 1);
+    }
+}

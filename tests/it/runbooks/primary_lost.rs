@@ -103,7 +103,7 @@ async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_thei
     let mut standby = place.server.standby(&place.site, "standby").await.unwrap();
     place.server.set("synchronous_standby_names", "").await.unwrap();
     let (both, address) = both(&place.server, &standby);
-    // The standby knows a worker, so claims wait for its lease and not for the usual 20 s.
+    // The standby knows a worker of 5 s; claims wait 20 s, because the lost one may have more.
     let _idle = place.db.hand_with(&["work"], Duration::from_secs(5)).await;
     let known = place.db.schedule_many("work", KNOWN).await;
     follow(&place.db, &standby).await;
