@@ -112,3 +112,18 @@ language sql stable as $$
 $$;
 comment on function tuskline_core.is_drawn_too_early() is
   'Whether task ids were raised after this transaction began, or less than 10 s before.';
+
+-- Makes the sequence by which a call notices a new life, as V10 does. This life may be new, too.
+--
+-- A restore in parts lacks it, and some platforms drop it at a promotion.
+create or replace function tuskline_core.make_ids_raised() returns void language plpgsql as $$
+begin
+  create unlogged sequence if not exists tuskline_core.ids_raised
+    minvalue -9223372036854775808 start 1;
+  comment on sequence tuskline_core.ids_raised is
+    'When task ids were raised, in microseconds of the clock. Not called yet: this life of the '
+    'database has not raised them. Negative: a call did, and the recovery is still to come.';
+  perform tuskline_core.recover_ids();
+end $$;
+comment on function tuskline_core.make_ids_raised() is
+  'Makes the sequence ids_raised if it is missing, and raises task ids.';

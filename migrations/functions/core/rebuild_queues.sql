@@ -30,6 +30,10 @@ begin
   rebuilt := false;
   tasks := 0;
   copied := false;
+  if to_regclass('tuskline_core.ids_raised') is null then
+    perform tuskline_core.lock_guard('recovery');
+    perform tuskline_core.make_ids_raised();
+  end if;
   if exists (select from tuskline_core.verified_incarnation) then
     rebuilt := tuskline_core.lacks_tables();
     tasks := case when rebuilt then tuskline_core.restore_tables()

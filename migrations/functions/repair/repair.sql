@@ -80,19 +80,6 @@ end $$;
 comment on function tuskline_core.repair_step(text, text, bigint) is
   'Does what one row of damage() proposes.';
 
--- Makes the sequence by which a call notices a new life, as V10 does. This one may be new, too.
-create or replace function tuskline_core.make_ids_raised() returns void language plpgsql as $$
-begin
-  create unlogged sequence if not exists tuskline_core.ids_raised
-    minvalue -9223372036854775808 start 1;
-  comment on sequence tuskline_core.ids_raised is
-    'When task ids were raised, in microseconds of the clock. Not called yet: this life of the '
-    'database has not raised them. Negative: a call did, and the recovery is still to come.';
-  perform tuskline_core.recover_ids();
-end $$;
-comment on function tuskline_core.make_ids_raised() is
-  'Makes the sequence ids_raised if it is missing, and raises task ids.';
-
 -- Makes the missing parts of one segment.
 --
 -- If its retirement had begun, its waiting tasks are in task_kept. They return to it.

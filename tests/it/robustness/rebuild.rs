@@ -395,6 +395,16 @@ async fn unlogged_tables_that_are_dropped_are_made_again_and_every_task_runs() {
 }
 
 #[tokio::test]
+async fn the_mark_of_raised_ids_is_made_again_when_it_was_dropped() {
+    let db = Db::with_lambda("work").await;
+    let last = db.schedule("work").await;
+    db.run("drop sequence tuskline_core.ids_raised").await;
+    assert!(db.refused("select tuskline.schedule('work')").await.starts_with("42P01"));
+    db.run("select tuskline.rebuild_queues()").await;
+    assert!(db.schedule("work").await >> 24 > last >> 24);
+}
+
+#[tokio::test]
 async fn a_promotion_that_drops_unlogged_tables_ends_in_one_recovery() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
