@@ -76,12 +76,13 @@ comment on function tuskline.end_executor(bigint) is
   'Ends a worker process in order. The tasks that it still holds may be rescued at once.';
 
 create or replace function tuskline.executor_lambdas(p_lambdas text[])
-returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint)
+returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint,
+               max_attempts integer)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select q.lambda, q.priority::text, q.queue_id,
-         (1000 * extract(epoch from l.attempt_timeout))::bigint
+         (1000 * extract(epoch from l.attempt_timeout))::bigint, l.max_attempts::integer
     from tuskline.queue q join tuskline.lambda l on l.name = q.lambda
    where q.lambda = any (p_lambdas) order by q.lambda, q.priority
 $$;
 comment on function tuskline.executor_lambdas(text[]) is
-  'Queues and attempt timeouts of these lambdas, for their workers.';
+  'Queues, attempt timeouts and most attempts of these lambdas, for their workers.';

@@ -70,6 +70,40 @@ async fn bodies_that_can_be_dropped_stop_at_t_and_the_worker_goes_on_after_the_o
     db.assert_nothing_left().await;
 }
 
+/// As docs/outages.md shows it.
+#[tokio::test]
+async fn an_outage_is_three_lines_of_a_workers_log() {
+    let mut cluster = own_cluster().await;
+    let mut db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let mut worker = Process::start_logging(&db, "work", 4, "info");
+    for payload in [r#""""#, r#""stubborn""#] {
+        db.schedule_with("work", payload).await;
+    }
+    worker.record().until_begun(2).await;
+    let former = worker.executor(&db).await;
+    let before = worker.said().lines().count();
+    out(&mut cluster).await;
+    assert!(worker.is_running(), "{}", worker.said());
+    cluster.start_again().await.unwrap();
+    db.reconnect().await;
+    registered_anew(&db, former).await;
+    worker.open();
+    db.until_count("success", 2).await;
+    let said = worker.said();
+    let lines: Vec<_> = said.lines().skip(before).collect();
+    let [stopped, waits, registered] = lines[..] else { panic!("three lines: {lines:#?}") };
+    for (line, starts) in [
+        (stopped, "WARN worker has stopped its bodies and registers again why=\"no heartbeat was"),
+        (waits, "WARN the worker cannot register yet; it tries again error=\"unavailable: "),
+        (registered, "INFO worker registered again executor="),
+    ] {
+        let (_, line) = line.split_once(' ').unwrap();
+        assert!(line.trim_start().starts_with(starts), "{line}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_never_yields_ends_the_process_at_t() {
     let mut cluster = own_cluster().await;

@@ -61,6 +61,8 @@ pub(crate) struct Served {
     pub priority: crate::task::Priority,
     pub queue_id: i32,
     pub attempt_timeout: Duration,
+    /// None: the database does not tell.
+    pub max_attempts: Option<i16>,
 }
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
@@ -77,7 +79,9 @@ pub(crate) async fn define_lambda(client: &Client, name: &str) -> Result<()> {
 pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Result<Vec<Served>> {
     let rows = client
         .query_typed(
-            "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)",
+            // Before function set 3 it has no max_attempts.
+            "select lambda, priority, queue_id, attempt_timeout_ms, \
+             (to_jsonb(l) ->> 'max_attempts')::smallint from tuskline.executor_lambdas($1) l",
             &[(&lambdas, Type::TEXT_ARRAY)],
         )
         .await?;
@@ -88,6 +92,7 @@ pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Res
             priority: row.get::<_, &str>(1).parse().unwrap_or(crate::task::Priority::Normal),
             queue_id: row.get(2),
             attempt_timeout: Duration::from_millis(row.get::<_, i64>(3).unsigned_abs()),
+            max_attempts: row.get(4),
         })
         .collect())
 }

@@ -27,6 +27,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::db::hsc::{AttemptResult, Report, Served};
 use crate::worker::config::WorkerConfig;
+use crate::worker::failure_log::{self, FailureLog};
 use crate::worker::lambda::Lambda;
 use crate::worker::statistics::{Room, Statistics};
 use crate::worker::work::Work;
@@ -79,6 +80,7 @@ struct ServedQueue {
 struct State {
     slots: Slots,
     watch: QueueWatch,
+    failures: FailureLog,
     ledger: LeaseLedger,
     deferred: DeferredResults,
     claim_bound: ClaimBound,
@@ -125,9 +127,12 @@ impl Controller {
     ) -> Self {
         let now = Instant::now();
         let (mut queues, mut rooms) = (Vec::new(), Vec::new());
+        let mut told = Vec::new();
         for (index, lambda) in lambdas.into_iter().enumerate() {
             let own = served.iter().filter(|one| *one.lambda == *lambda.name);
             let timeout = own.clone().next().map(|served| served.attempt_timeout);
+            let max_attempts = own.clone().next().and_then(|served| served.max_attempts);
+            told.push((Arc::clone(&lambda.name), max_attempts));
             let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
             ids.sort();
             let first = queues.len();
@@ -150,6 +155,7 @@ impl Controller {
         let ids = queues.iter().map(|queue| queue.id);
         let state = State {
             slots: Slots::new(&config, &rooms, &queues),
+            failures: FailureLog::new(told.into_iter()),
             watch: QueueWatch::new(&config, ids, requests, pooled, now),
             ledger: LeaseLedger::new(timing, now),
             deferred: DeferredResults::default(),
@@ -192,6 +198,18 @@ impl Controller {
     pub(crate) fn report(&self) -> Option<Report> {
         let queues: Vec<_> = self.queues.iter().map(|queue| (queue.room, queue.id)).collect();
         self.statistics.report(&queues)
+    }
+
+    /// Logs how many attempts have failed without a line of their own, where it is time for that.
+    pub(crate) fn tell_left_out(&self) {
+        let lines = self.lock().failures.left_out(Instant::now());
+        failure_log::write(lines);
+    }
+
+    /// The same for all, at the end.
+    pub(crate) fn tell_rest(&self) {
+        let lines = self.lock().failures.rest();
+        failure_log::write(lines);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

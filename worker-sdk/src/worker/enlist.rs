@@ -19,14 +19,13 @@ use crate::error::queues_not_rebuilt;
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
 use crate::worker::pooler::{ECHO_GRACE, is_pooled};
+use crate::worker::trouble_log::REPEAT;
 use crate::worker::watchdog::clock_ns;
 
 /// Connections of a worker that make no exchanges: heartbeat, control and watch.
 const FURTHER_CONNECTIONS: usize = 3;
 /// Most tries to register for the first time whose connection broke.
 const BROKEN_TRIES: u32 = 5;
-/// While nothing changes, the log says no more often what the worker waits for.
-const REPEAT: Duration = Duration::from_secs(30);
 
 /// A worker that has registered.
 #[derive(Debug)]
@@ -99,8 +98,8 @@ pub(crate) async fn enlist(
             answer = attempt(worker, former) => match answer {
                 Ok(enlisted) => return Ok(Some(enlisted)),
                 Err(Refusal::Unrecovered(error)) => {
-                    recover(&worker.database, worker.config.request_timeout).await;
-                    Refusal::Later(error)
+                    let limit = worker.config.request_timeout;
+                    Refusal::Later(recover(&worker.database, limit).await.err().unwrap_or(error))
                 }
                 Err(refused) => refused,
             },
@@ -186,21 +185,20 @@ async fn changed<T>(
     }
 }
 
-/// Logs the reason of the wait: once per longer nap, then now and then.
+/// Logs the reason of the wait at once, then now and then.
 #[derive(Debug, Default)]
 struct Log {
-    said: Option<(Instant, Duration, String)>,
+    said_at: Option<Instant>,
 }
 
 impl Log {
     fn waiting(&mut self, error: &Error, nap: Duration) {
-        let text = format!("{error:#}");
-        let news = self.said.as_ref().is_none_or(|(at, longest, last)| {
-            nap >= *longest * 2 || *last != text || at.elapsed() >= REPEAT
-        });
-        if news {
-            tracing::warn!(error = text, ?nap, "the worker cannot register yet; it tries again");
-            self.said = Some((Instant::now(), nap, text));
+        let error = format!("{error:#}");
+        if self.said_at.is_none_or(|at| at.elapsed() >= REPEAT) {
+            tracing::warn!(error, ?nap, "the worker cannot register yet; it tries again");
+            self.said_at = Some(Instant::now());
+        } else {
+            tracing::debug!(error, ?nap, "the worker cannot register yet; it tries again");
         }
     }
 }

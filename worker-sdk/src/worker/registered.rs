@@ -71,12 +71,15 @@ pub(crate) async fn work(
     let (registered, parts) =
         RegisteredWorker::new(worker, enlisted).map_err(Error::unavailable)?;
     let watchdog = Arc::clone(&registered.watchdog);
+    let controller = Arc::clone(&registered.controller);
     // The loser of the two is dropped, and with it all that it has begun.
-    Ok(tokio::select! {
+    let ended = tokio::select! {
         biased;
         () = watchdog.lost() => Ended::Lost,
         ended = registered.run(worker, parts, client) => Ended::InOrder(ended),
-    })
+    };
+    controller.tell_rest();
+    Ok(ended)
 }
 
 impl RegisteredWorker {
@@ -104,6 +107,7 @@ impl RegisteredWorker {
             pooled,
             pulse: Arc::new(pulse),
             connections: Arc::new(Connections::default()),
+            troubles: Arc::default(),
         };
         let control = ControlConnection {
             opener: opener.clone(),
@@ -139,7 +143,7 @@ impl RegisteredWorker {
                 Some(told("an exchange connection", ended))
             }
             Some(ended) = background.join_next() => Some(told("the heartbeat or the watch connection", ended)),
-            Some(ended) = executors.join_next() => Some(told("an executor", ended)),
+            ended = first_to_fail(&mut executors) => Some(told("an executor", ended)),
         };
         if let Some(what) = &lost {
             tracing::error!(what, "the worker drains");
@@ -240,7 +244,24 @@ fn stop(controller: Arc<Controller>, executors: Executors, threads: Threads) -> 
     })
 }
 
+/// Waits for an executor that ends by itself. The stopper aborts all of them where the registration is over: that is
+/// no fault, and the watchdog says why.
+async fn first_to_fail(executors: &mut JoinSet<()>) -> Result<(), JoinError> {
+    loop {
+        match executors.join_next().await {
+            Some(Err(error)) if error.is_cancelled() => {}
+            Some(ended) => return ended,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Without the text of a panic, which may be that of a body.
 fn told(part: &str, ended: Result<(), JoinError>) -> String {
-    let why = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    let why = match ended {
+        Ok(()) => "it returned",
+        Err(error) if error.is_panic() => "it panicked",
+        Err(_) => "it was cancelled",
+    };
     format!("{part} of the worker ended before the rest: {why}")
 }

@@ -89,10 +89,14 @@ impl Statistics {
         lambda * Priority::ALL.len() + at.unwrap_or_default()
     }
 
+    /// The lambda of a room, in the order of the worker.
+    pub(crate) fn lambda(room: Room) -> usize {
+        room / Priority::ALL.len()
+    }
+
     /// The lambda and priority of a room.
     pub(crate) fn names(&self, room: Room) -> (&str, Priority) {
-        let priorities = Priority::ALL.len();
-        (&self.lambdas[room / priorities], Priority::ALL[room % priorities])
+        (&self.lambdas[Self::lambda(room)], Priority::ALL[room % Priority::ALL.len()])
     }
 
     /// The first attempt of a task began, `delay` after the task was due.
@@ -270,6 +274,7 @@ mod tests {
         AttemptResult {
             attempt: Attempt { task: 1, fence: 1 },
             note: None,
+            failed: None,
             room,
             status,
             took: Duration::ZERO,
