@@ -28,7 +28,7 @@ use crate::worker::opener::Opener;
 use crate::worker::pulse::Pulse;
 use crate::worker::threads::Threads;
 use crate::worker::watch_connection::WatchConnection;
-use crate::worker::watchdog::{Limits, Stop, Watchdog, end_process};
+use crate::worker::watchdog::{Ending, Limits, Watchdog, end_process};
 use crate::worker::work::{StopReason, Work};
 
 /// How it ended.
@@ -46,11 +46,16 @@ pub(crate) struct RegisteredWorker {
     watchdog: Arc<Watchdog>,
     /// The handles of the threads of each lambda.
     handles: Vec<Handle>,
-    executors: Executors,
+    executors: Arc<Executors>,
 }
 
 /// The tasks that the stopper aborts.
-type Executors = Arc<Mutex<Vec<AbortHandle>>>;
+#[derive(Default)]
+struct Executors {
+    handles: Mutex<Vec<AbortHandle>>,
+    /// Each that has not ended holds a clone.
+    alive: Arc<()>,
+}
 
 /// The parts of a registration; each is given to a task of its own.
 struct Parts {
@@ -96,10 +101,10 @@ impl RegisteredWorker {
         let controller = Arc::new(controller);
         *worker.controller.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&controller);
-        let executors = Executors::default();
-        let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
+        let executors = Arc::new(Executors::default());
+        let ending = ending(Arc::clone(&controller), Arc::clone(&executors), threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
-        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, stop, worker.on_lost.clone())?);
+        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, ending, worker.on_lost.clone())?);
         let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
         let opener = Opener {
             address: worker.database.clone(),
@@ -175,7 +180,7 @@ impl RegisteredWorker {
 
     fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
         let mut executors = JoinSet::new();
-        let mut handles = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = self.executors.handles.lock().unwrap_or_else(PoisonError::into_inner);
         for lambda in 0..worker.lambdas.len() {
             for _ in 0..self.controller.slots(lambda) {
                 let executor = Executor {
@@ -186,7 +191,12 @@ impl RegisteredWorker {
                     data: Arc::clone(&worker.data),
                     lambda,
                 };
-                handles.push(executors.spawn_on(executor.run(), &self.handles[lambda]));
+                let alive = Arc::clone(&self.executors.alive);
+                let run = async move {
+                    let _alive = alive;
+                    executor.run().await;
+                };
+                handles.push(executors.spawn_on(run, &self.handles[lambda]));
             }
         }
         executors
@@ -234,14 +244,22 @@ impl RegisteredWorker {
 
 /// The stopper's steps at the end of the registration: bodies are told, then dropped, then the threads
 /// end on which they, or what they began there, might run on.
-fn stop(controller: Arc<Controller>, executors: Executors, threads: Threads) -> Stop {
-    Box::new(move |within| {
+fn ending(controller: Arc<Controller>, executors: Arc<Executors>, threads: Threads) -> Ending {
+    let (alive, ours) = (threads.alive(), Arc::clone(&executors.alive));
+    let stop = move || {
         controller.stop_all(StopReason::LeaseLost);
-        for executor in executors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for executor in executors.handles.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             executor.abort();
         }
-        threads.end(within)
-    })
+        drop(executors);
+        threads.end();
+    };
+    // Two of the clones are no executor's. Counted before the tasks: an executor may end in between.
+    let left_behind = move || {
+        let executors = Arc::strong_count(&ours).saturating_sub(2);
+        alive.tasks() > executors || alive.blocking_threads() > 0
+    };
+    Ending { stop: Box::new(stop), left_behind: Box::new(left_behind) }
 }
 
 /// Waits for an executor that ends by itself. The stopper aborts all of them where the registration is over: that is
