@@ -38,8 +38,8 @@ const TLS_OPTIONS: [(&str, &str); 6] = [
 /// The options are those of libpq. For an option that the text lacks, the environment counts: `PGHOST`,
 /// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGOPTIONS`, `PGAPPNAME`,
 /// `PGCONNECT_TIMEOUT` (seconds), `PGTARGETSESSIONATTRS`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`,
-/// `PGSSLKEY`, `PGSSLNEGOTIATION` and `PGCHANNELBINDING`. A password file is read when the address is read,
-/// whatever its mode; its password is that of the first host.
+/// `PGSSLKEY`, `PGSSLNEGOTIATION` and `PGCHANNELBINDING`. A password file is read when the address is read; its
+/// password is that of the first host. As with libpq, it is ignored if other accounts can read it.
 ///
 /// One default differs from libpq's: without `sslmode`, a host on another machine must prove its identity
 /// (`verify-full`, with the root certificates of the system). A Unix socket or a loopback address counts as
