@@ -4,7 +4,7 @@
 //! Must never: let the password of an argument or of one of our variables through.
 
 /// Stands in the text instead.
-const HIDDEN: &str = "ADDRESS";
+const HIDDEN: &str = "(hidden address)";
 
 /// The text without addresses that may hold a password.
 pub fn hide(text: &str) -> String {
