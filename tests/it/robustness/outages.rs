@@ -217,6 +217,23 @@ async fn a_frozen_worker_without_a_body_registers_again_when_it_wakes() {
     assert!(frozen.is_running(), "{}", frozen.said());
 }
 
+/// Its threads have nothing to do, and may wait for a processor for longer than bodies have.
+#[tokio::test]
+async fn an_idle_worker_that_the_database_counts_as_dead_keeps_its_process() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::start(&db, "work", 64);
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
+    let mut number = worker.executor(&db).await;
+    for round in 0..10 {
+        db.run(&format!("select tuskline.end_executor({number})")).await;
+        number = registered_anew(&db, number).await;
+        assert!(worker.is_running(), "round {round}: {}", worker.said());
+    }
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
+}
+
 /// Ends every session of a database, and lets nobody in.
 async fn shut(admin: &tokio_postgres::Client, name: &str) {
     admin.batch_execute(&format!("alter database {name} allow_connections false")).await.unwrap();
