@@ -76,13 +76,22 @@ comment on function tuskline.end_executor(bigint) is
   'Ends a worker process in order. The tasks that it still holds may be rescued at once.';
 
 create or replace function tuskline.executor_lambdas(p_lambdas text[])
-returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint,
-               max_attempts integer)
+returns table (lambda text, priority text, queue_id integer, attempt_timeout_ms bigint)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select q.lambda, q.priority::text, q.queue_id,
-         (1000 * extract(epoch from l.attempt_timeout))::bigint, l.max_attempts::integer
+         (1000 * extract(epoch from l.attempt_timeout))::bigint
     from tuskline.queue q join tuskline.lambda l on l.name = q.lambda
    where q.lambda = any (p_lambdas) order by q.lambda, q.priority
 $$;
 comment on function tuskline.executor_lambdas(text[]) is
-  'Queues, attempt timeouts and most attempts of these lambdas, for their workers.';
+  'Queues and attempt timeouts of these lambdas, for their workers.';
+
+-- A column of executor_lambdas would change what that function returns. Then a migration has to drop
+-- it and all views, also where views of the installation depend on them.
+create or replace function tuskline.max_attempts(p_lambdas text[])
+returns table (lambda text, max_attempts integer)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select l.name, l.max_attempts from tuskline.lambda l where l.name = any (p_lambdas)
+$$;
+comment on function tuskline.max_attempts(text[]) is
+  'Attempts after which a task of these lambdas is dead, for the log of their workers.';

@@ -7,6 +7,7 @@ mod result_status;
 use std::time::Duration;
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 #[cfg(test)]
@@ -61,8 +62,6 @@ pub(crate) struct Served {
     pub priority: crate::task::Priority,
     pub queue_id: i32,
     pub attempt_timeout: Duration,
-    /// None: the database does not tell.
-    pub max_attempts: Option<i16>,
 }
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
@@ -79,9 +78,7 @@ pub(crate) async fn define_lambda(client: &Client, name: &str) -> Result<()> {
 pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Result<Vec<Served>> {
     let rows = client
         .query_typed(
-            // Before function set 3 it has no max_attempts.
-            "select lambda, priority, queue_id, attempt_timeout_ms, \
-             (to_jsonb(l) ->> 'max_attempts')::smallint from tuskline.executor_lambdas($1) l",
+            "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)",
             &[(&lambdas, Type::TEXT_ARRAY)],
         )
         .await?;
@@ -92,10 +89,25 @@ pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Res
             priority: row.get::<_, &str>(1).parse().unwrap_or(crate::task::Priority::Normal),
             queue_id: row.get(2),
             attempt_timeout: Duration::from_millis(row.get::<_, i64>(3).unsigned_abs()),
-            max_attempts: row.get(4),
         })
         .collect())
 }
+
+/// Lambdas, each with the attempts after which a task is dead. None of them: the database is older than this
+/// function, or the role may not call it.
+pub(crate) async fn max_attempts(
+    client: &Client,
+    lambdas: &[String],
+) -> Result<Vec<(String, i32)>> {
+    let sql = "select lambda, max_attempts from tuskline.max_attempts($1)";
+    let rows = match client.query_typed(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await {
+        Err(error) if error.code().is_some_and(|code| NOT_THERE.contains(code)) => Vec::new(),
+        answered => answered?,
+    };
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+const NOT_THERE: [SqlState; 2] = [SqlState::UNDEFINED_FUNCTION, SqlState::INSUFFICIENT_PRIVILEGE];
 
 /// A process as it registers.
 #[derive(Debug)]

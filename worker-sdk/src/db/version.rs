@@ -9,7 +9,7 @@
 use crate::error::{Error, ErrorKind};
 
 /// Number of the set of SQL functions this crate speaks to. The thousands are the major version.
-pub const SCHEMA_VERSION: i32 = 2;
+pub const SCHEMA_VERSION: i32 = 3;
 
 /// Number of the oldest set that has all verbs which a worker and a client call, but for acts of owners
 /// that came later. `./x upgrade` proves it under load. A server needs [`SCHEMA_VERSION`].

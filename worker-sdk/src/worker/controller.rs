@@ -127,12 +127,9 @@ impl Controller {
     ) -> Self {
         let now = Instant::now();
         let (mut queues, mut rooms) = (Vec::new(), Vec::new());
-        let mut told = Vec::new();
         for (index, lambda) in lambdas.into_iter().enumerate() {
             let own = served.iter().filter(|one| *one.lambda == *lambda.name);
             let timeout = own.clone().next().map(|served| served.attempt_timeout);
-            let max_attempts = own.clone().next().and_then(|served| served.max_attempts);
-            told.push((Arc::clone(&lambda.name), max_attempts));
             let mut ids: Vec<_> = own.map(|one| (one.priority, one.queue_id)).collect();
             ids.sort();
             let first = queues.len();
@@ -155,7 +152,7 @@ impl Controller {
         let ids = queues.iter().map(|queue| queue.id);
         let state = State {
             slots: Slots::new(&config, &rooms, &queues),
-            failures: FailureLog::new(told.into_iter()),
+            failures: FailureLog::new(rooms.iter().map(|room| Arc::clone(&room.lambda.name))),
             watch: QueueWatch::new(&config, ids, requests, pooled, now),
             ledger: LeaseLedger::new(timing, now),
             deferred: DeferredResults::default(),
@@ -198,6 +195,11 @@ impl Controller {
     pub(crate) fn report(&self) -> Option<Report> {
         let queues: Vec<_> = self.queues.iter().map(|queue| (queue.room, queue.id)).collect();
         self.statistics.report(&queues)
+    }
+
+    /// For the log: after how many attempts the tasks of these lambdas are dead.
+    pub(crate) fn learn_max_attempts(&self, known: &[(String, i32)]) {
+        self.lock().failures.learn_max_attempts(known);
     }
 
     /// Logs how many attempts have failed without a line of their own, where it is time for that.

@@ -34,6 +34,8 @@ pub(crate) struct Enlisted {
     /// When the registration was sent: T counts from there.
     pub sent_ns: u64,
     pub served: Vec<Served>,
+    /// By lambda; empty if the database does not tell.
+    pub max_attempts: Vec<(String, i32)>,
     pub pooled: bool,
     pub heartbeat: Session,
     pub control: Session,
@@ -148,6 +150,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     let sent_ns = clock_ns();
     let executor = changed(limit, hsc::register_executor(&control, &registration)).await?;
     let served = in_time(limit, hsc::executor_lambdas(&control, &names)).await?;
+    let max_attempts = in_time(limit, hsc::max_attempts(&control, &names)).await?;
     let limit = worker.config.self_termination;
     if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
         // T counts from its sending: it is over already, and holds nothing.
@@ -160,7 +163,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         None => tracing::info!(executor, lambdas = ?names, "worker registered"),
         Some(former) => tracing::info!(executor, former, "worker registered again"),
     }
-    Ok(Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange })
+    Ok(Enlisted { executor, sent_ns, served, max_attempts, pooled, heartbeat, control, exchange })
 }
 
 /// The answer of a server that may accept a connection and send nothing; an error after `limit`.

@@ -24,8 +24,8 @@ pub(crate) struct Failed {
 #[derive(Debug)]
 struct Told {
     lambda: Arc<str>,
-    /// A task whose attempts fail so often is dead. As at the registration; unknown before function set 3.
-    max_attempts: Option<i16>,
+    /// A task whose attempts fail so often is dead. As at the registration; none: unknown.
+    max_attempts: Option<i32>,
     again: Budget,
     last: Budget,
 }
@@ -59,15 +59,23 @@ pub(crate) enum Line {
 }
 
 impl FailureLog {
-    /// For lambdas, in the caller's order, with the attempts that their tasks have.
-    pub(crate) fn new(lambdas: impl Iterator<Item = (Arc<str>, Option<i16>)>) -> Self {
-        let told = |(lambda, max_attempts)| Told {
+    /// For lambdas, in the caller's order.
+    pub(crate) fn new(lambdas: impl Iterator<Item = Arc<str>>) -> Self {
+        let told = |lambda| Told {
             lambda,
-            max_attempts,
+            max_attempts: None,
             again: Budget::default(),
             last: Budget::default(),
         };
         Self(lambdas.map(told).collect())
+    }
+
+    /// The attempts after which a task of each lambda is dead.
+    pub(crate) fn learn_max_attempts(&mut self, known: &[(String, i32)]) {
+        for told in &mut self.0 {
+            let found = known.iter().find(|(lambda, _)| **lambda == *told.lambda);
+            told.max_attempts = found.map(|(_, most)| *most);
+        }
     }
 
     /// The line for a result that is recorded, if it is a failure and has one.
@@ -79,7 +87,8 @@ impl FailureLog {
     ) -> Option<Line> {
         let (failed, told) = (result.failed?, self.0.get_mut(lambda)?);
         let retries = result.status.is_retried();
-        let dies = retries && told.max_attempts.is_some_and(|most| failed.attempt >= most);
+        let dies =
+            retries && told.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
         let is_last = dies || !retries;
         let budget = if is_last { &mut told.last } else { &mut told.again };
         let left_out = budget.line(now)?;
@@ -167,7 +176,9 @@ mod tests {
     use crate::worker::work::Work;
 
     fn log() -> FailureLog {
-        FailureLog::new([(Arc::from("work"), Some(3))].into_iter())
+        let mut log = FailureLog::new([Arc::from("work")].into_iter());
+        log.learn_max_attempts(&[("work".to_owned(), 3)]);
+        log
     }
 
     fn result(attempt: i16, outcome: Outcome) -> AttemptResult {

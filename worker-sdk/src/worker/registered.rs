@@ -92,12 +92,13 @@ impl RegisteredWorker {
         let config = &worker.config;
         let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
         let handles = threads.handles();
-        let Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange } = enlisted;
+        let Enlisted { executor, sent_ns, pooled, heartbeat, control, exchange, .. } = enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
         let statistics = Arc::clone(&worker.statistics);
         let controller =
-            Controller::new(config.clone(), lambdas, &served, wake, pooled, statistics);
+            Controller::new(config.clone(), lambdas, &enlisted.served, wake, pooled, statistics);
+        controller.learn_max_attempts(&enlisted.max_attempts);
         let controller = Arc::new(controller);
         *worker.controller.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&controller);

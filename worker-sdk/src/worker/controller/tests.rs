@@ -52,7 +52,6 @@ fn serving_these(
         priority: *priority,
         queue_id: i32::try_from(at).expect("few") + 1,
         attempt_timeout: Duration::from_secs(60),
-        max_attempts: Some(20),
     };
     let served: Vec<_> = all.enumerate().map(served).collect();
     let statistics =
