@@ -194,6 +194,10 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
     let told = ErrorChain(cause).to_string();
     let hint = if told.contains("password missing") {
         "the server asks for a password: give it in --database-url, or PGPASSWORD or PGPASSFILE in the environment"
+    } else if told.contains("database does not allow writes") {
+        "target_session_attrs asks for a primary, and no host of the address is one"
+    } else if told.contains("database is not read only") {
+        "target_session_attrs asks for a standby, and no host of the address is one"
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };

@@ -1,4 +1,4 @@
-//! The password file of libpq: `PGPASSFILE` names it, and a line is `host:port:database:user:password`.
+//! The password file of libpq: `passfile` or `PGPASSFILE` names it, and a line is `host:port:database:user:password`.
 //!
 //! With it, a systemd credential or a mounted secret becomes the password, and no shell is needed.
 //! As with libpq, a file that other roles of the machine can read is ignored, with a warning.
@@ -25,11 +25,12 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Sets the password of the first line that fits the first host. If no line fits, it sets none.
 pub(super) fn complete(config: &mut Config, file: &str) -> Result<(), InvalidAddress> {
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
-    let lines = read(Path::new(file), credentials.as_deref().map(Path::new))
-        .map_err(|error| InvalidAddress(format!("PGPASSFILE={file} cannot be read: {error}")))?;
+    let lines = read(Path::new(file), credentials.as_deref().map(Path::new)).map_err(|error| {
+        InvalidAddress(format!("the password file {file} cannot be read: {error}"))
+    })?;
     match lines {
         Ok(lines) => drop(password(&lines, config).map(|password| config.password(password))),
-        Err(why) => tracing::warn!(file, "PGPASSFILE is ignored: {why}"),
+        Err(why) => tracing::warn!(file, "the password file is ignored: {why}"),
     }
     Ok(())
 }
@@ -144,7 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("pgpass");
         std::fs::write(&file, LINES).expect("a file");
-        let mut read_with = |mode: u32, credentials: Option<&Path>| {
+        let read_with = |mode: u32, credentials: Option<&Path>| {
             let rights = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, rights).expect("its owner");
             read(&file, credentials).expect("it is there").is_ok()
@@ -179,6 +180,6 @@ mod tests {
     #[test]
     fn a_file_that_is_absent_is_an_error_that_names_it() {
         let said = complete(&mut Config::new(), "/absent/file").expect_err("absent").to_string();
-        assert!(said.starts_with("PGPASSFILE=/absent/file cannot be read: "), "{said}");
+        assert!(said.starts_with("the password file /absent/file cannot be read: "), "{said}");
     }
 }
