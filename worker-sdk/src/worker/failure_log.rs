@@ -59,7 +59,7 @@ pub(crate) enum Line {
 }
 
 impl FailureLog {
-    /// For lambdas, in the caller's order.
+    /// For these lambdas.
     pub(crate) fn new(lambdas: impl Iterator<Item = Arc<str>>) -> Self {
         let told = |lambda| Told {
             lambda,
@@ -81,11 +81,12 @@ impl FailureLog {
     /// The line for a result that is recorded, if it is a failure and has one.
     pub(crate) fn recorded(
         &mut self,
-        lambda: usize,
+        lambda: &str,
         result: &AttemptResult,
         now: Instant,
     ) -> Option<Line> {
-        let (failed, told) = (result.failed?, self.0.get_mut(lambda)?);
+        let failed = result.failed?;
+        let told = self.0.iter_mut().find(|told| *told.lambda == *lambda)?;
         let retries = result.status.is_retried();
         let dies =
             retries && told.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
@@ -206,11 +207,11 @@ mod tests {
             (3, Outcome::retriable("x"), (true, "3 error dead None")),
             (1, Outcome::fatal("x"), (true, "1 fatal fatal_failure None")),
         ] {
-            let line = log.recorded(0, &result(attempt, outcome), now);
+            let line = log.recorded("work", &result(attempt, outcome), now);
             assert_eq!(told(line), [(expected.0, expected.1.to_owned())]);
         }
         for outcome in [Outcome::Success(None), Outcome::Snooze(WINDOW)] {
-            assert_eq!(log.recorded(0, &result(1, outcome), now), None);
+            assert_eq!(log.recorded("work", &result(1, outcome), now), None);
         }
     }
 
@@ -218,18 +219,18 @@ mod tests {
     fn a_lambda_that_always_fails_has_few_lines_and_a_count() {
         let (mut log, now) = (log(), Instant::now());
         let fail = || result(1, Outcome::retriable("x"));
-        let lines: Vec<_> = (0..1_000).filter_map(|_| log.recorded(0, &fail(), now)).collect();
+        let lines: Vec<_> = (0..1_000).filter_map(|_| log.recorded("work", &fail(), now)).collect();
         assert_eq!(lines.len(), LINES as usize);
-        assert_eq!(told(log.recorded(0, &result(1, Outcome::fatal("x")), now)).len(), 1);
+        assert_eq!(told(log.recorded("work", &result(1, Outcome::fatal("x")), now)).len(), 1);
         assert_eq!(told(log.left_out(now)), []);
         let next = now + WINDOW;
         assert_eq!(told(log.left_out(next)), [(false, "995 more".to_owned())]);
-        let lines: Vec<_> = (0..7).filter_map(|_| log.recorded(0, &fail(), next)).collect();
+        let lines: Vec<_> = (0..7).filter_map(|_| log.recorded("work", &fail(), next)).collect();
         assert_eq!(lines.len(), LINES as usize);
-        let line = log.recorded(0, &fail(), next + WINDOW);
+        let line = log.recorded("work", &fail(), next + WINDOW);
         assert_eq!(told(line), [(false, "1 error retriable_failure Some(2)".to_owned())]);
         for _ in 0..5 {
-            log.recorded(0, &fail(), next + WINDOW);
+            log.recorded("work", &fail(), next + WINDOW);
         }
         assert_eq!(told(log.rest()), [(false, "1 more".to_owned())]);
         assert_eq!(told(log.rest()), []);

@@ -89,14 +89,10 @@ impl Statistics {
         lambda * Priority::ALL.len() + at.unwrap_or_default()
     }
 
-    /// The lambda of a room, in the order of the worker.
-    pub(crate) fn lambda(room: Room) -> usize {
-        room / Priority::ALL.len()
-    }
-
     /// The lambda and priority of a room.
     pub(crate) fn names(&self, room: Room) -> (&str, Priority) {
-        (&self.lambdas[Self::lambda(room)], Priority::ALL[room % Priority::ALL.len()])
+        let priorities = Priority::ALL.len();
+        (&self.lambdas[room / priorities], Priority::ALL[room % priorities])
     }
 
     /// The first attempt of a task began, `delay` after the task was due.

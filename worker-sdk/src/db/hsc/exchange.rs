@@ -9,7 +9,6 @@ use super::{Attempt, LeaseId, Result, ResultStatus, Verdict, columns, numbers};
 use crate::db::connect::Session;
 use crate::db::json::{JsonOwned, JsonText};
 use crate::db::low_water_mark::{Around, Asked};
-use crate::worker::failure_log::Failed;
 
 /// The result of one attempt, ready to be sent.
 #[derive(Debug)]
@@ -18,8 +17,7 @@ pub(crate) struct AttemptResult {
     /// `None`: a plain success. Else an element of p_notes of `set_results`, in JSON.
     pub note: Option<String>,
     pub status: ResultStatus,
-    /// None: no failure.
-    pub failed: Option<Failed>,
+    pub failed: Option<crate::worker::failure_log::Failed>,
     /// The caller's number of its lambda and priority.
     pub room: usize,
     /// How long the attempt ran.

@@ -8,7 +8,6 @@ use super::queue_watch::{Found, WatchState};
 use super::{Controller, State};
 use crate::db::hsc::{AttemptResult, Claimed, LambdaClaim, LeaseId, QueueClaim, Verdict};
 use crate::worker::failure_log;
-use crate::worker::statistics::Statistics;
 use crate::worker::transition_log;
 use crate::worker::work::{Stop, Work};
 
@@ -30,7 +29,6 @@ impl Controller {
             let (lambda, priority) = self.statistics.names(result.room);
             transition_log::answered(result, verdict, lambda, priority);
             if verdict == Verdict::Done {
-                let lambda = Statistics::lambda(result.room);
                 lines.extend(state.failures.recorded(lambda, result, now));
             }
         }
