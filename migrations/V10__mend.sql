@@ -41,3 +41,25 @@ update tuskline_core.rate_state p
   from (select s.limit_id, s.key, count(*)::integer as held, max(s.permit_no) as last_no
           from tuskline.permit s where s.fence is not null group by s.limit_id, s.key) c
  where c.limit_id = p.limit_id and c.key = p.key;
+
+-- The longest durations of the statistics. A bucket of a histogram is wide, so a quantile that is
+-- interpolated within it may exceed every duration that was counted.
+
+alter table tuskline_core.event_count add column max_ms bigint;
+comment on column tuskline_core.event_count.max_ms is
+  'Longest of the waits in ms. Null: it is one wait, or not known.';
+comment on column tuskline_core.attempt_count.counters is
+  'What was counted: 1 success, 2 retriable_failure, 3 fatal_failure, 4 snoozed, 5 cancelled, '
+  '6 refused, 100 ms from due to start, 101 to 116 starts by bucket of that delay, 117 the longest '
+  'of these delays in microseconds, 200 ms of run time, 201 to 216 ended attempts by bucket of '
+  'their run time, 217 the longest run time in microseconds. See histogram_edges().';
+
+alter table tuskline.queue_statistic add column start_max_us bigint, add column run_max_us bigint;
+comment on column tuskline.queue_statistic.start_max_us is
+  'Bound of the delays counted since the row before, in microseconds: the longest one, or the upper '
+  'bound of the last bucket if a worker did not tell it. Null: not known.';
+comment on column tuskline.queue_statistic.run_max_us is 'The same of the run times.';
+
+alter table tuskline.wait_statistic add column max_ms bigint;
+comment on column tuskline.wait_statistic.max_ms is
+  'Bound of the waits counted since the row before, in ms. Null: not known.';

@@ -1,6 +1,6 @@
 //! Migrations: what turns a database into a task store, and keeps it in step with this binary.
 //!
-//! Tables are history (`migrations/V*.sql`, applied once each, in order). Functions
+//! Tables are history (`migrations/V*.sql`, applied once each, in order, by refinery). Functions
 //! are source (`migrations/functions/`, a folder for each floor): all of them are applied again, in one transaction,
 //! whenever their digest differs from the stamp in the database.
 //!
@@ -37,7 +37,8 @@ pub use crate::store::guard::Blocker;
 /// new `V*.sql`; with what breaks a caller, to the next thousand (see [`tuskline_sdk::SchemaCompatibility`]).
 pub use tuskline_sdk::SCHEMA_VERSION;
 
-/// Older servers are refused, as in `server_version_num`. Supported are 15 to 18; 14 is past its end of life.
+/// Older servers are refused, as in `server_version_num`. 15 to 18 are tested, 19 is accepted; 14 is past
+/// its end of life.
 pub const OLDEST_SERVER: i32 = 140_000;
 
 /// How often the functions are tried while a long transaction holds a lock on a view.
@@ -76,7 +77,7 @@ pub enum Functions {
 #[non_exhaustive]
 pub enum Error {
     /// PostgreSQL is older than 14.
-    #[error("PostgreSQL 15 to 18 is needed, this server is {0}")]
+    #[error("PostgreSQL 15 or newer is needed, this server is {0}")]
     ServerTooOld(String),
     /// The database cannot hold every text.
     #[error("the database must be encoded in UTF8, it is {0}: create it with encoding 'UTF8'")]
@@ -105,10 +106,18 @@ pub enum Error {
     Tables {
         /// The migration in the database.
         found: String,
-        /// The migration of this binary with the same number.
-        ours: &'static str,
+        /// The migration of this binary at the same place.
+        ours: String,
     },
-    /// A file's text was refused.
+    /// A table migration was refused, or the connection ended in it.
+    #[error("{what}")]
+    Runner {
+        /// What refinery was doing, and the error.
+        what: String,
+        /// Holds the error of the server.
+        source: refinery::Error,
+    },
+    /// A file of the functions was refused.
     #[error("file {name}.sql: {source}")]
     File {
         /// File that failed.
@@ -176,7 +185,7 @@ async fn migrate_with(
         return untouched(session.client(), later, cell).await;
     }
     let is_current = is_current(session.client(), functions).await?;
-    let applied = tables::migrate(session.client_mut(), is_current).await?;
+    let applied = tables::migrate(session.client_mut(), &tables::TABLES, is_current).await?;
     let functions = migrate_functions(session.client_mut(), functions, cell).await?;
     drop(guard);
     Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })

@@ -57,9 +57,10 @@
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
 --                adopt damage repair
---   people       explain invariants chain_of bell_of held_by_gates held_in_queues statistics
---                wait_times executor_loads queue_gauges gauges scale histogram_edges quantile,
---                and the views
+--   people       explain task_facts invariants chain_of bell_of held_by_gates held_in_queues statistics
+--                wait_times executor_loads longest_attempts longest_waits queue_gauges
+--                wait_gauges blocked_gauges gauges
+--                scale histogram_edges quantile, and the views
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics
 --                executor_statistics
 --                waiting gates limits blocked_keys chains chain_tasks unique_keys periodics

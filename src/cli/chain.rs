@@ -38,10 +38,13 @@ pub enum ChainCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Restart each task of a chain that ended without success.
+    /// Restart each task of a chain that ended without success. Due times that are later than now stay.
     Retry {
         /// Id of any task of the chain.
         id: i64,
+        /// They are due now.
+        #[arg(long)]
+        now: bool,
     },
 }
 
@@ -57,7 +60,7 @@ pub async fn run(global: &Global, command: ChainCommand) -> Outcome {
         ChainCommand::Schedule { .. } => schedule(global, client, &tasks).await,
         ChainCommand::Show { id, dot } => show(global, client, id, dot).await,
         ChainCommand::Cancel { id, reason } => cancel(global, client, id, reason).await,
-        ChainCommand::Retry { id } => retry(global, client, id).await,
+        ChainCommand::Retry { id, now } => retry(global, client, id, now).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -116,9 +119,9 @@ async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String
     output::answer(global, &answer, &said)
 }
 
-async fn retry(global: &Global, client: &Client, id: i64) -> Result<()> {
-    let sql = "select chain_id, retried from tuskline.retry_chain($1)";
-    let row = client.query_typed_one(sql, &[(&id, Type::INT8)]).await?;
+async fn retry(global: &Global, client: &Client, id: i64, now: bool) -> Result<()> {
+    let sql = "select chain_id, retried from tuskline.retry_chain($1, $2)";
+    let row = client.query_typed_one(sql, &[(&id, Type::INT8), (&now, Type::BOOL)]).await?;
     let (chain, retried): (i64, i32) = (row.get(0), row.get(1));
     let answer = json!({"chain": chain, "retried": retried});
     output::answer(global, &answer, &format!("chain {chain}: {retried} tasks start again"))

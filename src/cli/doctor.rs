@@ -26,6 +26,7 @@ mod schema;
 mod segments;
 mod settings;
 mod verify;
+mod waits;
 mod workers;
 
 use std::process::ExitCode;

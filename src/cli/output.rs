@@ -7,7 +7,7 @@ mod ids;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde_json::Value;
 
 use super::Global;
@@ -98,20 +98,49 @@ pub fn put_list(
     }
 }
 
-/// Writes rows under a heading. An empty list says so.
+/// Writes rows under a heading. An empty list says so. On a terminal, a column without values is left out, and
+/// rows of which the words are too long for its columns are lists of pairs.
 pub fn put_table(heading: &[&str], rows: Vec<Vec<String>>, none: &str) -> std::io::Result<()> {
     if rows.is_empty() {
         return put(none);
     }
-    let mut table = plain_table();
-    table.set_header(heading.iter().map(|name| name.to_uppercase()));
-    for row in rows {
-        table.add_row(row.iter().map(|text| Cell::new(clean(text))));
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|text| clean(text)).collect()).collect();
+    let is_shown = |at: &usize| {
+        !std::io::stdout().is_terminal() || rows.iter().any(|row| !row[*at].is_empty())
+    };
+    let columns: Vec<usize> = (0..heading.len()).filter(is_shown).collect();
+    let words = |at: usize| rows.iter().map(move |row| longest_word(&row[at]));
+    let least = |at: usize| words(at).max().unwrap_or(0).max(heading[at].len());
+    if std::io::stdout().is_terminal()
+        && columns.iter().map(|at| least(*at) + 2).sum::<usize>() > usize::from(width()) + 2
+    {
+        for (number, row) in rows.iter().enumerate() {
+            if number > 0 {
+                put("")?;
+            }
+            let filled = |at: &usize| Some(row[*at].clone()).filter(|text| !text.is_empty());
+            put_pairs(columns.iter().map(|at| (heading[*at], filled(at))).collect())?;
+        }
+        return Ok(());
     }
-    if let Some(id) = heading.iter().position(|name| *name == "id") {
-        whole(&mut table, id);
+    let mut table = plain_table();
+    table.set_header(columns.iter().map(|at| heading[*at].to_uppercase()));
+    for row in &rows {
+        table.add_row(columns.iter().map(|at| Cell::new(&row[*at])));
+    }
+    for (shown, at) in columns.iter().enumerate() {
+        let least = u16::try_from(least(*at) + 2).unwrap_or(u16::MAX);
+        if let Some(column) = table.column_mut(shown) {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+        }
     }
     put(&trimmed(table))
+}
+
+/// Characters of the longest word, which no line may break: an id in two lines cannot be copied.
+fn longest_word(text: &str) -> usize {
+    text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0)
 }
 
 /// Writes names and values, one pair a line; a pair without value is left out, and one too long for

@@ -35,7 +35,7 @@ fn told(plan: &Plan) -> String {
 
 fn of_step(step: &Step) -> Vec<String> {
     let count = step.statements.len();
-    let mut lines = vec![match step.name {
+    let mut lines = vec![match step.name.as_str() {
         "functions" => format!(
             "functions: {count} statements in one transaction, tried 10 times\n  it waits 2 s for a lock"
         ),

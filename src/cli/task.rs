@@ -43,10 +43,13 @@ pub enum TaskCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Restart a task that ended without success.
+    /// Restart a task that ended without success. It keeps a due time that is later than now.
     Retry {
         /// Id of the task.
         id: i64,
+        /// It is due now.
+        #[arg(long)]
+        now: bool,
     },
     /// Wait until a task is finished; exit code 0 if it succeeded, else 1.
     Wait(follow::WaitArgs),
@@ -73,7 +76,9 @@ pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
         TaskCommand::Cancel { id, reason } => {
             follow::cancel(global, open.await?.client(), id, reason).await
         }
-        TaskCommand::Retry { id } => follow::retry(global, open.await?.client(), id).await,
+        TaskCommand::Retry { id, now } => {
+            follow::retry(global, open.await?.client(), id, now).await
+        }
         TaskCommand::Wait(args) => follow::wait(global, open.await?.client(), &args).await,
     }
 }

@@ -27,6 +27,7 @@ impl Figures {
         let mut families = self.tasks();
         families.extend(self.delays());
         families.extend(self.queues());
+        families.extend(self.waiting());
         families.extend(self.installation());
         families
     }
@@ -97,6 +98,35 @@ impl Figures {
         [enqueued, depth, oldest, paused, wanted]
     }
 
+    /// Tasks outside of queues. A number that is unknown has no sample. `tuskline_timers` has the
+    /// tasks that are not due.
+    fn waiting(&self) -> [Family; 3] {
+        let mut tasks = Family::gauge(
+            "tuskline_waiting_tasks",
+            "Due tasks that wait outside of queues, by cause; an estimate from 1000 on",
+        );
+        let mut oldest = Family::gauge(
+            "tuskline_oldest_waiting_age_seconds",
+            "How long the first of these tasks has waited",
+        );
+        let known = self.waiting.iter().filter(|one| !one.count.is_unknown());
+        for one in known.filter(|one| !["due", "retry"].contains(&&*one.cause)) {
+            let labels = || vec![("lambda", one.lambda.clone()), ("cause", one.cause.clone())];
+            tasks.push(labels(), Value::Gauge(one.estimate as f64));
+            let age = one.oldest_ms.unwrap_or(0) as f64 / 1_000.0;
+            oldest.push(labels(), Value::Gauge(age));
+        }
+        let mut blocked = Family::gauge(
+            "tuskline_blocked_keys",
+            "Ordering keys that a failed task blocks until a person acts",
+        );
+        for one in &self.blocked {
+            let labels = vec![("lambda", one.lambda.clone())];
+            blocked.push(labels, Value::Gauge(one.keys.tasks as f64));
+        }
+        [tasks, oldest, blocked]
+    }
+
     fn installation(&self) -> Vec<Family> {
         let family = |(own, name, help): &(&str, &'static str, &'static str)| {
             let mut family = Family::gauge(name, help);
@@ -124,7 +154,7 @@ const COUNTERS: [(&str, &str); OUTCOMES.len()] = [
 ];
 
 /// The names of the rows of `tuskline.gauges()`, and the names and help of their metrics.
-const GAUGES: [(&str, &str, &str); 12] = [
+const GAUGES: [(&str, &str, &str); 11] = [
     ("workers", "tuskline_workers", "Live workers that serve the lambda"),
     ("gates", "tuskline_gates", "Gates that are set on the lambda"),
     (
@@ -134,7 +164,6 @@ const GAUGES: [(&str, &str, &str); 12] = [
     ),
     ("timers", "tuskline_timers", "Tasks that are not due yet, also retries (estimate)"),
     ("parked", "tuskline_parked_tasks", "Tasks that gates hold (estimate)"),
-    ("wait_list", "tuskline_waiting_tasks", "Tasks that wait for a permit (estimate)"),
     ("permits", "tuskline_permits", "Permits that tasks hold (estimate)"),
     ("dead_letters", "tuskline_dead_letters", "Tasks that failed for good and are kept (estimate)"),
     ("segments_ahead", "tuskline_segments_ahead", "Partitions of the task store that are ready"),

@@ -19,6 +19,7 @@ use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{
     self, DEPTH_ROWS, Gauge, Marks, OBJECTIVE, QueueGauge, QueueStatistics, Scale, WaitTimes,
 };
+use crate::store::overview::{self, Blocked, Waiting};
 
 /// Time between two readings of the queues from their first row. A mark hides rows that were
 /// committed late.
@@ -35,9 +36,11 @@ pub struct Figures {
     pub queues: Vec<QueueGauge>,
     pub gauges: Vec<Gauge>,
     pub scale: Vec<Scale>,
+    pub waiting: Vec<Waiting>,
+    pub blocked: Vec<Blocked>,
 }
 
-/// The figures of one statement.
+/// The figures of one statement; `Waiting` has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Gauges,
@@ -45,12 +48,13 @@ pub enum Part {
     Waits,
     Queues,
     Scale,
+    Waiting,
 }
 
 impl Part {
     /// In the order of reading. `Scale` uses the last marks that `Queues` found, and works without.
-    pub const ALL: [Self; 5] =
-        [Self::Gauges, Self::Statistics, Self::Waits, Self::Queues, Self::Scale];
+    pub const ALL: [Self; 6] =
+        [Self::Gauges, Self::Statistics, Self::Waits, Self::Queues, Self::Scale, Self::Waiting];
     /// The parts that an autoscaler needs.
     pub const OF_SCALE: [Self; 2] = [Self::Queues, Self::Scale];
 
@@ -62,6 +66,7 @@ impl Part {
             Self::Waits => "waits",
             Self::Queues => "queues",
             Self::Scale => "scale",
+            Self::Waiting => "waiting",
         }
     }
 }
@@ -257,6 +262,10 @@ impl Reader {
             Part::Scale => {
                 figures.scale = figures::scale(client, OBJECTIVE, &self.marks).await?;
             }
+            Part::Waiting => {
+                figures.waiting = overview::waits(client, overview::WAIT_ROWS).await?;
+                figures.blocked = overview::blocked(client, overview::WAIT_ROWS).await?;
+            }
         }
         Ok(())
     }
@@ -268,6 +277,10 @@ impl Reader {
             Part::Waits => self.figures.waits.clear(),
             Part::Queues => self.figures.queues.clear(),
             Part::Scale => self.figures.scale.clear(),
+            Part::Waiting => {
+                self.figures.waiting.clear();
+                self.figures.blocked.clear();
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// Name of the file of a table migration, or `functions`.
-    pub name: &'static str,
+    pub name: String,
     /// In order.
     pub statements: Vec<&'static str>,
     /// Strongest lock on each relation that is there now, the strongest first. It is held until the end of
@@ -66,13 +66,13 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
     let stamp = stamp(client).await?;
     let is_current = is_current(client, FUNCTIONS).await?;
     let mut steps = Vec::new();
-    for (name, text) in tables::pending(client, is_current).await? {
-        steps.push(step(client, name, &[text]).await?);
+    for file in tables::pending(client, &tables::TABLES, is_current).await? {
+        steps.push(step(client, file.to_string(), &[file.sql().unwrap_or_default()]).await?);
     }
     if !is_current {
         let texts: Vec<&str> = FUNCTIONS.iter().map(|(_, text)| *text).collect();
         let texts = [&[REMEMBER.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
-        steps.push(step(client, "functions", &texts).await?);
+        steps.push(step(client, "functions".to_owned(), &texts).await?);
     }
     Ok(Plan { found: stamp.map(|(set, _)| set), schema_version: SCHEMA_VERSION, steps })
 }
@@ -81,7 +81,7 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
 /// else now. It takes no lock that the step does not take.
 pub const WHEN_RECREATED: &str = CLEAR.1;
 
-async fn step(client: &Client, name: &'static str, texts: &[&'static str]) -> Result<Step, Error> {
+async fn step(client: &Client, name: String, texts: &[&'static str]) -> Result<Step, Error> {
     let statements: Vec<&str> = texts.iter().flat_map(|text| statements::split(text)).collect();
     let mut wanted: Vec<_> = statements.iter().flat_map(|text| statements::locks(text)).collect();
     wanted.sort_by(|one, other| (&one.1, other.0).cmp(&(&other.1, one.0)));

@@ -16,7 +16,8 @@ macro_rules! functions {
 /// Applied in this order: a function's text is checked against those before it, `install` is last.
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Source] = &functions![
-    "words/clock", "words/refuse", "words/overloads", "words/payload_bytes", "core/version",
+    "words/clock", "words/refuse", "words/unknown_lambda", "words/overloads",
+    "words/payload_bytes", "core/version",
     "core/installation", "core/cell", "words/locks", "statistics/histogram",
     "statistics/count_events", "core/recovery", "retention/add_segments",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
@@ -41,8 +42,9 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "periodic/cron_error", "periodic/define_periodic", "periodic/pause_periodic",
     "periodic/due_periodic", "periodic/fire_periodic", "statistics/report_attempts",
     "statistics/totals", "statistics/fold_statistics", "owner/definitions",
-    "owner/define", "people/views", "people/chains",
-    "people/periodics", "people/dead_letters", "people/statistics", "people/gauges", "owner/operations", "people/comments",
+    "owner/define", "people/views", "people/task_facts", "people/chains",
+    "people/periodics", "people/dead_letters", "people/statistics", "people/longest", "people/gauges", "people/waits",
+    "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
     "owner/act_in_operation", "owner/erase", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/invariants", "people/explain_waiting",

@@ -129,10 +129,20 @@ pub async fn statistics(
     client: &Client,
     span: Option<Duration>,
 ) -> Result<Vec<QueueStatistics>, Error> {
+    // Totals since the beginning are for counters, which have no longest duration.
+    let longest = match span {
+        Some(_) => "tuskline.longest_attempts($1 * interval '1 second')",
+        None => {
+            "(select null::text as lambda, null::text as priority, null::float8 as start_ms, null::float8 as run_ms)"
+        }
+    };
     let sql = format!(
-        "select lambda, priority, extract(epoch from span)::float8, start_ms, starts, run_ms, runs, {} \
-         from tuskline.statistics($1 * interval '1 second', $1 is null)",
-        OUTCOMES.join(", ")
+        "select s.lambda, s.priority, extract(epoch from s.span)::float8, s.start_ms, s.starts, s.run_ms, s.runs, \
+                m.start_ms, m.run_ms, s.{} \
+         from tuskline.statistics($1 * interval '1 second', $1 is null) s \
+              left join {longest} m on m.lambda = s.lambda and m.priority = s.priority \
+         order by s.lambda, s.priority::tuskline.priority",
+        OUTCOMES.join(", s.")
     );
     let span = span.map(|span| span.as_secs_f64());
     let rows = client.query_typed(&sql, &[(&span, Type::FLOAT8)]).await?;
@@ -142,9 +152,9 @@ pub async fn statistics(
             lambda: row.get(0),
             priority: row.get(1),
             span_seconds: row.get(2),
-            starts: Histogram { total_ms: row.get(3), counts: row.get(4) },
-            runs: Histogram { total_ms: row.get(5), counts: row.get(6) },
-            outcomes: std::array::from_fn(|at| row.get(7 + at)),
+            starts: Histogram { total_ms: row.get(3), counts: row.get(4), longest_ms: row.get(7) },
+            runs: Histogram { total_ms: row.get(5), counts: row.get(6), longest_ms: row.get(8) },
+            outcomes: std::array::from_fn(|at| row.get(9 + at)),
         })
         .collect())
 }
@@ -155,16 +165,24 @@ pub async fn statistics(
 /// # Errors
 /// The connection's or the server's.
 pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<WaitTimes>, Error> {
-    let sql = "select lambda, cause, total_ms, waits \
-               from tuskline.wait_times($1 * interval '1 second', $1 is null)";
+    let longest = match span {
+        Some(_) => "tuskline.longest_waits($1 * interval '1 second')",
+        None => "(select null::text as lambda, null::text as cause, null::bigint as max_ms)",
+    };
+    let sql = format!(
+        "select s.lambda, s.cause, s.total_ms, s.waits, m.max_ms::float8 \
+         from tuskline.wait_times($1 * interval '1 second', $1 is null) s \
+              left join {longest} m on m.lambda = s.lambda and m.cause = s.cause \
+         order by s.lambda, s.cause"
+    );
     let span = span.map(|span| span.as_secs_f64());
-    let rows = client.query_typed(sql, &[(&span, Type::FLOAT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&span, Type::FLOAT8)]).await?;
     Ok(rows
         .iter()
         .map(|row| WaitTimes {
             lambda: row.get(0),
             cause: row.get(1),
-            waits: Histogram { total_ms: row.get(2), counts: row.get(3) },
+            waits: Histogram { total_ms: row.get(2), counts: row.get(3), longest_ms: row.get(4) },
         })
         .collect())
 }

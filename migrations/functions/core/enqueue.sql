@@ -56,8 +56,8 @@ begin
               case when t.fence = 0 and t.scheduled_at > t.created_at
                    then (1000 * extract(epoch from t.scheduled_at - t.created_at))::bigint end as ms
   ), c as (
-    insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
-    select p_now, u.lambda, 'due', tuskline_core.bucket_of(u.ms), count(*), sum(u.ms)
+    insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms, max_ms)
+    select p_now, u.lambda, 'due', tuskline_core.bucket_of(u.ms), count(*), sum(u.ms), max(u.ms)
       from u where u.ms is not null group by u.lambda, tuskline_core.bucket_of(u.ms)
   ), i as (
     insert into tuskline.queued (queue_id, bytes, task_id)

@@ -24,9 +24,7 @@ begin
   perform from tuskline.installation for share;
   perform tuskline.check_installation(p_installation);
   if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %L is not defined', coalesce(v_unknown, '')),
-      'define it: select tuskline.define_lambda(''...'')');
+    perform tuskline_core.refuse_lambda(coalesce(v_unknown, ''));
   end if;
   if p_lease is null or p_lease not between '100 milliseconds' and '1 hour' then
     perform tuskline_core.refuse('TK010',

@@ -31,10 +31,9 @@ declare
   v_direct  boolean;
   v_largest integer;
   v_ids     bigint[]; v_queued bigint[] := '{}';
-  v_queues  integer[];
-  v_rest    bigint[]; v_numbers bigint[];
+  v_queues  integer[]; v_rest   bigint[]; v_numbers bigint[];
   v_plans   text[];
-  v_wrong   record;
+  v_wrong   record; v_said    text[];
 begin
   for v_row in select * from new_rows loop
     v_rows := v_rows + 1;
@@ -86,8 +85,9 @@ begin
   if v_rest is not null then
     select a.* into v_wrong from tuskline_core.accept_rest(v_rest, v_numbers, v_now) a;
     if v_wrong.mistake is not null then
-      perform tuskline_core.refuse_task(v_wrong.mistake, v_wrong.task,
+      v_said := tuskline_core.refusal_of(v_wrong.mistake, v_wrong.task,
         tuskline_core.row_of(v_wrong.number, v_rows), v_wrong.said);
+      raise exception using errcode = v_said[1], message = v_said[2], hint = v_said[3];
     end if;
   end if;
   return null;

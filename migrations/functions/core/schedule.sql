@@ -67,6 +67,10 @@ begin
     end if;
     return v_id;
   end if;
+  -- The most frequent mistake. The trigger refuses it, too, but below the text of the insert.
+  if not exists (select from tuskline.lambda l where l.name = p_lambda) then
+    perform tuskline_core.refuse_lambda(coalesce(p_lambda, ''));
+  end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
                              status, next_trigger_at,
                              ordering_key, limit_key, fairness_key, unique_key, traceparent)
@@ -90,13 +94,13 @@ returns timestamptz language plpgsql immutable as $$
 begin
   if p_scheduled_at is null and p_delay is null then return null; end if;
   if p_delay < '0' then
-    perform tuskline_core.refuse('TK005',
+    raise exception using errcode = 'TK005', message = tuskline_core.message_of('TK005',
       format('invalid_due: delay must not be negative, got %s%s',
              p_delay, tuskline_core.row_of(p_row, p_rows)));
   end if;
   if not isfinite(p_scheduled_at) or p_scheduled_at > p_now + tuskline_core.max_delay()
      or p_delay > tuskline_core.max_delay() then
-    perform tuskline_core.refuse('TK005',
+    raise exception using errcode = 'TK005', message = tuskline_core.message_of('TK005',
       format('invalid_due: due time must be finite and at most 10 years ahead, got %s%s',
              coalesce(p_scheduled_at::text, p_delay::text), tuskline_core.row_of(p_row, p_rows)));
   end if;
@@ -114,7 +118,7 @@ begin
     return p_label::tuskline.priority;
   end if;
   if p_label is null then return 'normal'; end if;
-  perform tuskline_core.refuse('TK006',
+  raise exception using errcode = 'TK006', message = tuskline_core.message_of('TK006',
     format('invalid_priority: must be critical, high, normal or low, got %L%s',
            left(p_label, 80), tuskline_core.row_of(p_row, p_rows)));
 end $$;

@@ -14,7 +14,7 @@ begin
     perform tuskline_core.cancel_tasks(
       p_ids, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);
   elsif o.action = 'retry' then
-    v_changed := tuskline_core.restart_tasks(p_ids, p_now);
+    v_changed := tuskline_core.restart_tasks(p_ids, p_now, o.value is not null);
   elsif o.action = 'redrive' then
     v_changed := tuskline_core.redrive_tasks(o, p_ids, p_now);
     o.met := true;

@@ -29,8 +29,7 @@ declare
 begin
   select * into l from tuskline.lambda where name = p_name for update;
   if not found then
-    perform tuskline_core.refuse('TK001', format(
-      'unknown_lambda: %s is not defined', coalesce(quote_literal(p_name), 'null')));
+    perform tuskline_core.refuse_lambda(p_name);
   end if;
   l.attempt_timeout   := coalesce(p_attempt_timeout, l.attempt_timeout);
   l.retry_base        := coalesce(p_retry_base, l.retry_base);

@@ -1,15 +1,17 @@
 -- Restarts one task that ended without success, with all its attempts.
 --
--- Tasks that depend on it wait for it again.
+-- Tasks that depend on it wait for it again. A task that is due later keeps its due time; with
+-- p_due_now it is due now.
 -- Returns retried, too_early (it has not ended), succeeded, or unknown (also past its retention).
-create or replace function tuskline.retry(p_task bigint) returns text
+create or replace function tuskline.retry(p_task bigint, p_due_now boolean default false)
+returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
   v_status tuskline.status;
   v_ended  boolean;
 begin
-  if tuskline_core.restart_tasks(array[p_task], v_now) = 0 then
+  if tuskline_core.restart_tasks(array[p_task], v_now, p_due_now) = 0 then
     select t.status, t.finished_at is not null into v_status, v_ended
       from tuskline.tasks t where t.id = p_task;
     return case
@@ -17,33 +19,38 @@ begin
       when not v_ended then 'too_early'
       else 'unknown' end;
   end if;
-  insert into tuskline.audit (at, verb, subject) values (v_now, 'retry', 'task ' || p_task);
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, 'retry', 'task ' || p_task, case when p_due_now then 'due now' end);
   return 'retried';
 end $$;
-comment on function tuskline.retry(bigint) is
-  'Restarts a task that ended without success, with all its attempts. '
-  'Returns retried, too_early, succeeded or unknown. Audited.';
+comment on function tuskline.retry(bigint, boolean) is
+  'Restarts a task that ended without success, with all its attempts. It keeps its due time, or is '
+  'due now (p_due_now). Returns retried, too_early, succeeded or unknown. Audited.';
 
 -- Restarts all tasks of a chain that ended without success. Returns the chain and how many.
 --
 -- A branch that was not needed restarts, too. It is cancelled again when the chain reaches it.
+-- Tasks that are due later keep their due times; with p_due_now they are due now.
 create or replace function tuskline.retry_chain(
-  p_task bigint, out chain_id bigint, out retried integer)
+  p_task bigint, p_due_now boolean default false, out chain_id bigint, out retried integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   chain_id := tuskline.chain_of(p_task);
   retried := tuskline_core.restart_tasks(
     array(select c.task_id from tuskline.chain_task c where c.chain_id = retry_chain.chain_id),
-    tuskline.clock());
+    tuskline.clock(), p_due_now);
   insert into tuskline.audit (at, verb, subject, detail)
   values (tuskline.clock(), 'retry_chain', 'chain ' || chain_id,
           format('%s tasks, by task %s', retried, p_task));
 end $$;
-comment on function tuskline.retry_chain(bigint) is
+comment on function tuskline.retry_chain(bigint, boolean) is
   'Restarts all tasks of a chain that ended without success. Returns the chain and how many. '
   'Audited.';
 
--- Restarts tasks: dead, fatal_failure, cancelled or dropped -> new, due now.
+-- Restarts tasks: dead, fatal_failure, cancelled or dropped -> new.
+--
+-- A restarted task is due now, or at its due time if that is later: no task starts early. With
+-- p_due_now its due time becomes now, so that invariants() can compare it with the start.
 --
 -- A task that is past its retention counts as deleted. Its segment may be retiring now, and a
 -- restarted task would be dropped with it.
@@ -54,14 +61,16 @@ comment on function tuskline.retry_chain(bigint) is
 --
 -- Locks: the segments (pin_segments); then the tasks and their dependents, in id order; then the
 -- tasks in task_kept. The lock on a dependent guards the state of the tasks that it depends on.
-create or replace function tuskline_core.restart_tasks(p_ids bigint[], p_now timestamptz)
+create or replace function tuskline_core.restart_tasks(
+  p_ids bigint[], p_now timestamptz, p_due_now boolean default false)
 returns integer language plpgsql as $$
 declare
   v_all   bigint[] := p_ids || array( -- and the tasks that depend on them
     select d.task_id from tuskline.dependency d where d.parent_id = any (p_ids));
   v_first bigint := (select min(id) from unnest(v_all) as id);
   v_last  bigint := (select max(id) from unnest(v_all) as id);
-  v_ids   bigint[]; -- restarted, in a segment
+  v_ids   bigint[]; -- restarted, in a segment, and when they are due
+  v_due   timestamptz[];
   v_kept  bigint[]; -- restarted, in task_kept
 begin
   perform tuskline_core.pin_segments(p_ids);
@@ -71,15 +80,21 @@ begin
   with u as (
     update tuskline.task t
        set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2,
-           started_at = null, finished_at = null, next_trigger_at = p_now
+           started_at = null, finished_at = null,
+           scheduled_at = tuskline_core.due_again(t.scheduled_at, p_now, p_due_now),
+           next_trigger_at = greatest(
+             p_now, tuskline_core.due_again(t.scheduled_at, p_now, p_due_now))
      where t.id = any (p_ids) and t.id between v_first and v_last
        and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now)
-    returning t.id)
-  select array_agg(u.id order by u.id) into v_ids from u;
+    returning t.id, t.next_trigger_at as due)
+  select array_agg(u.id order by u.id), array_agg(u.due order by u.id) into v_ids, v_due from u;
   with u as (
     update tuskline.task_kept t
        set status = 'new', attempt = 0, crashes = 0, flags = t.flags & ~2,
-           started_at = null, finished_at = null, next_trigger_at = p_now
+           started_at = null, finished_at = null,
+           scheduled_at = tuskline_core.due_again(t.scheduled_at, p_now, p_due_now),
+           next_trigger_at = greatest(
+             p_now, tuskline_core.due_again(t.scheduled_at, p_now, p_due_now))
      where t.id = any (array(select k.id from tuskline.task_kept k
                               where k.id = any (p_ids) order by k.id for update))
        and tuskline_core.may_restart(t.lambda, t.status, t.finished_at, p_now)
@@ -93,11 +108,11 @@ begin
     delete from tuskline.task_kept k
      where k.id = any (v_kept) and tuskline_core.segment_of(k.id) in (select n.no from n)
     returning k.*
-  ), i as (insert into tuskline_core.task_store select * from m returning id)
-  select v_ids || array_agg(i.id) from i into v_ids;
+  ), i as (insert into tuskline_core.task_store select * from m returning id, next_trigger_at)
+  select v_ids || array_agg(i.id), v_due || array_agg(i.next_trigger_at) into v_ids, v_due from i;
   select array_agg(id) into v_kept
     from unnest(v_kept) as id where id <> all (coalesce(v_ids, '{}'));
-  perform tuskline_core.add_timers(v_ids, array[p_now], 'due', p_now);
+  perform tuskline_core.add_timers(v_ids, v_due, 'due', p_now);
   v_ids := v_ids || v_kept;
   if v_ids is null then return 0; end if;
   perform tuskline_core.unseal_segments(v_ids);
@@ -106,8 +121,18 @@ begin
   perform tuskline_core.on_restart(v_ids, p_now);
   return cardinality(v_ids);
 end $$;
-comment on function tuskline_core.restart_tasks(bigint[], timestamptz) is
-  'Restarts tasks that ended without success: status new, due now. Returns how many.';
+comment on function tuskline_core.restart_tasks(bigint[], timestamptz, boolean) is
+  'Restarts tasks that ended without success: status new, due now or at their later due time. '
+  'Returns how many.';
+
+-- Returns the due time of a task that restarts. Null: it was due when it was scheduled.
+create or replace function tuskline_core.due_again(
+  p_due timestamptz, p_now timestamptz, p_due_now boolean)
+returns timestamptz language sql immutable as $$
+  select case when p_due_now and p_due > p_now then p_now else p_due end
+$$;
+comment on function tuskline_core.due_again(timestamptz, timestamptz, boolean) is
+  'The due time of a task that restarts: the one that it had, or now.';
 
 create or replace function tuskline_core.may_restart(
   p_lambda text, p_status tuskline.status, p_finished_at timestamptz, p_now timestamptz)

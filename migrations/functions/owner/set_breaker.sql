@@ -34,8 +34,7 @@ begin
     perform tuskline_core.refuse('TK026', 'invalid_breaker: ' || v_wrong);
   end if;
   if p_lambda is null or not exists (select from tuskline.lambda l where l.name = p_lambda) then
-    perform tuskline_core.refuse('TK001', format(
-      'unknown_lambda: %s is not defined', coalesce(quote_literal(left(p_lambda, 80)), 'null')));
+    perform tuskline_core.refuse_lambda(p_lambda);
   end if;
   insert into tuskline.breaker (lambda, failures, span, share, probe_after,
                                 set_at, looked_at, counted_from)

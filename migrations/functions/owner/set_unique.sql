@@ -24,9 +24,7 @@ declare
   v_now timestamptz := tuskline.clock();
 begin
   if not exists (select from tuskline.lambda l where l.name = p_lambda) then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %L is not defined', left(p_lambda, 80)),
-      'define it: select tuskline.define_lambda(''...'')');
+    perform tuskline_core.refuse_lambda(p_lambda);
   elsif coalesce(p_scope, '') not in ('queued', 'running', 'period', 'forever') then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: scope must be queued, running, period or forever, got %L',

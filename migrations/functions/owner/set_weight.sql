@@ -16,7 +16,7 @@ begin
       'invalid_limit: weight must be 0.001 to 1000, got %s', coalesce(p_weight::text, 'null')));
   elsif p_fairness_key is null or octet_length(p_fairness_key) > 256 then
     perform tuskline_core.refuse('TK019',
-      format('invalid_key: a key must have at most 256 bytes, got %s',
+      format('invalid_key: fairness_key must have at most 256 bytes, got %s',
              coalesce(octet_length(p_fairness_key)::text, 'null')),
       'the empty key stands for tasks without one');
   end if;

@@ -2,7 +2,8 @@
 --
 --   p_action              effect
 --   cancel                ends tasks that wait; requests that workers stop the tasks they hold
---   retry                 restarts ended tasks that did not succeed
+--   retry                 restarts ended tasks that did not succeed. A task that is due later keeps
+--                         its due time; with the value now it is due now
 --   priority, collection  gives waiting tasks a new one (p_value)
 --   purge                 deletes ended tasks before their retention is over
 --   erase                 deletes tasks of every status, also from the archive, and archives none
@@ -175,7 +176,9 @@ returns void language plpgsql stable as $$
 declare
   v_moves boolean := o.action in ('priority', 'collection');
   v_wrong text := case
-    when v_moves <> (o.value is not null)
+    when o.action = 'retry' and o.value <> 'now'
+      then format('the value of a retry is now, or none, got %L', left(o.value, 80))
+    when o.action <> 'retry' and v_moves <> (o.value is not null)
       then format('a new priority or collection, and nothing else, needs a value, got %s with %L',
                   o.action, left(o.value, 80))
     when o.lambda is null and (v_moves or num_nonnulls(o.ids, o.key, o.field) = 0 and not (
@@ -208,9 +211,7 @@ begin
     perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
   elsif o.lambda is not null
     and not exists (select from tuskline.lambda l where l.name = o.lambda) then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %L is not defined', left(o.lambda, 80)),
-      'define it: select tuskline.define_lambda(''...'')');
+    perform tuskline_core.refuse_lambda(o.lambda);
   end if;
   if o.action = 'priority' then perform tuskline_core.priority_of(o.value); end if;
   if o.action = 'collection' then perform tuskline_core.check_name('collection', o.value); end if;

@@ -174,6 +174,9 @@ comment on column tuskline.wait_statistics.from_at is 'Begin of the interval.';
 comment on column tuskline.wait_statistics.at is 'End of the interval, usually a minute later.';
 comment on column tuskline.wait_statistics.waits is 'Waits that ended.';
 comment on column tuskline.wait_statistics.p50_ms is 'Median of these waits, in ms.';
+comment on column tuskline.queue_statistics.start_max_ms is
+  'Bound of these delays in ms: the longest one, or the end of its bucket. Null: not known.';
+comment on column tuskline.queue_statistics.run_max_ms is 'The same of these run times.';
 comment on column tuskline.wait_statistics.p95_ms is '95th percentile of these waits, in ms.';
 
 comment on column tuskline.executor_statistics.from_at is 'Begin of the interval.';

@@ -109,8 +109,7 @@ declare
 begin
   if p_lambda is not null
      and not exists (select from tuskline.lambda l where l.name = p_lambda) then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %s is not defined', quote_literal(p_lambda)));
+    perform tuskline_core.refuse_lambda(p_lambda);
   end if;
   if coalesce(v_objective <= 0, true) then
     perform tuskline_core.refuse('TK009',

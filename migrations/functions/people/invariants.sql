@@ -21,7 +21,8 @@ comment on function tuskline_core.may_be_restarted(bigint, text) is
 
 -- Lists tasks whose columns contradict each other, and tasks whose fence was never issued.
 --
--- A task may have started before it was due if an owner restarted it: a restarted task is due now.
+-- A task may start before it is due if the clock was set back between its enqueueing and its claim.
+-- Then another task with an earlier fence has started after that due time.
 create or replace function tuskline_core.broken_columns() returns table (invariant text, id bigint)
 language sql stable as $$
   select 'ended_tasks', t.id from tuskline.tasks t
@@ -31,8 +32,8 @@ language sql stable as $$
   select 'due_times', t.id from tuskline.tasks t
    where t.status in ('claimed', 'processing', 'success')
      and t.started_at < t.due_at - tuskline_core.clock_lag()
-     and t.started_at > tuskline.clock() - interval '29 days' -- operations are kept for 30
-     and not tuskline_core.may_be_restarted(t.id, t.lambda)
+     and not exists (select from tuskline.tasks o
+                      where o.fence < t.fence and o.started_at >= t.due_at)
   union all
   select 'fences', t.id from tuskline.tasks t
    where t.fence > coalesce(pg_sequence_last_value('tuskline.fence_seq'), 0)

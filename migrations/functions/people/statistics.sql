@@ -7,6 +7,8 @@
 -- p_folded: only folded counts, for counters that are exported. A crash of the server loses the
 -- waiting counts. A counter that included them would decrease. Prometheus would read that as a
 -- restart from 0, and its rate would jump by the whole total.
+-- Without a span, the folded counts of a lambda are 0 for two minutes after its definition. An
+-- increase needs two values, so a scrape must see the 0 before the first death.
 --
 -- The counts of the last p_span are a difference of totals. Its base is the last row at or before
 -- that time, so the counts may cover up to a minute more. The column span is the time that they
@@ -113,17 +115,21 @@ begin
            tuskline_core.histogram_sum(t.runs, b.runs, -1)
       from tuskline_core.queue_totals(u.attempts, u.events, u.at) t
            join tuskline.queue q on q.queue_id = t.queue_id
+           join tuskline.lambda l on l.name = q.lambda
            left join lateral (
              select s.at from tuskline.queue_statistic s
               where s.queue_id = q.queue_id order by s.at limit 1) f on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id and s.at <= greatest(u.since, f.at)
-                and u.since is not null
+              where s.queue_id = q.queue_id
+                and s.at <= case when u.since is not null then greatest(u.since, f.at)
+                                 when p_folded and l.created_at > u.at - interval '2 minutes'
+                                 then 'infinity' end
               order by s.at desc limit 1) b on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
               where s.queue_id = q.queue_id and s.at > b.at order by s.at limit 1) c on true
+     where p_folded or t.at is not null -- exported counters begin at 0
      order by q.lambda, q.priority;
 end $$;
 comment on function tuskline.statistics(interval, boolean) is
@@ -199,16 +205,20 @@ select q.lambda, q.priority, (d.p).at as from_at, d.at,
        d.dead - (d.p).dead as dead, d.crashed - (d.p).crashed as crashed,
        d.snoozed - (d.p).snoozed as snoozed, d.cancelled - (d.p).cancelled as cancelled,
        d.dropped - (d.p).dropped as dropped, d.refused - (d.p).refused as refused,
-       round(tuskline.quantile(n.starts, 0.5)) as start_p50_ms,
-       round(tuskline.quantile(n.starts, 0.95)) as start_p95_ms,
-       round(tuskline.quantile(n.runs, 0.5)) as run_p50_ms,
-       round(tuskline.quantile(n.runs, 0.95)) as run_p95_ms
+       round(least(tuskline.quantile(n.starts, 0.5), m.start_ms)) as start_p50_ms,
+       round(least(tuskline.quantile(n.starts, 0.95), m.start_ms)) as start_p95_ms,
+       round(least(tuskline.quantile(n.runs, 0.5), m.run_ms)) as run_p50_ms,
+       round(least(tuskline.quantile(n.runs, 0.95), m.run_ms)) as run_p95_ms,
+       m.start_ms as start_max_ms, m.run_ms as run_max_ms
   from (select s.*, s as own, lag(s) over (partition by s.queue_id order by s.at) as p
           from tuskline.queue_statistic s) d
        join tuskline.queue q using (queue_id)
        cross join lateral (
          select tuskline_core.histogram_sum(d.starts, (d.p).starts, -1) as starts,
                 tuskline_core.histogram_sum(d.runs, (d.p).runs, -1) as runs) n
+       cross join lateral (
+         select d.start_max_us / 1000::double precision as start_ms,
+                d.run_max_us / 1000::double precision as run_ms) m
  where (d.p).at is not null and not tuskline_core.is_idle(d.p, d.own);
 comment on view tuskline.queue_statistics is
   'Minute by minute: attempts and ends of tasks of each queue that was active, the delay from due '
@@ -218,8 +228,8 @@ create or replace view tuskline.wait_statistics as
 select d.lambda, d.cause, (d.p).at as from_at, d.at,
        (select sum(n) from unnest(w.waits) as n) as waits,
        d.total_ms - (d.p).total_ms as total_ms,
-       round(tuskline.quantile(w.waits, 0.5)) as p50_ms,
-       round(tuskline.quantile(w.waits, 0.95)) as p95_ms
+       round(least(tuskline.quantile(w.waits, 0.5), d.max_ms)) as p50_ms,
+       round(least(tuskline.quantile(w.waits, 0.95), d.max_ms)) as p95_ms, d.max_ms
   from (select s.*, lag(s) over (partition by s.lambda, s.cause order by s.at) as p
           from tuskline.wait_statistic s) d
        cross join lateral (

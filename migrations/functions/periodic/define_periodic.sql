@@ -127,6 +127,7 @@ declare
   v_largest integer := (select q.max_payload_bytes from tuskline.queue q
                          where q.lambda = s.lambda and q.priority = s.priority);
   v_mistake text;
+  v_said    text[];
   t         tuskline.task;
 begin
   t.lambda := coalesce(s.lambda, '');
@@ -135,7 +136,10 @@ begin
   t.fence := 0; t.attempt := 0; t.crashes := 0; t.status := 'new';
   t.scheduled_at := p_now; t.next_trigger_at := p_now;
   v_mistake := tuskline_core.mistake_in(t, v_largest, p_now);
-  if v_mistake is not null then perform tuskline_core.refuse_task(v_mistake, t, ''); end if;
+  if v_mistake is not null then
+    v_said := tuskline_core.refusal_of(v_mistake, t, '');
+    raise exception using errcode = v_said[1], message = v_said[2], hint = v_said[3];
+  end if;
 end $$;
 comment on function tuskline_core.check_first(tuskline.periodic, timestamptz) is
   'Refuses a schedule whose tasks would be refused: unknown lambda, payload too large and so on.';

@@ -8,9 +8,9 @@ create or replace function tuskline_core.count_waits(
 returns void language plpgsql as $$
 begin
   if p_since is null or p_since = '{}' then return; end if;
-  insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
+  insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms, max_ms)
   select p_now, p_lambda, p_cause::tuskline_core.counted_event, tuskline_core.bucket_of(w.ms),
-         count(*), sum(w.ms)
+         count(*), sum(w.ms), max(w.ms)
     from (select (1000 * extract(epoch from p_now - u.since))::bigint as ms
             from unnest(p_since) as u (since)) w
    where w.ms > 0

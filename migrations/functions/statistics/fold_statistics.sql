@@ -74,7 +74,7 @@ begin
     insert into tuskline.queue_statistic
     select n.queue_id, p_from, s.success, s.retriable_failure, s.fatal_failure, s.snoozed,
            s.cancelled, s.refused, s.dead, s.crashed, s.dropped, s.start_ms, s.starts, s.run_ms,
-           s.runs
+           s.runs, 0, 0
       from n cross join lateral tuskline_core.last_queue_total(n.queue_id) s
      where s.at < p_from)
   insert into tuskline.queue_statistic select n.* from n order by n.queue_id;
@@ -86,7 +86,7 @@ begin
   ), z as (
     insert into tuskline.wait_statistic
     select n.lambda, n.cause, p_from, coalesce(s.total_ms, 0),
-           coalesce(s.waits, tuskline_core.histogram_sum(null, null, 1))
+           coalesce(s.waits, tuskline_core.histogram_sum(null, null, 1)), 0
       from n left join lateral (
              select w.* from tuskline.wait_statistic w
               where w.lambda = n.lambda and w.cause = n.cause order by w.at desc limit 1) s on true
@@ -116,7 +116,7 @@ returns tuskline.queue_statistic language sql stable as $$
   (select s.* from tuskline.queue_statistic s
     where s.queue_id = p_queue order by s.at desc limit 1)
   union all
-  select p_queue, '-infinity', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, h.none, 0, h.none
+  select p_queue, '-infinity', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, h.none, 0, h.none, 0, 0
     from (select tuskline_core.histogram_sum(null, null, 1) as none) h
   order by at desc limit 1
 $$;

@@ -34,8 +34,8 @@ begin
     from unnest(p_queues, p_counters, p_amounts) as u (queue_id, counter, amount)
          left join tuskline.queue q on q.queue_id = u.queue_id and q.lambda = any (v_lambdas)
    where q.queue_id is null or u.amount not between 0 and 1000000000000
-      or not coalesce(u.counter between 1 and 6 or u.counter between 100 and 116
-                      or u.counter between 200 and 216, false)
+      or not coalesce(u.counter between 1 and 6 or u.counter between 100 and 117
+                      or u.counter between 200 and 217, false)
    limit 1;
   if found then
     perform tuskline_core.refuse('TK055', 'invalid_report: an amount must be 0 to 10^12, a '

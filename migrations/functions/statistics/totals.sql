@@ -54,6 +54,44 @@ end $$;
 comment on function tuskline_core.queue_counts(bigint[], bigint[]) is
   'Sums of the counts of each queue in some rows of attempt_count and event_count.';
 
+-- Finds a bound of the durations of each queue in some rows of attempt_count.
+--
+-- It is the longest duration that the workers tell. A worker of an older SDK tells none, and 10^12
+-- stands for a longer one: then the upper bound of the last bucket with a count counts. Null: that
+-- bucket has none.
+create or replace function tuskline_core.max_of_attempts(p_attempts bigint[])
+returns table (queue_id integer, has_starts boolean, start_max_us bigint, has_runs boolean,
+               run_max_us bigint)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if p_attempts = '{}' then return; end if;
+  return query
+    with r as (
+      select a.seq, u.queue_id, u.counter / 100 as kind,
+             max(u.counter % 100) filter (where u.counter % 100 between 1 and 16) as bucket,
+             max(u.amount) filter (where u.counter % 100 = 17 and u.amount < 1000000000000) as told
+        from tuskline_core.attempt_count a
+             cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
+       where a.seq = any (p_attempts) and u.counter > 100
+       group by a.seq, u.queue_id, u.counter / 100
+    ), m as (
+      select r.queue_id, r.kind,
+             coalesce(r.told, 1000 * (tuskline.histogram_edges())[r.bucket]) as us
+        from r where r.bucket is not null)
+    select m.queue_id, bool_or(m.kind = 1),
+           case when bool_and(m.us is not null) filter (where m.kind = 1)
+                then max(m.us) filter (where m.kind = 1) end,
+           bool_or(m.kind = 2),
+           case when bool_and(m.us is not null) filter (where m.kind = 2)
+                then max(m.us) filter (where m.kind = 2) end
+      from m group by m.queue_id;
+end $$;
+comment on function tuskline_core.max_of_attempts(bigint[]) is
+  'Bounds of the delays and run times of each queue in some rows of attempt_count, in microseconds.';
+
+-- A queue without a row and without counts has totals of 0, and no time.
+-- The bounds of durations (start_max_us, run_max_us) are those of p_attempts alone.
 -- Planner: one join makes the histograms of all queues. A subquery would cost 1 ms per queue.
 create or replace function tuskline_core.queue_totals(
   p_attempts bigint[], p_events bigint[], p_now timestamptz)
@@ -93,18 +131,20 @@ returns setof tuskline.queue_statistic language sql stable as $$
          tuskline_core.total(p.crashed, n.n[8]),
          tuskline_core.total(p.dropped, n.n[9]),
          tuskline_core.total(p.start_ms, n.n[10]),
-         case when n.n is null then p.starts
+         case when n.n is null then coalesce(p.starts, array_fill(0::bigint, array[16]))
               else tuskline_core.histogram_sum(p.starts, h.starts, 1) end,
          tuskline_core.total(p.run_ms, n.n[11]),
-         case when n.n is null then p.runs
-              else tuskline_core.histogram_sum(p.runs, h.runs, 1) end
+         case when n.n is null then coalesce(p.runs, array_fill(0::bigint, array[16]))
+              else tuskline_core.histogram_sum(p.runs, h.runs, 1) end,
+         case when m.has_starts then m.start_max_us else 0 end,
+         case when m.has_runs then m.run_max_us else 0 end
     from tuskline.queue q
          left join n using (queue_id)
          left join h using (queue_id)
+         left join tuskline_core.max_of_attempts(p_attempts) m using (queue_id)
          left join lateral (
            select s.* from tuskline.queue_statistic s
             where s.queue_id = q.queue_id order by s.at desc limit 1) p on true
-   where n.n is not null or p.queue_id is not null
 $$;
 comment on function tuskline_core.queue_totals(bigint[], bigint[], timestamptz) is
   'Totals of each queue: its last folded row plus some counts that wait.';
@@ -124,15 +164,36 @@ end $$;
 comment on function tuskline_core.wait_counts(bigint[]) is
   'Sums of the waits of each lambda by cause in some rows of event_count.';
 
+-- Finds a bound of the waits of each lambda by cause, as max_of_attempts does of durations.
+create or replace function tuskline_core.max_of_waits(p_events bigint[])
+returns table (lambda text, cause text, max_ms bigint) language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if p_events = '{}' then return; end if;
+  return query
+    select e.lambda, e.event::text, case when bool_and(m.ms is not null) then max(m.ms) end
+      from tuskline_core.event_count e
+           cross join lateral (
+             select coalesce(e.max_ms, case when e.events = 1 then e.total_ms end,
+                             (tuskline.histogram_edges())[e.bucket]) as ms) m
+     where e.seq = any (p_events) and e.bucket is not null
+     group by e.lambda, e.event;
+end $$;
+comment on function tuskline_core.max_of_waits(bigint[]) is
+  'Bounds of the waits of each lambda by cause in some rows of event_count, in ms.';
+
 create or replace function tuskline_core.wait_totals(p_events bigint[], p_now timestamptz)
 returns setof tuskline.wait_statistic language sql stable as $$
   with d as (select * from tuskline_core.wait_counts(p_events))
   select l.name, c.cause, case when d.cause is null then p.at
          else greatest(p_now, p.at + interval '1 microsecond') end,
-         tuskline_core.total(p.total_ms, d.ms), tuskline_core.histogram_sum(p.waits, d.n, 1)
+         tuskline_core.total(p.total_ms, d.ms), tuskline_core.histogram_sum(p.waits, d.n, 1),
+         case when d.cause is null then 0 else m.max_ms end
     from tuskline.lambda l
          cross join unnest('{due,gate,limit,order,dependency}'::text[]) as c (cause)
          left join d on d.lambda = l.name and d.cause = c.cause
+         left join tuskline_core.max_of_waits(p_events) m
+           on m.lambda = l.name and m.cause = c.cause
          left join lateral (
            select s.* from tuskline.wait_statistic s
             where s.lambda = l.name and s.cause = c.cause order by s.at desc limit 1) p on true

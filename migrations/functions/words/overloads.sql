@@ -11,9 +11,9 @@ language plpgsql immutable strict as $$
 begin
   return p_text::json;
 exception when invalid_text_representation or statement_too_complex then
-  perform tuskline_core.refuse('TK003',
-    format('invalid_payload: %s must be JSON, got %L', p_field, left(p_text, 80)),
-    'a JSON string stands in double quotes: ''"text"''');
+  raise exception using errcode = 'TK003', message = tuskline_core.message_of('TK003',
+    format('invalid_payload: %s must be JSON, got %L', p_field, left(p_text, 80))),
+    hint = 'a JSON string stands in double quotes: ''"text"''';
 end $$;
 comment on function tuskline_core.json_of(text, text) is
   'JSON from its text. Refuses (TK003) text that is not JSON.';

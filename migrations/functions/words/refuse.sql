@@ -1,4 +1,7 @@
 -- Raises a caller's mistake in the one form of all refusals: class TK, a stable name, one line.
+--
+-- Each function between the mistake and the caller adds a line to the error that people read, and
+-- each PERFORM its statement. So a check that verbs call raises by itself, with message_of.
 create or replace function tuskline_core.refuse(p_code text, p_text text, p_hint text default null)
 returns void language plpgsql immutable as $$
 declare
@@ -28,7 +31,7 @@ create or replace function tuskline_core.check_name(p_field text, p_name text)
 returns void language plpgsql immutable as $$
 begin
   if tuskline_core.is_name(p_name) is not true then
-    perform tuskline_core.refuse('TK002',
+    raise exception using errcode = 'TK002', message = tuskline_core.message_of('TK002',
       format('invalid_name: %s must match [a-z][a-z0-9_]{0,62}, got %s',
              p_field, coalesce(quote_literal(left(p_name, 80)), 'null')));
   end if;

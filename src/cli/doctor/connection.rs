@@ -52,13 +52,14 @@ fn supported(number: i32, version: &str) -> Finding {
     match number / 10_000 {
         _ if number < OLDEST_SERVER => Finding::fail(
             "server",
-            format!("PostgreSQL {version}; 15 to 18 is needed"),
+            format!("PostgreSQL {version}; 15 or newer is needed"),
             remedy::UPGRADE_SERVER,
         ),
         15..=18 => Finding::ok("server", format!("PostgreSQL {version}")),
+        19 => Finding::ok("server", format!("PostgreSQL {version}, accepted; 15 to 18 are tested")),
         _ => Finding::warn(
             "server",
-            format!("PostgreSQL {version}; 15 to 18 are supported"),
+            format!("PostgreSQL {version}; 15 to 18 are tested"),
             remedy::UPGRADE_SERVER,
         ),
     }
@@ -125,13 +126,14 @@ mod tests {
     use crate::cli::doctor::finding::Verdict;
 
     #[test]
-    fn versions_15_to_18_are_supported() {
+    fn versions_15_to_19_are_accepted() {
         for (number, verdict) in [
             (130_012, Verdict::Fail),
             (140_020, Verdict::Warn),
             (150_001, Verdict::Ok),
             (180_004, Verdict::Ok),
-            (190_000, Verdict::Warn),
+            (190_000, Verdict::Ok),
+            (200_000, Verdict::Warn),
         ] {
             assert_eq!(supported(number, "").verdict, verdict, "{number}");
         }

@@ -9,7 +9,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::finding::{Finding, Verdict};
-use super::report;
+use super::{report, schema};
+use crate::cli::failure::Failed;
 use crate::cli::{Global, Outcome, failure, output, plugin};
 use crate::recovery::Failure;
 
@@ -18,7 +19,7 @@ use crate::recovery::Failure;
 /// # Errors
 /// Standard output cannot be written to.
 pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
-    match found {
+    match found.and_then(of_a_schema) {
         Ok(findings) => {
             report::put_monitored(global, &findings)?;
             Ok(ExitCode::from(code(&findings)))
@@ -32,6 +33,18 @@ pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
             }
             Ok(ExitCode::from(code))
         }
+    }
+}
+
+/// Without a schema there is nothing to examine, as with `--verify`.
+fn of_a_schema(findings: Vec<Finding>) -> Result<Vec<Finding>> {
+    match findings.iter().any(|one| one.examined == "schema" && one.said == schema::ABSENT) {
+        true => Err(Failed {
+            what: "the schema is absent".to_owned(),
+            hint: Some("run `tuskline migrate`".to_owned()),
+        }
+        .into()),
+        false => Ok(findings),
     }
 }
 

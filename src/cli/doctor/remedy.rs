@@ -52,6 +52,7 @@ remedies! {
     SCHEDULES: "docs/periodic.md#look-pause-remove", "tuskline periodic list";
 
     // Tasks and leases.
+    BLOCKED: "docs/ordering.md#when-a-task-fails-for-good", "tuskline order blocked";
     CANCEL: "docs/workers.md#cancellation-and-timeouts", "tuskline task cancel {task}";
     SPENT_LEASE: "docs/doctor.md#leases", "select tuskline.release_lease({executor}, {lease})";
     FIND_STALLED: "docs/doctor.md#verify",

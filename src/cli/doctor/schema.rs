@@ -9,9 +9,12 @@ use tuskline_sdk::SchemaCompatibility;
 use super::super::installation::{self, Installation};
 use super::attempt::settle;
 use super::finding::Finding;
-use super::{budget, damage, periodic, remedy, workers};
+use super::{budget, damage, periodic, remedy, waits, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
+
+/// Said of a database without a schema.
+pub const ABSENT: &str = "absent";
 
 /// The findings, and whether there is a schema to examine further.
 pub struct Examined {
@@ -28,7 +31,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
         }
         Ok(readiness) => vec![stamp(readiness), queues(readiness)],
         Err(error) if is_absent(&error) => {
-            let absent = Finding::fail("schema", "absent", remedy::MIGRATE);
+            let absent = Finding::fail("schema", ABSENT, remedy::MIGRATE);
             return Ok(Examined { findings: vec![absent], installed: false });
         }
         Err(error) => vec![settle("schema", Err(error.into()))?],
@@ -38,6 +41,8 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     findings.extend([
         settle("catalogue", damage::examine(client).await)?,
         settle("workers", workers::examine(client).await)?,
+        settle("due tasks", waits::due(client).await)?,
+        settle("orders", waits::orders(client).await)?,
         settle("connections", budget::examine(client).await)?,
         settle("schedules", periodic::examine(client).await)?,
     ]);

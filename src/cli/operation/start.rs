@@ -43,7 +43,7 @@ pub struct StartArgs {
     action: String,
     /// Only tasks of this lambda.
     lambda: Option<String>,
-    /// The new priority or collection of waiting tasks.
+    /// The new priority or collection of waiting tasks; for a retry `now`, if due times shall not stay.
     #[arg(long, value_name = "VALUE")]
     to: Option<String>,
     /// Only these tasks, separated by commas; may be given many times.

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::cli::failure::failed;
@@ -73,8 +74,10 @@ pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<St
     tell(global, id, answer, said)
 }
 
-pub async fn retry(global: &Global, client: &Client, id: i64) -> Outcome {
-    let row = client.query_typed_one("select tuskline.retry($1)", &[(&id, Type::INT8)]).await?;
+pub async fn retry(global: &Global, client: &Client, id: i64, now: bool) -> Outcome {
+    let sql = "select tuskline.retry($1, $2)";
+    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&id, Type::INT8), (&now, Type::BOOL)];
+    let row = client.query_typed_one(sql, parameters).await?;
     let answer: &str = row.get(0);
     let said = match answer {
         "retried" => Ok("starts again"),
@@ -92,14 +95,14 @@ fn tell(global: &Global, id: i64, answer: &str, said: Result<&str, &str>) -> Out
     Ok(if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One row, with what became of each attempt.
+/// One row, with what became of each attempt. `{facts}` is the function that tells of the task.
 const LOOK: &str = "select row_to_json(s)::text from (
     select t.*, array(select row_to_json(o) from (
              select a.attempt, a.outcome, a.started_at, a.ended_at, a.executor_id, a.fence, a.error_class, a.message, a.fingerprint,
                     (1000 * extract(epoch from tuskline.clock() - a.started_at))::bigint as started_ms_ago,
                     (1000 * extract(epoch from coalesce(a.ended_at, tuskline.clock()) - a.started_at))::bigint as took_ms
                from tuskline.attempts a where a.task_id = t.id order by a.fence) o) as attempts
-      from tuskline.task_status($1) t) s";
+      from tuskline.{facts}($1) t) s";
 
 /// A task as the database tells it, and its fields.
 struct Look {
@@ -107,9 +110,19 @@ struct Look {
     fields: Value,
 }
 
-/// Payload and output stay the text they are: no parser's limits on depth or on numbers apply.
+/// Payload and output stay the text they are: no parser's limits on depth or on numbers apply. A
+/// login that may not read them gets the rest.
 async fn look(client: &Client, id: i64) -> Result<Look> {
-    let row = client.query_typed_opt(LOOK, &[(&id, Type::INT8)]).await?;
+    let told_by = async |facts| {
+        let sql = LOOK.replace("{facts}", facts);
+        client.query_typed_opt(&sql, &[(&id, Type::INT8)]).await
+    };
+    let row = match told_by("task_status").await {
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            told_by("task_facts").await?
+        }
+        told => told?,
+    };
     let told: String = row.ok_or_else(|| unknown(id))?.get(0);
     let raw: HashMap<&str, &RawValue> = serde_json::from_str(&told)?;
     let mut fields = serde_json::Map::new();
@@ -161,9 +174,14 @@ fn put(global: &Global, look: &Look) -> std::io::Result<()> {
         ("failed attempts", text("failures").filter(|count| count != "0")),
         ("last error", error),
         ("output", text("output")),
-        ("payload", text("payload")),
+        ("payload", text("payload").or_else(|| unreadable(task))),
     ])?;
     put_attempts(task["attempts"].as_array().map_or(&[][..], Vec::as_slice))
+}
+
+/// Stands for the payload that the login may not read.
+fn unreadable(task: &Value) -> Option<String> {
+    task.get("payload").is_none().then(|| "- (this login has no right to read it)".to_owned())
 }
 
 /// The beginning of an error.

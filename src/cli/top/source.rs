@@ -61,7 +61,7 @@ impl Looks {
         kept.queues = figures::queue_gauges(client, &marks, depth_rows(place.queues)).await?;
         (kept.now, kept.installation) = (Some(place.now), place.installation);
         kept.held = overview::held(client).await?;
-        kept.waits = overview::waits(client).await?;
+        kept.waits = overview::waits(client, overview::WAIT_ROWS).await?;
         kept.gates = overview::gates(client).await?;
         kept.executors = overview::executors(client).await?;
         if is_due {

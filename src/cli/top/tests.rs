@@ -309,6 +309,8 @@ fn an_unknown_number_is_no_zero_and_its_lambda_is_not_idle() {
         cause: cause.to_owned(),
         lambda: "image".to_owned(),
         count: unknown,
+        estimate: 0,
+        oldest_ms: None,
     };
     answers.waits = vec![waits("due"), waits("dependency")];
     let facts = Facts::of(&answers);

@@ -6,12 +6,15 @@ use serde::Serialize;
 use tuskline_sdk::EDGES_MS;
 
 /// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Histogram {
     /// Sum of the durations in ms.
     pub total_ms: i64,
     /// Counts by bucket.
     pub counts: Vec<i64>,
+    /// No duration is longer, in ms. None: not known.
+    #[serde(skip)]
+    pub longest_ms: Option<f64>,
 }
 
 impl Histogram {
@@ -22,8 +25,10 @@ impl Histogram {
 
     /// The sum of several.
     pub fn sum<'a>(histograms: impl Iterator<Item = &'a Self>) -> Self {
-        let mut sum = Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1] };
-        for one in histograms {
+        let mut sum =
+            Self { total_ms: 0, counts: vec![0; EDGES_MS.len() + 1], longest_ms: Some(0.0) };
+        for one in histograms.filter(|one| one.count() > 0) {
+            sum.longest_ms = sum.longest_ms.zip(one.longest_ms).map(|(a, b)| a.max(b));
             sum.total_ms = sum.total_ms.saturating_add(one.total_ms);
             for (sum, count) in sum.counts.iter_mut().zip(&one.counts) {
                 *sum = sum.saturating_add(*count);
@@ -32,7 +37,8 @@ impl Histogram {
         sum
     }
 
-    /// A quantile in ms, interpolated within its bucket: the same as `tuskline.quantile()`. None: it is empty.
+    /// A quantile in ms, interpolated within its bucket, as by `tuskline.quantile()`, and never above the longest
+    /// duration. None: it is empty.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
         let mut below = 0.0;
@@ -41,7 +47,8 @@ impl Histogram {
             if below + count >= wanted {
                 let low = at.checked_sub(1).map_or(0.0, |before| EDGES_MS[before] as f64);
                 let high = EDGES_MS.get(at).map_or(low, |edge| *edge as f64);
-                return Some(low + (high - low) * (wanted - below) / count);
+                let within = low + (high - low) * (wanted - below) / count;
+                return Some(within.min(self.longest_ms.unwrap_or(f64::INFINITY)));
             }
             below += count;
         }

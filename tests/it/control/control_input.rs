@@ -121,15 +121,15 @@ async fn what_is_no_limit_and_no_order_is_refused() {
         ("set_weight(1, 'a', 2)", "TK018 invalid_limit: 1 is not the number of a fair limit"),
         (
             "schedule('work', p_ordering_key => 'a')",
-            "TK019 invalid_key: lambda work keeps no order [select tuskline.set_order('work')]",
+            "TK019 invalid_key: lambda work keeps no order and takes no ordering_key",
         ),
         (
             "schedule('work', p_limit_key => '')",
-            "TK019 invalid_key: a key must have 1 to 256 bytes, got 0",
+            "TK019 invalid_key: limit_key must have 1 to 256 bytes, got 0",
         ),
         (
             "schedule('work', p_fairness_key => repeat('x', 257))",
-            "TK019 invalid_key: a key must have 1 to 256 bytes, got 257",
+            "TK019 invalid_key: fairness_key must have 1 to 256 bytes, got 257",
         ),
         (
             "alter_lambda('work', p_max_backlog => -1)",

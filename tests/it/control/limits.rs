@@ -438,7 +438,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     db.schedule("work").await; // nobody has looked yet
     db.run("select tuskline.run_policies()").await;
     let said = db.refused("select tuskline.schedule('work')").await;
-    let hint = "[try again later, or: select tuskline.alter_lambda(..., p_max_backlog => ...)]";
+    let hint = "[try again later, or: select tuskline.alter_lambda('work', p_max_backlog => ...)]";
     assert_eq!(said, format!("TK020: TK020 backlog_full: 5 tasks of work wait already {hint}"));
     for sql in [
         "insert into tuskline.task (lambda) values ('work')",

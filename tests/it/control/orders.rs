@@ -196,7 +196,8 @@ async fn a_key_needs_a_lambda_that_keeps_an_order() {
     let said = db.refused("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     assert_eq!(
         said,
-        "TK019: TK019 invalid_key: lambda work keeps no order [select tuskline.set_order('work')]"
+        "TK019: TK019 invalid_key: lambda work keeps no order and takes no ordering_key \
+         [select tuskline.set_order('work')]"
     );
 }
 

@@ -401,7 +401,7 @@ async fn a_task_without_unique_keys_or_with_a_wrong_one_is_refused() {
     for key in ["''", "repeat('x', 257)"] {
         let said =
             db.refused(&format!("select tuskline.schedule('work', p_unique_key => {key})")).await;
-        assert!(said.contains("TK019 invalid_key: a key must have 1 to 256 bytes"), "{said}");
+        assert!(said.contains("TK019 invalid_key: unique_key must have 1 to 256 bytes"), "{said}");
     }
     for (call, expected) in [
         ("'nowork'", "TK001 unknown_lambda"),

@@ -158,3 +158,71 @@ async fn the_due_tasks_beyond_the_limit_are_not_passed_over_by_the_mark() {
         db.one("select moved from tuskline.enqueue_due((select looked_until from mark))").await;
     assert_eq!(more, 3, "all five are due at the same instant");
 }
+
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
+
+#[tokio::test]
+async fn a_cancelled_task_that_starts_again_keeps_its_due_time_by_whatever_verb() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for verb in ["retry", "retry_chain", "operation"] {
+        let id = match verb {
+            "retry_chain" => {
+                let chain = "select ids[1] from tuskline.schedule_chain(json_build_array(json_build_object(
+                    'name', 'a', 'lambda', 'work', 'scheduled_at', tuskline.clock() + interval '30 days')))";
+                db.one::<i64>(chain).await
+            }
+            _ => db.schedule_in("work", MONTH).await,
+        };
+        assert_eq!(db.cancel(id).await, "cancelled");
+        match verb {
+            "retry" => {
+                assert_eq!(db.ask::<String>("select tuskline.retry($1)", &[&id]).await, "retried")
+            }
+            "retry_chain" => db.run(&format!("select tuskline.retry_chain({id})")).await,
+            _ => {
+                db.run(
+                    "select tuskline.start_operation('retry', 'work', p_statuses => '{cancelled}')",
+                )
+                .await;
+                db.run("select tuskline.run_policies()").await;
+            }
+        }
+        while db.enqueue_due().await > 0 {}
+        assert_eq!(db.status(id).await, "new", "{verb}");
+        let said: String = db.ask("select reason from tuskline.explain($1)", &[&id]).await;
+        assert_eq!(said, "not_due", "{verb}");
+        db.advance(MONTH).await;
+        while db.enqueue_due().await > 0 {}
+        assert_eq!(db.status(id).await, "enqueued", "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_starts_again_now_is_due_now() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    for sql in [
+        "tuskline.retry({}, true)",
+        "tuskline.retry_chain({}, true)",
+        "tuskline.start_operation('retry', 'work', \
+                 'now', p_statuses => '{cancelled}')",
+    ] {
+        let id = match sql.contains("chain") {
+            true => {
+                let chain = "select ids[1] from tuskline.schedule_chain(json_build_array(json_build_object(
+                    'name', 'a', 'lambda', 'work', 'scheduled_at', tuskline.clock() + interval '30 days')))";
+                db.one::<i64>(chain).await
+            }
+            false => db.schedule_in("work", MONTH).await,
+        };
+        assert_eq!(db.cancel(id).await, "cancelled");
+        db.run(&format!("select {}", sql.replace("{}", &id.to_string()))).await;
+        db.run("select tuskline.run_policies()").await;
+        while db.enqueue_due().await > 0 {}
+        let due = "select status = 'enqueued' and scheduled_at = tuskline.clock() from tuskline.task where id = $1";
+        assert!(db.ask::<bool>(due, &[&id]).await, "{sql}");
+    }
+    assert_eq!(db.hand("work").await.claim(3).await.len(), 3);
+    db.assert_invariants().await;
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tuskline::store::figures;
 use tuskline_sdk::{Context, Lambda, Outcome};
 
+use crate::support::cli::on;
 use crate::support::{Db, Running, ScriptedWorker, calm, quick};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -128,7 +129,84 @@ async fn a_running_worker_reports_with_each_heartbeat() {
     db.until("select coalesce(sum(success), 0) = 20 from tuskline.statistics()").await;
     let reports: i64 = db.one("select count(*) from tuskline_core.attempt_count").await;
     assert!(reports < 20, "a report has many attempts, got {reports} reports");
+    let bounded = "select s.start_ms > 0 and s.run_ms > 0 and q.most <= 1000 * s.run_ms
+                     from tuskline.longest_attempts() s cross join (
+                       select max(u.amount) as most
+                         from tuskline_core.attempt_count a
+                              cross join unnest(a.counters, a.amounts) as u (counter, amount)
+                        where u.counter = 217) q
+                    where s.priority = 'normal' limit 1";
+    assert_eq!(db.one::<Option<bool>>(bounded).await, Some(true), "the longest ones are told");
     worker.stop().await;
+}
+
+/// p95 of run times as the view has it for the last minute, the bound of the last five minutes, and
+/// what `stats` shows.
+async fn slowest(db: &Db) -> (Option<f64>, Option<f64>, Option<f64>) {
+    let minute =
+        "select (select run_p95_ms from tuskline.queue_statistics order by at desc limit 1)";
+    let bound = "select run_ms from tuskline.longest_attempts() where priority = 'normal'";
+    let shown = on(&db.config, "--json stats").run().json()[0]["run_p95_ms"].as_f64();
+    (db.one(minute).await, db.one(bound).await, shown)
+}
+
+#[tokio::test]
+async fn no_percentile_is_above_the_longest_duration() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let report = async |counters: &str, amounts: &str| {
+        let sql = format!(
+            "select tuskline.report_attempts({executor}, array_fill({queue}, array[cardinality('{counters}'::int[])]),
+               '{counters}', '{amounts}')"
+        );
+        db.run(&sql).await;
+        db.advance(MINUTE).await;
+    };
+    // 20 attempts of up to 164 s, all between 1 and 5 minutes: p95 would be 4.8 minutes.
+    report("{1,200,214,217}", "{20,3000000,20,164000000}").await;
+    assert_eq!(slowest(&db).await, (None, Some(164_000.0), Some(164_000.0)), "not folded");
+    fold(&db).await;
+    assert_eq!(slowest(&db).await, (Some(164_000.0), Some(164_000.0), Some(164_000.0)));
+    // A worker of an older SDK does not tell its longest one: the end of its bucket counts.
+    report("{1,200,214}", "{1,70000,1}").await;
+    fold(&db).await;
+    assert_eq!(slowest(&db).await.1, Some(300_000.0));
+    report("{1,200,216}", "{1,2000000,1}").await;
+    assert_eq!(slowest(&db).await.1, None, "the last bucket has no end");
+    fold(&db).await;
+    assert_eq!(slowest(&db).await.1, None);
+    // They are over. Bodies of 10 µs: p95 would be 4.8 ms.
+    db.advance(MINUTE * 10).await;
+    report("{1,200,201,217}", "{100,1,100,10}").await;
+    fold(&db).await;
+    assert_eq!(slowest(&db).await, (Some(0.0), Some(0.01), Some(0.01)));
+}
+
+#[tokio::test]
+async fn no_percentile_of_waits_is_above_the_longest_wait() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let wait = async |seconds: &str| {
+        db.run(&format!(
+            "select tuskline_core.count_waits('limit', 'work',
+                      array(select tuskline.clock() - n * interval '1 s' from unnest(array[{seconds}]) n),
+                      tuskline.clock())"
+        ))
+        .await;
+    };
+    wait("70, 80, 164").await;
+    let shown = || on(&db.config, "--json stats --by cause").run().json()[0]["p95_ms"].as_f64();
+    assert_eq!(shown(), Some(164_000.0));
+    fold(&db).await;
+    assert_eq!(shown(), Some(164_000.0));
+    db.advance(MINUTE).await;
+    wait("65").await;
+    fold(&db).await;
+    let minutes = "select concat_ws(' ', p95_ms, max_ms) from tuskline.wait_statistics order by at";
+    assert_eq!(db.lines(minutes).await, ["164000 164000", "65000 65000"]);
+    assert_eq!(shown(), Some(164_000.0));
 }
 
 #[tokio::test]
@@ -424,6 +502,7 @@ async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
 async fn no_crash_of_the_server_makes_an_exported_counter_smaller() {
     let mut db = Db::with_lambda("work").await;
     db.pin().await;
+    db.advance(MINUTE * 2).await; // a younger lambda shows 0
     let hand = db.hand("work").await;
     let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
     let scraped = async |db: &Db| {
@@ -500,7 +579,7 @@ async fn a_report_that_is_none_is_refused() {
     };
     let false_ones = [(own, 1, -1), (own, 1, 1_000_000_000_001), (foreign, 1, 1), (12_345, 1, 1)]
         .into_iter()
-        .chain([-1, 0, 7, 8, 9, 99, 117, 199, 217].map(|counter| (own, counter, 1)));
+        .chain([-1, 0, 7, 8, 9, 99, 118, 199, 218].map(|counter| (own, counter, 1)));
     for (queue, counter, amount) in false_ones {
         let said = db.refused(&one(queue, counter, amount)).await;
         let got = format!("got queue {queue}, counter {counter}, amount {amount}");

@@ -99,6 +99,40 @@ async fn a_lease_of_an_ended_worker_is_named_and_a_server_mends_it() {
 }
 
 #[tokio::test]
+async fn a_due_task_that_no_server_moves_is_named_and_a_server_mends_it() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let id = db.schedule_in("work", Duration::from_secs(5)).await;
+    db.advance(Duration::from_secs(14)).await;
+    well(&db, "due tasks");
+    db.advance(Duration::from_secs(1)).await;
+    let said =
+        "1 have been due for 5s or longer, one of work for 10s, and no store consumer has moved";
+    trouble(&db, "due tasks", said, "tuskline serve");
+    let queued = format!("select status = 'enqueued' from tuskline.task where id = {id}");
+    serve_until(&db, "store-consumer", &queued).await;
+    well(&db, "due tasks");
+}
+
+#[tokio::test]
+async fn a_blocked_key_is_named_until_a_person_unblocks_it() {
+    let db = Db::with_lambda("work").await;
+    db.run("select tuskline.set_order('work', 'block')").await;
+    db.run("select tuskline.schedule('work', p_ordering_key => 'account 9')").await;
+    while db.enqueue_due().await > 0 {}
+    well(&db, "orders");
+    let hand = db.hand("work").await;
+    let task = hand.take().await;
+    hand.fail_for_good(&task).await;
+    let said = "1 keys are blocked and wait for a person: key \"account 9\" of work for ";
+    trouble(&db, "orders", said, "tuskline order blocked");
+    assert!(doctor(&db, "orders").1.ends_with(&format!(", by task {}", task.id)));
+    assert!(on(&db.config, "order blocked").run().fine().contains("account 9"));
+    on(&db.config, "order unblock work").arg("account 9").run().fine();
+    well(&db, "orders");
+}
+
+#[tokio::test]
 async fn a_body_past_its_timeout_is_named_and_a_cancel_mends_it() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
@@ -358,7 +392,7 @@ async fn doctor_verify_names_the_tasks_and_the_printed_command_mends_them() {
     db.pin().await;
     let ids = db.schedule_many("work", 7).await;
     let well = on(&db.config, "doctor --verify").run();
-    assert_eq!((well.code, well.out.matches("ok  ").count()), (0, 16), "{}", well.out);
+    assert_eq!((well.code, well.out.matches("ok  ").count()), (0, 17), "{}", well.out);
     db.run("delete from tuskline.queued").await;
     db.advance(MINUTE * 21).await;
     let found = on(&db.config, "doctor --verify").arg("--json").run();

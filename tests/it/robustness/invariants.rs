@@ -141,7 +141,7 @@ async fn what_an_owner_or_a_restart_does_breaks_no_invariant() {
     assert_eq!(db.cancel(held).await, "cancelled");
     db.run("insert into tuskline.task (lambda, unique_key) values ('once', 'a')").await;
     for task in [later, held] {
-        let retried: String = db.ask("select tuskline.retry($1)", &[&task]).await;
+        let retried: String = db.ask("select tuskline.retry($1, true)", &[&task]).await;
         assert_eq!(retried, "retried");
     }
     db.run("select tuskline.set_limit('work', 8); select tuskline.enqueue_due()").await;
@@ -150,6 +150,19 @@ async fn what_an_owner_or_a_restart_does_breaks_no_invariant() {
         "select count(*) = 2 from tuskline.task where unique_key = 'a' and finished_at is null";
     assert!(db.one::<bool>(two).await);
     db.run("select tuskline.set_limit('work', 1)").await;
+    db.assert_invariants().await;
+    // The clock is set back between the enqueueing of a task and its claim.
+    db.define("clocked").await;
+    let due = db.schedule_in("clocked", MINUTE).await;
+    db.advance(MINUTE).await;
+    db.run("select tuskline.enqueue_due(); select tuskline.schedule('clocked')").await;
+    let hand = db.hand("clocked").await;
+    db.run("update tuskline.queued set seq = seq + 1000 where task_id = (select min(id) from tuskline.task \
+            where lambda = 'clocked' and scheduled_at is not null)")
+        .await;
+    assert_ne!(hand.take().await.id, due);
+    db.turn_back(MINUTE / 2).await;
+    assert_eq!(hand.take().await.id, due);
     db.assert_invariants().await;
     // A child that waits for hours.
     db.advance(MINUTE * 120).await;

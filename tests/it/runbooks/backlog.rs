@@ -127,7 +127,8 @@ fn open(place: &Installation, servers: Servers) -> Runbook {
 /// The page from its last act on, while the tasks run.
 async fn finish(place: &Installation, mut book: Runbook) {
     book.perform("8. Retry what failed during the outage").await;
-    book.perform("Watch it drain").await;
+    let said = book.perform("Watch it drain").await;
+    assert!(said.contains(" WAITING "), "the figure that falls: {said}");
     let waits = "status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')";
     let open = format!("select not exists (select from tuskline.tasks where {waits})");
     place.until_drained(&open).await;

@@ -5,7 +5,10 @@
 
 use std::fmt::Write as _;
 
-use crate::support::{Db, refusal};
+use tuskline_sdk::{Chain, Client, NewTask};
+
+use crate::support::cli::url;
+use crate::support::{Db, refusal, within};
 
 /// What is wrong, and a statement that does it.
 const BAD: &[(&str, &str)] = &[
@@ -307,7 +310,7 @@ async fn questions_about_what_is_not_there_have_an_answer() {
 
 /// A caller who reads it in psql sees the refusal and not the plumbing.
 #[tokio::test]
-async fn a_refusal_of_a_task_passes_five_places_at_most() {
+async fn a_refusal_of_a_task_passes_three_places_at_most() {
     let db = Db::with_lambda("work").await;
     db.run(
         "select tuskline.define_lambda('once'), tuskline.set_unique('once', 'running', 'reject')",
@@ -341,6 +344,93 @@ async fn a_refusal_of_a_task_passes_five_places_at_most() {
         let begins = ["PL/pgSQL function ", "SQL statement \"", "SQL function "];
         let is_place = |line: &&str| begins.iter().any(|begin| line.starts_with(begin));
         let places = context.lines().filter(is_place).count();
-        assert!((1..=5).contains(&places), "{sql}:\n{context}");
+        assert!((1..=3).contains(&places), "{sql}:\n{context}");
     }
+    // A misspelt lambda is told in three lines.
+    for sql in [
+        "select tuskline.schedule('wokr')",
+        "select tuskline.schedule('wokr', p_delay => '1 hour')",
+        "insert into tuskline.task (lambda) values ('wokr')",
+        "select tuskline.set_unique('wokr', 'forever')",
+    ] {
+        let error = db.client.batch_execute(sql).await.unwrap_err();
+        let context = error.as_db_error().unwrap().where_().unwrap();
+        assert!(context.lines().count() <= 3, "{sql}:\n{context}");
+    }
+}
+
+#[tokio::test]
+async fn a_misspelt_lambda_is_told_the_name_that_is_meant() {
+    let db = Db::with_lambda("send_email").await;
+    db.run(
+        "select tuskline.define_lambda(name) from unnest('{send_mails,resize,ab}'::text[]) name",
+    )
+    .await;
+    for (name, near) in [
+        ("send_emial", Some("send_email")),  // moved
+        ("send_emai", Some("send_email")),   // missing
+        ("send_emaill", Some("send_email")), // twice
+        ("sand_email", Some("send_email")),  // another
+        ("Resize", Some("resize")),          // no name at all
+        ("send_mail", Some("send_email")),   // as near as send_mails
+        ("receive_email", None),
+        ("a", None),
+    ] {
+        let said = db.refused(&format!("select tuskline.schedule('{name}')")).await;
+        let meant = near.map_or(String::new(), |near| format!("did you mean '{near}'? else "));
+        let define = match name {
+            "Resize" => "a name matches [a-z][a-z0-9_]{0,62}".to_owned(),
+            name => format!("define it: select tuskline.define_lambda('{name}')"),
+        };
+        let expected =
+            format!("TK001: TK001 unknown_lambda: '{name}' is not defined [{meant}{define}]");
+        assert_eq!(said, expected);
+    }
+    // Every verb says it.
+    for call in [
+        "gate('send_emial', 'pause', p_reason => 'r')",
+        "set_limit('send_emial', 1)",
+        "set_unique('send_emial', 'forever')",
+        "set_breaker('send_emial', 5)",
+        "alter_lambda('send_emial')",
+        "start_operation('cancel', 'send_emial')",
+        "define_periodic('p', 'send_emial', '@daily')",
+        "schedule_many(array['send_email', 'send_emial'])",
+    ] {
+        let said = db.refused(&format!("select tuskline.{call}")).await;
+        assert!(said.contains("did you mean 'send_email'? else define it"), "{call}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_sdk_names_the_row_that_it_refuses() {
+    let db = Db::with_lambda("work").await;
+    let client = within(Client::connect(&url(&db.config))).await.unwrap();
+    let task = |lambda: &str| NewTask::new(lambda, &1);
+    for (wrong, said) in [
+        (task("Work"), r#"TK002 invalid_name: lambda must match [a-z][a-z0-9_]{0,62}, got "Work""#),
+        (
+            task("work").limit_key(""),
+            "TK019 invalid_key: limit_key must have 1 to 256 bytes and no NUL, got 0",
+        ),
+        (
+            task("work").unique_key("x".repeat(257)),
+            "TK019 invalid_key: unique_key must have 1 to 256 bytes and no NUL, got 257",
+        ),
+    ] {
+        let tasks = [task("work"), wrong.clone(), task("work")];
+        let many = within(client.schedule_many(tasks)).await.unwrap_err();
+        assert_eq!(many.to_string(), format!("{said} (row 2 of 3)"));
+        let one = within(client.schedule_many([wrong.clone()])).await.unwrap_err();
+        assert_eq!(one.to_string(), said, "there is one row");
+        if said.contains("unique_key") {
+            continue; // no task of a chain has one
+        }
+        let mut chain = Chain::new();
+        chain.task(task("work"));
+        chain.task(wrong);
+        let chained = within(client.schedule_chain(&chain)).await.unwrap_err();
+        assert!(chained.to_string().ends_with("_2, 2 of 2)"), "{chained}");
+    }
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -475,6 +476,75 @@ async fn a_task_of_the_future_has_a_long_id_that_stays_whole() {
     assert!(list.contains(&format!("\n{}  work", id.trim())), "{list}");
     assert!(list.contains("in 59m ") || list.contains("in 1h"), "{list}");
     assert_eq!(db.status(id.trim().parse().unwrap()).await, "new");
+}
+
+/// The ids of a page of `task list --json`, and what it says about the next page.
+fn page(db: &Db, call: &str) -> (Vec<i64>, String) {
+    let ran = on(&db.config, &format!("--json task list {call}")).run();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let tasks: Value = serde_json::from_str(&ran.out).unwrap();
+    let id = |task: &Value| task["id"].as_str().unwrap().parse().unwrap();
+    (tasks.as_array().unwrap().iter().map(id).collect(), ran.err.trim_end().to_owned())
+}
+
+#[tokio::test]
+async fn tasks_are_listed_by_their_time_of_creation_page_by_page() {
+    let db = Db::with_lambda("work").await;
+    db.define("rare").await;
+    db.pin().await;
+    let mut newest = Vec::new();
+    for round in 0..7 {
+        db.advance(Duration::from_secs(1)).await;
+        newest.insert(0, db.schedule("work").await);
+        if round % 3 == 1 {
+            db.advance(Duration::from_secs(1)).await;
+            newest.insert(0, db.schedule_in("work", Duration::from_secs(3_600)).await);
+        }
+    }
+    db.run("select tuskline.schedule_many(array_fill('rare'::text, array[3]))").await;
+    let rare: Vec<i64> = db
+        .one("select array_agg(id order by id desc) from tuskline.tasks where lambda = 'rare'")
+        .await;
+    let all = [rare.clone(), newest].concat();
+    assert_eq!(page(&db, "--limit 50"), (all.clone(), String::new()));
+    let (mut found, mut before) = (Vec::new(), String::new());
+    loop {
+        let (ids, said) = page(&db, &format!("--limit 2{before}"));
+        found.extend(ids);
+        // A task that comes meanwhile is on no later page.
+        db.schedule("work").await;
+        db.schedule_in("work", Duration::from_secs(60)).await;
+        let Some(next) = said.strip_prefix("more: ") else { break };
+        before = format!(" {next}");
+    }
+    assert_eq!(found, all);
+    assert_eq!(page(&db, "--lambda rare --limit 2").0, rare[..2]);
+    let (ids, said) = page(&db, "--lambda rare");
+    assert_eq!((ids, said.as_str()), (rare, ""));
+}
+
+#[tokio::test]
+async fn a_list_of_tasks_reads_no_more_than_it_shows() {
+    let db = Db::with_lambda("work").await;
+    for _ in 0..5 {
+        db.schedule_many("work", 1_000).await;
+        db.run("select tuskline.schedule_many(array_fill('work'::text, array[1000]),
+                                              p_delays => array_fill('1 h'::interval, array[1000]))")
+            .await;
+    }
+    let read = "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint
+                  from pg_stat_user_tables where relname ~ '^task_[0-9k]'";
+    let quiet = "select not exists (select from pg_stat_activity
+                   where datname = current_database() and application_name = 'tuskline command')";
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        db.until(quiet).await;
+        db.run("select pg_stat_force_next_flush()").await;
+        db.run("select pg_stat_clear_snapshot()").await;
+        counts.push(db.one::<i64>(read).await);
+        assert_eq!(page(&db, "--limit 20").0.len(), 20);
+    }
+    assert!(counts[1] - counts[0] <= 100, "{counts:?}");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ fn label_names(samples: &BTreeMap<String, f64>) -> Vec<String> {
 
 #[tokio::test]
 async fn a_server_shows_the_figures_of_the_installation() {
-    let db = Db::with_lambda("work").await;
+    let db = with_an_old_lambda().await;
     let hand = db.hand("work").await;
     db.schedule_many("work", 3).await;
     let task = hand.take().await;
@@ -79,6 +79,53 @@ async fn a_server_shows_the_figures_of_the_installation() {
 }
 
 #[tokio::test]
+async fn each_counter_of_a_defined_lambda_begins_at_0() {
+    let db = Db::with_lambda("work").await;
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let result = ["dead", "failed", "crashed", "retried", "succeeded", "lost", "dropped"];
+    let mut names: Vec<_> = result.map(|name| format!("tasks_{name}_total")).into();
+    names.extend(["start_delay_seconds_count".to_owned(), "run_seconds_count".to_owned()]);
+    for name in names {
+        for priority in ["critical", "high", "normal", "low"] {
+            let series = format!(r#"tuskline_{name}{{lambda="work",priority="{priority}"}}"#);
+            assert_eq!(found.get(&series), Some(&0.0), "{series}");
+        }
+    }
+    token.cancel();
+    within(serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_death_of_a_new_lambda_is_a_step_from_0() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let hand = db.hand("work").await;
+    db.schedule("work").await;
+    hand.fail_for_good(&hand.take().await).await;
+    let report =
+        format!("{}, '{{{}}}', '{{3}}', '{{1}}'", hand.executor, db.queue("work", "normal").await);
+    db.run(&format!("select tuskline.report_attempts({report})")).await;
+    db.run("select tuskline.fold_statistics()").await;
+    let failed = async |folded: bool| -> i64 {
+        let sum = "select sum(fatal_failure)::bigint from tuskline.statistics(null, $1)";
+        db.ask(sum, &[&folded]).await
+    };
+    assert_eq!((failed(true).await, failed(false).await), (0, 1), "a scrape sees the 0 first");
+    db.advance(Duration::from_secs(119)).await;
+    assert_eq!(failed(true).await, 0);
+    db.advance(Duration::from_secs(1)).await;
+    assert_eq!(failed(true).await, 1);
+}
+
+/// A lambda as it is two minutes after its definition: its counters are shown.
+async fn with_an_old_lambda() -> Db {
+    let db = Db::with_lambda("work").await;
+    db.run("update tuskline.lambda set created_at = created_at - interval '2 minutes'").await;
+    db
+}
+
+#[tokio::test]
 async fn a_hundred_scrapes_and_autoscalers_ask_the_database_once() {
     let db = Db::with_lambda("work").await;
     let (address, token, serving) = served(&db).await;
@@ -116,7 +163,7 @@ async fn a_scrape_without_a_database_says_so() {
     let mut found = samples(&get(address, "/metrics").await);
     // A database that is away is no error of a part.
     let errors = found.extract_if(.., |name, _| name.starts_with("tuskline_scrape_errors_total"));
-    assert_eq!(errors.map(|(_, count)| count).collect::<Vec<_>>(), [0.0; 5]);
+    assert_eq!(errors.map(|(_, count)| count).collect::<Vec<_>>(), [0.0; 6]);
     assert_eq!(found.into_iter().collect::<Vec<_>>(), [("tuskline_database_up".to_owned(), 0.0)]);
     assert!(get(address, "/scale/work").await.starts_with("HTTP/1.1 503"));
     token.cancel();
@@ -263,6 +310,8 @@ async fn a_worker_shows_the_figures_of_its_process() {
     let success =
         r#"tuskline_worker_attempts_total{lambda="work",priority="normal",outcome="success"}"#;
     assert_eq!(value(success), Some(20.0));
+    let none = r#"tuskline_worker_attempts_total{lambda="work",priority="low",outcome="refused"}"#;
+    assert_eq!(value(none), Some(0.0), "a counter begins at 0");
     let labels = r#"{lambda="work",priority="normal"}"#;
     assert_eq!(value(&format!("tuskline_worker_run_seconds_count{labels}")), Some(20.0));
     assert_eq!(value(&format!("tuskline_worker_start_delay_seconds_count{labels}")), Some(20.0));
@@ -354,8 +403,8 @@ async fn a_part_that_fails_leaves_the_rest_of_the_scrape() {
     let found = samples(&get(address, "/metrics").await);
     let failed = |part: &str| found[&format!(r#"tuskline_scrape_errors_total{{part="{part}"}}"#)];
     assert_eq!(
-        ["gauges", "queues", "scale", "statistics", "waits"].map(failed),
-        [1.0, 0.0, 0.0, 0.0, 0.0]
+        ["gauges", "queues", "scale", "statistics", "waiting", "waits"].map(failed),
+        [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     );
     let has = |name: &str| found.keys().any(|one| one.starts_with(name));
     assert!(!has("tuskline_segments_ahead"));
@@ -388,11 +437,11 @@ async fn a_part_that_is_too_slow_is_alone_in_its_failure() {
     slow_down(&db, "statistics", "p_span, p_folded").await;
     let (address, token, serving) = served(&db).await;
     let errors = |found: &BTreeMap<String, f64>| {
-        ["gauges", "queues", "scale", "statistics", "waits"]
+        ["gauges", "queues", "scale", "statistics", "waits", "waiting"]
             .map(|part| found[&format!(r#"tuskline_scrape_errors_total{{part="{part}"}}"#)])
     };
     let first = samples(&get(address, "/metrics").await);
-    assert_eq!(errors(&first), [0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(errors(&first), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
     assert!(first.contains_key("tuskline_segments_ahead"), "read before it");
     let answer = get(address, "/scale/work").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "unread, so read now: {answer}");
@@ -403,7 +452,7 @@ async fn a_part_that_is_too_slow_is_alone_in_its_failure() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    assert_eq!(errors(&second), [0.0, 0.0, 0.0, 2.0, 0.0]);
+    assert_eq!(errors(&second), [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
     for name in ["tuskline_segments_ahead", "tuskline_queue_depth", "tuskline_wanted_executors"] {
         assert!(second.keys().any(|one| one.starts_with(name)), "{name}");
     }
@@ -499,4 +548,127 @@ async fn a_prepared_transaction_holds_the_horizon_and_another_database_does_not(
     db.until(age).await;
     db.run("rollback prepared 'one'").await;
     assert!(!db.one::<bool>(age).await, "it has ended");
+}
+
+/// A task of each cause: behind a limit, a blocked key, a gate, a parent, and due while no server runs.
+async fn with_tasks_that_wait() -> Db {
+    let db = Db::new().await;
+    for lambda in ["limited", "ordered", "gated", "child", "late"] {
+        db.define(lambda).await;
+    }
+    db.pin().await;
+    db.run(
+        "select tuskline.set_limit('limited', 0); select tuskline.set_order('ordered', 'block');
+         select tuskline.gate('gated', 'pause', p_reason => 'a test', p_collection => 'eu',
+                              p_unseen => true)",
+    )
+    .await;
+    let order = "select tuskline.schedule('ordered', p_ordering_key => 'k')";
+    db.run(order).await;
+    while db.enqueue_due().await > 0 {}
+    let hand = db.hand("ordered").await;
+    hand.fail_for_good(&hand.take().await).await;
+    db.run(order).await;
+    db.run(
+        "select tuskline.schedule('limited') from generate_series(1, 3);
+         select tuskline.schedule('gated', p_collection => 'eu');
+         select tuskline.schedule_then(array[tuskline.schedule('limited')], 'child')",
+    )
+    .await;
+    while db.enqueue_due().await > 0 {}
+    db.advance(Duration::from_secs(60)).await;
+    db.schedule_in("late", Duration::from_secs(1)).await;
+    db.schedule_in("late", Duration::from_secs(3_600)).await;
+    db.advance(Duration::from_secs(12)).await;
+    db
+}
+
+#[tokio::test]
+async fn tasks_that_wait_are_seen_by_lambda_and_cause() {
+    let db = with_tasks_that_wait().await;
+    let (address, token, serving) = served(&db).await;
+    let found = samples(&get(address, "/metrics").await);
+    let of = |name: &str| -> Vec<String> {
+        let own = found.iter().filter(|(series, _)| series.starts_with(name));
+        own.map(|(series, value)| format!("{} {value}", &series[name.len()..])).collect()
+    };
+    assert_eq!(
+        of("tuskline_waiting_tasks"),
+        [
+            r#"{lambda="child",cause="dependency"} 1"#,
+            r#"{lambda="gated",cause="gate"} 1"#,
+            r#"{lambda="late",cause="server"} 1"#,
+            r#"{lambda="limited",cause="limit"} 4"#,
+            r#"{lambda="ordered",cause="order"} 1"#,
+        ]
+    );
+    assert_eq!(
+        of("tuskline_oldest_waiting_age_seconds"),
+        [
+            r#"{lambda="child",cause="dependency"} 72"#,
+            r#"{lambda="gated",cause="gate"} 72"#,
+            r#"{lambda="late",cause="server"} 11"#,
+            r#"{lambda="limited",cause="limit"} 72"#,
+            r#"{lambda="ordered",cause="order"} 72"#,
+        ]
+    );
+    assert_eq!(of("tuskline_blocked_keys"), [r#"{lambda="ordered"} 1"#]);
+    token.cancel();
+    within(serving).await.unwrap();
+    let unblocked: bool = db.one("select tuskline.unblock('ordered', 'k')").await;
+    assert!(unblocked);
+    db.advance(Duration::from_secs(1)).await;
+    while db.enqueue_due().await > 0 {}
+    let left = "select count(*) from tuskline.blocked_gauges()";
+    assert_eq!(db.one::<i64>(left).await, 0);
+    let left = "select string_agg(cause, ' ') from tuskline.wait_gauges()";
+    assert_eq!(db.one::<String>(left).await, "dependency gate due limit");
+}
+
+/// Waiters, keys, timers and dead letters, of each more than a reading may read.
+async fn fill(db: &Db, thousands: i32) {
+    db.run(&format!(
+        "select tuskline.schedule_many(array_fill('limited'::text, array[1000]))
+           from generate_series(1, {thousands} * 3);
+         select tuskline.schedule('ordered', p_ordering_key => 'k' || n % 700)
+           from generate_series(1, {thousands} * 1000) n;
+         select tuskline.schedule('late', p_delay => '1 s')
+           from generate_series(1, {thousands} * 1000);
+         insert into tuskline.dead_letter
+         select (select coalesce(max(d.task_id), 0) from tuskline.dead_letter d) + n, 'ordered',
+                'dead', 'f', now() from generate_series(1, {thousands} * 1000) n"
+    ))
+    .await;
+    db.run("vacuum analyze").await;
+}
+
+#[tokio::test]
+async fn a_reading_of_the_waits_reads_a_bounded_number_of_rows_and_estimates_the_rest() {
+    let db = with_tasks_that_wait().await;
+    let session = db.connect().await;
+    let read = async || -> (i64, i64) {
+        let counted = "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint,
+                              coalesce(sum(seq_scan) filter (where relname ~ '^task_[0-9]+$'), 0)::bigint
+                         from pg_stat_xact_user_tables";
+        session.batch_execute("begin").await.unwrap();
+        let both = "select from tuskline.wait_gauges(); select from tuskline.blocked_gauges()";
+        session.batch_execute(both).await.unwrap();
+        let row = session.query_one(counted, &[]).await.unwrap();
+        session.batch_execute("commit").await.unwrap();
+        (row.get(0), row.get(1))
+    };
+    fill(&db, 2).await;
+    let few = read().await;
+    fill(&db, 8).await;
+    let many = read().await;
+    println!("rows and scans of tasks: {few:?}, with five times as many tasks {many:?}");
+    assert!(many.0 <= 12_000 && many.1 == 0, "{many:?}");
+    db.run("select pg_stat_force_next_flush()").await;
+    let seen = "select concat_ws(' ', cause, tasks, and_more, round(estimate, -4))
+                  from tuskline.wait_gauges() where cause in ('limit', 'order') order by 1";
+    assert_eq!(db.lines(seen).await, ["limit 1000 t 30000", "order 1000 t 10000"]);
+    db.run("delete from pg_statistic where starelid = 'tuskline.wait_list'::regclass").await;
+    assert_eq!(db.lines(seen).await, ["limit 1000 t 20000", "order 1000 t 20000"], "equal shares");
+    let blocked = "select concat_ws(' ', lambda, keys, and_more) from tuskline.blocked_gauges()";
+    assert_eq!(db.lines(blocked).await, ["ordered 1 t"], "the key that is blocked for longest");
 }

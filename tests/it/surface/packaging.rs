@@ -1,7 +1,9 @@
 //! The files of `packaging/` are true: commands, options, variables, ports, paths and versions exist,
 //! and say the same in each file. `./x leg dist` builds and runs them.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -256,4 +258,24 @@ async fn get(address: std::net::SocketAddr, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+/// `./x` with a major version that no wheel is pinned for, and a Python that notes that it was called.
+#[test]
+fn no_postgresql_is_fetched_that_is_not_pinned() {
+    let dir = tempfile::tempdir().unwrap();
+    let python = dir.path().join("python3");
+    std::fs::write(&python, "#!/bin/sh\n: >\"$0.called\"\nexit 1\n").unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut x = Command::new("/bin/sh");
+    x.args([concat!(env!("CARGO_MANIFEST_DIR"), "/x"), "setup"]);
+    x.env("TUSKLINE_PG_MAJOR", "99").env("TUSKLINE_PG_BIN", "");
+    x.env("PATH", format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap()));
+    for source in ["", "wheel"] {
+        let said = x.env("TUSKLINE_PG_SOURCE", source).output().unwrap();
+        let told = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(77), "this machine cannot: {told}");
+        assert_eq!(told, "no PostgreSQL 99 here, and no wheel of it is pinned in x\n");
+        assert!(!dir.path().join("python3.called").exists());
+    }
 }

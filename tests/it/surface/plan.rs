@@ -77,7 +77,7 @@ async fn a_table_migration_takes_the_locks_that_its_plan_names() {
     assert!(plan.steps.iter().all(|step| step.locks.is_empty()), "nothing is there");
     assert_eq!(relations(&db.client).await, BTreeSet::new(), "it changes nothing");
     let (functions, tables) = plan.steps.split_last().unwrap();
-    assert_eq!((functions.name, tables[0].name), ("functions", "V1__task_store"));
+    assert_eq!((&*functions.name, &*tables[0].name), ("functions", "V1__task_store"));
     db.run("create schema tuskline_core").await; // migrate makes the history in it
     for step in tables {
         let there = relations(&db.client).await;

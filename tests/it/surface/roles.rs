@@ -1,4 +1,4 @@
-//! The roles of `docs/dba.md`: a worker and a monitor have the grants of the page, and these are enough.
+//! The roles of `docs/dba.md`: a worker, a monitor and a read-only operator have the grants of the page, and these are enough.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use tokio_postgres::Config;
 use tuskline_sdk::{Context, Failure, Lambda, NewTask, Worker};
 
 use crate::support::cli::on;
+use crate::support::pty::OnTerminal;
 use crate::support::{Db, Running, calm};
 
 const PAGE: &str = include_str!("../../../docs/dba.md");
@@ -148,6 +149,111 @@ async fn a_monitor_examines_all_with_the_grants_of_the_page() {
         "select payload from tuskline.periodics",
         "select payload from tuskline.periodic",
         "select tuskline.cancel(1)",
+    ] {
+        assert!(db.refused(sql).await.starts_with("42501"), "{sql}");
+    }
+    db.run("reset role").await;
+}
+
+/// Tasks in each state, with a secret in each payload, output and checkpoint. Returns their ids.
+async fn with_secrets(db: &Db) -> Vec<i64> {
+    db.define("ordered").await;
+    db.run("select tuskline.set_order('ordered', 'block')").await;
+    let hand = db.hand_with(&["work", "ordered"], Duration::from_secs(60)).await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(db.schedule_with("work", r#"{"card": "s3cret"}"#).await);
+    }
+    for status in ["success", "fatal_failure", "retriable_failure"] {
+        let said = format!(
+            r#""status": "{status}", "output": {{"card": "s3cret"}}, "message": "declined""#
+        );
+        hand.note(&hand.take().await, &said).await;
+    }
+    let task = hand.take().await;
+    let progress = format!(
+        "select tuskline.set_progress({}, {}, 50, 'half', '{{\"card\": \"s3cret\"}}')",
+        task.id, task.fence
+    );
+    db.run(&progress).await;
+    let order =
+        "select tuskline.schedule('ordered', '{\"card\": \"s3cret\"}', p_ordering_key => 'k')";
+    ids.push(db.one(order).await);
+    while db.enqueue_due().await > 0 {}
+    hand.fail_for_good(&hand.claim(2).await[1]).await;
+    ids.push(db.one(order).await);
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
+        .await;
+    ids
+}
+
+#[tokio::test]
+async fn a_read_only_operator_looks_at_everything_and_sees_no_payload() {
+    let db = Db::with_lambda("work").await;
+    let ids = with_secrets(&db).await;
+    let (operator, config) = login(&db, "operator").await;
+    db.define("later").await; // its tables are younger than the grants
+    let mut calls: Vec<String> = [
+        "top",
+        "top --view queues",
+        "top --view executors",
+        "top --view waits",
+        "top --view dead",
+        "stats",
+        "stats --by queue",
+        "stats --by cause",
+        "stats --by executor",
+        "task list",
+        "task list --status dead",
+        "lambda list",
+        "lambda show work",
+        "gate list",
+        "limit list",
+        "order blocked",
+    ]
+    .map(str::to_owned)
+    .into();
+    calls.extend(
+        ids.iter().flat_map(|id| [format!("task status {id}"), format!("task explain {id}")]),
+    );
+    for call in calls {
+        for call in [call.clone(), format!("--json {call}")] {
+            let ran = on(&config, &call).run();
+            assert_eq!((ran.code, &*ran.err), (0, ""), "{call}");
+            assert!(!ran.out.contains("s3cret"), "{call}: {}", ran.out);
+        }
+    }
+    let status = format!("task status {}", ids[1]);
+    let own = "payload          - (this login has no right to read it)";
+    let told = on(&config, &status).run().fine();
+    assert!(told.contains(own) && told.contains("declined"), "{told}");
+    let by_owner = on(&db.config, &status).run().fine();
+    assert!(by_owner.contains("s3cret"), "{by_owner}");
+    let mut top = OnTerminal::start(on(&config, "top --view dead"));
+    top.until_shown("declined").await;
+    top.press("\r");
+    top.until_shown("payload     -").await;
+    top.press("\u{1b}");
+    top.until_gone("payload     -").await;
+    top.press("g");
+    top.until_shown("No worker claims a task").await;
+    top.press("why\r");
+    top.until_shown("permission denied").await;
+    top.press("q");
+    assert!(top.end().await.success());
+    db.run(&format!("set role {operator}")).await;
+    for sql in [
+        "select payload from tuskline.task",
+        "select payload from tuskline.tasks",
+        "select payload from tuskline.dead_letters",
+        "select * from tuskline.task_output",
+        "select * from tuskline.progress",
+        "select * from tuskline.task_archive",
+        "select * from tuskline.periodics",
+        "select tuskline.task_status(1)",
+        "select tuskline.cancel(1)",
+        "select tuskline.schedule('work')",
+        "update tuskline.task set status = 'new'",
     ] {
         assert!(db.refused(sql).await.starts_with("42501"), "{sql}");
     }

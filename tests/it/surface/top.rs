@@ -26,6 +26,7 @@ async fn troubled() -> (Db, ScriptedWorker) {
         db.define(lambda).await;
     }
     db.define("nightly_report").await;
+    db.run("select tuskline.alter_lambda('charge_card', p_retry_base => '1 minute')").await;
     db.pin().await;
     let hand = db.hand_with(&LAMBDAS, Duration::from_secs(20)).await;
     let email = db.queue("send_email", "normal").await;
@@ -385,4 +386,36 @@ async fn a_worker_that_met_its_bound_may_hold_tasks_of_each_of_its_lambdas() {
     let shown = on(&db.config, "top").env("COLUMNS", "100").run().fine();
     let beta = shown.lines().find(|line| line.starts_with("beta")).unwrap();
     assert!(beta.contains('?') && !beta.contains("idle"), "{beta}");
+}
+
+#[tokio::test]
+async fn a_list_breaks_no_word_on_80_columns() {
+    let (db, _hand) = troubled().await;
+    db.run(
+        "select tuskline.throttle('charge_card', 5, p_reason => 'the bank asked for fewer requests')",
+    )
+    .await;
+    let fingerprint = "select fingerprint from tuskline.dead_letters order by id desc limit 1";
+    let fingerprint: String = db.one(fingerprint).await;
+    for (call, whole) in [
+        ("dead-letter list --limit 2", [&*fingerprint, "fatal_failure", "charge_card", "Declined"]),
+        ("dead-letter groups", [&*fingerprint, "charge_card", "Declined", "USD"]),
+        ("limit list", ["charge_card", "requests", "second", "fewer"]),
+    ] {
+        let mut program = OnTerminal::start(on(&db.config, call));
+        for word in whole {
+            program.until_shown(word).await;
+        }
+        assert!(program.end().await.success());
+        println!("{call}:\n{}", program.screen());
+        assert!(!program.screen().contains("COLLECTION"), "no value, no column");
+    }
+    // Names that are too long for columns stand below each other.
+    let long = "a".repeat(63);
+    db.define(&long).await;
+    db.run(&format!("select tuskline.set_order('{long}')")).await;
+    let mut program = OnTerminal::start(on(&db.config, "limit list"));
+    program.until_shown(&long).await;
+    assert!(program.end().await.success());
+    println!("{}", program.screen());
 }

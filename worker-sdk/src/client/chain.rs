@@ -238,7 +238,7 @@ impl Chain {
         Ok(LinkJson {
             name: self.name_of(Node(place)),
             lambda: &task.lambda,
-            payload: serde_json::from_str(task.checked()?).map_err(broken)?,
+            payload: serde_json::from_str(self.checked(place)?).map_err(broken)?,
             priority: task.priority.as_str(),
             collection: task.collection.as_deref(),
             ordering_key: task.keys.ordering.as_deref(),
@@ -250,6 +250,12 @@ impl Chain {
             on_parent_failure: *on_parent_failure,
             after: after.iter().map(arrow).collect(),
         })
+    }
+
+    fn checked(&self, place: usize) -> Result<&str, Error> {
+        let (number, all) = (place + 1, self.links.len());
+        let said = || format!("task {}, {number} of {all}", self.name_of(Node(place)));
+        self.links[place].task.checked().map_err(|error| error.at(said()))
     }
 
     fn name_of(&self, node: Node) -> String {

@@ -215,12 +215,21 @@ impl Client {
         change!(self, db => db.cancel_chain(task, reason))
     }
 
-    /// Starts a task again that ended, but not in success. The tasks that depend on it wait again.
+    /// Starts a task again that ended, but not in success. The tasks that depend on it wait again. It keeps
+    /// its due time, if that is later than now.
     ///
     /// # Errors
     /// As [`Client::cancel`].
     pub async fn retry(&self, task: TaskId) -> Result<Retried, Error> {
         change!(self, db => db.retry(task))
+    }
+
+    /// The same, due now.
+    ///
+    /// # Errors
+    /// As [`Client::cancel`].
+    pub async fn retry_now(&self, task: TaskId) -> Result<Retried, Error> {
+        change!(self, db => db.retry_now(task))
     }
 
     /// The same for the whole chain that a task belongs to; returns how many tasks start again.

@@ -177,20 +177,21 @@ impl NewTask {
         check_name("lambda", &self.lambda)?;
         self.collection.iter().try_for_each(|name| check_name("collection", name))?;
         let Keys { ordering, limit, fairness, unique } = &self.keys;
-        [ordering, limit, fairness, unique]
-            .into_iter()
-            .flatten()
-            .try_for_each(|key| check_key(key))?;
+        check_key("ordering_key", ordering.as_deref())?;
+        check_key("limit_key", limit.as_deref())?;
+        check_key("fairness_key", fairness.as_deref())?;
+        check_key("unique_key", unique.as_deref())?;
         self.traceparent.iter().try_for_each(|text| trace::check(text))?;
         json::checked(&self.payload)
     }
 }
 
-fn check_key(key: &str) -> Result<(), Error> {
+fn check_key(field: &str, key: Option<&str>) -> Result<(), Error> {
+    let Some(key) = key else { return Ok(()) };
     if (1..=256).contains(&key.len()) && !key.contains('\0') {
         return Ok(());
     }
-    let text = format!("a key must have 1 to 256 bytes and no NUL, got {}", key.len());
+    let text = format!("{field} must have 1 to 256 bytes and no NUL, got {}", key.len());
     Err(Error::refused(Code::InvalidKey, text))
 }
 

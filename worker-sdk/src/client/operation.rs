@@ -16,8 +16,11 @@ use crate::task::{Priority, Status, TaskId};
 pub enum Action {
     /// Cancels tasks that have not ended; a worker that holds one is asked to stop.
     Cancel,
-    /// Lets tasks start again that failed for good, or that ended in the statuses given.
+    /// Lets tasks start again that failed for good, or that ended in the statuses given. A task that is due
+    /// later keeps its due time.
     Retry,
+    /// The same, due now.
+    RetryNow,
     /// Gives waiting tasks another priority.
     Priority(Priority),
     /// Moves waiting tasks to another collection.
@@ -38,6 +41,7 @@ impl Action {
         match self {
             Self::Cancel => ("cancel", None),
             Self::Retry => ("retry", None),
+            Self::RetryNow => ("retry", Some("now")),
             Self::Priority(priority) => ("priority", Some(priority.as_str())),
             Self::Collection(name) => ("collection", Some(name)),
             Self::Purge => ("purge", None),

@@ -73,8 +73,14 @@ impl TransactionClient<'_> {
         let tasks: Vec<NewTask> = tasks.into_iter().map(IntoTask::into_task).collect();
         let tasks = &tasks[..];
         let lambdas: Vec<_> = tasks.iter().map(|t| t.lambda.as_str()).collect();
-        let payloads = tasks.iter().map(|t| t.checked().map(JsonText));
-        let payloads = payloads.collect::<Result<Vec<_>, Error>>()?;
+        let mut payloads = Vec::with_capacity(tasks.len());
+        for (row, task) in (1..).zip(tasks) {
+            let checked = task.checked().map_err(|error| match tasks.len() {
+                1 => error,
+                rows => error.at(format_args!("row {row} of {rows}")),
+            });
+            payloads.push(JsonText(checked?));
+        }
         let priorities =
             some_if(tasks, |t| t.priority != Priority::Normal, |t| t.priority.as_str());
         let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
@@ -190,7 +196,19 @@ impl TransactionClient<'_> {
     /// # Errors
     /// As [`Client::retry`](crate::Client::retry).
     pub async fn retry(&mut self, task: TaskId) -> Result<Retried, Error> {
-        let row = self.one("select tuskline.retry($1)", &[(&task.0, Type::INT8)]).await?;
+        self.retry_by("select tuskline.retry($1)", task).await
+    }
+
+    /// The same, due now.
+    ///
+    /// # Errors
+    /// As [`Client::retry`](crate::Client::retry).
+    pub async fn retry_now(&mut self, task: TaskId) -> Result<Retried, Error> {
+        self.retry_by("select tuskline.retry($1, p_due_now => true)", task).await
+    }
+
+    async fn retry_by(&mut self, sql: &str, task: TaskId) -> Result<Retried, Error> {
+        let row = self.one(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(match row.get(0) {
             "retried" => Retried::Retried,
             "too_early" => Retried::TooEarly,

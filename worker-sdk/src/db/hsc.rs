@@ -198,6 +198,14 @@ pub(crate) struct Report {
     pub amounts: Vec<i64>,
 }
 
+impl Report {
+    pub(crate) fn push(&mut self, queue_id: i32, counter: i16, amount: i64) {
+        self.queue_ids.push(queue_id);
+        self.counters.push(counter);
+        self.amounts.push(amount);
+    }
+}
+
 pub(crate) async fn report_attempts(client: &Client, executor: i64, report: &Report) -> Result<()> {
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
         (&executor, Type::INT8),

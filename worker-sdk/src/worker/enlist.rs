@@ -129,7 +129,9 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     if pooled {
         tracing::warn!("a transaction pooler stands between: polling instead of listening");
     }
-    version::check(in_time(limit, hsc::version(&heartbeat)).await?)?;
+    let functions = in_time(limit, hsc::version(&heartbeat)).await?;
+    version::check(functions)?;
+    worker.statistics.registered(functions.unwrap_or(0));
     let control = in_time(limit, open(address, limit, pooled)).await?;
     let exchange = in_time(limit, open(address, limit, pooled)).await?;
     let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.to_string()).collect();

@@ -4,20 +4,20 @@
 //!
 //! Promises: counting an attempt costs a few additions, and no lock. Must never: call the database.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+mod histogram;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+pub use histogram::EDGES_MS;
+
+use self::histogram::{BUCKETS, Histogram};
 
 use crate::db::hsc::{AttemptResult, Report, ResultStatus, Verdict};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Family, Value};
 use crate::task::Priority;
-
-/// Upper bounds of the first 15 buckets of a histogram, in ms: `tuskline.histogram_edges()`. The 16th
-/// bucket has none. 5,000 ms is among them: the objective for the start of a due task.
-pub const EDGES_MS: [u64; BUCKETS - 1] =
-    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
-const BUCKETS: usize = 16;
 
 /// Most counts of one report: 14 bytes each. The rest comes first in the next report.
 const REPORT_MAX: usize = 4_000;
@@ -26,6 +26,10 @@ const REPORT_MAX: usize = 4_000;
 const REFUSED: i16 = 6;
 const START: i16 = 100;
 const RUN: i16 = 200;
+/// The first set of functions that takes it.
+const LONGEST_SINCE: i32 = 3;
+/// Behind the buckets of a histogram.
+const LONGEST: i16 = 17;
 
 /// Index of the counts of a lambda and priority. Each lambda has four, in the order of priorities.
 pub(crate) type Room = usize;
@@ -41,6 +45,8 @@ pub(crate) struct Statistics {
     /// Calls of `exchange` that were answered.
     exchanges: Histogram,
     reported: Mutex<Reported>,
+    /// The functions of the database take the longest durations.
+    tells_longest: AtomicBool,
 }
 
 /// The counts that the database knows.
@@ -48,6 +54,8 @@ pub(crate) struct Statistics {
 struct Reported {
     /// Values of each room, in the order of [`Counts::values`].
     values: Vec<[i64; VALUES]>,
+    /// The longest start delay and run time of the last report of each room.
+    longest: Vec<[i64; 2]>,
     /// Index of the queue with which the next report begins: the last report had no room for it.
     from: usize,
 }
@@ -61,13 +69,6 @@ struct Counts {
     runs: Histogram,
 }
 
-#[derive(Debug, Default)]
-struct Histogram {
-    /// In µs: many attempts are shorter than a ms.
-    total_us: AtomicI64,
-    buckets: [AtomicI64; BUCKETS],
-}
-
 const VALUES: usize = 6 + 2 * (1 + BUCKETS);
 
 impl Statistics {
@@ -79,7 +80,12 @@ impl Statistics {
             heartbeats: Default::default(),
             exchanges: Histogram::default(),
             rooms: std::iter::repeat_with(Counts::default).take(rooms).collect(),
-            reported: Mutex::new(Reported { values: vec![[0; VALUES]; rooms], from: 0 }),
+            reported: Mutex::new(Reported {
+                values: vec![[0; VALUES]; rooms],
+                longest: vec![[0; 2]; rooms],
+                from: 0,
+            }),
+            tells_longest: AtomicBool::new(false),
         }
     }
 
@@ -126,6 +132,11 @@ impl Statistics {
             .fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A registration has begun, with this set of functions.
+    pub(crate) fn registered(&self, functions: i32) {
+        self.tells_longest.store(functions >= LONGEST_SINCE, Ordering::Relaxed);
+    }
+
     /// The counts since the last report, for the queues of these rooms. `None`: nothing was counted.
     ///
     /// The counts are marked as reported immediately, because a report whose answer is lost may
@@ -136,7 +147,7 @@ impl Statistics {
         let mut report = Report::default();
         let from = reported.from;
         for at in (from..queues.len()).chain(0..from.min(queues.len())) {
-            if report.amounts.len() + VALUES > REPORT_MAX {
+            if report.amounts.len() + VALUES + 2 > REPORT_MAX {
                 reported.from = at;
                 break;
             }
@@ -145,9 +156,19 @@ impl Statistics {
             let known = std::mem::replace(&mut reported.values[room], values);
             for (at, (value, known)) in values.into_iter().zip(known).enumerate() {
                 if value != known {
-                    report.queue_ids.push(queue_id);
-                    report.counters.push(counter(at));
-                    report.amounts.push(value - known);
+                    report.push(queue_id, counter(at), value - known);
+                }
+            }
+            if self.tells_longest.load(Ordering::Relaxed) {
+                let histograms = [(START, &self.rooms[room].starts), (RUN, &self.rooms[room].runs)];
+                for (at, (first, histogram)) in histograms.into_iter().enumerate() {
+                    let buckets = buckets(at);
+                    let longest = &mut reported.longest[room][at];
+                    if values[buckets.clone()] != known[buckets]
+                        && let us @ 1.. = histogram.longest_us(longest)
+                    {
+                        report.push(queue_id, first + LONGEST, us);
+                    }
                 }
             }
         }
@@ -169,9 +190,6 @@ impl Statistics {
         );
         let mut run = Family::histogram("tuskline_worker_run_seconds", "Run time of attempts");
         for (at, counts) in self.rooms.iter().enumerate() {
-            if counts.values().iter().all(|value| *value == 0) {
-                continue;
-            }
             let (lambda, priority) = self.names(at);
             let labels =
                 || vec![("lambda", lambda.to_string()), ("priority", priority.to_string())];
@@ -179,6 +197,10 @@ impl Statistics {
                 let count = count.load(Ordering::Relaxed).unsigned_abs();
                 let labels = labels().into_iter().chain([("outcome", (*outcome).to_owned())]);
                 attempts.push(labels.collect(), Value::Counter(count));
+            }
+            // Counters begin at 0, or the first increase is lost; histograms are 36 samples each.
+            if counts.values().iter().all(|value| *value == 0) {
+                continue;
             }
             delay.push(labels(), counts.starts.value());
             run.push(labels(), counts.runs.value());
@@ -213,28 +235,10 @@ impl Counts {
     }
 }
 
-impl Histogram {
-    fn add(&self, duration: Duration) {
-        let us = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        // Rounded up, so that the bound of a bucket holds for the exact duration.
-        let ms = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        let bucket = EDGES_MS.partition_point(|edge| *edge < ms);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.total_us.fetch_add(us, Ordering::Relaxed);
-    }
-
-    #[cfg(feature = "metrics")]
-    fn value(&self) -> Value {
-        let counts: Vec<_> = self.values().skip(1).collect();
-        let total_ms = self.total_us.load(Ordering::Relaxed) as f64 / 1_000.0;
-        Value::histogram(&EDGES_MS, &counts, total_ms)
-    }
-
-    /// The sum in whole ms, then the buckets.
-    fn values(&self) -> impl Iterator<Item = i64> {
-        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
-        std::iter::once(self.total_us.load(Ordering::Relaxed) / 1_000).chain(buckets)
-    }
+/// Where the buckets of the first or second histogram stand in [`Counts::values`].
+fn buckets(histogram: usize) -> std::ops::Range<usize> {
+    let first = 6 + histogram * (1 + BUCKETS) + 1;
+    first..first + BUCKETS
 }
 
 /// The number of a value in the order of [`Counts::values`].
@@ -262,89 +266,4 @@ impl ResultStatus {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::db::hsc::Attempt;
-
-    fn result(room: Room, status: ResultStatus) -> AttemptResult {
-        AttemptResult {
-            attempt: Attempt { task: 1, fence: 1 },
-            note: None,
-            failed: None,
-            room,
-            status,
-            took: Duration::ZERO,
-        }
-    }
-
-    /// (queue, counter, amount) of a report, in its order.
-    fn told(report: Option<Report>) -> Vec<(i32, i16, i64)> {
-        let report = report.unwrap_or_default();
-        let counts = report.counters.into_iter().zip(report.amounts);
-        report.queue_ids.into_iter().zip(counts).map(|(q, (c, a))| (q, c, a)).collect()
-    }
-
-    #[test]
-    fn a_report_has_what_was_counted_since_the_last_one() {
-        let counts = Statistics::new(vec!["work".into()]);
-        let room = Statistics::room(0, Priority::High);
-        counts.started(room, Duration::from_millis(7));
-        counts.ran(room, Duration::from_secs(4_000));
-        counts.answered(&result(room, ResultStatus::Cancelled), Verdict::Done);
-        counts.answered(&result(room, ResultStatus::Success), Verdict::Refused);
-        counts.answered(&result(room, ResultStatus::Success), Verdict::Locked);
-        let queues = [(0, 1), (room, 2)];
-        let expected =
-            [(2, 5, 1), (2, 6, 1), (2, 100, 7), (2, 102, 1), (2, 200, 4_000_000), (2, 216, 1)];
-        assert_eq!(told(counts.report(&queues)), expected);
-        assert!(counts.report(&queues).is_none(), "nothing is reported twice");
-        counts.answered(&result(room, ResultStatus::Success), Verdict::Done);
-        assert_eq!(told(counts.report(&queues)), [(2, 1, 1)]);
-    }
-
-    #[test]
-    fn a_duration_lies_in_the_bucket_whose_bound_holds_it() {
-        let counts = Statistics::new(vec!["work".into()]);
-        for (micros, bucket) in [(0, 1), (5_000, 1), (5_001, 2), (5_000_000, 10), (5_000_001, 11)] {
-            counts.started(0, Duration::from_micros(micros));
-            let told = told(counts.report(&[(0, 1)]));
-            let buckets: Vec<_> = told.iter().map(|one| one.1).filter(|one| *one > 100).collect();
-            assert_eq!(buckets, [100 + bucket], "{micros} µs");
-        }
-    }
-
-    #[test]
-    fn a_report_that_is_too_large_goes_on_with_the_next_one() {
-        let counts = Statistics::new(vec!["work".into(); 1_000]);
-        let queues: Vec<_> = (0..4_000).map(|room| (room, 1)).collect();
-        for (room, _) in &queues {
-            counts.started(*room, Duration::from_millis(1));
-        }
-        let mut amounts = 0;
-        while let Some(report) = counts.report(&queues) {
-            assert!(report.amounts.len() <= REPORT_MAX);
-            amounts += report.amounts.iter().sum::<i64>();
-        }
-        assert_eq!(amounts, 4_000 * 2, "a count and a millisecond for each room");
-    }
-
-    #[test]
-    fn queues_that_are_always_busy_are_all_reported() {
-        let counts = Statistics::new(vec!["work".into(); 1_000]);
-        let queues: Vec<_> = (0..4_000).map(|room| (room, room as i32)).collect();
-        let mut told = vec![0; queues.len()];
-        for _ in 0..10 {
-            for (room, _) in &queues {
-                counts.answered(&result(*room, ResultStatus::Success), Verdict::Done);
-                counts.ran(*room, Duration::from_millis(1));
-            }
-            let report = counts.report(&queues).unwrap_or_default();
-            assert!(report.amounts.len() <= REPORT_MAX);
-            for (queue, counter) in report.queue_ids.iter().zip(&report.counters) {
-                told[*queue as usize] += i32::from(*counter == 1);
-            }
-        }
-        let least = told.iter().min().copied().unwrap_or_default();
-        assert!(least >= 3, "each queue of 4,000 in one of three reports, got {least} of 10");
-    }
-}
+mod tests;

@@ -94,6 +94,7 @@ declare
   v_depths integer[] := tuskline_core.depths_of(p_tasks);
   v_ids    bigint[];
   v_wrong  record;
+  v_said   text[];
 begin
   p_tasks := array(
     select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection,
@@ -122,7 +123,8 @@ begin
                  left join tuskline.queue q on q.lambda = r.lambda and q.priority = r.priority) m
    where m.mistake is not null order by m.no limit 1;
   if found then
-    perform tuskline_core.refuse_task(v_wrong.mistake, v_wrong.task, v_wrong.place);
+    v_said := tuskline_core.refusal_of(v_wrong.mistake, v_wrong.task, v_wrong.place);
+    raise exception using errcode = v_said[1], message = v_said[2], hint = v_said[3];
   end if;
   insert into tuskline.task (id, lambda, priority, collection, payload, scheduled_at,
                              status, next_trigger_at, ordering_key, limit_key, fairness_key,

@@ -69,9 +69,7 @@ language plpgsql as $$
 begin
   perform from tuskline.lambda l where l.name = p_lambda for update;
   if not found then
-    perform tuskline_core.refuse('TK001',
-      format('unknown_lambda: %s is not defined',
-             coalesce(quote_literal(left(p_lambda, 80)), 'null')));
+    perform tuskline_core.refuse_lambda(p_lambda);
   end if;
 end $$;
 comment on function tuskline_core.lock_lambda(text) is

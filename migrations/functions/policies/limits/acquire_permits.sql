@@ -52,7 +52,7 @@ begin
       into v_ids, v_keys, v_fences, v_positions
       from (select t.id, tuskline_core.counting_key(r, t) as key, t.fence,
                    tuskline_core.arrival_position(r.kind, t.priority,
-                     case when t.status = 'enqueued' -- it keeps its turn
+                     case when t.status = 'enqueued' and t.fence > 0 -- it keeps its turn
                           then coalesce(t.scheduled_at, t.created_at) else p_now end) as position
               from tuskline.task t
              where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
@@ -96,8 +96,8 @@ comment on function tuskline_core.acquire_permits(bigint[], timestamptz) is
   'Acquires permits for tasks that come due or are popped. Returns the tasks that wait for none, '
   'and the earlier waiters that got one.';
 
--- Adds tasks to the wait lists of a limit, unless they are there or have got a permit: a release may
--- have granted it since the caller looked.
+-- Adds tasks to the wait lists of a limit, unless they are there or have got a permit: a release
+-- may have granted it since the caller looked.
 create or replace function tuskline_core.join_wait_list(
   p_limit_id bigint, p_ids bigint[], p_keys text[], p_fences bigint[],
   p_positions double precision[], p_now timestamptz)

@@ -9,8 +9,8 @@
 --           by the time of each claim (task.started_at)
 --
 -- Unspent permits count against the bucket as if they were all claimed now, so at most burst
--- tokens are there at any time. A bucket that moved by grants would fill again while the queue still holds
--- granted tasks, and both would start when workers return.
+-- tokens are there at any time. A bucket that moved by grants would fill again while the queue
+-- still holds granted tasks, and both would start when workers return.
 --
 -- Each claim needs a permit of its own: a task that comes back from a worker, for whatever reason,
 -- acquires a new one.
@@ -249,7 +249,8 @@ begin
      set next_at = p.next_at, last_no = p.last_no, unspent = p.unspent, settled_no = p.settled_no,
          scan_position = p.scan_position, scan_task_id = p.scan_task_id,
          swept_at = case when v_from = '-infinity' then p_now else s.swept_at end
-   where s.limit_id = r.limit_id and s.key = p_key and (s is distinct from p or v_from = '-infinity');
+   where s.limit_id = r.limit_id and s.key = p_key
+     and (s is distinct from p or v_from = '-infinity');
   if v_left is not null then
     perform tuskline_core.add_timers(array[v_left],
       array[tuskline_core.next_rate_look(p, r, p_now)], 'recheck', p_now);

@@ -9,8 +9,9 @@
 --   enqueued in a paused queue      released            kept
 --   enqueued elsewhere, or running  kept                kept
 --
--- A rate permit that a claim has spent is not touched: it is no permit any more, and its limit still
--- has to count it (settle_rate). A task of a paused queue acquires the released permits again when it is claimed.
+-- A rate permit that a claim has spent is not touched: it is no permit any more, and its limit
+-- still has to count it (settle_rate). A task of a paused queue acquires the released permits again
+-- when it is claimed.
 --
 -- Returns (verdicts):
 --   due     waiters that got a permit

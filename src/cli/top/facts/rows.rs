@@ -150,15 +150,11 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
     rows
 }
 
-/// The waits of now: those of the statement, parked tasks, paused queues, and the wait for a
-/// worker.
+/// The waits of now: those of the statement, paused queues, and the wait for a worker.
 pub fn waits(answers: &Answers) -> Vec<WaitRow> {
     let mut now = BTreeMap::<(&str, &str), Count>::new();
     for one in &answers.waits {
         *now.entry((&one.cause, &one.lambda)).or_default() += one.count;
-    }
-    for gate in &answers.gates {
-        *now.entry(("gate", &gate.lambda)).or_default() += gate.parked;
     }
     for queue in &answers.queues {
         let cause = if queue.paused { "pause" } else { "worker" };

@@ -1,4 +1,4 @@
-use tuskline_sdk::{Context, Error, Failure, Payload, Worker};
+use tuskline_sdk::{Context, Failure, Payload, Worker};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Email {
@@ -18,6 +18,6 @@ async fn send_email(email: Email, context: Context) -> Result<(), Failure> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
-    Worker::builder("postgresql://localhost/app").lambda(send_email).run().await
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(Worker::builder(&std::env::var("TUSKLINE_DATABASE_URL")?).lambda(send_email).run().await?)
 }

@@ -1,0 +1,63 @@
+//! Due tasks that no store consumer moves, and ordering keys that wait for a person.
+//!
+//! Promises: it reads the first [`SAMPLE`] timers, and the keys of so many dead letters and waiters.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::finding::Finding;
+use super::remedy;
+use crate::duration;
+use crate::store::overview::{self, Blocked, Waiting};
+
+/// Most rows of each kind. Each look-up of a task reads four pages.
+const SAMPLE: i32 = 100;
+
+/// A store consumer moves a due task within milliseconds, and a backlog within seconds.
+const LATE_MS: i64 = 10_000;
+
+/// Tasks that have been due for longer than [`LATE_MS`] and are not in their queue.
+pub async fn due(client: &Client) -> Result<Finding> {
+    let waits = overview::waits(client, SAMPLE).await?;
+    let late = waits.iter().filter(|one| one.cause == "server");
+    let late: Vec<_> = late.filter(|one| one.oldest_ms >= Some(LATE_MS)).collect();
+    let oldest = late.iter().max_by_key(|one| one.oldest_ms);
+    Ok(match oldest {
+        None => Finding::ok("due tasks", "each is moved to its queue"),
+        Some(oldest) => Finding::warn("due tasks", unmoved(&late, oldest), remedy::SERVE),
+    })
+}
+
+fn unmoved(late: &[&Waiting], oldest: &Waiting) -> String {
+    let tasks: i64 = late.iter().map(|one| one.count.tasks).sum();
+    let more = if late.iter().any(|one| one.count.and_more) { " or more" } else { "" };
+    format!(
+        "{tasks}{more} have been due for 5s or longer, one of {} for {}, and no store consumer \
+         has moved them",
+        oldest.lambda,
+        duration::show(oldest.oldest_ms.unwrap_or(0)),
+    )
+}
+
+/// Keys of orders that stand behind a failed task.
+pub async fn orders(client: &Client) -> Result<Finding> {
+    let blocked = overview::blocked(client, SAMPLE).await?;
+    Ok(match blocked.iter().max_by_key(|one| one.oldest_ms) {
+        None => Finding::ok("orders", "no key is blocked"),
+        Some(oldest) => {
+            Finding::warn("orders", waits_for_a_person(&blocked, oldest), remedy::BLOCKED)
+        }
+    })
+}
+
+fn waits_for_a_person(blocked: &[Blocked], oldest: &Blocked) -> String {
+    let keys: i64 = blocked.iter().map(|one| one.keys.tasks).sum();
+    let more = if blocked.iter().any(|one| one.keys.and_more) { " or more" } else { "" };
+    format!(
+        "{keys}{more} keys are blocked and wait for a person: key {:?} of {} for {}, by task {}",
+        oldest.ordering_key,
+        oldest.lambda,
+        duration::show(oldest.oldest_ms),
+        oldest.task
+    )
+}
