@@ -27,6 +27,7 @@ mod plugin;
 mod program;
 mod psql;
 mod repair;
+mod secrets;
 mod server;
 mod stats;
 mod task;

@@ -208,8 +208,12 @@ impl<'o> StoreConsumer<'o> {
             if !silent_ms.is_empty() {
                 store::note_silence(self.verbs.client(), &silent, &silent_ms).await?;
             }
-            if call.tasks + call.buried > 0 {
-                tracing::info!(rescued = call.tasks, dead = call.buried, "rescue");
+            if call.tasks > 0 {
+                tracing::info!(rescued = call.tasks, "rescue");
+            }
+            if call.buried > 0 {
+                let dead = call.buried;
+                tracing::error!(dead, "rescue: tasks are dead, their workers ended too often");
             }
             // Tasks that another transaction has locked stay behind until the next lap.
             if call.leases < self.options.rescue_batch || call.tasks + call.buried == 0 {

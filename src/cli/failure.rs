@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::error::{DbError, SqlState};
 use tuskline_sdk::TlsRefusal;
 
-use super::{output, plugin};
+use super::{output, plugin, secrets};
 use crate::session::ErrorChain;
 use crate::{migrate, serve};
 
@@ -48,18 +48,18 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
 /// An error and its hint in one line.
 pub fn line(error: &anyhow::Error) -> String {
     let Report { what, hint, .. } = in_words(error);
-    hint.map_or(what.clone(), |hint| format!("{what}; {hint}"))
+    secrets::hide(&hint.map_or(what.clone(), |hint| format!("{what}; {hint}")))
 }
 
 fn put(report: &Report, json: bool) -> ExitCode {
-    let what = output::clean(&report.what);
+    let what = output::clean(&secrets::hide(&report.what));
+    let hint = report.hint.as_ref().map(|hint| output::clean(&secrets::hide(hint)));
     if json {
-        let told = json!({"error": what, "hint": report.hint}).to_string();
-        eprintln!("{}", output::escaped(&told));
+        eprintln!("{}", output::escaped(&json!({"error": what, "hint": hint}).to_string()));
     } else {
         eprintln!("error: {what}");
-        if let Some(hint) = &report.hint {
-            eprintln!("hint: {}", output::clean(hint));
+        if let Some(hint) = hint {
+            eprintln!("hint: {hint}");
         }
     }
     ExitCode::from(report.code)
@@ -75,6 +75,13 @@ pub fn report_usage(refused: &clap::Error) -> ExitCode {
         return ExitCode::from(code);
     }
     let (what, hint) = usage_in_words(&refused.render().to_string());
+    let what = secrets::hide(&what);
+    let hint = match secrets::is_hidden(&what) {
+        true => {
+            "give the address of the database by --database-url or TUSKLINE_DATABASE_URL".to_owned()
+        }
+        false => hint,
+    };
     if plugin::is_asked() {
         return plugin::refused(&format!("{what}; {hint}"));
     }
@@ -187,6 +194,10 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
     let told = ErrorChain(cause).to_string();
     let hint = if told.contains("password missing") {
         "the server asks for a password: give it in --database-url, or PGPASSWORD or PGPASSFILE in the environment"
+    } else if told.contains("database does not allow writes") {
+        "target_session_attrs asks for a primary, and no host of the address is one"
+    } else if told.contains("database is not read only") {
+        "target_session_attrs asks for a standby, and no host of the address is one"
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };

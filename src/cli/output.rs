@@ -48,19 +48,26 @@ pub fn put_json_text(text: &str) -> std::io::Result<()> {
 pub fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        match c {
-            c if turns(c) || (c.is_control() && !c.is_ascii_control()) || c == '\u{7f}' => {
-                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        if misleads(c) || (c.is_control() && !c.is_ascii_control()) || c == '\u{7f}' {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                text.push_str(&format!("\\u{unit:04x}"));
             }
-            c => text.push(c),
+        } else {
+            text.push(c);
         }
     }
     text
 }
 
-/// Marks that turn the direction of the text round.
-fn turns(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Characters that change what a person reads, and show nothing themselves: they turn the direction of the text
+/// round, end a line, have no width (two names look alike), or are tags, which hide a text in a text.
+fn misleads(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Writes what was done: a value for programs, or a sentence.
@@ -195,8 +202,8 @@ fn trimmed(mut table: Table) -> String {
 /// Without control characters; a line end or tab becomes a space.
 pub fn clean(text: &str) -> String {
     let shown = |c: char| match c {
-        '\n' | '\t' | '\r' => Some(' '),
-        c if c.is_control() || turns(c) => None,
+        '\n' | '\t' | '\r' | '\u{2028}' | '\u{2029}' => Some(' '),
+        c if c.is_control() || misleads(c) => None,
         c => Some(c),
     };
     text.chars().filter_map(shown).collect()
@@ -227,9 +234,9 @@ mod tests {
 
     #[test]
     fn json_means_the_same_after_its_control_characters_are_escaped() {
-        let value = serde_json::json!({"a": "\u{9b}2J\u{7f}\u{202e}\u{1b}\n\u{e4}\u{1f600}"});
+        let value = serde_json::json!({"a": "\u{9b}2J\u{7f}\u{202e}\u{200b}\u{2028}\u{e0041}\u{1b}\n\u{e4}\u{1f600}"});
         let text = escaped(&format!("{value:#}"));
-        assert!(!text.contains(|c: char| turns(c) || (c.is_control() && c != '\n')), "{text}");
+        assert!(!text.contains(|c: char| misleads(c) || (c.is_control() && c != '\n')), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 
@@ -253,5 +260,18 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(clean("a\u{1b}[31mred\u{7}\nb\tc\u{9b}\u{202e}d"), "a[31mred b cd");
+    }
+
+    #[test]
+    fn what_has_no_width_and_what_ends_a_line_does_not_reach_the_terminal() {
+        assert_eq!(
+            clean("pay\u{200b}ment\u{2060}\u{feff}\u{ad}\u{e0068}\u{e0069}\u{fe0f}"),
+            "payment"
+        );
+        assert_eq!(clean("one\u{2028}two\u{2029}three"), "one two three");
+        assert_eq!(
+            clean("naïve e\u{301} 漢字 \u{1f600} \u{fffd}"),
+            "naïve e\u{301} 漢字 \u{1f600} \u{fffd}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use super::output;
+use super::{output, secrets};
 
 /// Nothing was examined.
 pub const UNKNOWN: u8 = 3;
@@ -22,5 +22,5 @@ pub fn refused(said: &str) -> ExitCode {
 
 /// The first line, without performance data. A bar in the text would begin them, so it is replaced.
 pub fn line(state: &str, said: &str) -> String {
-    format!("TUSKLINE {state} - {}", output::clean(said).replace('|', "/"))
+    format!("TUSKLINE {state} - {}", output::clean(&secrets::hide(said)).replace('|', "/"))
 }

@@ -57,8 +57,10 @@ const FOREIGN: &str = "
     select format('%s may create objects in schema %I',
              case a.grantee when 0 then 'every role' else 'role ' || a.grantee::regrole::text end,
              n.nspname),
-           format('revoke create on schema %I from %s', n.nspname,
-             case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
+           -- A grant by another role goes only with that role's own, and a role that has granted more keeps its own.
+           format('revoke create on schema %I from %s cascade', n.nspname,
+             case when a.grantor <> n.nspowner then a.grantor::regrole::text
+                  when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
       from pg_namespace n cross join lateral aclexplode(n.nspacl) a
      where n.nspname in ('tuskline', 'tuskline_core') and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
      limit 3";

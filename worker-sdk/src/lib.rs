@@ -91,7 +91,7 @@ pub use client::operation::{Action, Operation, OperationPreview, OperationProgre
 pub use client::payload::{IntoTask, Payload};
 pub use client::periodic::{Defined, Missed, Overlap, Periodic};
 pub use client::session::Transaction;
-pub use client::session::adapter::{Adapter, AdapterError};
+pub use client::session::adapter::{Adapter, AdapterError, AdapterValue};
 pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
 pub use client::{BATCH_MAX, Client, TransactionClient};
 pub use db::address::{Address, IntoAddress, InvalidAddress};

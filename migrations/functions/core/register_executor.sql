@@ -83,3 +83,13 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
 $$;
 comment on function tuskline.executor_lambdas(text[]) is
   'Queues and attempt timeouts of these lambdas, for their workers.';
+
+-- A column of executor_lambdas would change what that function returns. Then a migration has to drop
+-- it and all views, also where views of the installation depend on them.
+create or replace function tuskline.max_attempts(p_lambdas text[])
+returns table (lambda text, max_attempts integer)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select l.name, l.max_attempts from tuskline.lambda l where l.name = any (p_lambdas)
+$$;
+comment on function tuskline.max_attempts(text[]) is
+  'Attempts after which a task of these lambdas is dead, for the log of their workers.';

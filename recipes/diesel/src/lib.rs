@@ -7,7 +7,7 @@ use diesel::QueryableByName;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel::sql_types::{Binary, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use tuskline_sdk::{Adapter, AdapterError};
+use tuskline_sdk::{Adapter, AdapterError, AdapterValue};
 
 /// A connection of diesel-async, for `Client::within` and `Context::complete_in`. Within
 /// `AsyncConnection::transaction`, wrap the connection that your closure gets. A nested transaction is a savepoint.
@@ -23,11 +23,11 @@ impl Adapter for Diesel<'_> {
     async fn query(
         &mut self,
         sql: &str,
-        values: Vec<Option<String>>,
+        values: Vec<Option<AdapterValue>>,
     ) -> Result<Vec<Vec<u8>>, AdapterError> {
         let mut query = diesel::sql_query(sql).into_boxed();
         for value in values {
-            query = query.bind::<Nullable<Text>, _>(value);
+            query = query.bind::<Nullable<Text>, _>(value.map(String::from));
         }
         let rows: Vec<Answer> = query.load(self.0).await.map_err(error)?;
         Ok(rows.into_iter().map(|row| row.answer).collect())

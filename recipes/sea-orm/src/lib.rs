@@ -6,7 +6,7 @@
 use sea_orm::{
     ConnectionTrait, DbBackend, DbErr, RuntimeErr, SqlxError, SqlxPostgresError, Statement,
 };
-use tuskline_sdk::{Adapter, AdapterError};
+use tuskline_sdk::{Adapter, AdapterError, AdapterValue};
 
 /// A `DatabaseTransaction` of SeaORM, for `Client::within` and `Context::complete_in`. Its own `begin` makes a
 /// savepoint. With a `DatabaseConnection` each call commits by itself.
@@ -16,9 +16,9 @@ impl<C: ConnectionTrait> Adapter for SeaOrm<'_, C> {
     async fn query(
         &mut self,
         sql: &str,
-        values: Vec<Option<String>>,
+        values: Vec<Option<AdapterValue>>,
     ) -> Result<Vec<Vec<u8>>, AdapterError> {
-        let values = values.into_iter().map(Into::into);
+        let values = values.into_iter().map(|value| value.map(String::from).into());
         let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
         let rows = self.0.query_all_raw(statement).await.map_err(error)?;
         rows.iter().map(|row| row.try_get("", "answer").map_err(AdapterError::broken)).collect()

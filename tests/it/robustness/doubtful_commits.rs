@@ -19,8 +19,26 @@ async fn waiting() -> (Cluster, Db) {
     commit(&db, "on").await;
     db.run("alter system set synchronous_standby_names = 'nobody'").await;
     db.run("set synchronous_commit = local; select pg_reload_conf()").await;
-    db.until("select current_setting('synchronous_standby_names') = 'nobody'").await;
+    until_commits_wait(&db).await;
     (cluster, db)
+}
+
+/// Commits wait from when the checkpointer has read the setting, which may be later than that a session has.
+async fn until_commits_wait(db: &Db) {
+    let probe = db.connect().await;
+    let commit = "select pg_logical_emit_message(true, 'probe', '')";
+    let waits = format!("select count(*) = 1 {WAITERS}");
+    within(async {
+        loop {
+            tokio::select! {
+                answered = probe.batch_execute(commit) => answered.unwrap(),
+                () = db.until(&waits) => break,
+            }
+        }
+    })
+    .await;
+    db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
+    db.until(&format!("select count(*) = 0 {WAITERS}")).await;
 }
 
 /// How sessions commit that begin from now on. Throw-away clusters do not wait for anything.

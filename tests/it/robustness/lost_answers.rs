@@ -167,7 +167,7 @@ async fn a_drain_ends_although_new_connections_are_never_answered() {
     let side: i64 = db
         .one(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity
-              where datname = current_database() and query like '%executor_lambdas%'
+              where datname = current_database() and query like '%max_attempts%'
                 and pid <> pg_backend_pid()",
         )
         .await;

@@ -70,6 +70,40 @@ async fn bodies_that_can_be_dropped_stop_at_t_and_the_worker_goes_on_after_the_o
     db.assert_nothing_left().await;
 }
 
+/// As docs/outages.md shows it.
+#[tokio::test]
+async fn an_outage_is_three_lines_of_a_workers_log() {
+    let mut cluster = own_cluster().await;
+    let mut db = Db::in_cluster(&cluster).await;
+    db.define("work").await;
+    let _consumer = db.store_consumer();
+    let mut worker = Process::start_logging(&db, "work", 4, "info");
+    for payload in [r#""""#, r#""stubborn""#] {
+        db.schedule_with("work", payload).await;
+    }
+    worker.record().until_begun(2).await;
+    let former = worker.executor(&db).await;
+    let before = worker.said().lines().count();
+    out(&mut cluster).await;
+    assert!(worker.is_running(), "{}", worker.said());
+    cluster.start_again().await.unwrap();
+    db.reconnect().await;
+    registered_anew(&db, former).await;
+    worker.open();
+    db.until_count("success", 2).await;
+    let said = worker.said();
+    let lines: Vec<_> = said.lines().skip(before).collect();
+    let [stopped, waits, registered] = lines[..] else { panic!("three lines: {lines:#?}") };
+    for (line, starts) in [
+        (stopped, "WARN worker has stopped its bodies and registers again why=\"no heartbeat was"),
+        (waits, "WARN the worker cannot register yet; it tries again error=\"unavailable: "),
+        (registered, "INFO worker registered again executor="),
+    ] {
+        let (_, line) = line.split_once(' ').unwrap();
+        assert!(line.trim_start().starts_with(starts), "{line}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_never_yields_ends_the_process_at_t() {
     let mut cluster = own_cluster().await;
@@ -181,6 +215,23 @@ async fn a_frozen_worker_without_a_body_registers_again_when_it_wakes() {
     let id = db.schedule_with("work", r#""go""#).await;
     db.until_status(id, "success").await;
     assert!(frozen.is_running(), "{}", frozen.said());
+}
+
+/// Its threads have nothing to do, and may wait for a processor for longer than bodies have.
+#[tokio::test]
+async fn an_idle_worker_that_the_database_counts_as_dead_keeps_its_process() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::start(&db, "work", 64);
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
+    let mut number = worker.executor(&db).await;
+    for round in 0..10 {
+        db.run(&format!("select tuskline.end_executor({number})")).await;
+        number = registered_anew(&db, number).await;
+        assert!(worker.is_running(), "round {round}: {}", worker.said());
+    }
+    let id = db.schedule_with("work", r#""go""#).await;
+    db.until_status(id, "success").await;
 }
 
 /// Ends every session of a database, and lets nobody in.

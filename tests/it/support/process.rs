@@ -23,6 +23,8 @@ use super::worker::{mortal, quick};
 use super::{DEADLINE, Db, within};
 
 const ORDER: &str = "TUSKLINE_TEST_WORKER";
+/// The filter of its log, which it writes only if this is set.
+const LOG: &str = "TUSKLINE_TEST_WORKER_LOG";
 
 /// What the process shall do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,6 +58,11 @@ impl Process {
         Self::start_saying(db, lambda, slots, None, None)
     }
 
+    /// The same, and its log is a part of what it says.
+    pub fn start_logging(db: &Db, lambda: &str, slots: usize, filter: &str) -> Self {
+        Self::start_with(db, lambda, slots, None, None, Some(filter))
+    }
+
     /// The same, with nobody to hear what it says: the pipe that is its standard error is full.
     pub fn start_unheard(db: &Db, lambda: &str, slots: usize) -> Self {
         let (unread, mut full) = std::io::pipe().unwrap();
@@ -80,6 +87,17 @@ impl Process {
         drain_grace: Option<Duration>,
         stderr: Option<Stdio>,
     ) -> Self {
+        Self::start_with(db, lambda, slots, drain_grace, stderr, None)
+    }
+
+    fn start_with(
+        db: &Db,
+        lambda: &str,
+        slots: usize,
+        drain_grace: Option<Duration>,
+        stderr: Option<Stdio>,
+        log: Option<&str>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let record = Record::at(&dir.path().join("record"));
         let tokio_postgres::config::Host::Unix(host) = &db.config.get_hosts()[0] else {
@@ -100,6 +118,7 @@ impl Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "support::process::as_a_child_work", "--nocapture"])
             .env(ORDER, serde_json::to_string(&order).unwrap())
+            .envs(log.map(|filter| (LOG, filter)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(stderr.unwrap_or(kept))
@@ -193,6 +212,10 @@ impl Drop for Process {
 async fn as_a_child_work() {
     let Ok(order) = std::env::var(ORDER) else { return };
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    if let Ok(filter) = std::env::var(LOG) {
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+        log.with_target(false).with_writer(std::io::stderr).init();
+    }
     let order: Order = serde_json::from_str(&order).unwrap();
     let (open, opened) = watch::channel(false);
     std::thread::spawn(move || {

@@ -201,7 +201,8 @@ impl Ran {
         for text in [&self.out, &self.err] {
             assert!(!text.contains(PASSWORD), "a password is told: {text}");
             let odd = |c: char| {
-                (c.is_control() && c != '\n' && c != '\t') || ('\u{202a}'..='\u{202e}').contains(&c)
+                (c.is_control() && c != '\n' && c != '\t')
+                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{e0000}'..='\u{e007f}')
             };
             assert!(!text.contains(odd), "a control character is told: {text:?}");
         }

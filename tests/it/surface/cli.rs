@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio_postgres::Config;
 
-use crate::support::cli::{TUSKLINE, keys, on, processes_in, tuskline, url};
+use crate::support::cli::{PASSWORD, TUSKLINE, keys, on, processes_in, tuskline, url};
 use crate::support::help::check_help;
 use crate::support::{Db, LEASE, shared};
 
@@ -860,9 +860,56 @@ async fn the_option_wins_over_the_variables() {
 
 #[test]
 fn an_address_that_is_not_understood_is_not_repeated() {
-    let wrong = format!("postgresql://me:{}@[oops", crate::support::cli::PASSWORD);
+    let wrong = format!("postgresql://me:{PASSWORD}@[oops");
     let refusal = tuskline(&["task", "list"]).database(&wrong).run().refusal();
     assert!(refusal.starts_with("2 error: the address is not understood, give "), "{refusal}");
+}
+
+#[test]
+fn an_address_in_the_wrong_place_is_not_repeated() {
+    let address = format!("postgresql://me:{PASSWORD}@db.example/shop");
+    let pairs = format!("host=db.example user=me password={PASSWORD}");
+    for address in [&address, &address.replace("postgresql", "POSTGRES"), &pairs] {
+        let option = format!("--listen={address}");
+        let calls: [&[&str]; 10] = [
+            &["doctor", address],
+            &["serve", "--listen", address],
+            &["serve", &option],
+            &["doctor", "--old-after", address],
+            &["doctor", "--json", address],
+            &["serve", "--roles", address],
+            &["health", "--listen", address],
+            &["--database-ur", address, "doctor"],
+            &[address, "doctor"],
+            &["task", "schedule", "--in", address, "mail"],
+        ];
+        for call in calls {
+            let ran = tuskline(call).run();
+            assert_eq!(ran.code, 2, "{call:?}: {}", ran.err);
+            let hint = "by --database-url";
+            assert!(ran.err.contains(hint) || !ran.err.contains("hidden address"), "{}", ran.err);
+        }
+        let monitored = tuskline(&["doctor", "--monitoring", address]).run();
+        assert_eq!(monitored.code, 3, "{}", monitored.out);
+        assert!(monitored.out.contains("--database-url"), "{}", monitored.out);
+        let by_variable = tuskline(&["serve"]).env("TUSKLINE_LISTEN", address).run();
+        assert_eq!(by_variable.code, 2, "{}", by_variable.err);
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_the_place_of_a_name_is_not_repeated() {
+    let db = Db::new().await;
+    let address = format!("postgresql://me:{PASSWORD}@db.example/{}", "x".repeat(300));
+    for words in [
+        ["lambda", "define", &address],
+        ["task", "schedule", &address],
+        ["task", "status", &address],
+        ["periodic", "pause", &address],
+    ] {
+        let ran = tuskline(&words).database(&url(&db.config)).run();
+        assert_ne!(ran.code, 0, "{words:?}");
+    }
 }
 
 #[test]

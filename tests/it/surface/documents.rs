@@ -15,7 +15,7 @@ use crate::support::page::{Block, blocks};
 use crate::support::{Db, refusal};
 
 /// The Rust of the pages, as the modules below compile and run it.
-const RUST: [&str; 13] = [
+const RUST: [&str; 14] = [
     include_str!("documents/worker.rs"),
     include_str!("documents/fenced.rs"),
     include_str!("documents/progress.rs"),
@@ -28,6 +28,7 @@ const RUST: [&str; 13] = [
     include_str!("documents/definitions.rs"),
     include_str!("documents/walk.rs"),
     include_str!("documents/traces.rs"),
+    include_str!("documents/logs.rs"),
     include_str!("../../../crates/testing/tests/kit/example.rs"),
 ];
 
@@ -350,6 +351,12 @@ mod slots {
         token.cancel();
         work.await.unwrap().unwrap();
     }
+}
+
+/// A log without the parameters of statements.
+mod logs {
+    #![allow(dead_code, reason = "it sets the subscriber of the whole process")]
+    include!("documents/logs.rs");
 }
 
 /// Spans that leave the process. The example `otlp` runs the same calls.

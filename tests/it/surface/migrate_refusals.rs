@@ -167,7 +167,7 @@ async fn a_schema_in_which_another_role_owns_something_or_may_create_it_is_refus
         format!("grant usage, create on schema tuskline, tuskline_core to {}", bare.stranger);
     bare.admin.batch_execute(&grant).await.unwrap();
     let refused = bare.refused().await;
-    let said = format!("revoke create on schema tuskline from {}", bare.stranger);
+    let said = format!("revoke create on schema tuskline from {} cascade", bare.stranger);
     assert!(refused.contains(&said), "{refused}");
     for (made, said) in [
         ("create table tuskline.planted ()", "tuskline.planted belongs to role"),
@@ -185,6 +185,33 @@ async fn a_schema_in_which_another_role_owns_something_or_may_create_it_is_refus
     }
     bare.admin.batch_execute(&format!("drop owned by {}", bare.stranger)).await.unwrap();
     within(migrate(&bare.config)).await.unwrap();
+}
+
+/// Also where a role with a name that needs quotes got its right from a role that got it from the owner.
+#[tokio::test]
+async fn the_revoke_that_migrate_prints_runs_as_printed() {
+    let bare = bare().await;
+    within(migrate(&bare.config)).await.unwrap();
+    let odd = format!("odd \"\" name of {}", bare.stranger);
+    bare.admin
+        .batch_execute(&format!(
+            "create role \"{odd}\"; grant create on schema tuskline to {} with grant option;
+             grant usage on schema tuskline to {0}",
+            bare.stranger
+        ))
+        .await
+        .unwrap();
+    bare.by_stranger(&format!("grant create on schema tuskline to \"{odd}\"")).await;
+    bare.admin.batch_execute("grant create on schema tuskline_core to public").await.unwrap();
+    for _ in 0..3 {
+        let Err(refused) = within(migrate(&bare.config)).await else { break };
+        let refused = refused.to_string();
+        let at = refused.find("revoke create").unwrap();
+        let statement = refused[at..].split(';').next().unwrap();
+        bare.admin.batch_execute(statement).await.unwrap();
+    }
+    within(migrate(&bare.config)).await.unwrap();
+    bare.admin.batch_execute(&format!("drop role \"{odd}\"")).await.unwrap();
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ pub mod examples;
 mod explain;
 mod functions;
 mod inserts;
+mod logs;
 mod metrics;
 mod migrate_refusals;
 mod names;

@@ -144,7 +144,12 @@ async fn a_monitor_examines_all_with_the_grants_of_the_page() {
     let told = on(&config, "doctor --monitoring").run();
     assert!(told.code < 3 && told.out.starts_with("TUSKLINE "), "{}", told.out);
     db.run(&format!("set role {monitor}")).await;
-    for sql in ["select payload from tuskline.task", "select tuskline.cancel(1)"] {
+    for sql in [
+        "select payload from tuskline.task",
+        "select payload from tuskline.periodics",
+        "select payload from tuskline.periodic",
+        "select tuskline.cancel(1)",
+    ] {
         assert!(db.refused(sql).await.starts_with("42501"), "{sql}");
     }
     db.run("reset role").await;

@@ -18,6 +18,10 @@ use crate::support::{settings, within};
 /// The host that the certificates name. It is reached at 127.0.0.1 by `hostaddr`.
 const HOST: &str = "db.example.com";
 
+/// A certificate of X.509 v1 and its key, valid for a hundred years. rcgen makes v3 only.
+const VERSION_1: [&str; 2] =
+    [include_str!("certificates/v1.crt"), include_str!("certificates/v1.key")];
+
 /// An authority that signs certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -87,6 +91,8 @@ impl Stage {
         }
         let mut expired = named("expired", &[HOST]);
         expired.not_after = date_time_ymd(2020, 1, 1);
+        let mut number_7 = named("server", &[HOST]);
+        number_7.serial_number = Some(SerialNumber::from(7));
         let mut future = named("future", &[HOST]);
         future.not_before = date_time_ymd(2090, 1, 1);
         future.not_after = date_time_ymd(2099, 1, 1);
@@ -97,6 +103,8 @@ impl Stage {
             ("future", ours.sign(&future)),
             ("other", other.sign(&named("server", &[HOST]))),
             ("self_signed", self_signed()),
+            ("number_7", ours.sign(&number_7)),
+            ("v1", VERSION_1.map(str::to_owned).into()),
         ] {
             stage.cluster.put(&format!("{name}.crt"), &certificate).unwrap();
             stage.cluster.put(&format!("{name}.key"), &key).unwrap();
@@ -114,6 +122,11 @@ impl Stage {
             ("revoked.crt", &revoked.0),
             ("revoked.key", &revoked.1),
             ("no_pem.txt", &"hello".to_owned()),
+            ("v1.crt", &VERSION_1[0].to_owned()),
+            ("v1.key", &VERSION_1[1].to_owned()),
+            ("revoked.crl", &ours.revoke(7)),
+            ("none.crl", &ours.revoke(8)),
+            ("other.crl", &other.revoke(8)),
         ] {
             std::fs::write(stage.file(name), text).unwrap();
         }
@@ -257,8 +270,26 @@ async fn direct_tls_needs_postgresql_17() {
         assert_eq!(stage.accepted(&direct).await, "true TLSv1.3");
     } else {
         let said = stage.refusal(&direct);
-        assert!(said.starts_with("error: "), "{said}");
+        assert!(said.contains("needs PostgreSQL 17 or later"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn the_options_of_libpq_are_read_or_refused_by_name() {
+    let Some(stage) = Stage::set().await else { return };
+    for (options, version) in [
+        ("gssencmode=disable&client_encoding=UTF8&fallback_application_name=x", "TLSv1.3"),
+        ("ssl_min_protocol_version=TLSv1.3", "TLSv1.3"),
+        ("ssl_max_protocol_version=TLSv1.2", "TLSv1.2"),
+        ("sslcrl=DIR/none.crl", "TLSv1.3"),
+    ] {
+        let accepted = stage.accepted(&format!("{TRUSTED}&{options}")).await;
+        assert_eq!(accepted, format!("true {version}"), "{options}");
+    }
+    let refused = stage.refusal(&format!("{TRUSTED}&sslpassword=x"));
+    assert!(refused.contains("the option sslpassword is not supported: give a key"), "{refused}");
+    let standby = stage.refusal(&format!("{TRUSTED}&target_session_attrs=standby"));
+    assert!(standby.contains("target_session_attrs asks for a standby"), "{standby}");
 }
 
 #[tokio::test]
@@ -283,6 +314,17 @@ async fn each_refusal_names_the_setting_that_mends_it() {
         stage.server(certificate, &[]).await;
         tell(what, TRUSTED);
     }
+    stage.server("v1", &[]).await;
+    tell("the certificate is of X.509 v1", TRUSTED);
+    tell("the certificate is of X.509 v1, and need prove nothing", "sslmode=require");
+    stage.server("number_7", &[]).await;
+    for list in ["revoked", "other", "absent"] {
+        tell("a list of revoked certificates", &format!("{TRUSTED}&sslcrl=DIR/{list}.crl"));
+    }
+    let shown = format!("{TRUSTED}&sslcert=DIR/v1.crt&sslkey=DIR/v1.key");
+    tell("the client certificate is of X.509 v1", &shown);
+    stage.server("good", &[("ssl_max_protocol_version", "TLSv1.2")]).await;
+    tell("the server speaks TLS 1.2", &format!("{TRUSTED}&ssl_min_protocol_version=TLSv1.3"));
     let old = [("ssl_min_protocol_version", "TLSv1"), ("ssl_max_protocol_version", "TLSv1.1")];
     stage.server("good", &old).await;
     tell("the server speaks TLS 1.1", TRUSTED);

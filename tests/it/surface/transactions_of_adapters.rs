@@ -8,20 +8,20 @@ use serde_json::json;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Transaction};
 use tuskline_sdk::{
-    Action, Adapter, AdapterError, Breaker, Cancelled, Chain, Client, Code, Defined, Definition,
-    DefinitionOutcome, Definitions, ErrorKind, Gate, Limit, NewTask, On, OnFailure, Operation,
-    Periodic, Priority, Retried, Status, TaskId, TaskStatus, Throttle, Unique,
+    Action, Adapter, AdapterError, AdapterValue, Breaker, Cancelled, Chain, Client, Code, Defined,
+    Definition, DefinitionOutcome, Definitions, ErrorKind, Gate, Limit, NewTask, On, OnFailure,
+    Operation, Periodic, Priority, Retried, Status, TaskId, TaskStatus, Throttle, Unique,
 };
 
 use crate::support::Db;
 
-struct Unknown<'c, 't>(&'c Transaction<'t>);
+pub struct Unknown<'c, 't>(pub &'c Transaction<'t>);
 
 impl Adapter for Unknown<'_, '_> {
     async fn query(
         &mut self,
         sql: &str,
-        values: Vec<Option<String>>,
+        values: Vec<Option<AdapterValue>>,
     ) -> Result<Vec<Vec<u8>>, AdapterError> {
         let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
         let rows = self.0.query(sql, &values).await.map_err(error)?;

@@ -12,6 +12,7 @@ use crate::client::session::sealed::Session;
 use crate::client::status::{COLUMNS, Cancelled, Reason, Retried, TaskStatus};
 use crate::db::Parameters;
 use crate::db::json::JsonText;
+use crate::db::parameter::{Hidden, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::task::{Priority, TaskId};
 
@@ -255,7 +256,7 @@ impl TransactionClient<'_> {
         sql: &str,
         parameters: &Parameters<'_>,
     ) -> Result<Row, Error> {
-        let rows = self.session.query(sql, parameters, ErrorKind::Unknown).await?;
+        let rows = self.query(sql, parameters, ErrorKind::Unknown).await?;
         rows.into_iter().next().ok_or_else(|| Error::unknown("no answer"))
     }
 
@@ -265,7 +266,19 @@ impl TransactionClient<'_> {
         sql: &str,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, Error> {
-        self.session.query(sql, parameters, ErrorKind::Unavailable).await
+        self.query(sql, parameters, ErrorKind::Unavailable).await
+    }
+
+    /// Each statement of a client passes here: no driver can log a value.
+    async fn query(
+        &mut self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+        broken: ErrorKind,
+    ) -> Result<Vec<Row>, Error> {
+        let hidden = hidden(parameters);
+        let parameters: Vec<_> = hidden.iter().map(Hidden::typed).collect();
+        self.session.query(sql, &parameters, broken).await
     }
 }
 

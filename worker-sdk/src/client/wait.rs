@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::client::status::TaskStatus;
 use crate::db::address::Address;
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Heard, Notifications, Session, connect_listening};
+use crate::db::connect::{Heard, Notifications, Session, Trouble, connect_listening};
 use crate::error::Error;
 use crate::task::TaskId;
 
@@ -159,7 +159,9 @@ async fn hear(address: Address, mut asked: mpsc::UnboundedReceiver<Ask>, waits: 
                     return;
                 }
             }
-            Ok(Err(error)) => tracing::debug!(%error, "no notifications of ends; polling instead"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = %Trouble::from(error), "no notifications of ends; polling instead")
+            }
             Err(_) => tracing::debug!("no notifications of ends: no answer; polling instead"),
         }
         sleep(backoff.rest()).await;

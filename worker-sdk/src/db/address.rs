@@ -1,8 +1,9 @@
 //! The address of a database: a URL or `key=value` pairs, as libpq reads them, and the `PG*` environment.
 //!
-//! tokio-postgres reads all options except those of TLS. [`TlsSettings`] reads these.
+//! tokio-postgres reads most options, [`TlsSettings`] those of TLS, and `options` the others of libpq.
 //! Must never: print an address, or quote one in an error: it may hold a password.
 
+mod options;
 mod passfile;
 
 use std::fmt;
@@ -13,17 +14,8 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use crate::db::tls::{TlsOptions, TlsSettings};
-
-/// The options of TLS: the name in an address, and the variable that holds for an address without it.
-const TLS_OPTIONS: [(&str, &str); 6] = [
-    ("sslmode", "PGSSLMODE"),
-    ("sslrootcert", "PGSSLROOTCERT"),
-    ("sslcert", "PGSSLCERT"),
-    ("sslkey", "PGSSLKEY"),
-    ("sslnegotiation", "PGSSLNEGOTIATION"),
-    ("channel_binding", "PGCHANNELBINDING"),
-];
+use crate::db::tls::TlsSettings;
+use options::{Options, TLS_OPTIONS, known, session_kind, wrong};
 
 /// The address of a database, with its settings of TLS.
 ///
@@ -35,11 +27,12 @@ const TLS_OPTIONS: [(&str, &str); 6] = [
 /// # Ok::<(), tuskline_sdk::InvalidAddress>(())
 /// ```
 ///
-/// The options are those of libpq. For an option that the text lacks, the environment counts: `PGHOST`,
+/// The options are those of libpq; one that nothing here can obey is refused by name. For an option that the text
+/// lacks, the environment counts: `PGHOST`,
 /// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGOPTIONS`, `PGAPPNAME`,
 /// `PGCONNECT_TIMEOUT` (seconds), `PGTARGETSESSIONATTRS`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`,
-/// `PGSSLKEY`, `PGSSLNEGOTIATION` and `PGCHANNELBINDING`. A password file is read when the address is read,
-/// whatever its mode; its password is that of the first host.
+/// `PGSSLKEY`, `PGSSLNEGOTIATION` and `PGCHANNELBINDING`. A password file is read when the address is read; its
+/// password is that of the first host. As with libpq, it is ignored if other accounts can read it.
 ///
 /// One default differs from libpq's: without `sslmode`, a host on another machine must prove its identity
 /// (`verify-full`, with the root certificates of the system). A Unix socket or a loopback address counts as
@@ -118,7 +111,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
         let (rest, mut options) = match is_url(text) {
             true => split_url(text)?,
-            false => split_pairs(text),
+            false => split_pairs(text)?,
         };
         let mut config: Config = rest.parse().map_err(|error| misread(text, &error))?;
         let set = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
@@ -127,7 +120,15 @@ impl FromStr for Address {
                 options.entry(name).or_insert(value);
             }
         }
-        complete(&mut config, set)?;
+        options::apply(&options, &mut config)?;
+        let passfile = options.get("passfile").cloned();
+        complete(&mut config, |variable| match (variable, &passfile) {
+            ("PGPASSFILE", Some(file)) => Some(file.clone()),
+            _ => set(variable),
+        })?;
+        if config.get_application_name().is_none() {
+            options.get("fallback_application_name").map(|name| config.application_name(name));
+        }
         let tls = TlsSettings::read(&options, &mut config).map_err(InvalidAddress)?;
         Ok(Self { config, tls })
     }
@@ -182,19 +183,19 @@ fn misread(text: &str, error: &tokio_postgres::Error) -> InvalidAddress {
     }
 }
 
-/// Takes the options of TLS out of the query of a URL.
-fn split_url(text: &str) -> Result<(String, TlsOptions), InvalidAddress> {
+/// Takes the options that are read here out of the query of a URL.
+fn split_url(text: &str) -> Result<(String, Options), InvalidAddress> {
     // tokio-postgres ends the password at the first `@`; a `?` before it is a part of the password.
     let start = text.find('@').unwrap_or(0);
     let Some(query) = text[start..].find('?').map(|at| start + at) else {
-        return Ok((text.to_owned(), TlsOptions::new()));
+        return Ok((text.to_owned(), Options::new()));
     };
-    let mut options = TlsOptions::new();
+    let mut options = Options::new();
     let mut rest = Vec::new();
     for pair in text[query + 1..].split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match TLS_OPTIONS.iter().find(|(ours, _)| *ours == name) {
-            Some((ours, _)) => {
+        match known(name)? {
+            Some(ours) => {
                 let value = percent_decode_str(value).decode_utf8();
                 let value = value.map_err(|_| InvalidAddress(format!("{ours} is not UTF-8")))?;
                 options.insert(ours, value.into_owned());
@@ -206,21 +207,21 @@ fn split_url(text: &str) -> Result<(String, TlsOptions), InvalidAddress> {
     Ok((format!("{}{mark}{}", &text[..query], rest.join("&")), options))
 }
 
-/// Takes the options of TLS out of `key=value` pairs. A text that is not well formed stays as it is, for the
-/// error of tokio-postgres.
-fn split_pairs(text: &str) -> (String, TlsOptions) {
-    let (mut options, mut rest) = (TlsOptions::new(), String::new());
-    let Some(pairs) = pairs(text) else { return (text.to_owned(), options) };
+/// Takes the options that are read here out of `key=value` pairs. A text that is not well formed stays as it is, for
+/// the error of tokio-postgres.
+fn split_pairs(text: &str) -> Result<(String, Options), InvalidAddress> {
+    let (mut options, mut rest) = (Options::new(), String::new());
+    let Some(pairs) = pairs(text) else { return Ok((text.to_owned(), options)) };
     for (name, value) in pairs {
-        match TLS_OPTIONS.iter().find(|(ours, _)| *ours == name) {
-            Some((ours, _)) => drop(options.insert(ours, value)),
+        match known(&name)? {
+            Some(ours) => drop(options.insert(ours, value)),
             None => {
                 let value = value.replace('\\', "\\\\").replace('\'', "\\'");
                 rest.push_str(&format!("{name}='{value}' "));
             }
         }
     }
-    (rest, options)
+    Ok((rest, options))
 }
 
 /// The pairs of a text; none: it is not well formed. A value may be quoted by `'`, and `\` escapes a character.
@@ -256,9 +257,6 @@ fn complete(
     config: &mut Config,
     set: impl Fn(&str) -> Option<String>,
 ) -> Result<(), InvalidAddress> {
-    let wrong = |variable: &str, value: &str| {
-        InvalidAddress(format!("{variable} is not understood: {value:?}"))
-    };
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         match set("PGHOST") {
             Some(hosts) => hosts.split(',').for_each(|host| {
@@ -308,12 +306,7 @@ fn complete(
     if config.get_target_session_attrs() == TargetSessionAttrs::Any
         && let Some(kind) = set("PGTARGETSESSIONATTRS")
     {
-        config.target_session_attrs(match kind.as_str() {
-            "any" => TargetSessionAttrs::Any,
-            "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
-            "read-only" | "standby" => TargetSessionAttrs::ReadOnly,
-            _ => return Err(wrong("PGTARGETSESSIONATTRS", &kind)),
-        });
+        config.target_session_attrs(session_kind("PGTARGETSESSIONATTRS", &kind)?);
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod result_status;
 use std::time::Duration;
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 #[cfg(test)]
@@ -91,6 +92,22 @@ pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Res
         })
         .collect())
 }
+
+/// Lambdas, each with the attempts after which a task is dead. None of them: the database is older than this
+/// function, or the role may not call it.
+pub(crate) async fn max_attempts(
+    client: &Client,
+    lambdas: &[String],
+) -> Result<Vec<(String, i32)>> {
+    let sql = "select lambda, max_attempts from tuskline.max_attempts($1)";
+    let rows = match client.query_typed(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await {
+        Err(error) if error.code().is_some_and(|code| NOT_THERE.contains(code)) => Vec::new(),
+        answered => answered?,
+    };
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+const NOT_THERE: [SqlState; 2] = [SqlState::UNDEFINED_FUNCTION, SqlState::INSUFFICIENT_PRIVILEGE];
 
 /// A process as it registers.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! JSON as text, across the wire without being parsed: what PostgreSQL's type `json` stores.
 
+use std::fmt;
+
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
@@ -10,9 +12,15 @@ const PAYLOAD_MAX_BYTES: usize = 1 << 20;
 /// Deepest nesting: far below what any JSON parser on the way overflows at.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// JSON text that is sent as it is.
-#[derive(Debug, Clone, Copy)]
+/// JSON text that is sent as it is. Its `Debug` shows its size only, for the logs of drivers.
+#[derive(Clone, Copy)]
 pub(crate) struct JsonText<'a>(pub &'a str);
+
+impl fmt::Debug for JsonText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "json of {} bytes", self.0.len())
+    }
+}
 
 impl ToSql for JsonText<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
@@ -28,8 +36,14 @@ impl ToSql for JsonText<'_> {
 }
 
 /// JSON text as it came.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct JsonOwned(pub String);
+
+impl fmt::Debug for JsonOwned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        JsonText(&self.0).fmt(f)
+    }
+}
 
 impl<'a> FromSql<'a> for JsonOwned {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {

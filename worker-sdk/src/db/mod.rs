@@ -10,16 +10,14 @@ pub(crate) mod hsc;
 pub(crate) mod json;
 pub(crate) mod low_water_mark;
 pub(crate) mod multi_host;
+pub(crate) mod parameter;
 pub(crate) mod tls;
 pub(crate) mod uncertain_commit;
 pub(crate) mod version;
 
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
-
-/// Parameters of a statement, with their types.
-pub(crate) type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
+pub(crate) use parameter::Parameters;
 
 /// A duration as PostgreSQL reads it; whole days stay days, for the people who read the tables.
 pub(crate) fn interval(duration: Duration) -> String {

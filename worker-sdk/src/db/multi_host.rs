@@ -61,7 +61,7 @@ async fn ask(
     };
     match timeout(limit, host.connect(connector)).await {
         Ok(Ok(connected)) => Ok(connected),
-        Ok(Err(error)) => match explain(&error, &name_of(host), mode, tls) {
+        Ok(Err(error)) => match explain(&error, host, mode, tls) {
             Some(refusal) => Err(broken(io::Error::other(refusal)).await),
             None => Err(error),
         },
@@ -69,15 +69,6 @@ async fn ask(
             let said = format!("no answer within {limit:?}");
             Err(broken(io::Error::new(io::ErrorKind::TimedOut, said)).await)
         }
-    }
-}
-
-fn name_of(host: &Config) -> String {
-    match host.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => String::new(),
     }
 }
 

@@ -71,6 +71,37 @@ pub(crate) enum Roots {
     File(PathBuf),
 }
 
+/// The versions of TLS that are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Versions {
+    From12,
+    Only12,
+    Only13,
+}
+
+impl Versions {
+    /// From the oldest and the newest version that an address allows.
+    fn of(oldest: Option<&str>, newest: Option<&str>) -> Result<Self, String> {
+        let (least, most) = ("ssl_min_protocol_version", "ssl_max_protocol_version");
+        let known = |name: &str, value: &str| {
+            Err(format!("{name} must be TLSv1.2 or TLSv1.3, got {value:?}"))
+        };
+        let from_13 = match oldest {
+            // A server of TLS 1.2 may be older than asked for, and none older is spoken to.
+            None | Some("TLSv1" | "TLSv1.1" | "TLSv1.2") => false,
+            Some("TLSv1.3") => true,
+            Some(other) => return known(least, other),
+        };
+        match newest {
+            None | Some("TLSv1.3") if from_13 => Ok(Self::Only13),
+            None | Some("TLSv1.3") => Ok(Self::From12),
+            Some("TLSv1.2") if from_13 => Err(format!("{least} is newer than {most}")),
+            Some("TLSv1.2") => Ok(Self::Only12),
+            Some(other) => known(most, other),
+        }
+    }
+}
+
 /// The settings of TLS of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
@@ -79,6 +110,9 @@ pub(crate) struct TlsSettings {
     roots: Roots,
     /// PEM files of the certificate and the key that the client shows.
     identity: Option<(PathBuf, PathBuf)>,
+    /// PEM file of the lists of revoked certificates.
+    revoked: Option<PathBuf>,
+    versions: Versions,
 }
 
 impl TlsSettings {
@@ -89,7 +123,8 @@ impl TlsSettings {
             SslMode::Require => Some(Mode::VerifyFull),
             _ => None,
         };
-        Self { mode, roots: Roots::System, identity: None }
+        let versions = Versions::From12;
+        Self { mode, roots: Roots::System, identity: None, revoked: None, versions }
     }
 
     /// Reads the options, and puts into `config` the ones that are left to tokio-postgres.
@@ -149,11 +184,17 @@ impl TlsSettings {
                 return Err("sslkey needs sslcert, the file of the certificate".to_owned());
             }
         };
+        let revoked = given("sslcrl").map(PathBuf::from);
+        if revoked.is_some() && mode.is_some_and(|mode| mode < Mode::VerifyCa) {
+            return Err("sslcrl needs sslmode=verify-ca or verify-full".to_owned());
+        }
+        let versions =
+            Versions::of(given("ssl_min_protocol_version"), given("ssl_max_protocol_version"))?;
         if cfg!(not(feature = "tls")) && mode.is_some_and(|mode| mode > Mode::Prefer) {
             let label = mode.unwrap_or(Mode::Require).label();
             return Err(format!("sslmode={label} needs the feature `tls`, which this build lacks"));
         }
-        Ok(Self { mode, roots, identity })
+        Ok(Self { mode, roots, identity, revoked, versions })
     }
 
     /// The options that [`TlsSettings::read`] would read as these settings.
@@ -172,6 +213,14 @@ impl TlsSettings {
             options.insert("sslcert", certificate.display().to_string());
             options.insert("sslkey", key.display().to_string());
         }
+        if let Some(file) = &self.revoked {
+            options.insert("sslcrl", file.display().to_string());
+        }
+        match self.versions {
+            Versions::From12 => None,
+            Versions::Only12 => options.insert("ssl_max_protocol_version", "TLSv1.2".to_owned()),
+            Versions::Only13 => options.insert("ssl_min_protocol_version", "TLSv1.3".to_owned()),
+        };
         match config.get_channel_binding() {
             ChannelBinding::Require => {
                 drop(options.insert("channel_binding", "require".to_owned()))

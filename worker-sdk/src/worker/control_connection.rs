@@ -7,13 +7,17 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Session, on};
+use crate::db::connect::{Session, Trouble, on};
 use crate::db::hsc::{self, Attempt, LeaseId, Released, Report};
 use crate::worker::opener::Opener;
 use crate::worker::transition_log;
 
 /// Longest wait for a connection that is opened again: each rare call waits for it.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
+/// The troubles of this part.
+const FAILS: &str = "control call failed";
+const CANNOT_OPEN: &str = "the control connection cannot be opened";
 
 /// One connection, opened when first needed and again after it broke.
 #[derive(Debug)]
@@ -91,10 +95,12 @@ impl ControlConnection {
                 }
                 Ok(Ok(value)) => {
                     *held = Some(session);
+                    self.opener.troubles.works(FAILS);
+                    self.opener.troubles.works(CANNOT_OPEN);
                     return Some(value);
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "control call failed"),
-                Err(_) => tracing::warn!("control call took too long"),
+                Ok(Err(error)) => self.opener.troubles.failed(FAILS, &Trouble::from(error)),
+                Err(_) => self.opener.troubles.failed(FAILS, &Trouble::no_answer()),
             }
         }
         None
@@ -128,7 +134,7 @@ impl ControlConnection {
         match timeout(wait, opening).await.ok().flatten()? {
             Ok(session) => Some(session),
             Err(trouble) => {
-                tracing::warn!(%trouble, "the control connection cannot be opened");
+                self.opener.troubles.failed(CANNOT_OPEN, &trouble);
                 if trouble.shortage {
                     self.opener.connections.want();
                 }

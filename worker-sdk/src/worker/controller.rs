@@ -27,6 +27,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::db::hsc::{AttemptResult, Report, Served};
 use crate::worker::config::WorkerConfig;
+use crate::worker::failure_log::{self, FailureLog};
 use crate::worker::lambda::Lambda;
 use crate::worker::statistics::{Room, Statistics};
 use crate::worker::work::Work;
@@ -79,6 +80,7 @@ struct ServedQueue {
 struct State {
     slots: Slots,
     watch: QueueWatch,
+    failures: FailureLog,
     ledger: LeaseLedger,
     deferred: DeferredResults,
     claim_bound: ClaimBound,
@@ -150,6 +152,7 @@ impl Controller {
         let ids = queues.iter().map(|queue| queue.id);
         let state = State {
             slots: Slots::new(&config, &rooms, &queues),
+            failures: FailureLog::new(rooms.iter().map(|room| Arc::clone(&room.lambda.name))),
             watch: QueueWatch::new(&config, ids, requests, pooled, now),
             ledger: LeaseLedger::new(timing, now),
             deferred: DeferredResults::default(),
@@ -192,6 +195,23 @@ impl Controller {
     pub(crate) fn report(&self) -> Option<Report> {
         let queues: Vec<_> = self.queues.iter().map(|queue| (queue.room, queue.id)).collect();
         self.statistics.report(&queues)
+    }
+
+    /// For the log: after how many attempts the tasks of these lambdas are dead.
+    pub(crate) fn learn_max_attempts(&self, known: &[(String, i32)]) {
+        self.lock().failures.learn_max_attempts(known);
+    }
+
+    /// Logs how many attempts have failed without a line of their own, where it is time for that.
+    pub(crate) fn tell_left_out(&self) {
+        let lines = self.lock().failures.left_out(Instant::now());
+        failure_log::write(lines);
+    }
+
+    /// The same for all, at the end.
+    pub(crate) fn tell_rest(&self) {
+        let lines = self.lock().failures.rest();
+        failure_log::write(lines);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

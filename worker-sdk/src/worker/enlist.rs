@@ -19,14 +19,13 @@ use crate::error::queues_not_rebuilt;
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
 use crate::worker::pooler::{ECHO_GRACE, is_pooled};
+use crate::worker::trouble_log::REPEAT;
 use crate::worker::watchdog::clock_ns;
 
 /// Connections of a worker that make no exchanges: heartbeat, control and watch.
 const FURTHER_CONNECTIONS: usize = 3;
 /// Most tries to register for the first time whose connection broke.
 const BROKEN_TRIES: u32 = 5;
-/// While nothing changes, the log says no more often what the worker waits for.
-const REPEAT: Duration = Duration::from_secs(30);
 
 /// A worker that has registered.
 #[derive(Debug)]
@@ -35,6 +34,8 @@ pub(crate) struct Enlisted {
     /// When the registration was sent: T counts from there.
     pub sent_ns: u64,
     pub served: Vec<Served>,
+    /// By lambda; empty if the database does not tell.
+    pub max_attempts: Vec<(String, i32)>,
     pub pooled: bool,
     pub heartbeat: Session,
     pub control: Session,
@@ -99,8 +100,8 @@ pub(crate) async fn enlist(
             answer = attempt(worker, former) => match answer {
                 Ok(enlisted) => return Ok(Some(enlisted)),
                 Err(Refusal::Unrecovered(error)) => {
-                    recover(&worker.database, worker.config.request_timeout).await;
-                    Refusal::Later(error)
+                    let limit = worker.config.request_timeout;
+                    Refusal::Later(recover(&worker.database, limit).await.err().unwrap_or(error))
                 }
                 Err(refused) => refused,
             },
@@ -151,6 +152,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     let sent_ns = clock_ns();
     let executor = changed(limit, hsc::register_executor(&control, &registration)).await?;
     let served = in_time(limit, hsc::executor_lambdas(&control, &names)).await?;
+    let max_attempts = in_time(limit, hsc::max_attempts(&control, &names)).await?;
     let limit = worker.config.self_termination;
     if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
         // T counts from its sending: it is over already, and holds nothing.
@@ -163,7 +165,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         None => tracing::info!(executor, lambdas = ?names, "worker registered"),
         Some(former) => tracing::info!(executor, former, "worker registered again"),
     }
-    Ok(Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange })
+    Ok(Enlisted { executor, sent_ns, served, max_attempts, pooled, heartbeat, control, exchange })
 }
 
 /// The answer of a server that may accept a connection and send nothing; an error after `limit`.
@@ -188,21 +190,20 @@ async fn changed<T>(
     }
 }
 
-/// Logs the reason of the wait: once per longer nap, then now and then.
+/// Logs the reason of the wait at once, then now and then.
 #[derive(Debug, Default)]
 struct Log {
-    said: Option<(Instant, Duration, String)>,
+    said_at: Option<Instant>,
 }
 
 impl Log {
     fn waiting(&mut self, error: &Error, nap: Duration) {
-        let text = format!("{error:#}");
-        let news = self.said.as_ref().is_none_or(|(at, longest, last)| {
-            nap >= *longest * 2 || *last != text || at.elapsed() >= REPEAT
-        });
-        if news {
-            tracing::warn!(error = text, ?nap, "the worker cannot register yet; it tries again");
-            self.said = Some((Instant::now(), nap, text));
+        let error = format!("{error:#}");
+        if self.said_at.is_none_or(|at| at.elapsed() >= REPEAT) {
+            tracing::warn!(error, ?nap, "the worker cannot register yet; it tries again");
+            self.said_at = Some(Instant::now());
+        } else {
+            tracing::debug!(error, ?nap, "the worker cannot register yet; it tries again");
         }
     }
 }

@@ -20,6 +20,9 @@ use crate::worker::database::Database;
 use crate::worker::opener::{Opener, recover};
 use crate::worker::watchdog::Loss;
 
+/// The trouble of this part.
+const FAILED: &str = "exchange failed; its results will be sent again";
+
 /// See the module.
 pub(crate) struct ExchangeConnection {
     pub controller: Arc<Controller>,
@@ -59,17 +62,26 @@ impl ExchangeConnection {
         backoff: &mut Backoff,
     ) {
         loop {
+            let beats = self.db.opener.troubles.beats();
             match self.exchange(open, plan).await {
                 Ok(reply) => {
+                    self.db.opener.troubles.works(FAILED);
                     if self.settle(plan, reply).await {
                         backoff.reset();
                         return;
                     }
                 }
                 Err(trouble) => {
-                    tracing::warn!(%trouble, "exchange failed; its results will be sent again");
+                    self.db.opener.troubles.failed(FAILED, &trouble);
                     if trouble.late {
-                        self.controller.was_late(plan);
+                        let max_batch = self.controller.was_late(plan);
+                        // Else it may be an outage.
+                        if self.db.opener.troubles.beats() > beats {
+                            tracing::warn!(
+                                max_batch,
+                                "claims are smaller from now on: the last one was not answered in time"
+                            );
+                        }
                     }
                     self.controller.unclaim(plan);
                     if trouble.shortage && self.rest(plan).await {
@@ -144,8 +156,10 @@ impl ExchangeConnection {
                 Ok(reply)
             }
             Ok(Err(error)) => {
-                if queues_not_rebuilt(&error) {
-                    recover(&opener.address, opener.limit).await;
+                if queues_not_rebuilt(&error)
+                    && let Err(error) = recover(&opener.address, opener.limit).await
+                {
+                    return Err(Trouble::from(error.to_string().as_str()));
                 }
                 // The session is dropped, and its errors with it.
                 Err(error.into())

@@ -37,6 +37,7 @@ impl Heartbeat {
                     backoff.reset();
                     self.controller.statistics.beat(true);
                     self.db.opener.connections.hear(true);
+                    self.db.opener.troubles.acknowledged();
                     self.heed(beat, &mut errands);
                     let period = self.controller.config.heartbeat_period;
                     tokio::select! {
@@ -50,12 +51,13 @@ impl Heartbeat {
                     if trouble.shortage {
                         self.db.opener.connections.want();
                     }
-                    tracing::warn!(%trouble, "heartbeat not acknowledged");
+                    self.db.opener.troubles.missed(&trouble);
                     let nap = backoff.rest().min(self.controller.config.heartbeat_period / 4);
                     tokio::time::sleep(nap).await;
                 }
             }
             while errands.try_join_next().is_some() {}
+            self.controller.tell_left_out();
             // Twice in a row: this process may have stood still, and the body with it.
             let before = std::mem::replace(&mut overdue, self.controller.overdue(Instant::now()));
             if let Some(task) = overdue.filter(|_| before == overdue) {

@@ -8,8 +8,10 @@ use tokio::time::timeout;
 use crate::db::address::Address;
 use crate::db::connect::{Session, Trouble, connect, settle_session};
 use crate::db::hsc;
+use crate::error::Error;
 use crate::worker::connections::Connections;
 use crate::worker::pulse::Pulse;
+use crate::worker::trouble_log::TroubleLog;
 
 /// Opens the connections of a registered worker.
 #[derive(Debug, Clone)]
@@ -21,6 +23,7 @@ pub(crate) struct Opener {
     pub pooled: bool,
     pub pulse: Arc<Pulse>,
     pub connections: Arc<Connections>,
+    pub troubles: Arc<TroubleLog>,
 }
 
 impl Opener {
@@ -39,18 +42,25 @@ impl Opener {
 
 /// Makes a database ready that was restarted, promoted or restored. On a session of its own without a
 /// deadline for statements: where the queues were lost, every open segment is read.
-pub(crate) async fn recover(address: &Address, limit: Duration) {
-    tracing::info!("the server was restarted or promoted, or the database restored: recovering");
+///
+/// # Errors
+/// It failed, or takes long. Either is tried again.
+pub(crate) async fn recover(address: &Address, limit: Duration) -> Result<(), Error> {
+    tracing::debug!("the server was restarted or promoted, or the database restored: recovering");
     let rebuild = async {
         let client = connect(address, limit).await?;
         hsc::rebuild_queues(&client).await
     };
     match timeout(limit * 4, rebuild).await {
         Ok(Ok(true)) => tracing::warn!("this database is a copy: nothing is claimed for one lease"),
-        Ok(Ok(false)) => tracing::info!("recovered"),
-        Ok(Err(error)) => tracing::warn!(%error, "the recovery failed"),
-        Err(_) => tracing::warn!("the recovery takes long; it is tried again"),
+        Ok(Ok(false)) => tracing::debug!("recovered"),
+        Ok(Err(error)) => {
+            let error = Error::from_read(error);
+            return Err(Error::unavailable(format!("the recovery failed: {error:#}")));
+        }
+        Err(_) => return Err(Error::unavailable("the recovery takes long; it is tried again")),
     }
+    Ok(())
 }
 
 /// A connection with the session settings of a worker.

@@ -28,7 +28,7 @@ use crate::worker::opener::Opener;
 use crate::worker::pulse::Pulse;
 use crate::worker::threads::Threads;
 use crate::worker::watch_connection::WatchConnection;
-use crate::worker::watchdog::{Limits, Stop, Watchdog, end_process};
+use crate::worker::watchdog::{Ending, Limits, Watchdog, end_process};
 use crate::worker::work::{StopReason, Work};
 
 /// How it ended.
@@ -46,11 +46,16 @@ pub(crate) struct RegisteredWorker {
     watchdog: Arc<Watchdog>,
     /// The handles of the threads of each lambda.
     handles: Vec<Handle>,
-    executors: Executors,
+    executors: Arc<Executors>,
 }
 
 /// The tasks that the stopper aborts.
-type Executors = Arc<Mutex<Vec<AbortHandle>>>;
+#[derive(Default)]
+struct Executors {
+    handles: Mutex<Vec<AbortHandle>>,
+    /// Each that has not ended holds a clone.
+    alive: Arc<()>,
+}
 
 /// The parts of a registration; each is given to a task of its own.
 struct Parts {
@@ -71,12 +76,15 @@ pub(crate) async fn work(
     let (registered, parts) =
         RegisteredWorker::new(worker, enlisted).map_err(Error::unavailable)?;
     let watchdog = Arc::clone(&registered.watchdog);
+    let controller = Arc::clone(&registered.controller);
     // The loser of the two is dropped, and with it all that it has begun.
-    Ok(tokio::select! {
+    let ended = tokio::select! {
         biased;
         () = watchdog.lost() => Ended::Lost,
         ended = registered.run(worker, parts, client) => Ended::InOrder(ended),
-    })
+    };
+    controller.tell_rest();
+    Ok(ended)
 }
 
 impl RegisteredWorker {
@@ -84,19 +92,20 @@ impl RegisteredWorker {
         let config = &worker.config;
         let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
         let handles = threads.handles();
-        let Enlisted { executor, sent_ns, served, pooled, heartbeat, control, exchange } = enlisted;
+        let Enlisted { executor, sent_ns, pooled, heartbeat, control, exchange, .. } = enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
         let statistics = Arc::clone(&worker.statistics);
         let controller =
-            Controller::new(config.clone(), lambdas, &served, wake, pooled, statistics);
+            Controller::new(config.clone(), lambdas, &enlisted.served, wake, pooled, statistics);
+        controller.learn_max_attempts(&enlisted.max_attempts);
         let controller = Arc::new(controller);
         *worker.controller.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&controller);
-        let executors = Executors::default();
-        let stop = stop(Arc::clone(&controller), Arc::clone(&executors), threads);
+        let executors = Arc::new(Executors::default());
+        let ending = ending(Arc::clone(&controller), Arc::clone(&executors), threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
-        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, stop, worker.on_lost.clone())?);
+        let watchdog = Arc::new(Watchdog::start(limits, sent_ns, ending, worker.on_lost.clone())?);
         let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
         let opener = Opener {
             address: worker.database.clone(),
@@ -104,6 +113,7 @@ impl RegisteredWorker {
             pooled,
             pulse: Arc::new(pulse),
             connections: Arc::new(Connections::default()),
+            troubles: Arc::default(),
         };
         let control = ControlConnection {
             opener: opener.clone(),
@@ -139,7 +149,7 @@ impl RegisteredWorker {
                 Some(told("an exchange connection", ended))
             }
             Some(ended) = background.join_next() => Some(told("the heartbeat or the watch connection", ended)),
-            Some(ended) = executors.join_next() => Some(told("an executor", ended)),
+            ended = first_to_fail(&mut executors) => Some(told("an executor", ended)),
         };
         if let Some(what) = &lost {
             tracing::error!(what, "the worker drains");
@@ -171,7 +181,7 @@ impl RegisteredWorker {
 
     fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
         let mut executors = JoinSet::new();
-        let mut handles = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = self.executors.handles.lock().unwrap_or_else(PoisonError::into_inner);
         for lambda in 0..worker.lambdas.len() {
             for _ in 0..self.controller.slots(lambda) {
                 let executor = Executor {
@@ -182,7 +192,12 @@ impl RegisteredWorker {
                     data: Arc::clone(&worker.data),
                     lambda,
                 };
-                handles.push(executors.spawn_on(executor.run(), &self.handles[lambda]));
+                let alive = Arc::clone(&self.executors.alive);
+                let run = async move {
+                    let _alive = alive;
+                    executor.run().await;
+                };
+                handles.push(executors.spawn_on(run, &self.handles[lambda]));
             }
         }
         executors
@@ -230,17 +245,42 @@ impl RegisteredWorker {
 
 /// The stopper's steps at the end of the registration: bodies are told, then dropped, then the threads
 /// end on which they, or what they began there, might run on.
-fn stop(controller: Arc<Controller>, executors: Executors, threads: Threads) -> Stop {
-    Box::new(move |within| {
+fn ending(controller: Arc<Controller>, executors: Arc<Executors>, threads: Threads) -> Ending {
+    let (alive, ours) = (threads.alive(), Arc::clone(&executors.alive));
+    let stop = move || {
         controller.stop_all(StopReason::LeaseLost);
-        for executor in executors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for executor in executors.handles.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             executor.abort();
         }
-        threads.end(within)
-    })
+        drop(executors);
+        threads.end();
+    };
+    // Two of the clones are no executor's. Counted before the tasks: an executor may end in between.
+    let left_behind = move || {
+        let executors = Arc::strong_count(&ours).saturating_sub(2);
+        alive.tasks() > executors || alive.blocking_threads() > 0
+    };
+    Ending { stop: Box::new(stop), left_behind: Box::new(left_behind) }
 }
 
+/// Waits for an executor that ends by itself. The stopper aborts all of them where the registration is over: that is
+/// no fault, and the watchdog says why.
+async fn first_to_fail(executors: &mut JoinSet<()>) -> Result<(), JoinError> {
+    loop {
+        match executors.join_next().await {
+            Some(Err(error)) if error.is_cancelled() => {}
+            Some(ended) => return ended,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Without the text of a panic, which may be that of a body.
 fn told(part: &str, ended: Result<(), JoinError>) -> String {
-    let why = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    let why = match ended {
+        Ok(()) => "it returned",
+        Err(error) if error.is_panic() => "it panicked",
+        Err(_) => "it was cancelled",
+    };
     format!("{part} of the worker ended before the rest: {why}")
 }

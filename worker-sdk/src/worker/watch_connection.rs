@@ -37,6 +37,11 @@ const PROBE_PERIOD: Duration = Duration::from_secs(5);
 const PEEK_SHARE: f64 = 0.95;
 /// Longest wait for any answer on the connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+
+/// The troubles of this part. A test that keeps a history of the worker reads the first from the trace.
+const LOST: &str = "watch connection lost; polling until it is back";
+const CANNOT_OPEN: &str = "the watch connection cannot be opened; polling until it can";
+
 /// See the module.
 pub(crate) struct WatchConnection {
     pub controller: Arc<Controller>,
@@ -61,14 +66,14 @@ impl WatchConnection {
                     // Requests to the last connection do not matter to this one.
                     while self.requests.try_recv().is_ok() {}
                     self.controller.woken(None);
+                    self.db.opener.troubles.works(CANNOT_OPEN);
                     let trouble = self.serve(&client, heard).await;
                     self.controller.unwatched();
-                    // A test that keeps a history of the worker reads this text from the trace.
-                    tracing::warn!(%trouble, "watch connection lost; polling until it is back");
+                    self.db.opener.troubles.failed(LOST, &trouble);
                 }
                 Err(trouble) => {
                     shortage = trouble.shortage;
-                    tracing::warn!(%trouble, "the watch connection cannot be opened; polling until it can");
+                    self.db.opener.troubles.failed(CANNOT_OPEN, &trouble);
                 }
             }
             while let Ok(request) = self.requests.try_recv() {
@@ -274,7 +279,7 @@ async fn answer<T>(
     call: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, String> {
     match timeout(ANSWER_LIMIT, call).await {
-        Ok(answered) => answered.map_err(|error| error.to_string()),
-        Err(_) => Err("no answer in time".into()),
+        Ok(answered) => answered.map_err(|error| Trouble::from(error).to_string()),
+        Err(_) => Err(Trouble::no_answer().to_string()),
     }
 }

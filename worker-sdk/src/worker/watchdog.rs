@@ -19,14 +19,18 @@ use crate::worker::bodies::{Bodies, BodyGuard};
 /// Replaces the end of the process, for tests that run in this process.
 pub(crate) type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Stops every body, within that time; false: something runs on. The stopper does it.
-pub(crate) type Stop = Box<dyn FnOnce(Duration) -> bool + Send>;
+/// How all that runs under a registration ends.
+pub(crate) struct Ending {
+    /// Stops every body, and returns when its threads have ended. The stopper does it.
+    pub stop: Box<dyn FnOnce() + Send>,
+    /// Bodies have left something behind on their threads. The watchdog asks: it must not wait.
+    pub left_behind: Box<dyn Fn() -> bool + Send>,
+}
 
 /// Longest time that the last words of a process may take.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 /// Time for the bodies of a worker that the database counts as dead: other workers may already run its
-/// tasks.
-/// Also for idle threads to end, where this thread itself is late.
+/// tasks. Also for what bodies have left behind, where this thread itself is late.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// Between two looks at the count of bodies.
 const LOOK: Duration = Duration::from_millis(1);
@@ -97,7 +101,7 @@ impl Watchdog {
     pub(crate) fn start(
         limits: Limits,
         sent_ns: u64,
-        stop: Stop,
+        Ending { stop, left_behind }: Ending,
         on_lost: Option<OnLost>,
     ) -> std::io::Result<Self> {
         LazyLock::force(&SPEAKER);
@@ -114,12 +118,12 @@ impl Watchdog {
         let theirs = Arc::clone(&shared);
         let stopper = std::thread::Builder::new()
             .name("tuskline-stopper".into())
-            .spawn(move || stand_by(&theirs, stop, limits.stop))?;
+            .spawn(move || stand_by(&theirs, stop))?;
         let (watched, stopper) = (Arc::clone(&shared), stopper.thread().clone());
         let idle = stopper.clone();
         let thread = std::thread::Builder::new()
             .name("tuskline-watchdog".into())
-            .spawn(move || watch(&watched, &stopper, limits, on_lost.as_ref()))
+            .spawn(move || watch(&watched, &stopper, limits, left_behind, on_lost.as_ref()))
             .inspect_err(|_| {
                 shared.disarmed.store(true, Ordering::Relaxed);
                 idle.unpark();
@@ -180,16 +184,22 @@ impl Shared {
         self.disarmed.load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing runs any more. False: a body has not stopped by `deadline`, or an idle thread
-    /// not a moment later.
-    fn until_stopped(&self, deadline: u64) -> bool {
-        let idle_deadline = deadline.max(clock_ns().saturating_add(nanos(AT_ONCE)));
+    /// Waits until nothing runs any more. False: a body has not stopped by `deadline`, or what one has left
+    /// behind is seen without a break for a moment, and beyond it.
+    ///
+    /// Idle threads have all the time that they take to get a processor: they can do no harm.
+    fn until_stopped(&self, deadline: u64, left_behind: &dyn Fn() -> bool) -> bool {
+        let mut clear_at = clock_ns();
         loop {
             let (running, now) = (self.bodies.running(), clock_ns());
             let idle = self.stopped.load(Ordering::Acquire) || self.is_disarmed();
             if running == 0 && idle {
                 return true;
             }
+            if running == 0 && !left_behind() {
+                clear_at = now;
+            }
+            let idle_deadline = deadline.max(clear_at.saturating_add(nanos(AT_ONCE)));
             if now >= if running == 0 { idle_deadline } else { deadline } {
                 return false;
             }
@@ -206,19 +216,24 @@ struct Over {
 }
 
 /// The stopper: waits until the registration is over, then stops all that runs under it.
-fn stand_by(shared: &Shared, stop: Stop, within: Duration) {
+fn stand_by(shared: &Shared, stop: Box<dyn FnOnce() + Send>) {
     while !shared.bodies.is_closed() {
         if shared.is_disarmed() {
             return;
         }
         std::thread::park();
     }
-    if stop(within) {
-        shared.stopped.store(true, Ordering::Release);
-    }
+    stop();
+    shared.stopped.store(true, Ordering::Release);
 }
 
-fn watch(shared: &Shared, stopper: &Thread, limits: Limits, on_lost: Option<&OnLost>) {
+fn watch(
+    shared: &Shared,
+    stopper: &Thread,
+    limits: Limits,
+    left_behind: impl Fn() -> bool,
+    on_lost: Option<&OnLost>,
+) {
     ask_for_precedence();
     let over = until_over(shared, limits);
     if over.is_some() {
@@ -226,7 +241,7 @@ fn watch(shared: &Shared, stopper: &Thread, limits: Limits, on_lost: Option<&OnL
     }
     stopper.unpark();
     let Some(Over { why, deadline }) = over else { return };
-    if shared.until_stopped(deadline) {
+    if shared.until_stopped(deadline, &left_behind) {
         // Nothing is left that must be ended in time: from here on this thread may wait.
         tracing::warn!(why, "worker has stopped its bodies and registers again");
         shared.lost.cancel();

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::db::hsc::{Attempt, AttemptResult, ResultStatus};
 use crate::db::json::clean;
+use crate::worker::failure_log::Failed;
 use crate::worker::outcome::Outcome;
 use crate::worker::statistics::Room;
 
@@ -102,12 +103,12 @@ impl Stop {
 }
 
 #[derive(Serialize)]
-struct Note<'a> {
+struct Note {
     task: i64,
     fence: i64,
     status: ResultStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error_class: Option<&'a str>,
+    error_class: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +119,7 @@ struct Note<'a> {
 
 impl AttemptResult {
     /// The result for the outcome that the lambda returned; `class` names the kind of a failure.
-    pub(crate) fn of(work: &Work, outcome: Outcome, class: Option<&str>) -> Self {
+    pub(crate) fn of(work: &Work, outcome: Outcome, class: Option<&'static str>) -> Self {
         let note = Self::note(work, ResultStatus::Success);
         match outcome {
             Outcome::Success(None) => Self::new(work, None),
@@ -161,7 +162,7 @@ impl AttemptResult {
         Self::new(work, Some(Self::note(work, ResultStatus::Cancelled)))
     }
 
-    fn note(work: &Work, status: ResultStatus) -> Note<'static> {
+    fn note(work: &Work, status: ResultStatus) -> Note {
         Note {
             task: work.task,
             fence: work.fence,
@@ -173,11 +174,13 @@ impl AttemptResult {
         }
     }
 
-    fn new(work: &Work, note: Option<Note<'_>>) -> Self {
+    fn new(work: &Work, note: Option<Note>) -> Self {
         let status = note.as_ref().map_or(ResultStatus::Success, |note| note.status);
+        let class = note.as_ref().and_then(|note| note.error_class);
+        let failed = class.map(|kind| Failed { attempt: work.attempt, kind });
         // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
         let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
-        Self { attempt: work.id(), note, status, room: work.room, took: Duration::ZERO }
+        Self { attempt: work.id(), note, status, failed, room: work.room, took: Duration::ZERO }
     }
 }
 

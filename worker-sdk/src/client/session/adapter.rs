@@ -3,6 +3,11 @@
 //! Promises: a library that binds texts and reads a column of bytes can send each verb, also a verb of a later
 //! version. Must never: show a type of a library; ask an adapter for more than these two types.
 
+use std::fmt;
+
+use bytes::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
 use crate::client::session::sealed::Session;
 use crate::client::session::{Answering, texts};
 use crate::db::Parameters;
@@ -18,7 +23,7 @@ use crate::error::{Code, Error, ErrorKind};
 /// As if tokio-postgres were such a library:
 /// ```
 /// use tuskline_sdk::tokio_postgres::{Error, Transaction, types::ToSql};
-/// use tuskline_sdk::{Adapter, AdapterError, Client, NewTask};
+/// use tuskline_sdk::{Adapter, AdapterError, AdapterValue, Client, NewTask};
 ///
 /// struct Within<'c, 't>(&'c mut Transaction<'t>);
 ///
@@ -26,7 +31,7 @@ use crate::error::{Code, Error, ErrorKind};
 ///     async fn query(
 ///         &mut self,
 ///         sql: &str,
-///         values: Vec<Option<String>>,
+///         values: Vec<Option<AdapterValue>>,
 ///     ) -> Result<Vec<Vec<u8>>, AdapterError> {
 ///         let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
 ///         let rows = self.0.query(sql, &values).await.map_err(error)?;
@@ -51,7 +56,7 @@ pub trait Adapter: Send {
     /// Sends one statement and returns all rows of its answer.
     ///
     /// `values` are the parameters `$1`, `$2`, ... in their order. Bind each as PostgreSQL's type `text`, and
-    /// `None` as a null. The answer has one column, `answer`, of type `bytea` and never null. Return its bytes as
+    /// `None` as a null. Log none of them. The answer has one column, `answer`, of type `bytea` and never null. Return its bytes as
     /// they are, one element for each row. Send the statement once: it can change data.
     ///
     /// # Errors
@@ -59,20 +64,57 @@ pub trait Adapter: Send {
     fn query(
         &mut self,
         sql: &str,
-        values: Vec<Option<String>>,
+        values: Vec<Option<AdapterValue>>,
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, AdapterError>> + Send;
+}
+
+/// A parameter of an [`Adapter`], as text. It may be a payload, so its `Debug` shows its size only: a library that
+/// logs its parameters logs no more. `ToSql` of tokio-postgres is implemented. For another library, convert it into
+/// a `String`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdapterValue(String);
+
+impl AdapterValue {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<AdapterValue> for String {
+    fn from(value: AdapterValue) -> Self {
+        value.0
+    }
+}
+
+impl fmt::Debug for AdapterValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "text of {} bytes", self.0.len())
+    }
+}
+
+impl ToSql for AdapterValue {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
+        self.0.to_sql(kind, out)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        <String as ToSql>::accepts(kind)
+    }
+
+    to_sql_checked!();
 }
 
 /// The error of an [`Adapter`]. It becomes an [`Error`] that answers as for a library that the SDK knows.
 #[derive(Debug)]
 pub struct AdapterError(Cause);
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug)]
 enum Cause {
     Refused { sqlstate: Option<String>, message: String, hint: Option<String> },
-    Broken(Source),
+    Broken(BoxError),
 }
 
 impl AdapterError {
@@ -122,6 +164,7 @@ impl<T: Adapter> Session for T {
         Box::pin(async move {
             let values = texts::values(parameters)
                 .map_err(|error| Error::new(ErrorKind::Invalid, format!("a parameter: {error}")))?;
+            let values = values.into_iter().map(|value| value.map(AdapterValue)).collect();
             let statement = texts::statement(sql, parameters);
             let answer = Adapter::query(self, &statement, values).await;
             let rows = answer.map_err(|error| error.into_error(broken))?;

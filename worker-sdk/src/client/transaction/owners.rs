@@ -46,7 +46,7 @@ impl TransactionClient<'_> {
             (&lambdas.version, Type::TEXT),
             (&lambdas.dry_run, Type::BOOL),
         ];
-        let rows = self.session.query(sql, parameters, ErrorKind::Unknown).await?;
+        let rows = self.query(sql, parameters, ErrorKind::Unknown).await?;
         rows.iter().map(DefinedLambda::read).collect()
     }
 

@@ -73,6 +73,39 @@ fn no_error_quotes_the_address() {
 }
 
 #[test]
+fn the_options_of_libpq_are_read_or_refused_by_name() {
+    let address = read(
+        "host=x gssencmode=disable client_encoding=utf-8 fallback_application_name=till keepalives_count=7 \
+         target_session_attrs=primary",
+    );
+    assert_eq!(address.config().get_application_name(), Some("till"));
+    assert_eq!(address.config().get_keepalives_retries(), Some(7));
+    assert_eq!(address.config().get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    let named = read("host=x application_name=a fallback_application_name=b");
+    assert_eq!(named.config().get_application_name(), Some("a"));
+    for (text, expected) in [
+        ("host=x gssencmode=require", "gssencmode must be disable, got \"require\": GSSAPI is not"),
+        ("host=x client_encoding=latin1", "client_encoding must be UTF8, got \"latin1\""),
+        (
+            "host=x target_session_attrs=prefer-standby",
+            "target_session_attrs=prefer-standby is not",
+        ),
+        ("host=x sslcrl=a sslmode=require", "sslcrl needs sslmode=verify-ca or verify-full"),
+        ("host=x ssl_max_protocol_version=TLSv1.1", "ssl_max_protocol_version must be TLSv1.2 or"),
+        (
+            "host=x ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
+            "ssl_min_protocol_version is newer than ssl_max_protocol_version",
+        ),
+        ("postgresql://x/y?service=a", "the option service is not supported: give the options"),
+        ("host=x requirepeer=me", "the option requirepeer is not supported: the owner"),
+        ("host=x passfile=/absent/file", "the password file /absent/file cannot be read"),
+    ] {
+        let said = refused(text);
+        assert!(said.starts_with(expected), "{text}: {said}");
+    }
+}
+
+#[test]
 fn the_environment_counts_where_the_address_says_nothing() {
     let set = |name: &str| {
         let value = match name {

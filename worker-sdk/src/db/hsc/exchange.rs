@@ -17,6 +17,7 @@ pub(crate) struct AttemptResult {
     /// `None`: a plain success. Else an element of p_notes of `set_results`, in JSON.
     pub note: Option<String>,
     pub status: ResultStatus,
+    pub failed: Option<crate::worker::failure_log::Failed>,
     /// The caller's number of its lambda and priority.
     pub room: usize,
     /// How long the attempt ran.

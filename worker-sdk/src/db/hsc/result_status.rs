@@ -20,6 +20,11 @@ impl serde::Serialize for ResultStatus {
 }
 
 impl ResultStatus {
+    /// The task runs again, unless its attempts are used up.
+    pub(crate) fn is_retried(self) -> bool {
+        self == Self::RetriableFailure
+    }
+
     /// Its name, as `set_results` takes it.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -8,15 +8,19 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
+use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
 };
 use tokio_postgres::Socket;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::db::tls::{Mode, Roots, TlsSettings};
+use crate::db::tls::{Mode, Roots, TlsSettings, Versions};
 use crate::error::TlsRefusal;
 
 /// Makes the TLS of connections.
@@ -39,14 +43,16 @@ impl TlsSettings {
                 let roots = Arc::new(self.roots()?);
                 let verifier =
                     WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
-                Some(verifier.build().map_err(|error| TlsRefusal::new(error.to_string(), None))?)
+                let verifier = verifier.with_crls(self.revoked_lists()?);
+                let verifier = verifier.enforce_revocation_expiration().build();
+                Some(verifier.map_err(|error| TlsRefusal::new(error.to_string(), None))?)
             }
             Mode::Disable | Mode::Prefer | Mode::Require => None,
         };
         let named = mode == Mode::VerifyFull;
         let verifier = Arc::new(Verifier { proves, named, provider: Arc::clone(&provider) });
         let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(self.versions.spoken())
             .map_err(|error| TlsRefusal::new(error.to_string(), None))?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
@@ -56,16 +62,28 @@ impl TlsSettings {
                 let chain = certificates(certificate, "sslcert")?;
                 let secret = PrivateKeyDer::from_pem_file(key)
                     .map_err(|error| unreadable("sslkey", "a key", key, &error))?;
-                builder.with_client_auth_cert(chain, secret).map_err(|_| {
-                    let (certificate, key) = (certificate.display(), key.display());
-                    let text =
-                        format!("the key of sslkey={key} does not fit sslcert={certificate}");
-                    TlsRefusal::new(text, None)
-                })?
+                builder
+                    .with_client_auth_cert(chain, secret)
+                    .map_err(|error| unusable(&error, certificate, key))?
             }
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(MakeRustlsConnect::new(config))
+    }
+
+    /// None: nothing is asked of them.
+    fn revoked_lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsRefusal> {
+        let Some(file) = &self.revoked else { return Ok(Vec::new()) };
+        let (option, what) = ("sslcrl", "a list of revoked certificates");
+        let lists = CertificateRevocationListDer::pem_file_iter(file)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| unreadable(option, what, file, &error))?;
+        match lists.is_empty() {
+            false => Ok(lists),
+            true => {
+                Err(unreadable(option, what, file, &rustls::pki_types::pem::Error::NoItemsFound))
+            }
+        }
     }
 
     fn roots(&self) -> Result<RootCertStore, TlsRefusal> {
@@ -81,6 +99,17 @@ impl TlsSettings {
                 ),
                 None,
             )),
+        }
+    }
+}
+
+impl Versions {
+    fn spoken(self) -> &'static [&'static SupportedProtocolVersion] {
+        static NEWEST_FIRST: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+        match self {
+            Self::From12 => &NEWEST_FIRST,
+            Self::Only12 => &NEWEST_FIRST[1..],
+            Self::Only13 => &NEWEST_FIRST[..1],
         }
     }
 }
@@ -111,6 +140,32 @@ fn certificates(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>
         false => Ok(found),
         true => Err(unreadable(option, what, file, &rustls::pki_types::pem::Error::NoItemsFound)),
     }
+}
+
+/// Why a certificate and a key cannot be shown together.
+fn unusable(error: &Error, certificate: &Path, key: &Path) -> TlsRefusal {
+    let (certificate, key) = (certificate.display(), key.display());
+    match error {
+        Error::InconsistentKeys(_) => TlsRefusal::new(
+            format!("the key of sslkey={key} does not fit sslcert={certificate}"),
+            None,
+        ),
+        error if is_old_version(error) => TlsRefusal::new(
+            format!("sslcert={certificate} is a certificate of X.509 v1"),
+            Some(format!("let the authority sign it again: {AS_VERSION_3}")),
+        ),
+        error => TlsRefusal::new(format!("sslcert={certificate} cannot be used: {error}"), None),
+    }
+}
+
+/// How a certificate gets the version that is read.
+pub(super) const AS_VERSION_3: &str =
+    "`openssl x509 -req` makes version 3 if -extfile names a file of extensions";
+
+/// True: the certificate is of X.509 v1, which has no extensions, and so no names of hosts.
+pub(super) fn is_old_version(error: &Error) -> bool {
+    matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
+        if other.to_string().contains("UnsupportedCertVersion"))
 }
 
 fn unreadable(

@@ -4,23 +4,28 @@ use std::error::Error as _;
 
 #[cfg(feature = "tls")]
 use rustls::{AlertDescription, CertificateError, Error as Rustls};
-use tokio_postgres::Error;
+use tokio_postgres::config::{Host, SslNegotiation};
 #[cfg(feature = "tls")]
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Config, Error};
 
+#[cfg(feature = "tls")]
+use crate::db::tls::connector::AS_VERSION_3;
 use crate::db::tls::{Mode, TlsSettings};
 #[cfg(feature = "tls")]
-use crate::db::tls::{Roots, connector, provider};
+use crate::db::tls::{Roots, Versions, connector, provider};
 use crate::error::TlsRefusal;
 
 /// The refusal that an error of a connection is; none: it has nothing to do with TLS.
 pub(crate) fn explain(
     error: &Error,
-    host: &str,
+    config: &Config,
     mode: Mode,
     tls: &TlsSettings,
 ) -> Option<TlsRefusal> {
     let source = error.source()?;
+    let host = &name_of(config);
+    let direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
     let by_text = |text: String, hint: &str| Some(TlsRefusal::new(text, Some(hint.to_owned())));
     // These two come as texts only.
     match source.to_string().as_str() {
@@ -51,23 +56,41 @@ pub(crate) fn explain(
                 "if the server demands a client certificate, set sslcert and sslkey; else see pg_hba.conf",
             );
         }
-        of_rustls(connector::cause(source)?, host, mode, tls)
+        match connector::cause(source) {
+            Some(cause) => of_rustls(cause, host, mode, tls),
+            // A server before 17 takes the greeting of TLS for a broken message, and closes.
+            None if direct && db.is_none() && is_closed(source) => by_text(
+                format!("{host} closed the connection at the first message of TLS"),
+                DIRECT_TLS,
+            ),
+            None => None,
+        }
     }
     #[cfg(not(feature = "tls"))]
     {
-        let _ = (mode, tls);
+        let _ = (mode, tls, direct);
         None
     }
 }
 
 #[cfg(feature = "tls")]
 fn of_rustls(error: &Rustls, host: &str, mode: Mode, tls: &TlsSettings) -> Option<TlsRefusal> {
+    let too_old = match tls.versions {
+        Versions::Only13 => (
+            format!("{host} speaks no TLS 1.3, and ssl_min_protocol_version demands it"),
+            Some("set ssl_min_protocol_version=TLSv1.2".to_owned()),
+        ),
+        _ => (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.to_owned())),
+    };
     let (text, hint) = match error {
+        error if connector::is_old_version(error) => (
+            format!("the certificate of {host} is of X.509 v1, which names no host"),
+            Some(format!("let an authority sign it again with a subjectAltName: {AS_VERSION_3}")),
+        ),
+        Rustls::AlertReceived(AlertDescription::ProtocolVersion) => too_old,
+        Rustls::PeerIncompatible(_) => too_old,
         Rustls::InvalidCertificate(why) => of_certificate(why, host, &tls.roots),
         Rustls::AlertReceived(alert) => of_alert(*alert, host, tls.has_identity()),
-        Rustls::PeerIncompatible(_) => {
-            (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.to_owned()))
-        }
         error => (format!("TLS with {host} failed: {error}"), None),
     };
     let hint = hint.map(|hint| match mode {
@@ -76,6 +99,30 @@ fn of_rustls(error: &Rustls, host: &str, mode: Mode, tls: &TlsSettings) -> Optio
     });
     Some(TlsRefusal::new(text, hint))
 }
+
+/// The connection ended, and the server has said nothing.
+#[cfg(feature = "tls")]
+fn is_closed(source: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::{Error as Io, ErrorKind};
+    source.downcast_ref::<Io>().is_some_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        )
+    })
+}
+
+fn name_of(host: &Config) -> String {
+    match host.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => String::new(),
+    }
+}
+
+#[cfg(feature = "tls")]
+const DIRECT_TLS: &str = "sslnegotiation=direct needs PostgreSQL 17 or later: else leave it out";
 
 #[cfg(feature = "tls")]
 const OLD_TLS: &str = "raise ssl_max_protocol_version of the server to TLSv1.2 or later";
@@ -110,6 +157,15 @@ fn of_certificate(why: &CertificateError, host: &str, roots: &Roots) -> (String,
             };
             (format!("{of} {names}, not for {host}"), name_hint())
         }
+        CertificateError::UnknownRevocationStatus => (
+            format!("sslcrl has no list of the authority that signed {of}"),
+            Some("put the list of each authority of the chain into sslcrl".into()),
+        ),
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => (
+            "the list of revoked certificates in sslcrl is out of date".to_owned(),
+            Some("fetch the present list of the authority".into()),
+        ),
         CertificateError::Revoked => (format!("{of} is revoked"), None),
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
             format!("{of} is self-signed: it is the certificate of an authority itself"),
@@ -158,13 +214,9 @@ fn of_alert(alert: AlertDescription, host: &str, identity: bool) -> (String, Opt
         Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
             (format!("{refuses} ({alert:?})"), Some("see the log of the server".into()))
         }
-        Alert::ProtocolVersion => {
-            (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.into()))
+        Alert::NoApplicationProtocol => {
+            (format!("{host} does not speak PostgreSQL over TLS directly"), Some(DIRECT_TLS.into()))
         }
-        Alert::NoApplicationProtocol => (
-            format!("{host} does not speak PostgreSQL over TLS directly"),
-            Some("sslnegotiation=direct needs PostgreSQL 17 or later".into()),
-        ),
         alert => (format!("{host} ended the TLS handshake: {alert:?}"), None),
     }
 }

@@ -7,6 +7,7 @@ use super::exchange_plan::{ClaimPlan, ExchangePlan};
 use super::queue_watch::{Found, WatchState};
 use super::{Controller, State};
 use crate::db::hsc::{AttemptResult, Claimed, LambdaClaim, LeaseId, QueueClaim, Verdict};
+use crate::worker::failure_log;
 use crate::worker::transition_log;
 use crate::worker::work::{Stop, Work};
 
@@ -19,6 +20,7 @@ impl Controller {
     ) {
         let now = Instant::now();
         let mut state = self.lock();
+        let mut lines = Vec::new();
         let sent = std::mem::take(&mut plan.sent);
         state.unacknowledged -= sent.items().len();
         for result in sent.items() {
@@ -26,6 +28,9 @@ impl Controller {
             self.statistics.answered(result, verdict);
             let (lambda, priority) = self.statistics.names(result.room);
             transition_log::answered(result, verdict, lambda, priority);
+            if verdict == Verdict::Done {
+                lines.extend(state.failures.recorded(lambda, result, now));
+            }
         }
         let locked = state.ledger.record(sent, verdict, now);
         if !locked.is_empty() {
@@ -40,18 +45,17 @@ impl Controller {
                 self.exchanges.notify_waiters();
             }
         }
+        drop(state);
+        failure_log::write(lines);
     }
 
     /// The claim of a plan was not answered in time, or ended by the statement timeout.
-    pub(crate) fn was_late(&self, plan: &ExchangePlan) {
+    /// Returns the most tasks of a claim from now on.
+    pub(crate) fn was_late(&self, plan: &ExchangePlan) -> usize {
         let mut state = self.lock();
         let asked = plan.claim.as_ref().map_or(0, |plan| plan.claim.budget());
         state.claim_bound.halve(asked);
-        let max_batch = state.claim_bound.tasks;
-        tracing::warn!(
-            max_batch,
-            "claims are smaller from now on: the last one was not answered in time"
-        );
+        state.claim_bound.tasks
     }
 
     /// The call of a plan broke: forgets its claim, which may have been made. The results stay in the plan.

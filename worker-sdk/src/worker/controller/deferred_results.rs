@@ -68,6 +68,7 @@ mod tests {
         AttemptResult {
             attempt: Attempt { task, fence: 7 },
             note: None,
+            failed: None,
             status: ResultStatus::Success,
             room: 0,
             took: Duration::ZERO,

@@ -7,6 +7,7 @@ fn result(room: Room, status: ResultStatus) -> AttemptResult {
     AttemptResult {
         attempt: Attempt { task: 1, fence: 1 },
         note: None,
+        failed: None,
         room,
         status,
         took: Duration::ZERO,

@@ -6,7 +6,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A watchdog whose stopper does that, and what it would have ended the process for.
 fn stopping(
     silence: Duration,
-    stop: impl FnOnce(Duration) -> bool + Send + 'static,
+    stop: impl FnOnce() + Send + 'static,
+) -> (Watchdog, mpsc::Receiver<String>) {
+    leaving(silence, stop, false)
+}
+
+/// The same, and whether bodies have left something behind on their threads.
+fn leaving(
+    silence: Duration,
+    stop: impl FnOnce() + Send + 'static,
+    left_behind: bool,
 ) -> (Watchdog, mpsc::Receiver<String>) {
     let (send, receive) = mpsc::channel();
     let send = std::sync::Mutex::new(send);
@@ -14,12 +23,13 @@ fn stopping(
         let _ = send.lock().expect("one user").send(why.to_owned());
     });
     let limits = Limits { silence, stop: Duration::from_millis(200) };
-    let dog = Watchdog::start(limits, clock_ns(), Box::new(stop), Some(act));
+    let ending = Ending { stop: Box::new(stop), left_behind: Box::new(move || left_behind) };
+    let dog = Watchdog::start(limits, clock_ns(), ending, Some(act));
     (dog.expect("a thread"), receive)
 }
 
 fn watchdog(silence: Duration) -> (Watchdog, mpsc::Receiver<String>) {
-    stopping(silence, |_| true)
+    stopping(silence, || ())
 }
 
 async fn lost(dog: &Watchdog) {
@@ -38,10 +48,9 @@ async fn without_a_body_the_registration_is_over_and_the_process_stays() {
 async fn a_body_that_stops_in_time_costs_the_registration_only() {
     let body = Arc::new(std::sync::Mutex::new(None));
     let held = Arc::clone(&body);
-    let (dog, ended) = stopping(Duration::from_millis(50), move |_| {
+    let (dog, ended) = stopping(Duration::from_millis(50), move || {
         std::thread::sleep(Duration::from_millis(20));
         drop(held.lock().expect("one user").take());
-        true
     });
     *body.lock().expect("one user") = dog.begin();
     lost(&dog).await;
@@ -62,8 +71,22 @@ fn a_body_that_does_not_stop_ends_the_process_within_its_part_of_the_margin() {
 
 #[test]
 fn what_a_body_left_behind_on_its_threads_ends_the_process_too() {
-    let (_dog, ended) = stopping(Duration::from_millis(20), |_| false);
+    let (_dog, ended) = leaving(Duration::from_millis(20), std::thread::park, true);
     ended.recv_timeout(PATIENCE).expect("it acts");
+}
+
+/// A machine that is busy, whose idle threads wait for a processor.
+#[tokio::test]
+async fn idle_threads_that_end_late_cost_the_registration_only() {
+    for silence in [HOUR, Duration::from_millis(20)] {
+        let late = AT_ONCE + Duration::from_millis(400);
+        let (dog, ended) = stopping(silence, move || std::thread::sleep(late));
+        if silence == HOUR {
+            dog.condemn(Loss::Ended);
+        }
+        lost(&dog).await;
+        assert!(ended.try_recv().is_err(), "the process would have ended");
+    }
 }
 
 /// A process that stood still beyond T and the time to stop: other workers may run its tasks by now.
@@ -81,10 +104,10 @@ fn a_body_that_runs_when_the_watchdog_is_late_has_no_time_left() {
     };
     let body = shared.bodies.begin();
     let began = clock_ns();
-    assert!(!shared.until_stopped(began - 1));
+    assert!(!shared.until_stopped(began - 1, &|| true));
     assert!(clock_ns() - began < 50_000_000, "it waited");
     drop(body);
-    assert!(shared.until_stopped(began - 1));
+    assert!(shared.until_stopped(began - 1, &|| true));
 }
 
 /// What the process does from here on counts as done by one whose T is over; an answer that comes
@@ -129,10 +152,7 @@ fn a_condemned_worker_whose_body_runs_on_ends_the_process() {
 #[test]
 fn a_disarmed_watchdog_never_acts_and_lets_its_stopper_go() {
     let (held, gone) = mpsc::channel::<()>();
-    let (dog, ended) = stopping(Duration::from_millis(50), move |_| {
-        drop(held);
-        true
-    });
+    let (dog, ended) = stopping(Duration::from_millis(50), move || drop(held));
     dog.disarm();
     assert_eq!(gone.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
     assert!(ended.recv_timeout(Duration::from_millis(200)).is_err());

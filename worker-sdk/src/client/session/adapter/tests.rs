@@ -6,14 +6,14 @@ use crate::task::TaskId;
 /// Gives one answer to every statement, and keeps the last statement.
 struct Fake<F> {
     answer: F,
-    sent: (String, Vec<Option<String>>),
+    sent: (String, Vec<Option<AdapterValue>>),
 }
 
 impl<F: FnMut() -> Result<Vec<Vec<u8>>, AdapterError> + Send> Adapter for Fake<F> {
     async fn query(
         &mut self,
         sql: &str,
-        values: Vec<Option<String>>,
+        values: Vec<Option<AdapterValue>>,
     ) -> Result<Vec<Vec<u8>>, AdapterError> {
         self.sent = (sql.to_owned(), values);
         (self.answer)()
@@ -40,7 +40,8 @@ async fn values_are_texts_and_the_answer_is_a_record() {
     assert_eq!(id, TaskId(7));
     let (sql, values) = fake.sent;
     assert!(sql.contains("tuskline.schedule($1::text::text, $2::text::json, "), "{sql}");
-    let values: Vec<_> = values.iter().map(Option::as_deref).collect();
+    assert_eq!(format!("{:?}", values[1]), "Some(text of 6 bytes)");
+    let values: Vec<_> = values.iter().map(|value| Some(value.as_ref()?.as_str())).collect();
     let expected = [Some("work"), Some(r#""a\"b""#), Some("normal"), None, None, None];
     assert_eq!(values, expected);
 }

@@ -26,6 +26,7 @@ fn results(tasks: &[i64]) -> Vec<AttemptResult> {
     let result = |task: &i64| AttemptResult {
         attempt: attempt(*task),
         note: None,
+        failed: None,
         status: ResultStatus::Success,
         room: 0,
         took: Duration::ZERO,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
@@ -58,6 +58,12 @@ async fn each_transition_is_one_line_without_a_payload() {
     let text = String::from_utf8(text).expect("text");
     assert!(!text.contains("secret"), "{text}");
     let parsed = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let failures: Vec<_> = parsed.clone().filter(|line| line["level"] == "WARN").collect();
+    let [failure] = &failures[..] else { panic!("one line: {failures:?}") };
+    let said =
+        ["message", "lambda", "task", "attempt", "kind", "status"].map(|name| &failure[name]);
+    let expected = json!(["attempt failed", "work", 1, 1, "error", "retriable_failure"]);
+    assert_eq!(json!(said), expected);
     let told: Vec<_> = parsed
         .filter(|line| line["target"] == "tuskline::transition")
         .map(|line| {
