@@ -67,6 +67,9 @@ comment on function tuskline_core.moved_by_claims(
 --
 -- The caller has locked the row of the limit, and saves the bucket.
 --
+-- Planner: permit_no > settled_no stands beside each = any. PostgreSQL 15 may filter by the latter
+-- only, and under a held snapshot it would read all dead permits of the key.
+--
 -- Race: a claim that has not committed is counted as unspent, as if it came now or later. So no
 -- claim is counted as too early.
 create or replace function tuskline_core.settle_rate(
@@ -80,9 +83,9 @@ begin
     select * from tuskline_core.rate_permits(r.limit_id, p.key, p.settled_no, p_now)
   ), d as (
     delete from tuskline.permit d
-     where d.limit_id = r.limit_id and d.key = p.key and d.permit_no = any (array(
-       select s.permit_no from tuskline.permit s
-        where s.limit_id = r.limit_id and s.key = p.key
+     where d.ctid = any (array(
+       select s.ctid from tuskline.permit s
+        where s.limit_id = r.limit_id and s.key = p.key and s.permit_no > p.settled_no
           and s.permit_no = any (array(select o.permit_no from o where o.claimed_at is not null))
           for update skip locked))
     returning d.permit_no)
