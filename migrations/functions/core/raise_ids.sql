@@ -118,6 +118,7 @@ comment on function tuskline_core.is_drawn_too_early() is
 -- A restore in parts lacks it, and some platforms drop it at a promotion.
 create or replace function tuskline_core.make_ids_raised() returns void language plpgsql as $$
 begin
+  perform tuskline_core.lock_guard('recovery');
   create unlogged sequence if not exists tuskline_core.ids_raised
     minvalue -9223372036854775808 start 1;
   comment on sequence tuskline_core.ids_raised is

@@ -31,7 +31,6 @@ begin
   tasks := 0;
   copied := false;
   if to_regclass('tuskline_core.ids_raised') is null then
-    perform tuskline_core.lock_guard('recovery');
     perform tuskline_core.make_ids_raised();
   end if;
   if exists (select from tuskline_core.verified_incarnation) then

@@ -129,7 +129,7 @@ mod tests {
     fn versions_15_to_19_are_accepted() {
         for (number, verdict) in [
             (130_012, Verdict::Fail),
-            (140_020, Verdict::Warn),
+            (140_020, Verdict::Fail),
             (150_001, Verdict::Ok),
             (180_004, Verdict::Ok),
             (190_000, Verdict::Ok),

@@ -75,6 +75,13 @@ fn answers() -> Answers {
             lambda: "charge".to_owned(),
             count: Count { tasks: 3, and_more: false },
         }],
+        waits: vec![Waiting {
+            cause: "gate".to_owned(),
+            lambda: "email".to_owned(),
+            count: Count { tasks: 2_000, and_more: true },
+            estimate: 2_000,
+            oldest_ms: None,
+        }],
         gates: vec![gate(5, "email", None), gate(6, "email", Some("eu"))],
         executors: vec![Executor {
             executor_id: 9,
