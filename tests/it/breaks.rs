@@ -79,6 +79,7 @@ const OF_RUST: &[&str] = &[
     "::top::",
     "::few_connections::",
     "::held_results::",
+    "::logs::",
     "::long_tasks::",
     "::lost_answers::",
     "::many::",
