@@ -112,7 +112,7 @@ pub enum Error {
     /// A table migration was refused, or the connection ended in it.
     #[error("{what}")]
     Runner {
-        /// What refinery was doing, and the error.
+        /// The step of refinery that failed, and the error.
         what: String,
         /// Holds the error of the server.
         source: refinery::Error,

@@ -1,4 +1,4 @@
-//! Addresses in the text of an error. Whoever gives one in the wrong place gets it back in an error, and it may hold
+//! Addresses in the text of an error. An address in the wrong place comes back in an error, and it may hold
 //! a password.
 //!
 //! Must never: let the password of an argument or of one of our variables through.

@@ -38,7 +38,7 @@ pub(super) fn find(dir: &Path, limit: usize, max_bytes: u64) -> anyhow::Result<F
     Ok(files)
 }
 
-/// What git tracks below a directory. None: nothing, or it is no work tree.
+/// The files that git tracks below a directory. None: nothing, or it is no work tree.
 fn tracked(dir: &Path) -> Option<Vec<PathBuf>> {
     let mut git = Command::new("git");
     git.arg("-C").arg(dir).args(["ls-files", "-z"]);

@@ -58,7 +58,7 @@ begin
             order by u.operation_id for update skip locked loop
     begin
       n := tuskline_core.carry_operation(o, p_now, p_limit);
-      -- The next walk of an erase counts anew.
+      -- The next walk of an erase counts from 0.
       looked := looked + greatest(n.looked - o.looked, 0);
       if n.state = 'running' and n.watched = '{}' then
         next_at := least(next_at, greatest(n.next_at, p_now));

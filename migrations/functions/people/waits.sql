@@ -5,6 +5,8 @@
 -- so there may be more. If it counted no task of the lambda, the number is unknown.
 --
 -- Planner: a task is looked up in a lateral subquery with a limit, so that no plan joins by a scan.
+-- Without sequential scans no plan hashes a whole table for a subquery, whatever the statistics
+-- say.
 
 -- Counts the first timers: tasks that are due later, and those that no store consumer has moved.
 --
@@ -132,7 +134,8 @@ comment on function tuskline_core.gate_waits(integer) is
 create or replace function tuskline.wait_gauges(p_rows integer default 1000)
 returns table (lambda text, cause text, tasks bigint, and_more boolean, estimate bigint,
                oldest_ms bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := tuskline.clock();
@@ -167,7 +170,8 @@ comment on function tuskline.wait_gauges(integer) is
 create or replace function tuskline.blocked_gauges(p_rows integer default 1000)
 returns table (lambda text, keys bigint, and_more boolean, oldest_ms bigint, ordering_key text,
                task_id bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := tuskline.clock();

@@ -57,7 +57,7 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     assert_eq!(db.status(later).await, "enqueued");
 }
 
-/// What a crash does to the unlogged tables, and to the sequence.
+/// Empties the unlogged tables and resets the sequence, as a crash does.
 async fn lose_the_queues(db: &Db) {
     db.run(
         "truncate tuskline.queued, tuskline_core.queues_complete;
@@ -344,7 +344,7 @@ async fn each_of_the_two_facts_is_one_row_at_most() {
     }
 }
 
-/// What a platform does that drops each unlogged table at a promotion. A view keeps `queues_complete`.
+/// Drops each unlogged table, as some platforms do at a promotion. A view keeps `queues_complete`.
 async fn drop_unlogged_tables(db: &Db) {
     db.run(
         "do $$ declare r record; begin

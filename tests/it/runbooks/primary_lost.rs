@@ -89,7 +89,7 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     place.db.assert_nothing_left().await;
 }
 
-/// What the doctor finds in order at the end.
+/// The lines that the doctor finds in order at the end.
 const OVER: [&str; 5] = ["server", "schema", "queues", "catalogue", "workers"];
 
 /// Tasks that the standby knows, and tasks that only the primary had.

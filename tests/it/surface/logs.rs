@@ -1,4 +1,4 @@
-//! What a log may hold: at no level a payload, an output, the text of an error or a password, whatever the filter.
+//! No log holds, at any level, a payload, an output, the text of an error or a password, whatever the filter.
 //!
 //! The drivers log through a logger of the whole process, so the calls are made in a process of their own.
 

@@ -16,7 +16,7 @@ pub(crate) use exchange::{
     AttemptResult, Claim, Claimed, ExchangeSession, LambdaClaim, QueueClaim, QueueFound, Reply,
     Request,
 };
-pub(crate) use result_status::ResultStatus;
+pub(crate) use result_status::{Failed, ResultStatus};
 
 /// Number of a lease. Its tasks carry it as their fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

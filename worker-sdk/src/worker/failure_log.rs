@@ -6,21 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::db::hsc::AttemptResult;
+use crate::db::hsc::{AttemptResult, Failed};
 
 /// Lines of one lambda and level in one window.
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// How an attempt failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub attempt: i16,
-    /// The `error_class` of its failure.
-    pub kind: &'static str,
-}
-
-/// What is known of a lambda that serves to tell its failures.
+/// A lambda whose failures are logged, and how many lines it has left.
 #[derive(Debug)]
 struct Told {
     lambda: Arc<str>,

@@ -1,4 +1,4 @@
-//! What the log of a worker says about its connections.
+//! The lines of a worker's log about its connections.
 //!
 //! Promises: an outage of the database is one line here, at its end, if the worker has kept its registration. If it
 //! has not, the watchdog says so, and this log says nothing. A connection that fails while heartbeats succeed has a

@@ -8,9 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::db::hsc::{Attempt, AttemptResult, ResultStatus};
+use crate::db::hsc::{Attempt, AttemptResult, Failed, ResultStatus};
 use crate::db::json::clean;
-use crate::worker::failure_log::Failed;
 use crate::worker::outcome::Outcome;
 use crate::worker::statistics::Room;
 

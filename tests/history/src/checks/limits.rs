@@ -39,7 +39,7 @@ pub(crate) fn limits_hold(history: &History) -> Invariant {
 }
 
 /// I30. A start is a claim that is not given back unstarted. Checked are all spans that begin with a start and
-/// end with a start. When the database's clock is set back, the spans begin anew.
+/// end with a start. When the database's clock is set back, the spans begin again.
 pub(crate) fn rates_hold(history: &History) -> Invariant {
     let statement = "in any span no more tasks of a lambda start than its rate and its burst say";
     let mut check = Invariant::new("I30", "rates hold", statement);
@@ -94,7 +94,7 @@ fn starts_of<'a>(history: &'a History, name: &str) -> Vec<&'a Transition> {
     starts
 }
 
-/// What is no order of claims, but a clock that was set back.
+/// A step back of this size is a clock that was set back, not an order of claims.
 const STEP_BACK_US: i64 = 10_000_000;
 
 /// The tokens that starts leave.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Attempt, LeaseId, Result, ResultStatus, Verdict, columns, numbers};
+use super::{Attempt, Failed, LeaseId, Result, ResultStatus, Verdict, columns, numbers};
 use crate::db::connect::Session;
 use crate::db::json::{JsonOwned, JsonText};
 use crate::db::low_water_mark::{Around, Asked};
@@ -17,7 +17,7 @@ pub(crate) struct AttemptResult {
     /// `None`: a plain success. Else an element of p_notes of `set_results`, in JSON.
     pub note: Option<String>,
     pub status: ResultStatus,
-    pub failed: Option<crate::worker::failure_log::Failed>,
+    pub failed: Option<Failed>,
     /// The caller's number of its lambda and priority.
     pub room: usize,
     /// How long the attempt ran.
@@ -306,8 +306,7 @@ fn read_queues(row: &Row) -> Vec<QueueFound> {
 
 /// `waited_ms` of a claim: a time, or -1 minus the time if the task was claimed before.
 fn waited_for(waited_ms: i32) -> Duration {
-    let ms = if waited_ms < 0 { -1 - waited_ms } else { waited_ms };
-    Duration::from_millis(ms.unsigned_abs().into())
+    Duration::from_millis(waited_ms.max(-1 - waited_ms).unsigned_abs().into())
 }
 
 fn read_tasks(row: &Row) -> Vec<ClaimedTask> {

@@ -36,3 +36,11 @@ impl ResultStatus {
         }
     }
 }
+
+/// How an attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub attempt: i16,
+    /// The `error_class` of its failure.
+    pub kind: &'static str,
+}

@@ -1,4 +1,4 @@
-//! What a report has.
+//! The counters of a report.
 
 use super::*;
 use crate::db::hsc::Attempt;
