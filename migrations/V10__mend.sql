@@ -38,7 +38,8 @@ comment on table tuskline.permit is
 alter table tuskline_core.rate_state
   add column last_no bigint not null default 0,
   add column unspent integer not null default 0,
-  add column settled_no bigint not null default 0;
+  add column settled_no bigint not null default 0,
+  add column looks_at timestamptz not null default '-infinity';
 comment on table tuskline_core.rate_state is
   'Token bucket of each rate limit and key. Written under the row lock of the limit.';
 comment on column tuskline_core.rate_state.next_at is
@@ -49,6 +50,8 @@ comment on column tuskline_core.rate_state.unspent is
   'Permits that are not counted as spent: an upper bound of those that are not claimed yet.';
 comment on column tuskline_core.rate_state.settled_no is
   'All permits up to this number are counted. A scan starts behind it, to skip dead rows.';
+comment on column tuskline_core.rate_state.looks_at is
+  'When the first waiter looks again. Before that, no task that joins counts the spent permits.';
 
 -- Permits of running and ended tasks are spent; the bucket has counted them.
 delete from tuskline.permit s using tuskline.task_limit r

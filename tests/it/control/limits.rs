@@ -615,6 +615,32 @@ async fn a_rate_is_flat_under_a_held_snapshot() {
 }
 
 #[tokio::test]
+async fn a_task_that_joins_behind_unspent_permits_reads_none_of_them() {
+    let (db, hand, _) = limited("p_per_second => 1000, p_burst => 500").await;
+    db.schedule_many("work", 600).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(in_line(&db).await.0, 100);
+    let read = "select sum(idx_tup_read)::bigint from pg_stat_user_indexes
+                where indexrelname = 'permit_pkey'";
+    db.run("select pg_stat_force_next_flush()").await;
+    let before: i64 = db.one(read).await;
+    for _ in 0..10 {
+        db.schedule("work").await;
+        db.enqueue_due().await;
+    }
+    db.run("select pg_stat_force_next_flush()").await;
+    let entries = db.one::<i64>(read).await - before;
+    assert!(entries < 500, "10 tasks read {entries} entries of 500 permits");
+
+    // A higher rate does not wait for the look of the lower one.
+    hand.claim(300).await;
+    db.run("select tuskline.set_limit('work', p_per_second => 5000, p_burst => 500)").await;
+    db.advance(Duration::from_millis(60)).await;
+    while db.enqueue_due().await > 0 {}
+    assert_eq!(in_line(&db).await.0, 0);
+}
+
+#[tokio::test]
 async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
     let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
     let late = db.connect().await;

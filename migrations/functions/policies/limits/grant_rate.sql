@@ -18,30 +18,21 @@
 -- Lists the permits of one key of a rate limit above a number, and when a claim spent each.
 --
 -- Null: it is unspent. A task that is gone, or that was restarted since, counts as claimed now.
+--
+-- Planner: limit 1 makes it look up one task at a time. A join of 2,000 permits, planned for 10,
+-- compared each task with each permit, 100 ms.
 create or replace function tuskline_core.rate_permits(
   p_limit_id bigint, p_key text, p_above bigint, p_now timestamptz)
-returns table (permit_no bigint, claimed_at timestamptz)
-language plpgsql stable as $$
-declare
-  v_nos    bigint[];
-  v_tasks  bigint[];
-  v_fences bigint[];
-begin
-  select array_agg(s.permit_no), array_agg(s.task_id), array_agg(s.fence)
-    into v_nos, v_tasks, v_fences
+returns table (place tid, permit_no bigint, claimed_at timestamptz)
+language sql stable as $$
+  select s.ctid, s.permit_no,
+         case when t.fence is distinct from s.fence
+              then least(coalesce(t.started_at, p_now), p_now) end
     from tuskline.permit s
-   where s.limit_id = p_limit_id and s.key = p_key and s.permit_no > p_above;
-  return query
-    with t as materialized (
-      select t.id, t.fence, t.started_at from tuskline.task t
-       where t.id = any (v_tasks)
-         and t.id between (select min(id) from unnest(v_tasks) as id) -- prunes the partitions
-                      and (select max(id) from unnest(v_tasks) as id))
-    select u.no, case when t.fence is distinct from u.fence
-                      then least(coalesce(t.started_at, p_now), p_now) end
-      from unnest(v_nos, v_tasks, v_fences) as u (no, task_id, fence)
-           left join t on t.id = u.task_id;
-end $$;
+         left join lateral (select t.fence, t.started_at from tuskline.task t
+                             where t.id = s.task_id limit 1) t on true
+   where s.limit_id = p_limit_id and s.key = p_key and s.permit_no > p_above
+$$;
 comment on function tuskline_core.rate_permits(bigint, text, bigint, timestamptz) is
   'Permits of one key of a rate limit above a number, and when a claim spent each. Null: unspent.';
 
@@ -67,9 +58,6 @@ comment on function tuskline_core.moved_by_claims(
 --
 -- The caller has locked the row of the limit, and saves the bucket.
 --
--- Planner: permit_no > settled_no stands beside each = any. PostgreSQL 15 may filter by the latter
--- only, and under a held snapshot it would read all dead permits of the key.
---
 -- Race: a claim that has not committed is counted as unspent, as if it came now or later. So no
 -- claim is counted as too early.
 create or replace function tuskline_core.settle_rate(
@@ -77,24 +65,34 @@ create or replace function tuskline_core.settle_rate(
 returns tuskline_core.rate_state language plpgsql as $$
 declare
   v_unspent bigint[];
+  v_spent   bigint[]; -- with the times of the claims
   v_claims  timestamptz[];
+  v_deleted bigint[];
 begin
   with o as materialized (
     select * from tuskline_core.rate_permits(r.limit_id, p.key, p.settled_no, p_now)
+     order by permit_no
   ), d as (
     delete from tuskline.permit d
      where d.ctid = any (array(
        select s.ctid from tuskline.permit s
-        where s.limit_id = r.limit_id and s.key = p.key and s.permit_no > p.settled_no
-          and s.permit_no = any (array(select o.permit_no from o where o.claimed_at is not null))
+        where s.ctid = any (array(select o.place from o where o.claimed_at is not null))
           for update skip locked))
     returning d.permit_no)
-  select array_agg(o.permit_no order by o.permit_no) filter (where d.permit_no is null),
-         array_agg(o.claimed_at order by o.claimed_at) filter (where d.permit_no is not null)
-    into v_unspent, v_claims from o left join d on d.permit_no = o.permit_no;
+  select array_agg(o.permit_no) filter (where o.claimed_at is null),
+         array_agg(o.permit_no) filter (where o.claimed_at is not null),
+         array_agg(o.claimed_at) filter (where o.claimed_at is not null),
+         (select array_agg(d.permit_no order by d.permit_no) from d)
+    into v_unspent, v_spent, v_claims, v_deleted from o;
+  if v_deleted is distinct from v_spent then -- other transactions hold the rest
+    v_unspent := v_unspent || array(select unnest(v_spent) except select unnest(v_deleted));
+    v_claims := array(select o.at from unnest(v_spent, v_claims) as o (no, at)
+                       where o.no = any (v_deleted));
+  end if;
   p.unspent := coalesce(cardinality(v_unspent), 0);
-  p.settled_no := coalesce(v_unspent[1] - 1, p.last_no);
-  p.next_at := tuskline_core.moved_by_claims(p.next_at, r, v_claims, p_now);
+  p.settled_no := coalesce((select min(no) from unnest(v_unspent) as no) - 1, p.last_no);
+  p.next_at := tuskline_core.moved_by_claims(
+    p.next_at, r, array(select at from unnest(v_claims) as at order by at), p_now);
   return p;
 end $$;
 comment on function tuskline_core.settle_rate(
@@ -184,7 +182,9 @@ comment on function tuskline_core.grant_rate(
 --
 -- If waiters remain, the first of them looks again (next_rate_look).
 --
--- Cost: spent permits are counted (settle_rate) only if the tokens do not suffice without.
+-- Cost: spent permits are counted (settle_rate) only if the tokens do not suffice without, and only
+-- when a look is due (looks_at): otherwise each batch of tasks that join would read all of them.
+-- A look that lies further ahead than any can was set before the clock stepped back: it is due.
 --
 -- Planner: granted waiters leave dead index entries at the head of the wait list. While an old
 -- snapshot exists, vacuum keeps these, and each scan from the head would read all of them.
@@ -199,6 +199,7 @@ declare
   p       tuskline_core.rate_state;
   v_from  double precision; -- where the scan starts: position, and task in v_above
   v_above bigint;
+  v_look  boolean;          -- spent permits are counted
   v_next  bigint[];         -- waiters that get a permit
   v_last  double precision; -- position of the last of them
   v_left  bigint;           -- first waiter that gets none
@@ -215,7 +216,9 @@ begin
           select l.position, l.task_id - 1 from tuskline.wait_list l
            where l.task_id = any (p_ids) and l.limit_id + 0 = r.limit_id and l.key = p_key
            order by 1, 2 limit 1) f;
-  if exists (
+  v_look := p.looks_at <= p_now
+    or p.looks_at > p_now + greatest(20, 1 + 1 / r.per_second) * interval '1 second';
+  if v_look and exists (
        select from tuskline.wait_list l
         where l.limit_id = r.limit_id and l.key = p_key
           and (l.position, l.task_id) > (v_from, v_above)
@@ -248,15 +251,17 @@ begin
             where s.limit_id = r.limit_id and s.key = p_key
               and (s.position, s.task_id) > (v_from, v_above)
             order by s.position, s.task_id limit 1) l on true;
+  p.looks_at := case when v_left is null then '-infinity'
+                     when v_look then tuskline_core.next_rate_look(p, r, p_now)
+                     else p.looks_at end;
   update tuskline_core.rate_state s
      set next_at = p.next_at, last_no = p.last_no, unspent = p.unspent, settled_no = p.settled_no,
-         scan_position = p.scan_position, scan_task_id = p.scan_task_id,
+         looks_at = p.looks_at, scan_position = p.scan_position, scan_task_id = p.scan_task_id,
          swept_at = case when v_from = '-infinity' then p_now else s.swept_at end
    where s.limit_id = r.limit_id and s.key = p_key
      and (s is distinct from p or v_from = '-infinity');
   if v_left is not null then
-    perform tuskline_core.add_timers(array[v_left],
-      array[tuskline_core.next_rate_look(p, r, p_now)], 'recheck', p_now);
+    perform tuskline_core.add_timers(array[v_left], array[p.looks_at], 'recheck', p_now);
   end if;
   return v_next;
 end $$;
