@@ -99,7 +99,7 @@ returns timestamptz language plpgsql immutable as $$
 begin
   if p_scheduled_at is null and p_delay is null then return null; end if;
   if p_scheduled_at is not null and p_delay is not null then
-    perform tuskline_core.refuse('TK005',
+    raise exception using errcode = 'TK005', message = tuskline_core.message_of('TK005',
       format('invalid_due: give a due time or a delay, not both, got %s and %s%s',
              p_scheduled_at, p_delay, tuskline_core.row_of(p_row, p_rows)));
   end if;

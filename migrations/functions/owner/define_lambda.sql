@@ -155,7 +155,8 @@ declare
   end;
 begin
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK009', 'invalid_setting: ' || v_wrong);
+    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
+      'invalid_setting: ' || v_wrong);
   end if;
 end $$;
 comment on function tuskline_core.check_settings(
@@ -179,7 +180,8 @@ begin
                       coalesce(quote_literal(left(p_archive, 80)), 'null'));
   end if;
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK009', 'invalid_setting: ' || v_wrong);
+    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
+      'invalid_setting: ' || v_wrong);
   end if;
 end $$;
 comment on function tuskline_core.check_retention(interval, interval, interval, text) is

@@ -123,7 +123,8 @@ begin
                jsonb_build_object(d.part, jsonb_agg(d.item)))))
      limit 1));
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK009', 'invalid_setting: ' || v_wrong);
+    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
+      'invalid_setting: ' || v_wrong);
   end if;
 end $$;
 comment on function tuskline_core.check_definitions(jsonb) is
@@ -163,8 +164,9 @@ create or replace function tuskline_core.version_of(p_version text) returns inte
 language plpgsql immutable as $$
 begin
   if p_version !~ '^[0-9]{1,9}([.][0-9]{1,9}){0,5}([-+].*)?$' then
-    perform tuskline_core.refuse('TK009', format(
-      'invalid_setting: version must be numbers with dots, as 1.4.2, got %L', left(p_version, 80)));
+    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
+      format('invalid_setting: version must be numbers with dots, as 1.4.2, got %L',
+             left(p_version, 80)));
   end if;
   return coalesce(string_to_array(substring(p_version from '^[0-9.]+'), '.')::integer[], '{}');
 end $$;

@@ -118,11 +118,13 @@ declare
   o      tuskline.operation;
 begin
   if v_all is null then
-    perform tuskline_core.refuse('TK029', format('invalid_operation: action must be cancel, retry, '
-      'priority, collection, purge, redrive or erase, got %L', left(p_action, 80)));
+    raise exception using errcode = 'TK029', message = tuskline_core.message_of('TK029',
+      format('invalid_operation: action must be cancel, retry, priority, collection, purge, '
+             'redrive or erase, got %L', left(p_action, 80)));
   elsif p_statuses = '{}' or not p_statuses <@ v_all then
-    perform tuskline_core.refuse('TK029', format('invalid_operation: %s is for tasks that are %s, '
-      'got %s', p_action, array_to_string(v_all, ', '), left(p_statuses::text, 200)));
+    raise exception using errcode = 'TK029', message = tuskline_core.message_of('TK029',
+      format('invalid_operation: %s is for tasks that are %s, got %s',
+             p_action, array_to_string(v_all, ', '), left(p_statuses::text, 200)));
   end if;
   o.statuses := coalesce(p_statuses, case
     when p_action = 'retry' or p_fingerprint is not null then '{dead,fatal_failure}'
@@ -208,7 +210,8 @@ declare
   end;
 begin
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
+    raise exception using errcode = 'TK029', message = tuskline_core.message_of('TK029',
+      'invalid_operation: ' || v_wrong);
   elsif o.lambda is not null
     and not exists (select from tuskline.lambda l where l.name = o.lambda) then
     perform tuskline_core.refuse_lambda(o.lambda);
@@ -241,18 +244,20 @@ declare
   end;
 begin
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK029', 'invalid_operation: ' || v_wrong);
+    raise exception using errcode = 'TK029', message = tuskline_core.message_of('TK029',
+      'invalid_operation: ' || v_wrong);
   elsif o.payload is null then
     return;
   end if;
   select l.max_payload_bytes into v_most
     from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = o.ids[1];
   if octet_length(o.payload::text) > v_most then
-    perform tuskline_core.refuse('TK004', format(
-      'payload_too_large: at most %s bytes, got %s', v_most, octet_length(o.payload::text)));
+    raise exception using errcode = 'TK004', message = tuskline_core.message_of('TK004',
+      format('payload_too_large: at most %s bytes, got %s',
+             v_most, octet_length(o.payload::text)));
   elsif strpos(o.payload::text, chr(92) || 'u0000') > 0
     and not tuskline_core.is_storable(o.payload) then
-    perform tuskline_core.refuse('TK003',
+    raise exception using errcode = 'TK003', message = tuskline_core.message_of('TK003',
       'invalid_payload: ' || chr(92) || 'u0000 cannot be stored in text');
   end if;
 end $$;

@@ -111,7 +111,8 @@ declare
   end;
 begin
   if v_wrong is not null then
-    perform tuskline_core.refuse('TK023', 'invalid_periodic: ' || v_wrong);
+    raise exception using errcode = 'TK023', message = tuskline_core.message_of('TK023',
+      'invalid_periodic: ' || v_wrong);
   end if;
 end $$;
 comment on function tuskline_core.check_periodic(

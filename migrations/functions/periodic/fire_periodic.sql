@@ -79,14 +79,14 @@ declare
   v_wrong timestamptz;
 begin
   if cardinality(p_ticks) > 1000 then
-    perform tuskline_core.refuse('TK024',
+    raise exception using errcode = 'TK024', message = tuskline_core.message_of('TK024',
       format('invalid_tick: at most 1000 a call, got %s', cardinality(p_ticks)));
   end if;
   select u.tick into v_wrong from unnest(p_ticks) as u (tick)
    where u.tick is null or not isfinite(u.tick)
       or u.tick > p_until or u.tick < s.starts_at or u.tick >= s.ends_at limit 1;
   if found or p_next <= p_until or p_next >= s.ends_at then
-    perform tuskline_core.refuse('TK024',
+    raise exception using errcode = 'TK024', message = tuskline_core.message_of('TK024',
       format('invalid_tick: ticks of %s must be at most %s, the next after that, and all between '
              'its start and its end, got %s, next %s',
              s.name, p_until, coalesce(v_wrong::text, 'none wrong'),

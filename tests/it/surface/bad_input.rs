@@ -336,6 +336,13 @@ async fn a_refusal_of_a_task_passes_three_places_at_most() {
         "select tuskline.schedule('once', p_unique_key => '')",
         "select tuskline.schedule_many(array['once'], p_unique_keys => array['a'])",
         "insert into tuskline.task (lambda, unique_key) values ('once', 'a')",
+        "select tuskline.schedule('work', p_scheduled_at => now(), p_delay => '1 hour')",
+        "select tuskline.define_lambda('new', p_max_attempts => 0)",
+        "select tuskline.set_limit('work', p_max_concurrency => -1)",
+        "select tuskline.start_operation('cancle', 'work')",
+        "select tuskline.define_periodic('p', 'work', '* * * * *', p_missed => 'never')",
+        r#"select tuskline.define('[{"lambda": "work", "max_attempts": 0}]')"#,
+        "select tuskline.define('[]', 'first')",
     ] {
         let error = db.client.batch_execute(sql).await.unwrap_err();
         let said = error.as_db_error().unwrap();

@@ -10,13 +10,14 @@ declare
   v_tasks tuskline_core.chained[];
 begin
   if coalesce(v_rows, 0) not between 1 and 10000 then
-    perform tuskline_core.refuse('TK007',
+    raise exception using errcode = 'TK007', message = tuskline_core.message_of('TK007',
       format('invalid_batch: an array of 1 to 10000 tasks, got %s',
              coalesce(v_rows::text, json_typeof(p_tasks), 'null')));
   end if;
   if exists (select from json_array_elements(p_tasks) as e (value)
               where json_typeof(e.value) <> 'object') then
-    perform tuskline_core.refuse('TK021', 'invalid_chain: every task must be an object');
+    raise exception using errcode = 'TK021', message = tuskline_core.message_of('TK021',
+      'invalid_chain: every task must be an object');
   end if;
   perform tuskline_core.refuse('TK021',
             format('invalid_chain: unknown field %L (task %s)', left(f.name, 80), e.no),

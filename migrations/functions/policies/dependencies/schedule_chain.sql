@@ -163,7 +163,7 @@ begin
     v_depths := tuskline_core.count_depths(p_tasks, true);
   end if;
   if (select max(d) from unnest(v_depths) as d) > 1000 then
-    perform tuskline_core.refuse('TK021',
+    raise exception using errcode = 'TK021', message = tuskline_core.message_of('TK021',
       format('invalid_chain: at most 1000 tasks one after the other, got %s',
              (select max(d) from unnest(v_depths) as d)));
   end if;
@@ -216,7 +216,7 @@ begin
     v_at := v_at + 1;
   end loop;
   if coalesce(cardinality(v_ready), 0) < cardinality(p_tasks) then
-    perform tuskline_core.refuse('TK021',
+    raise exception using errcode = 'TK021', message = tuskline_core.message_of('TK021',
       'invalid_chain: tasks wait for each other: ' || tuskline_core.circle_of(p_tasks, v_left));
   end if;
   return v_depths;
