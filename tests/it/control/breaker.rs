@@ -13,18 +13,18 @@ async fn watched() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.set_breaker('work', 5, p_probe_after => '30 seconds')").await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 /// So many tasks of which each fails once, and some that succeed.
-async fn attempts(db: &Db, hand: &ScriptedWorker, failures: i32, successes: i32) {
+async fn attempts(db: &Db, worker: &ScriptedWorker, failures: i32, successes: i32) {
     db.schedule_many("work", failures + successes).await;
-    for (at, task) in hand.claim(failures + successes).await.iter().enumerate() {
+    for (at, task) in worker.claim(failures + successes).await.iter().enumerate() {
         if i32::try_from(at).unwrap() < failures {
-            hand.fail_for_good(task).await;
+            worker.fail_for_good(task).await;
         } else {
-            hand.succeed(task).await;
+            worker.succeed(task).await;
         }
     }
 }
@@ -41,23 +41,23 @@ async fn state(db: &Db) -> String {
 }
 
 /// Trips it, with so many tasks that wait.
-async fn trip(db: &Db, hand: &ScriptedWorker, waiting: i32) -> Vec<i64> {
-    attempts(db, hand, 5, 0).await;
+async fn trip(db: &Db, worker: &ScriptedWorker, waiting: i32) -> Vec<i64> {
+    attempts(db, worker, 5, 0).await;
     consume(db).await;
     assert_eq!(state(db).await, "tripped");
     let ids = db.schedule_many("work", waiting).await;
     consume(db).await;
-    assert!(hand.claim(100).await.is_empty());
+    assert!(worker.claim(100).await.is_empty());
     ids
 }
 
 #[tokio::test]
 async fn a_breaker_trips_and_says_why() {
-    let (db, hand) = watched().await;
-    attempts(&db, &hand, 4, 0).await;
+    let (db, worker) = watched().await;
+    attempts(&db, &worker, 4, 0).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
-    attempts(&db, &hand, 1, 0).await;
+    attempts(&db, &worker, 1, 0).await;
     consume(&db).await;
     let cause: String = db.one("select fingerprint from tuskline.dead_groups").await;
     let reason = format!("circuit breaker: 5 of 5 attempts failed with {cause}: no");
@@ -73,16 +73,16 @@ async fn a_breaker_trips_and_says_why() {
 
 #[tokio::test]
 async fn failures_of_different_causes_or_of_long_ago_do_not_trip_it() {
-    let (db, hand) = watched().await;
-    attempts(&db, &hand, 4, 0).await;
+    let (db, worker) = watched().await;
+    attempts(&db, &worker, 4, 0).await;
     db.schedule_many("work", 4).await;
-    for task in hand.claim(4).await {
-        hand.fail(&task).await;
+    for task in worker.claim(4).await {
+        worker.fail(&task).await;
     }
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
     db.advance(SECOND * 60).await;
-    attempts(&db, &hand, 4, 0).await;
+    attempts(&db, &worker, 4, 0).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
     let left: i64 = db.one("select sum(attempts)::bigint from tuskline_core.recent_failure").await;
@@ -92,8 +92,8 @@ async fn failures_of_different_causes_or_of_long_ago_do_not_trip_it() {
 #[tokio::test]
 async fn enough_successes_beside_them_keep_it_from_tripping() {
     for (successes, expected) in [(6, "watching"), (5, "tripped")] {
-        let (db, hand) = watched().await;
-        attempts(&db, &hand, 5, successes).await;
+        let (db, worker) = watched().await;
+        attempts(&db, &worker, 5, successes).await;
         consume(&db).await;
         assert_eq!(state(&db).await, expected, "{successes}");
     }
@@ -101,10 +101,10 @@ async fn enough_successes_beside_them_keep_it_from_tripping() {
 
 #[tokio::test]
 async fn a_crash_is_a_failed_attempt_too() {
-    let (db, hand) = watched().await;
+    let (db, worker) = watched().await;
     db.schedule_many("work", 5).await;
-    for task in hand.claim(5).await {
-        hand.start(&task).await;
+    for task in worker.claim(5).await {
+        worker.start(&task).await;
     }
     db.advance(LEASE).await;
     db.rescue().await;
@@ -114,23 +114,23 @@ async fn a_crash_is_a_failed_attempt_too() {
 
 #[tokio::test]
 async fn a_probe_that_succeeds_opens_the_gate() {
-    let (db, hand) = watched().await;
-    let waiting = trip(&db, &hand, 3).await;
+    let (db, worker) = watched().await;
+    let waiting = trip(&db, &worker, 3).await;
     db.advance(SECOND * 27).await;
     consume(&db).await;
-    assert!(hand.claim(100).await.is_empty(), "29 s are not 30");
+    assert!(worker.claim(100).await.is_empty(), "29 s are not 30");
     consume(&db).await;
     assert_eq!(state(&db).await, "probing");
-    let probe = hand.take().await;
+    let probe = worker.take().await;
     assert_eq!(probe.id, waiting[0]);
-    assert!(hand.claim(100).await.is_empty(), "one task only");
+    assert!(worker.claim(100).await.is_empty(), "one task only");
     consume(&db).await;
     assert_eq!(state(&db).await, "probing", "it has not ended");
-    hand.succeed(&probe).await;
+    worker.succeed(&probe).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
     consume(&db).await;
-    assert_eq!(hand.claim(100).await.len(), 2);
+    assert_eq!(worker.claim(100).await.len(), 2);
     let said: String = db.one("select detail from tuskline.audit where verb = 'ungate'").await;
     let gate = db.number(1);
     assert_eq!(said, format!("gate {gate} pause circuit breaker: task {} succeeded", probe.id));
@@ -138,18 +138,18 @@ async fn a_probe_that_succeeds_opens_the_gate() {
 
 #[tokio::test]
 async fn a_probe_that_fails_lets_another_task_try_later() {
-    let (db, hand) = watched().await;
-    let waiting = trip(&db, &hand, 2).await;
+    let (db, worker) = watched().await;
+    let waiting = trip(&db, &worker, 2).await;
     for expected in [waiting[0], waiting[1]] {
         db.advance(SECOND * 30).await;
         consume(&db).await;
-        let probe = hand.take().await;
+        let probe = worker.take().await;
         assert_eq!(probe.id, expected);
-        hand.fail(&probe).await;
+        worker.fail(&probe).await;
         consume(&db).await;
         assert_eq!(state(&db).await, "tripped");
         consume(&db).await;
-        assert!(hand.claim(100).await.is_empty(), "not at once");
+        assert!(worker.claim(100).await.is_empty(), "not at once");
     }
     let passing = "select count(passing) from tuskline_core.flagged_queue";
     assert_eq!(db.one::<i64>(passing).await, 0);
@@ -157,8 +157,8 @@ async fn a_probe_that_fails_lets_another_task_try_later() {
 
 #[tokio::test]
 async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
-    let (db, hand) = watched().await;
-    let waiting = trip(&db, &hand, 3).await;
+    let (db, worker) = watched().await;
+    let waiting = trip(&db, &worker, 3).await;
     db.advance(SECOND * 30).await;
     consume(&db).await;
     assert_eq!(db.cancel(waiting[0]).await, "cancelled", "in its queue");
@@ -168,9 +168,9 @@ async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
     assert_eq!(db.one::<i64>(passing).await, 0);
     db.advance(SECOND * 30).await;
     consume(&db).await;
-    let probe = hand.take().await;
+    let probe = worker.take().await;
     assert_eq!(probe.id, waiting[1]);
-    assert!(hand.release(&probe).await);
+    assert!(worker.release(&probe).await);
     consume(&db).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
@@ -179,15 +179,15 @@ async fn a_probe_that_ends_otherwise_or_comes_back_says_nothing() {
 
 #[tokio::test]
 async fn what_failed_before_it_opened_counts_no_more_and_it_trips_again() {
-    let (db, hand) = watched().await;
-    trip(&db, &hand, 1).await;
+    let (db, worker) = watched().await;
+    trip(&db, &worker, 1).await;
     db.advance(SECOND * 30).await;
     consume(&db).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     consume(&db).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
-    attempts(&db, &hand, 5, 0).await;
+    attempts(&db, &worker, 5, 0).await;
     consume(&db).await;
     let shown = db.lines("select state, trips from tuskline.breakers").await;
     assert_eq!(shown, ["tripped | 2"]);
@@ -195,23 +195,23 @@ async fn what_failed_before_it_opened_counts_no_more_and_it_trips_again() {
 
 #[tokio::test]
 async fn a_gate_opened_by_hand_stays_open() {
-    let (db, hand) = watched().await;
-    trip(&db, &hand, 1).await;
+    let (db, worker) = watched().await;
+    trip(&db, &worker, 1).await;
     assert!(db.ask::<bool>("select tuskline.ungate($1)", &[&db.number(1)]).await);
     consume(&db).await;
     consume(&db).await;
-    assert_eq!((state(&db).await.as_str(), hand.claim(100).await.len()), ("watching", 1));
+    assert_eq!((state(&db).await.as_str(), worker.claim(100).await.len()), ("watching", 1));
 }
 
 #[tokio::test]
 async fn a_breaker_that_is_dropped_opens_its_gate() {
-    let (db, hand) = watched().await;
-    trip(&db, &hand, 1).await;
+    let (db, worker) = watched().await;
+    trip(&db, &worker, 1).await;
     assert!(db.one::<bool>("select tuskline.drop_breaker('work')").await);
     assert!(!db.one::<bool>("select tuskline.drop_breaker('work')").await);
     consume(&db).await;
     consume(&db).await;
-    assert_eq!(hand.claim(100).await.len(), 1);
+    assert_eq!(worker.claim(100).await.len(), 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.recent_failure").await, 0);
     let gates: bool = db.one("select gates from tuskline.enqueue_due()").await;
     assert!(!gates, "nobody asks any more");
@@ -219,12 +219,12 @@ async fn a_breaker_that_is_dropped_opens_its_gate() {
 
 #[tokio::test]
 async fn a_lambda_that_is_gated_already_gets_no_second_gate() {
-    let (db, hand) = watched().await;
+    let (db, worker) = watched().await;
     db.schedule_many("work", 5).await;
-    let tasks = hand.claim(5).await;
+    let tasks = worker.claim(5).await;
     db.run("select tuskline.gate('work', 'divert', p_reason => 'x')").await;
     for task in &tasks {
-        hand.fail_for_good(task).await;
+        worker.fail_for_good(task).await;
     }
     consume(&db).await;
     assert_eq!(state(&db).await, "watching");
@@ -235,12 +235,12 @@ async fn a_lambda_that_is_gated_already_gets_no_second_gate() {
 
 #[tokio::test]
 async fn a_lambda_without_a_breaker_writes_nothing_for_one() {
-    let (db, _hand) = watched().await;
+    let (db, _worker) = watched().await;
     db.define("other").await;
-    let hand = db.hand("other").await;
+    let worker = db.worker("other").await;
     db.schedule_many("other", 6).await;
-    for task in hand.claim(6).await {
-        hand.fail_for_good(&task).await;
+    for task in worker.claim(6).await {
+        worker.fail_for_good(&task).await;
     }
     consume(&db).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.recent_failure").await, 0);
@@ -249,7 +249,7 @@ async fn a_lambda_without_a_breaker_writes_nothing_for_one() {
 
 #[tokio::test]
 async fn of_many_tasks_it_estimates_the_successes_by_a_sample() {
-    let (db, _hand) = watched().await;
+    let (db, _worker) = watched().await;
     let ids = db.id(0);
     db.run(&format!(
         "insert into tuskline_core.task_store (id, lambda, status, finished_at)
@@ -269,7 +269,7 @@ async fn of_many_tasks_it_estimates_the_successes_by_a_sample() {
 
 #[tokio::test]
 async fn settings_are_changed_and_senseless_ones_refused() {
-    let (db, _hand) = watched().await;
+    let (db, _worker) = watched().await;
     db.run("select tuskline.set_breaker('work', 7, '5 minutes', 0.9, '1 minute')").await;
     let shown = db.lines("select failures, span, share, probe_after from tuskline.breakers").await;
     assert_eq!(shown, ["7 | 00:05:00 | 0.9 | 00:01:00"]);
@@ -305,7 +305,7 @@ async fn a_store_consumer_and_a_worker_trip_it_probe_and_go_on() {
         true => Outcome::fatal("no"),
         false => Outcome::Success(None),
     });
-    let worker = Running::start(&db, calm(), vec![failing]);
+    let sdk_worker = Running::start(&db, calm(), vec![failing]);
     for _ in 0..5 {
         db.schedule_with("work", "\"bad\"").await;
     }
@@ -313,16 +313,16 @@ async fn a_store_consumer_and_a_worker_trip_it_probe_and_go_on() {
     db.schedule_many("work", 3).await;
     db.until_count("success", 3).await;
     db.until("select bool_and(state = 'watching') from tuskline.breakers").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
-    let (db, hand) = watched().await;
+    let (db, worker) = watched().await;
     let janitor = db.connect().await;
     let retires = "begin; lock table tuskline_core.retention_guard in share row exclusive mode";
     janitor.batch_execute(retires).await.unwrap();
-    attempts(&db, &hand, 5, 0).await;
+    attempts(&db, &worker, 5, 0).await;
     consume(&db).await;
     assert_eq!(state(&db).await, "tripped");
 }
@@ -330,7 +330,7 @@ async fn a_janitor_at_work_does_not_keep_it_from_tripping() {
 #[tokio::test]
 async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
     for together in [false, true] {
-        let (db, _hand) = watched().await;
+        let (db, _worker) = watched().await;
         let ids = db.id(0);
         db.run(&format!(
             "insert into tuskline_core.task_store (id, lambda, status, finished_at)
@@ -356,7 +356,7 @@ async fn successes_are_counted_though_a_task_of_long_ago_fails_among_them() {
 
 #[tokio::test]
 async fn of_tasks_scattered_over_all_ids_the_latest_are_looked_at() {
-    let (db, _hand) = watched().await;
+    let (db, _worker) = watched().await;
     let ids = db.id(0);
     db.run(&format!(
         "insert into tuskline_core.task_store (id, lambda, status, finished_at)

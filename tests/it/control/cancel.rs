@@ -10,8 +10,8 @@ async fn a_task_that_waits_is_cancelled_with_its_timer() {
     db.pin().await;
     let later = db.schedule_in("work", LEASE).await;
     let failed = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.fail(&hand.take().await).await;
+    let worker = db.worker("work").await;
+    worker.fail(&worker.take().await).await;
     assert_eq!(db.timers().await, 2);
     for id in [later, failed] {
         assert_eq!(db.cancel(id).await, "cancelled");
@@ -31,7 +31,7 @@ async fn the_queue_row_of_a_cancelled_task_is_skipped_and_removed() {
     assert_eq!(db.cancel(ids[1]).await, "cancelled");
     assert_eq!(db.queued().await, 3);
     let claimed: Vec<_> =
-        db.hand("work").await.claim(10).await.iter().map(|task| task.id).collect();
+        db.worker("work").await.claim(10).await.iter().map(|task| task.id).collect();
     assert_eq!(claimed, [ids[0], ids[2]]);
     assert_eq!(db.queued().await, 0);
 }
@@ -40,13 +40,13 @@ async fn the_queue_row_of_a_cancelled_task_is_skipped_and_removed() {
 async fn asked_to_stop(db: &Db, begun: bool) -> (crate::support::ScriptedWorker, Task) {
     db.pin().await;
     let id = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     if begun {
-        assert!(hand.start(&task).await);
+        assert!(worker.start(&task).await);
     }
     assert_eq!(db.cancel(id).await, "requested");
-    (hand, task)
+    (worker, task)
 }
 
 #[tokio::test]
@@ -54,8 +54,8 @@ async fn a_worker_hears_of_it_at_once_and_with_every_heartbeat() {
     for begun in [false, true] {
         let db = Db::with_lambda("work").await;
         let mut ear = db.ear(&["tuskline_executor_1"]).await;
-        let (hand, task) = asked_to_stop(&db, begun).await;
-        assert_eq!(hand.executor, 1);
+        let (worker, task) = asked_to_stop(&db, begun).await;
+        assert_eq!(worker.executor, 1);
         assert_eq!(ear.heard().await, ["tuskline_executor_1"]);
         assert_ne!(db.status(task.id).await, "cancelled");
         for _ in 0..2 {
@@ -64,7 +64,7 @@ async fn a_worker_hears_of_it_at_once_and_with_every_heartbeat() {
             assert_eq!(row.get::<_, Option<Vec<i64>>>("cancelled_tasks"), Some(vec![task.id]));
             assert_eq!(row.get::<_, Option<Vec<i64>>>("cancelled_fences"), Some(vec![task.fence]));
         }
-        assert_eq!(hand.stopped(&task).await, Answer::Accepted);
+        assert_eq!(worker.stopped(&task).await, Answer::Accepted);
         assert_eq!(db.status(task.id).await, "cancelled");
         assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
     }
@@ -74,7 +74,7 @@ async fn a_worker_hears_of_it_at_once_and_with_every_heartbeat() {
 async fn another_worker_does_not_hear_of_it() {
     let db = Db::with_lambda("work").await;
     asked_to_stop(&db, true).await;
-    let other = db.hand("work").await;
+    let other = db.worker("work").await;
     let told: Option<Vec<i64>> =
         db.ask("select cancelled_tasks from tuskline.heartbeat($1)", &[&other.executor]).await;
     assert_eq!(told, None);
@@ -83,8 +83,8 @@ async fn another_worker_does_not_hear_of_it() {
 #[tokio::test]
 async fn a_success_may_win_the_race_against_cancel() {
     let db = Db::with_lambda("work").await;
-    let (hand, task) = asked_to_stop(&db, true).await;
-    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
+    let (worker, task) = asked_to_stop(&db, true).await;
+    assert_eq!(worker.succeed(&task).await, Answer::Accepted);
     assert_eq!(db.status(task.id).await, "success");
     assert_eq!(db.cancel(task.id).await, "too_late");
 }
@@ -92,15 +92,15 @@ async fn a_success_may_win_the_race_against_cancel() {
 #[tokio::test]
 async fn a_cancelled_task_is_not_tried_again() {
     let db = Db::with_lambda("work").await;
-    let (hand, task) = asked_to_stop(&db, true).await;
-    assert_eq!(hand.fail(&task).await, Answer::Accepted);
+    let (worker, task) = asked_to_stop(&db, true).await;
+    assert_eq!(worker.fail(&task).await, Answer::Accepted);
     assert_eq!((db.status(task.id).await.as_str(), db.timers().await), ("cancelled", 0));
 }
 
 #[tokio::test]
 async fn a_cancelled_task_is_not_rescued() {
     let db = Db::with_lambda("work").await;
-    let (_hand, task) = asked_to_stop(&db, true).await;
+    let (_worker, task) = asked_to_stop(&db, true).await;
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 0, 0));
     assert_eq!((db.status(task.id).await.as_str(), db.queued().await), ("cancelled", 0));
@@ -109,8 +109,8 @@ async fn a_cancelled_task_is_not_rescued() {
 #[tokio::test]
 async fn a_cancelled_task_that_is_given_back_ends() {
     let db = Db::with_lambda("work").await;
-    let (hand, task) = asked_to_stop(&db, false).await;
-    assert!(hand.release(&task).await);
+    let (worker, task) = asked_to_stop(&db, false).await;
+    assert!(worker.release(&task).await);
     assert_eq!((db.status(task.id).await.as_str(), db.queued().await), ("cancelled", 0));
 }
 
@@ -118,8 +118,8 @@ async fn a_cancelled_task_that_is_given_back_ends() {
 async fn what_has_ended_or_was_never_there_cannot_be_cancelled() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.succeed(&hand.take().await).await;
+    let worker = db.worker("work").await;
+    worker.succeed(&worker.take().await).await;
     assert_eq!(db.cancel(id).await, "too_late");
     for unknown in [77, 0, -1, i64::MAX, i64::MIN] {
         assert_eq!(db.cancel(unknown).await, "unknown");
@@ -132,7 +132,7 @@ async fn what_has_ended_or_was_never_there_cannot_be_cancelled() {
 #[tokio::test]
 async fn every_cancel_that_did_something_is_audited() {
     let db = Db::with_lambda("work").await;
-    let (_hand, task) = asked_to_stop(&db, true).await;
+    let (_worker, task) = asked_to_stop(&db, true).await;
     let waits = db.schedule_in("work", LEASE).await;
     db.ask::<String>("select tuskline.cancel($1, 'by mistake')", &[&waits]).await;
     db.cancel(77).await;
@@ -146,9 +146,9 @@ async fn every_cancel_that_did_something_is_audited() {
 async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(2).await;
-    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(2).await;
+    let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let failed = format!(
         r#"[{{"task": {}, "fence": {}, "status": "retriable_failure"}}]"#,
         tasks[0].id, tasks[0].fence
@@ -172,7 +172,7 @@ async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
             db.run("commit").await;
         };
         let ((), said) =
-            within(async { tokio::join!(waits, hand.client.execute(&verb, &[])) }).await;
+            within(async { tokio::join!(waits, worker.client.execute(&verb, &[])) }).await;
         said.unwrap();
         assert_eq!(db.status(task.id).await, "cancelled");
     }
@@ -181,15 +181,15 @@ async fn a_request_that_a_failure_or_a_release_had_to_wait_for_is_heeded() {
         (db.timers().await, db.one::<i64>("select count(*) from tuskline.task_failure").await),
         (0, 0)
     );
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
 }
 
 /// The task waits for a month, and is kept while its segment goes.
-async fn kept(db: &Db, hand: &ScriptedWorker, id: i64) {
+async fn kept(db: &Db, worker: &ScriptedWorker, id: i64) {
     let no = db.first_segment();
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!(task.id, id);
-    hand.note(&task, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
+    worker.note(&task, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
     db.advance(Duration::from_secs(86_400)).await;
     db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
     db.run(&format!(
@@ -205,9 +205,9 @@ async fn a_task_on_its_way_back_to_its_segment_is_waited_for_and_cancelled() {
     let no = db.first_segment();
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
-    kept(&db, &hand, id).await;
+    kept(&db, &worker, id).await;
     let janitor = db.connect().await;
     janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
     let operator = db.connect().await;
@@ -228,18 +228,18 @@ async fn a_kept_task_that_is_cancelled_gives_its_place_in_the_order_back() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments(); select tuskline.set_order('work', 'block')").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let of_key = "select tuskline.schedule('work', p_ordering_key => 'a')";
     let first: i64 = db.one(of_key).await;
     db.enqueue_due().await;
-    kept(&db, &hand, first).await;
+    kept(&db, &worker, first).await;
     let second: i64 = db.one(of_key).await;
     db.enqueue_due().await;
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
     assert_eq!(db.cancel(first).await, "cancelled");
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, second);
+    assert_eq!(worker.take().await.id, second);
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn a_task_that_was_asked_to_stop_and_is_given_back_leaves_its_place_and_it
     db.define("child").await;
     db.pin().await;
     db.run("select tuskline.set_limit('work', 1)").await;
-    let hand = db.hand_with(&["work", "child"], LEASE).await;
+    let worker = db.worker_with(&["work", "child"], LEASE).await;
     let first = db.schedule("work").await;
     let second = db.schedule("work").await;
     let after =
@@ -256,12 +256,12 @@ async fn a_task_that_was_asked_to_stop_and_is_given_back_leaves_its_place_and_it
     let child: i64 =
         db.one(&format!("select ids[1] from tuskline.schedule_chain('{after}')")).await;
     while db.enqueue_due().await > 0 {}
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!((task.id, db.cancel(first).await.as_str()), (first, "requested"));
-    assert!(hand.release(&task).await);
+    assert!(worker.release(&task).await);
     assert_eq!(db.status(first).await, "cancelled");
     while db.enqueue_due().await > 0 {}
-    let mut ids: Vec<_> = hand.claim(10).await.iter().map(|task| task.id).collect();
+    let mut ids: Vec<_> = worker.claim(10).await.iter().map(|task| task.id).collect();
     ids.sort_unstable();
     let mut all = vec![second, child];
     all.sort_unstable();

@@ -44,14 +44,14 @@ impl Fate {
 
 struct Graph {
     db: Db,
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     rng: fastrand::Rng,
     nodes: Vec<Node>,
     by_id: HashMap<i64, usize>,
 }
 
 impl Graph {
-    async fn schedule(db: Db, hand: ScriptedWorker, seed: u64) -> Self {
+    async fn schedule(db: Db, worker: ScriptedWorker, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let count = rng.usize(1..=MOST_NODES);
         let mut nodes: Vec<Node> = Vec::new();
@@ -88,7 +88,7 @@ impl Graph {
         for (node, id) in nodes.iter_mut().zip(ids) {
             node.id = id;
         }
-        Self { db, hand, rng, nodes, by_id }
+        Self { db, worker, rng, nodes, by_id }
     }
 
     /// What must become of each, from the first to the last; `kept`: has succeeded already.
@@ -124,7 +124,7 @@ impl Graph {
         let (mut held, mut idle) = (Vec::<Task>::new(), 0);
         for _ in 0..self.nodes.len() * 4 + 20 {
             while self.db.enqueue_due().await > 0 {}
-            for task in self.hand.claim(self.rng.i32(1..6)).await {
+            for task in self.worker.claim(self.rng.i32(1..6)).await {
                 self.check_start(task.id).await;
                 held.push(task);
             }
@@ -139,9 +139,9 @@ impl Graph {
                 let task = held.swap_remove(self.rng.usize(0..held.len()));
                 let succeeds = self.nodes[self.by_id[&task.id]].succeeds;
                 match (succeeds, self.rng.u32(0..6)) {
-                    (_, 0) => drop(self.hand.fail(&task).await),
-                    (true, _) => drop(self.hand.succeed(&task).await),
-                    (false, _) => drop(self.hand.fail_for_good(&task).await),
+                    (_, 0) => drop(self.worker.fail(&task).await),
+                    (true, _) => drop(self.worker.succeed(&task).await),
+                    (false, _) => drop(self.worker.fail_for_good(&task).await),
                 }
             }
             self.db.advance(Duration::from_secs(10)).await;
@@ -188,8 +188,8 @@ async fn every_task_of_a_random_graph_ends_as_its_parents_ends_say() {
     db.pin().await;
     for seed in 0..GRAPHS {
         db.empty().await;
-        let hand = db.hand("work").await;
-        let mut graph = Graph::schedule(db, hand, seed).await;
+        let worker = db.worker("work").await;
+        let mut graph = Graph::schedule(db, worker, seed).await;
         let none = vec![false; graph.nodes.len()];
         graph.run().await;
         graph.check(&graph.fates(&none)).await;

@@ -23,7 +23,7 @@ struct Asked {
 
 struct World {
     db: Db,
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     rng: fastrand::Rng,
     asked: HashMap<i64, Asked>,
     held: Vec<Task>,
@@ -49,11 +49,11 @@ impl World {
         if rate.is_some() {
             set_rate(&db, 0).await;
         }
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         let rng = fastrand::Rng::with_seed(seed);
         let (asked, held, ended) = (HashMap::new(), Vec::new(), Vec::new());
         let elapsed = Duration::ZERO;
-        Self { db, hand, rng, asked, held, ended, gate: None, rate, elapsed }
+        Self { db, worker, rng, asked, held, ended, gate: None, rate, elapsed }
     }
 
     async fn step(&mut self) {
@@ -80,7 +80,7 @@ impl World {
             return;
         }
         let task = self.held.swap_remove(self.rng.usize(0..self.held.len()));
-        assert!(self.hand.release(&task).await);
+        assert!(self.worker.release(&task).await);
         if let Some((_, starts)) = &mut self.rate {
             let last = starts.iter().rposition(|(id, _)| *id == task.id);
             last.map(|at| starts.remove(at));
@@ -97,7 +97,7 @@ impl World {
         for task in std::mem::take(&mut self.held) {
             self.note_end(task.id).await;
         }
-        self.hand = self.db.hand("work").await;
+        self.worker = self.db.worker("work").await;
     }
 
     async fn change_rate(&mut self) {
@@ -163,7 +163,7 @@ impl World {
 
     async fn claim(&mut self) {
         self.consume().await;
-        for task in self.hand.claim(self.rng.i32(1..6)).await {
+        for task in self.worker.claim(self.rng.i32(1..6)).await {
             self.check_start(task.id);
             if let Some((_, starts)) = &mut self.rate {
                 starts.push((task.id, self.elapsed));
@@ -209,9 +209,9 @@ impl World {
         }
         let task = self.held.swap_remove(self.rng.usize(0..self.held.len()));
         match self.rng.u32(0..10) {
-            0..2 => drop(self.hand.fail(&task).await),
-            2 => drop(self.hand.fail_for_good(&task).await),
-            _ => drop(self.hand.succeed(&task).await),
+            0..2 => drop(self.worker.fail(&task).await),
+            2 => drop(self.worker.fail_for_good(&task).await),
+            _ => drop(self.worker.succeed(&task).await),
         }
         self.note_end(task.id).await;
     }

@@ -7,21 +7,21 @@ use crate::support::{Db, LEASE, ScriptedWorker};
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, ScriptedWorker) {
+async fn with_worker() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 /// A task that fails for good, with a message.
-async fn die(db: &Db, hand: &ScriptedWorker, message: &str) -> i64 {
+async fn die(db: &Db, worker: &ScriptedWorker, message: &str) -> i64 {
     let id = db.schedule("work").await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!(task.id, id);
     let note =
         format!(r#""status": "fatal_failure", "error_class": "fatal", "message": "{message}""#);
-    hand.note(&task, &note).await;
+    worker.note(&task, &note).await;
     id
 }
 
@@ -35,11 +35,11 @@ async fn letters(db: &Db) -> i64 {
 
 #[tokio::test]
 async fn a_result_that_is_final_is_listed() {
-    let (db, hand) = with_hand().await;
-    let fatal = die(&db, &hand, "no such address").await;
+    let (db, worker) = with_worker().await;
+    let fatal = die(&db, &worker, "no such address").await;
     db.run("select tuskline.alter_lambda('work', p_max_attempts => 1)").await;
     let dead = db.schedule("work").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     assert_eq!(
         listed(&db).await,
         [
@@ -51,8 +51,8 @@ async fn a_result_that_is_final_is_listed() {
 
 #[tokio::test]
 async fn a_task_that_died_before_there_was_a_list_is_on_it() {
-    let (db, hand, kept) = kept().await;
-    let id = die(&db, &hand, "no money").await;
+    let (db, worker, kept) = kept().await;
+    let id = die(&db, &worker, "no money").await;
     db.schedule("work").await;
     let before = db.lines("select * from tuskline.dead_letter order by task_id").await;
     assert_eq!((before.len(), kept < id), (2, true));
@@ -65,11 +65,11 @@ async fn a_task_that_died_before_there_was_a_list_is_on_it() {
 
 #[tokio::test]
 async fn a_task_that_took_its_workers_along_is_listed() {
-    let (db, _idle) = with_hand().await;
+    let (db, _idle) = with_worker().await;
     let id = db.schedule("work").await;
     for _ in 0..3 {
-        let hand = db.hand("work").await;
-        hand.start(&hand.take().await).await;
+        let worker = db.worker("work").await;
+        worker.start(&worker.take().await).await;
         db.advance(LEASE).await;
         db.rescue().await;
     }
@@ -80,14 +80,14 @@ async fn a_task_that_took_its_workers_along_is_listed() {
 
 #[tokio::test]
 async fn what_a_gate_diverts_is_listed_and_says_so_even_after_a_failure() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let failed = db.schedule("work").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     let queued = db.schedule("work").await;
     db.run("select tuskline.gate('work', 'divert', p_reason => 'too late')").await;
     db.advance(SECOND * 2).await;
     db.enqueue_due().await;
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
     assert_eq!(
         listed(&db).await,
         [failed, queued]
@@ -97,13 +97,13 @@ async fn what_a_gate_diverts_is_listed_and_says_so_even_after_a_failure() {
 
 #[tokio::test]
 async fn a_task_that_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.set_order('work', 'dead')").await;
     let of_key =
         async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     let (first, second) = (of_key().await, of_key().await);
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     assert_eq!(
         listed(&db).await,
         [
@@ -117,12 +117,12 @@ async fn a_task_that_waits_behind_a_failed_task_and_dies_with_it_is_listed() {
 
 #[tokio::test]
 async fn a_task_that_succeeds_is_cancelled_or_dropped_or_will_be_tried_again_is_no_dead_letter() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.schedule_many("work", 4).await;
-    let [good, again, stopped, _] = hand.claim(4).await.try_into().unwrap();
-    hand.succeed(&good).await;
-    hand.fail(&again).await;
-    hand.stopped(&stopped).await;
+    let [good, again, stopped, _] = worker.claim(4).await.try_into().unwrap();
+    worker.succeed(&good).await;
+    worker.fail(&again).await;
+    worker.stopped(&stopped).await;
     db.run("select tuskline.gate('work', 'drop', p_reason => 'x')").await;
     db.schedule("work").await;
     db.enqueue_due().await;
@@ -131,10 +131,10 @@ async fn a_task_that_succeeds_is_cancelled_or_dropped_or_will_be_tried_again_is_
 
 #[tokio::test]
 async fn dead_letters_of_one_cause_are_one_group() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let mut ids = Vec::new();
     for message in ["order 17 is unknown", "order 4 is unknown", "no money"] {
-        ids.push(die(&db, &hand, message).await);
+        ids.push(die(&db, &worker, message).await);
         db.advance(SECOND).await;
     }
     let groups = db
@@ -158,16 +158,16 @@ async fn dead_letters_of_one_cause_are_one_group() {
 
 #[tokio::test]
 async fn a_dead_letter_tells_when_it_failed_and_until_when_it_can_return() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run(
         "select tuskline.alter_lambda('work', p_max_attempts => 2, p_dead_retention => '30 days')",
     )
     .await;
     db.one::<i64>("select tuskline.schedule('work', '{\"n\": 1}', p_collection => 'news')").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     db.advance(SECOND * 2).await;
     db.enqueue_due().await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     let seen = db
         .lines("select lambda, collection, priority, attempt, failures, last_failed_at - first_failed_at as took, finished_at = last_failed_at as at, expires_at - finished_at as stays, payload from tuskline.dead_letters")
         .await;
@@ -178,21 +178,21 @@ async fn a_dead_letter_tells_when_it_failed_and_until_when_it_can_return() {
 
 #[tokio::test]
 async fn a_restarted_task_is_no_dead_letter_until_it_dies_again() {
-    let (db, hand) = with_hand().await;
-    let id = die(&db, &hand, "no").await;
+    let (db, worker) = with_worker().await;
+    let id = die(&db, &worker, "no").await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert_eq!(letters(&db).await, 0);
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
 }
 
 /// A dead letter whose segment was retired a month later; the id.
 async fn kept() -> (Db, ScriptedWorker, i64) {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day', p_dead_retention => '30 days'); select tuskline.roll_segments()").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     db.advance(DAY).await;
     db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
     db.run(&format!(
@@ -202,12 +202,12 @@ async fn kept() -> (Db, ScriptedWorker, i64) {
     db.run(&format!("drop table tuskline_core.task_{no}")).await;
     db.run(&format!("select tuskline.purge_history({no}); select tuskline.return_kept({no})"))
         .await;
-    (db, hand, id)
+    (db, worker, id)
 }
 
 #[tokio::test]
 async fn a_dead_letter_outlives_its_segment_and_goes_with_all_its_history_when_its_time_is_over() {
-    let (db, _hand, id) = kept().await;
+    let (db, _worker, id) = kept().await;
     assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
     db.advance(DAY * 29).await;
     db.run("select tuskline.purge_kept()").await;
@@ -222,10 +222,10 @@ async fn a_dead_letter_outlives_its_segment_and_goes_with_all_its_history_when_i
 
 #[tokio::test]
 async fn a_dead_letter_that_goes_with_its_segment_leaves_no_row_behind() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.roll_segments()").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     db.run(&format!("insert into tuskline.redriven values ({id}, 1, 'f')")).await;
     db.advance(DAY * 40).await;
     db.run("select tuskline.roll_segments()").await;
@@ -264,13 +264,13 @@ const ALL: &str = "p_ended_to => tuskline.clock()";
 
 #[tokio::test]
 async fn dead_letters_are_purged_by_cause_and_time_a_batch_at_a_time() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     for n in 0..5 {
-        die(&db, &hand, &format!("order {n} is unknown")).await;
+        die(&db, &worker, &format!("order {n} is unknown")).await;
     }
-    let other = die(&db, &hand, "no money").await;
+    let other = die(&db, &worker, "no money").await;
     db.schedule_many("work", 2).await;
-    hand.succeed_all(&hand.claim(2).await).await;
+    worker.succeed_all(&worker.claim(2).await).await;
     let cause: String =
         db.one("select fingerprint from tuskline.dead_groups where tasks = 5").await;
     assert_eq!(purge(&db, &format!("p_fingerprint => '{cause}', {ALL}")).await, [3, 5, 5]);
@@ -280,7 +280,7 @@ async fn dead_letters_are_purged_by_cause_and_time_a_batch_at_a_time() {
     let looked: i64 = db.one("select looked from tuskline.operations").await;
     assert_eq!(looked, 5, "it reads their list, not all tasks");
     db.advance(SECOND).await;
-    let later = die(&db, &hand, "no money").await;
+    let later = die(&db, &worker, "no money").await;
     let before = "p_ended_to => tuskline.clock() - interval '1 second'";
     assert_eq!(purge(&db, before).await, [1, 1]);
     assert_eq!(listed(&db).await, [format!("{later} | fatal_failure | fatal | no money")]);
@@ -288,32 +288,32 @@ async fn dead_letters_are_purged_by_cause_and_time_a_batch_at_a_time() {
 
 #[tokio::test]
 async fn a_kept_dead_letter_is_purged_as_well() {
-    let (db, _hand, _id) = kept().await;
+    let (db, _worker, _id) = kept().await;
     assert_eq!(purge(&db, ALL).await, [1, 1]);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
 }
 
 #[tokio::test]
 async fn a_purge_of_dead_letters_unblocks_their_keys() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.set_order('work', 'block')").await;
     let of_key =
         async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     let (_first, second) = (of_key().await, of_key().await);
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
-    assert!(hand.claim(10).await.is_empty());
+    worker.fail_for_good(&worker.take().await).await;
+    assert!(worker.claim(10).await.is_empty());
     assert_eq!(purge(&db, ALL).await, [1, 1]);
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, second);
+    assert_eq!(worker.take().await.id, second);
 }
 
 #[tokio::test]
 async fn a_restarted_task_of_a_sealed_segment_is_found_when_the_queues_are_rebuilt() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.roll_segments()").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments(); select tuskline.segments_to_retire()").await;
     let sealed = "select count(*) from tuskline.segment where sealed_at is not null";
@@ -327,9 +327,9 @@ async fn a_restarted_task_of_a_sealed_segment_is_found_when_the_queues_are_rebui
 
 #[tokio::test]
 async fn a_segment_with_a_restarted_task_is_not_sealed_by_a_look_that_began_before() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.roll_segments()").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     let sealed = "select count(*) from tuskline.segment where sealed_at is not null";
@@ -355,10 +355,10 @@ async fn a_segment_with_a_restarted_task_is_not_sealed_by_a_look_that_began_befo
 
 #[tokio::test]
 async fn a_task_that_is_restarted_while_its_segment_is_retired_is_not_lost() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.roll_segments()").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     let operator = db.connect().await;
@@ -378,8 +378,8 @@ async fn a_task_that_is_restarted_while_its_segment_is_retired_is_not_lost() {
 
 #[tokio::test]
 async fn a_task_past_its_retention_is_not_restarted() {
-    let (db, hand) = with_hand().await;
-    let id = die(&db, &hand, "no").await;
+    let (db, worker) = with_worker().await;
+    let id = die(&db, &worker, "no").await;
     let stopped = db.schedule("work").await;
     db.cancel(stopped).await;
     db.advance(DAY * 8).await;
@@ -392,7 +392,7 @@ async fn a_task_past_its_retention_is_not_restarted() {
 
 #[tokio::test]
 async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
-    let (db, hand, id) = kept().await;
+    let (db, worker, id) = kept().await;
     let no = db.first_segment();
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert_eq!(db.timers().await, 0, "nobody can find it yet");
@@ -405,22 +405,22 @@ async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
     let due: bool = db.one("select due = tuskline.clock() from tuskline.timer").await;
     assert!(due, "no mark has passed it");
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, id);
+    assert_eq!(worker.take().await.id, id);
 }
 
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_when_its_segment_is_back_already_runs_at_once() {
-    let (db, hand, id) = kept().await;
+    let (db, worker, id) = kept().await;
     db.run(&format!("select tuskline_core.add_segment({})", db.first_segment())).await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     assert!(db.lines("select * from tuskline.segments_to_finish()").await.is_empty());
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, id);
+    assert_eq!(worker.take().await.id, id);
 }
 
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_not_stranded() {
-    let (db, _hand, id) = kept().await;
+    let (db, _worker, id) = kept().await;
     let no = db.first_segment();
     db.run(&format!("insert into tuskline.segment (segment_no) values ({no})")).await;
     let operator = db.connect().await;
@@ -439,7 +439,7 @@ async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_no
 
 #[tokio::test]
 async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
-    let (db, _hand, id) = kept().await;
+    let (db, _worker, id) = kept().await;
     let no = db.first_segment();
     // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
     db.run(&format!("insert into tuskline.segment (segment_no) values ({no})")).await;
@@ -462,9 +462,9 @@ async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
 
 #[tokio::test]
 async fn dead_letters_that_are_archived_are_archived_before_they_are_purged() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'table')").await;
-    let id = die(&db, &hand, "no").await;
+    let id = die(&db, &worker, "no").await;
     assert_eq!(purge(&db, ALL).await, [1, 1]);
     let archived = db
         .lines(

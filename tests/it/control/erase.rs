@@ -98,25 +98,25 @@ async fn with_lambdas() -> Db {
 }
 
 /// Schedules a task and fails it for good with a message that names the customer.
-async fn failed(db: &Db, hand: &ScriptedWorker, schedule: &str, customer: &str) -> i64 {
+async fn failed(db: &Db, worker: &ScriptedWorker, schedule: &str, customer: &str) -> i64 {
     let id: i64 = db.one(&format!("select tuskline.schedule({schedule})")).await;
     consume(db).await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!(task.id, id);
     let fields = format!(
         r#""status": "fatal_failure", "error_class": "refused", "message": "no mail to {customer}""#
     );
-    hand.note(&task, &fields).await;
+    worker.note(&task, &fields).await;
     id
 }
 
 /// Tasks whose keys name a customer. Returns the worker that holds two of them.
 async fn keyed(db: &Db, customer: &str) -> ScriptedWorker {
-    let hand = db.hand_with(&["ordered"], MINUTE).await;
+    let worker = db.worker_with(&["ordered"], MINUTE).await;
     let ordered = format!("'ordered', p_ordering_key => '{customer}'");
-    failed(db, &hand, &ordered, customer).await;
+    failed(db, &worker, &ordered, customer).await;
     db.run(&format!("select tuskline.unblock('ordered', '{customer}')")).await;
-    failed(db, &hand, &ordered, customer).await;
+    failed(db, &worker, &ordered, customer).await;
     db.run(&format!("select tuskline.schedule({ordered})")).await; // behind the failed one
     let weight = format!(
         "select tuskline.set_weight(limit_id, '{customer}', 2) from tuskline.limits where lambda = 'fair'"
@@ -126,40 +126,40 @@ async fn keyed(db: &Db, customer: &str) -> ScriptedWorker {
         let task = format!("select tuskline.schedule({key} => '{customer}')");
         db.run(&format!("{task}; {task}")).await;
     }
-    let hand = db.hand_with(&["limited", "single"], MINUTE).await;
+    let worker = db.worker_with(&["limited", "single"], MINUTE).await;
     consume(db).await;
-    assert_eq!(hand.claim(10).await.len(), 2);
-    hand
+    assert_eq!(worker.claim(10).await.len(), 2);
+    worker
 }
 
 /// Tasks whose payload names a customer, and all that is stored about them.
 async fn with_payload(db: &Db, customer: &str) {
     let payload = format!(r#"'{{"customer": {{"mail": "{customer}"}}}}'"#);
-    let hand = db.hand_with(&["work", "archived"], MINUTE).await;
+    let worker = db.worker_with(&["work", "archived"], MINUTE).await;
     db.run(&format!("select tuskline.schedule('work', {payload}, p_delay => '1 year')")).await;
     db.run(&format!("select tuskline.schedule('work', {payload})")).await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     db.run(&format!(
         "select tuskline.set_progress({}, {}, 50, 'for {customer}', '\"{customer}\"')",
         task.id, task.fence
     ))
     .await;
-    hand.succeed_with(&task, &format!("\"sent to {customer}\"")).await;
-    let dead = failed(db, &hand, &format!("'work', {payload}"), customer).await;
+    worker.succeed_with(&task, &format!("\"sent to {customer}\"")).await;
+    let dead = failed(db, &worker, &format!("'work', {payload}"), customer).await;
     db.run(&format!(
         "select tuskline.advance_operation(tuskline.start_operation(
            'redrive', p_ids => array[{dead}::bigint], p_payload => {payload}::text, p_reason => 'typo', p_canary => true));
          select tuskline.enqueue_due()"
     ))
     .await;
-    let again = hand.take().await;
+    let again = worker.take().await;
     let fields = format!(
         r#""status": "fatal_failure", "error_class": "refused", "message": "none to {customer}""#
     );
-    hand.note(&again, &fields).await;
+    worker.note(&again, &fields).await;
     db.run("select tuskline.run_policies()").await;
     db.run(&format!("select tuskline.schedule('archived', {payload})")).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
 }
 
 #[tokio::test]
@@ -169,9 +169,9 @@ async fn an_erase_leaves_the_messages_of_a_lambda_with_a_longer_name() {
     db.pin().await;
     for lambda in ["pay", "payments"] {
         db.run(&format!("select tuskline.set_breaker('{lambda}', 5)")).await;
-        let hand = db.hand(lambda).await;
+        let worker = db.worker(lambda).await;
         for _ in 0..5 {
-            failed(&db, &hand, &format!("'{lambda}'"), ADA).await;
+            failed(&db, &worker, &format!("'{lambda}'"), ADA).await;
         }
     }
     db.advance(SECOND).await;
@@ -196,7 +196,7 @@ async fn an_erased_customer_is_in_no_table() {
     db.advance(MINUTE * 2).await;
     db.run("select tuskline.advance_operation(tuskline.start_operation('purge', 'archived'))")
         .await;
-    let fragile = db.hand("fragile").await;
+    let fragile = db.worker("fragile").await;
     let payload = format!(r#"'{{"customer": {{"mail": "{ADA}"}}}}'"#);
     for _ in 0..5 {
         failed(&db, &fragile, &format!("'fragile', {payload}"), ADA).await;
@@ -254,13 +254,13 @@ async fn an_erased_customer_is_in_no_table() {
 
 /// Ended tasks of work whose payload has the number n, from 1 on.
 async fn numbered(db: &Db, count: i64) -> Vec<i64> {
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let schedule = format!(
         "insert into tuskline.task (lambda, payload)
          select 'work', json_build_object('n', n) from generate_series(1, {count}) as n returning id"
     );
     let ids = db.all(&schedule).await;
-    hand.succeed_all(&hand.claim(100).await).await;
+    worker.succeed_all(&worker.claim(100).await).await;
     ids
 }
 
@@ -313,8 +313,8 @@ async fn an_erase_waits_for_a_locked_task_and_for_a_chain_that_needs_one() {
     let slow: i64 = db.one("select tuskline.schedule('work', p_delay => '1 hour')").await;
     let child = format!("select tuskline.schedule_then(array[{parent}, {slow}]::bigint[], 'work')");
     let child: i64 = db.one(&child).await;
-    let hand = db.hand("work").await;
-    hand.succeed(&hand.take().await).await;
+    let worker = db.worker("work").await;
+    worker.succeed(&worker.take().await).await;
     let erase =
         start(&db, &format!("p_ids => array[{}, {}, {parent}]::bigint[]", ids[0], ids[1])).await;
     for _ in 0..3 {
@@ -469,9 +469,9 @@ async fn an_erase_counts_each_task_once() {
 #[tokio::test]
 async fn failures_before_a_redrive_replaced_the_payload_lose_their_messages() {
     let db = with_lambdas().await;
-    let hand = db.hand_with(&["work"], MINUTE).await;
+    let worker = db.worker_with(&["work"], MINUTE).await;
     let with_progress = |customer: &str| format!(r#"'work', '{{"mail": "{customer}"}}'"#);
-    let dead = failed(&db, &hand, &with_progress(ADA), ADA).await;
+    let dead = failed(&db, &worker, &with_progress(ADA), ADA).await;
     db.run(&format!(
         "insert into tuskline.progress (task_id, fence, message, said_at)
          values ({dead}, 1, 'for {ADA}', tuskline.clock());
@@ -484,11 +484,11 @@ async fn failures_before_a_redrive_replaced_the_payload_lose_their_messages() {
     .await;
     db.advance(SECOND).await;
     consume(&db).await;
-    let again = hand.take().await;
+    let again = worker.take().await;
     let fields = format!(
         r#""status": "fatal_failure", "error_class": "refused", "message": "none to {BOB}""#
     );
-    hand.note(&again, &fields).await;
+    worker.note(&again, &fields).await;
     let of_bob = holders(&db, BOB).await;
     let erase = start(&db, &format!("p_field => '{{mail}}', p_equals => '{ADA}'")).await;
     assert_eq!(carry(&db, erase).await, ("done".to_owned(), 0, "-".to_owned()));
@@ -521,11 +521,11 @@ async fn the_reason_of_a_cancel_goes_with_its_task() {
 async fn the_unique_key_of_an_archived_task_is_forgotten_with_it() {
     let db = with_lambdas().await;
     db.run("select tuskline.alter_lambda('single', p_archive => 'table')").await;
-    let hand = db.hand("single").await;
+    let worker = db.worker("single").await;
     for customer in [ADA, BOB] {
         let task = format!(r#"'single', '{{"mail": "{customer}"}}', p_unique_key => '{customer}'"#);
         db.run(&format!("select tuskline.schedule({task})")).await;
-        hand.succeed(&hand.take().await).await;
+        worker.succeed(&worker.take().await).await;
     }
     db.advance(MINUTE * 2).await;
     db.run("select tuskline.advance_operation(tuskline.start_operation('purge', 'single'))").await;
@@ -550,10 +550,10 @@ async fn an_operation_that_has_ended_keeps_no_key_and_no_value() {
 #[tokio::test]
 async fn a_payload_that_a_redrive_replaced_is_erased_by_its_field() {
     let db = with_lambdas().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     for customer in [ADA, BOB] {
         let task = format!(r#"'work', '{{"mail": "{customer}"}}'"#);
-        let dead = failed(&db, &hand, &task, "the customer").await;
+        let dead = failed(&db, &worker, &task, "the customer").await;
         db.run(&format!(
             "select tuskline.advance_operation(tuskline.start_operation('redrive',
                p_ids => array[{dead}::bigint], p_payload => '{{}}'::text, p_reason => 'typo'))"
@@ -702,11 +702,11 @@ async fn the_command_erases_the_lines_of_the_archive_too() {
 async fn the_unique_key_of_a_task_in_a_file_is_forgotten_with_its_line() {
     let db = with_lambdas().await;
     db.run("select tuskline.alter_lambda('single', p_archive => 'file')").await;
-    let hand = db.hand("single").await;
+    let worker = db.worker("single").await;
     for customer in [ADA, BOB] {
         let task = format!(r#"'single', '{{"mail": "{customer}"}}', p_unique_key => '{customer}'"#);
         db.run(&format!("select tuskline.schedule({task})")).await;
-        hand.succeed(&hand.take().await).await;
+        worker.succeed(&worker.take().await).await;
     }
     let dir = tempfile::tempdir().unwrap();
     let run = |command: &str| on(&db.config, command).env("TUSKLINE_ARCHIVE_DIR", dir.path()).run();

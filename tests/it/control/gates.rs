@@ -29,8 +29,8 @@ async fn of_collection(db: &Db, collection: &str) -> i64 {
 }
 
 /// Ids of what a worker gets.
-async fn claimed(hand: &ScriptedWorker) -> Vec<i64> {
-    hand.claim(100).await.iter().map(|task| task.id).collect()
+async fn claimed(worker: &ScriptedWorker) -> Vec<i64> {
+    worker.claim(100).await.iter().map(|task| task.id).collect()
 }
 
 /// Ids of what waits behind gates.
@@ -41,17 +41,17 @@ async fn parked(db: &Db) -> Vec<i64> {
 #[tokio::test]
 async fn a_paused_lambda_starts_nothing_until_its_gate_opens() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let queued = db.schedule_many("work", 3).await;
     let number = gate(&db, "'work', 'pause'").await;
     let later = db.schedule("work").await;
     assert_eq!(consume(&db).await, 0, "there is nothing to do about them");
-    let held = (claimed(&hand).await, parked(&db).await, db.count("enqueued").await);
+    let held = (claimed(&worker).await, parked(&db).await, db.count("enqueued").await);
     assert_eq!(held, (vec![], vec![], 4));
     assert_eq!(db.one::<i64>("select parked from tuskline.gates").await, 4);
     open(&db, number).await;
     let all: Vec<_> = queued.into_iter().chain([later]).collect();
-    assert_eq!(claimed(&hand).await, all, "at once, without a store consumer");
+    assert_eq!(claimed(&worker).await, all, "at once, without a store consumer");
     consume(&db).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0);
 }
@@ -80,19 +80,19 @@ async fn a_pause_and_its_end_cost_the_same_at_any_number_of_tasks() {
 async fn a_pause_ends_at_its_time_though_no_server_runs() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     gate(&db, "'work', 'pause', p_for => '1 hour'").await;
     let id = db.schedule("work").await;
-    assert!(claimed(&hand).await.is_empty());
+    assert!(claimed(&worker).await.is_empty());
     db.advance(SECOND * 3_600).await;
-    assert_eq!(claimed(&hand).await, [id]);
+    assert_eq!(claimed(&worker).await, [id]);
 }
 
 #[tokio::test]
 async fn when_the_gate_of_a_priority_ends_the_pause_of_its_lambda_holds_it() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     gate(&db, "'work', 'pause'").await;
     gate(&db, "'work', 'drop', p_priority => 'low', p_for => '1 hour'").await;
     let dropped = db.schedule_at("work", "low").await;
@@ -101,16 +101,16 @@ async fn when_the_gate_of_a_priority_ends_the_pause_of_its_lambda_holds_it() {
     db.advance(SECOND * 3_600).await;
     db.schedule_at("work", "low").await;
     db.enqueue_due().await;
-    assert!(claimed(&hand).await.is_empty(), "no store consumer has looked at the gates yet");
+    assert!(claimed(&worker).await.is_empty(), "no store consumer has looked at the gates yet");
     consume(&db).await;
-    assert!(claimed(&hand).await.is_empty());
+    assert!(claimed(&worker).await.is_empty());
     assert_eq!(db.count("enqueued").await, 1);
 }
 
 #[tokio::test]
 async fn a_narrower_gate_drops_and_parks_in_a_paused_lambda() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let all = gate(&db, "'work', 'pause'").await;
     gate(&db, "'work', 'drop', 'spam', p_unseen => true").await;
     gate(&db, "'work', 'pause', 'news', p_unseen => true").await;
@@ -121,82 +121,82 @@ async fn a_narrower_gate_drops_and_parks_in_a_paused_lambda() {
     assert_eq!((db.status(spam).await.as_str(), parked(&db).await), ("dropped", vec![news]));
     open(&db, all).await;
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, parked(&db).await), (vec![other], vec![news]));
+    assert_eq!((claimed(&worker).await, parked(&db).await), (vec![other], vec![news]));
 }
 
 /// For each queue of `work`: whether the safety poll finds a task in it.
-async fn peeked(db: &Db, hand: &ScriptedWorker) -> Vec<bool> {
-    db.ask("select tuskline.peek($1, array_fill(0::bigint, array[4]))", &[&hand.queues]).await
+async fn peeked(db: &Db, worker: &ScriptedWorker) -> Vec<bool> {
+    db.ask("select tuskline.peek($1, array_fill(0::bigint, array[4]))", &[&worker.queues]).await
 }
 
 #[tokio::test]
 async fn a_paused_queue_looks_empty_to_workers_and_moves_no_mark() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3).await;
-    assert_eq!(peeked(&db, &hand).await, [false, false, true, false]);
+    assert_eq!(peeked(&db, &worker).await, [false, false, true, false]);
     let number = gate(&db, "'work', 'pause'").await;
-    assert_eq!(peeked(&db, &hand).await, [false; 4]);
+    assert_eq!(peeked(&db, &worker).await, [false; 4]);
     let said = db
         .lines(&format!(
             "select popped, first_seq, last_seq from tuskline.claim({}, array[{}], '{{7}}', '{{1}}', '{{100}}')",
-            hand.executor, hand.queues[2]
+            worker.executor, worker.queues[2]
         ))
         .await;
     assert_eq!(said, ["[0] | [8] | [null]"]);
     open(&db, number).await;
-    assert_eq!(peeked(&db, &hand).await, [false, false, true, false]);
+    assert_eq!(peeked(&db, &worker).await, [false, false, true, false]);
 }
 
 #[tokio::test]
 async fn a_paused_priority_keeps_no_permit_from_another_one() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.set_limit('work', 2)").await;
     let low = [db.schedule_at("work", "low").await, db.schedule_at("work", "low").await];
     consume(&db).await;
-    let held = hand.claim(1).await;
+    let held = worker.claim(1).await;
     let others = db.schedule_many("work", 2).await;
     consume(&db).await;
     let number = gate(&db, "'work', 'pause', p_priority => 'low'").await;
     consume(&db).await;
-    assert_eq!(claimed(&hand).await, [others[0]], "by the permit of the low one in its queue");
-    assert!(hand.release(&held[0]).await);
-    assert_eq!(claimed(&hand).await, [others[1]], "by the permit of the one that came back");
+    assert_eq!(claimed(&worker).await, [others[0]], "by the permit of the low one in its queue");
+    assert!(worker.release(&held[0]).await);
+    assert_eq!(claimed(&worker).await, [others[1]], "by the permit of the one that came back");
     let later = db.schedule_at("work", "low").await;
     consume(&db).await;
     let held: Vec<i64> = db.all("select task_id from tuskline.permit order by 1").await;
     assert_eq!((held, db.queued().await), (others.clone(), 3));
     open(&db, number).await;
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, db.queued().await), (vec![], 0), "they ask for permits");
+    assert_eq!((claimed(&worker).await, db.queued().await), (vec![], 0), "they ask for permits");
     db.run("delete from tuskline.permit; select tuskline.set_limit('work', 3)").await;
     consume(&db).await;
-    assert_eq!(claimed(&hand).await, [low[0], low[1], later]);
+    assert_eq!(claimed(&worker).await, [low[0], low[1], later]);
 }
 
 #[tokio::test]
 async fn those_of_a_paused_priority_that_wait_for_a_permit_are_passed_over() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.set_limit('work', 1)").await;
     let first = db.schedule("work").await;
     consume(&db).await;
-    let held = hand.take().await;
+    let held = worker.take().await;
     for _ in 0..150 {
         db.schedule_at("work", "high").await;
     }
     let last = db.schedule("work").await;
     consume(&db).await;
     gate(&db, "'work', 'pause', p_priority => 'high'").await;
-    hand.succeed(&held).await;
+    worker.succeed(&held).await;
     for _ in 0..5 {
         consume(&db).await;
         db.advance(Duration::from_millis(20)).await;
     }
-    assert_eq!((held.id, claimed(&hand).await), (first, vec![last]));
+    assert_eq!((held.id, claimed(&worker).await), (first, vec![last]));
     assert_eq!(db.queued().await, 150);
 }
 
@@ -221,10 +221,10 @@ async fn a_drop_of_a_lambda_reaches_what_stands_in_its_queues_a_batch_at_a_time(
 #[tokio::test]
 async fn what_stands_in_a_queue_is_held_by_the_claim_that_meets_it() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let (held, free) = (of_collection(&db, "news").await, of_collection(&db, "receipts").await);
     gate(&db, "'work', 'pause', 'news'").await;
-    assert_eq!(claimed(&hand).await, [free]);
+    assert_eq!(claimed(&worker).await, [free]);
     assert_eq!((parked(&db).await, db.status(held).await.as_str()), (vec![held], "new"));
     assert_eq!(db.queued().await, 0);
 }
@@ -233,33 +233,33 @@ async fn what_stands_in_a_queue_is_held_by_the_claim_that_meets_it() {
 async fn a_retry_comes_due_into_the_paused_queue() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     let number = gate(&db, "'work', 'pause'").await;
-    hand.fail(&task).await;
+    worker.fail(&task).await;
     db.advance(SECOND * 2).await;
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, db.status(id).await.as_str()), (vec![], "enqueued"));
+    assert_eq!((claimed(&worker).await, db.status(id).await.as_str()), (vec![], "enqueued"));
     open(&db, number).await;
-    assert_eq!(hand.take().await.attempt, 2);
+    assert_eq!(worker.take().await.attempt, 2);
 }
 
 #[tokio::test]
 async fn a_retry_is_parked_by_a_gate_on_its_collection_and_keeps_its_state() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = of_collection(&db, "news").await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     let number = gate(&db, "'work', 'pause', 'news'").await;
-    hand.fail(&task).await;
+    worker.fail(&task).await;
     db.advance(SECOND * 2).await;
     consume(&db).await;
     assert_eq!((parked(&db).await, db.status(id).await.as_str()), (vec![id], "retriable_failure"));
     open(&db, number).await;
     consume(&db).await;
-    assert_eq!(hand.take().await.attempt, 2);
+    assert_eq!(worker.take().await.attempt, 2);
 }
 
 #[tokio::test]
@@ -271,12 +271,12 @@ async fn what_is_dropped_or_diverted_ends_and_says_why() {
         let db = Db::with_lambda("work").await;
         let number = db.number(1).to_string();
         let said: Vec<_> = said.iter().map(|line| line.replace("<1>", &number)).collect();
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         let queued = db.schedule("work").await;
         gate(&db, &format!("'work', '{action}'")).await;
         let due = db.schedule("work").await;
         assert_eq!(consume(&db).await, 1);
-        assert!(claimed(&hand).await.is_empty());
+        assert!(claimed(&worker).await.is_empty());
         for id in [queued, due] {
             assert_eq!(db.status(id).await, status);
         }
@@ -292,7 +292,7 @@ async fn what_is_dropped_or_diverted_ends_and_says_why() {
 async fn a_gate_opens_by_itself_when_its_time_is_over() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     gate(&db, "'work', 'pause', p_for => '1 hour'").await;
     let id = db.schedule("work").await;
     consume(&db).await;
@@ -300,7 +300,7 @@ async fn a_gate_opens_by_itself_when_its_time_is_over() {
     assert_eq!(wait, 3_600_000);
     db.advance(SECOND * 3_600).await;
     consume(&db).await;
-    assert_eq!(claimed(&hand).await, [id]);
+    assert_eq!(claimed(&worker).await, [id]);
     consume(&db).await;
     let audited = db
         .lines("select verb, detail from tuskline.audit where verb like '%gate' order by at")
@@ -313,7 +313,7 @@ async fn a_gate_opens_by_itself_when_its_time_is_over() {
 #[tokio::test]
 async fn the_narrower_gate_counts() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     gate(&db, "'work', 'pause'").await;
     gate(&db, "'work', 'drop', p_priority => 'low'").await;
     gate(&db, "'work', 'pause', p_priority => 'low', p_collection => 'news', p_unseen => true")
@@ -324,7 +324,7 @@ async fn the_narrower_gate_counts() {
         .one("select tuskline.schedule('work', p_priority => 'low', p_collection => 'news')")
         .await;
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, parked(&db).await), (vec![], vec![held]));
+    assert_eq!((claimed(&worker).await, parked(&db).await), (vec![], vec![held]));
     assert_eq!(db.status(paused).await, "enqueued");
     assert_eq!(db.status(dropped).await, "dropped");
 }
@@ -397,7 +397,7 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     // Once it has seen a task end it claims ahead.
     let mut config = quick();
     config.buffer_target = Duration::from_secs(3600);
-    let worker = Running::start(&db, config, vec![bodies.lambda("work").slots(1)]);
+    let sdk_worker = Running::start(&db, config, vec![bodies.lambda("work").slots(1)]);
     bodies.let_pass(1);
     db.schedule("work").await;
     db.until_count("success", 1).await;
@@ -413,17 +413,17 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     assert_eq!(db.count("enqueued").await, 1);
     open(&db, number).await;
     db.until_count("success", 3).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_gate_reaches_tasks_by_priority() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     gate(&db, &format!("'work', 'pause', p_priority => '{}'", Priority::Low)).await;
     let (low, high) = (db.schedule_at("work", "low").await, db.schedule_at("work", "high").await);
     consume(&db).await;
-    assert_eq!((claimed(&hand).await, db.status(low).await.as_str()), (vec![high], "enqueued"));
+    assert_eq!((claimed(&worker).await, db.status(low).await.as_str()), (vec![high], "enqueued"));
 }
 
 #[tokio::test]
@@ -436,7 +436,7 @@ async fn another_lambda_does_not_feel_a_gate() {
         .await;
     assert_eq!(direct, [true; 4]);
     let id = db.schedule("other").await;
-    assert_eq!(claimed(&db.hand("other").await).await, [id]);
+    assert_eq!(claimed(&db.worker("other").await).await, [id]);
 }
 
 #[tokio::test]

@@ -9,14 +9,14 @@ async fn limited(arguments: &str) -> (Db, ScriptedWorker, i64) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let rule = db.one(&format!("select tuskline.set_limit('work', {arguments})")).await;
-    let hand = db.hand("work").await;
-    (db, hand, rule)
+    let worker = db.worker("work").await;
+    (db, worker, rule)
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
+async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     while db.enqueue_due().await > 0 {}
-    hand.claim(100).await
+    worker.claim(100).await
 }
 
 async fn keyed(db: &Db, column: &str, key: &str) -> i64 {
@@ -25,16 +25,16 @@ async fn keyed(db: &Db, column: &str, key: &str) -> i64 {
 
 #[tokio::test]
 async fn no_more_than_so_many_at_a_time() {
-    let (db, hand, _) = limited("3").await;
+    let (db, worker, _) = limited("3").await;
     let ids = db.schedule_many("work", 10).await;
     let mut seen = Vec::new();
-    let mut held = next(&db, &hand).await;
+    let mut held = next(&db, &worker).await;
     for _ in 0..5 {
         seen.extend(held.iter().map(|task| task.id));
         assert!(held.len() <= 3);
-        assert_eq!(next(&db, &hand).await.len(), 0);
-        hand.succeed_all(&held).await;
-        held = next(&db, &hand).await;
+        assert_eq!(next(&db, &worker).await.len(), 0);
+        worker.succeed_all(&held).await;
+        held = next(&db, &worker).await;
     }
     assert_eq!((seen, held.len()), (ids, 0));
     assert_eq!(db.one::<i64>("select count(*) from tuskline.permit").await, 0);
@@ -42,42 +42,42 @@ async fn no_more_than_so_many_at_a_time() {
 
 #[tokio::test]
 async fn each_key_is_counted_by_itself_and_tasks_without_one_are_not() {
-    let (db, hand, _) = limited("1, p_by_key => true").await;
+    let (db, worker, _) = limited("1, p_by_key => true").await;
     let mut first = Vec::new();
     for key in ["x", "y", "x"] {
         first.push(keyed(&db, "limit_key", key).await);
     }
     let free = db.schedule("work").await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     let mut ids: Vec<_> = held.iter().map(|task| task.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, [first[0], first[1], free]);
-    hand.succeed_all(&held).await;
-    assert_eq!(next(&db, &hand).await[0].id, first[2]);
+    worker.succeed_all(&held).await;
+    assert_eq!(next(&db, &worker).await[0].id, first[2]);
 }
 
 #[tokio::test]
 async fn a_retry_waits_without_a_place_and_takes_one_again() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let ids = db.schedule_many("work", 2).await;
-    let held = next(&db, &hand).await;
-    hand.fail(&held[0]).await;
-    let other = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
+    worker.fail(&held[0]).await;
+    let other = next(&db, &worker).await;
     assert_eq!(other[0].id, ids[1], "the place of one that backs off is free");
     db.advance(Duration::from_secs(3)).await;
-    assert_eq!(next(&db, &hand).await.len(), 0);
-    hand.succeed(&other[0]).await;
-    assert_eq!(next(&db, &hand).await[0].id, ids[0]);
+    assert_eq!(next(&db, &worker).await.len(), 0);
+    worker.succeed(&other[0]).await;
+    assert_eq!(next(&db, &worker).await[0].id, ids[0]);
 }
 
 #[tokio::test]
 async fn a_dead_workers_tasks_are_counted_until_they_end() {
-    let (db, hand, _) = limited("2").await;
+    let (db, worker, _) = limited("2").await;
     db.schedule_many("work", 4).await;
-    assert_eq!(next(&db, &hand).await.len(), 2);
+    assert_eq!(next(&db, &worker).await.len(), 2);
     db.advance(crate::support::LEASE).await;
     assert_eq!(db.rescue().await, (1, 2, 0));
-    let other = db.hand("work").await;
+    let other = db.worker("work").await;
     let held = next(&db, &other).await;
     assert_eq!(held.len(), 2);
     other.succeed_all(&held).await;
@@ -86,7 +86,7 @@ async fn a_dead_workers_tasks_are_counted_until_they_end() {
 
 #[tokio::test]
 async fn several_limits_hold_together() {
-    let (db, hand, _) = limited("3").await;
+    let (db, worker, _) = limited("3").await;
     db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
     db.run("select tuskline.set_limit('work', 2, p_collection => 'news')").await;
     for key in ["x", "x", "y", "z"] {
@@ -98,7 +98,7 @@ async fn several_limits_hold_together() {
     db.schedule_many("work", 3).await;
     let mut executed = 0;
     loop {
-        let held = next(&db, &hand).await;
+        let held = next(&db, &worker).await;
         if held.is_empty() {
             break;
         }
@@ -111,27 +111,27 @@ async fn several_limits_hold_together() {
             .await;
         assert_eq!(running, ["true | true | true"]);
         executed += held.len();
-        hand.succeed(&held[0]).await;
-        hand.succeed_all(&held[1..]).await;
+        worker.succeed(&held[0]).await;
+        worker.succeed_all(&held[1..]).await;
     }
     assert_eq!(executed, 7);
 }
 
 #[tokio::test]
 async fn a_limit_changes_at_once_and_ends_when_it_is_dropped() {
-    let (db, hand, rule) = limited("1").await;
+    let (db, worker, rule) = limited("1").await;
     db.schedule_many("work", 6).await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     assert_eq!(held.len(), 1);
     db.run("select tuskline.set_limit('work', 3)").await;
-    let more = next(&db, &hand).await;
+    let more = next(&db, &worker).await;
     assert_eq!(more.len(), 2);
     db.run("select tuskline.set_limit('work', 1)").await;
-    hand.succeed_all(&more).await;
-    assert_eq!(next(&db, &hand).await.len(), 0, "one is at work still");
+    worker.succeed_all(&more).await;
+    assert_eq!(next(&db, &worker).await.len(), 0, "one is at work still");
     assert!(db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await);
     assert_eq!(db.one::<i32>("select moved from tuskline.run_policies()").await, 3);
-    assert_eq!(next(&db, &hand).await.len(), 3);
+    assert_eq!(next(&db, &worker).await.len(), 3);
     db.run("select tuskline.run_policies()").await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.limits").await, 0);
     assert!(!db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await);
@@ -139,16 +139,16 @@ async fn a_limit_changes_at_once_and_ends_when_it_is_dropped() {
 
 #[tokio::test]
 async fn no_more_than_so_many_in_a_second() {
-    let (db, hand, _) = limited("p_per_second => 2, p_burst => 3").await;
+    let (db, worker, _) = limited("p_per_second => 2, p_burst => 3").await;
     db.schedule_many("work", 12).await;
     let mut started = Vec::new();
     for _ in 0..6 {
-        started.push(next(&db, &hand).await.len());
+        started.push(next(&db, &worker).await.len());
         db.advance(Duration::from_millis(500)).await;
     }
     assert_eq!(started, [3, 1, 1, 1, 1, 1]);
     db.advance(Duration::from_secs(60)).await;
-    assert_eq!(next(&db, &hand).await.len(), 3, "a rest is worth a burst");
+    assert_eq!(next(&db, &worker).await.len(), 3, "a rest is worth a burst");
 }
 
 /// From here on claims ask no limit.
@@ -159,14 +159,14 @@ async fn sorted(db: &Db) {
 }
 
 /// Ten seconds of looks, and one claim behind each once a worker is there.
-async fn ten_seconds(db: &Db, hand: Option<&ScriptedWorker>) -> Vec<usize> {
+async fn ten_seconds(db: &Db, worker: Option<&ScriptedWorker>) -> Vec<usize> {
     sorted(db).await;
     let mut started = Vec::new();
     for _ in 0..100 {
         db.advance(Duration::from_millis(100)).await;
         while db.enqueue_due().await > 0 {}
-        if let Some(hand) = hand {
-            started.push(hand.claim(100).await.len());
+        if let Some(worker) = worker {
+            started.push(worker.claim(100).await.len());
         }
     }
     started
@@ -178,11 +178,11 @@ fn most_in(starts: &[usize], looks: usize) -> usize {
 
 #[tokio::test]
 async fn a_rate_saves_up_no_more_than_a_burst_while_no_worker_is_there() {
-    let (db, hand, _) = limited("p_per_second => 5").await;
+    let (db, worker, _) = limited("p_per_second => 5").await;
     db.schedule_many("work", 300).await;
     ten_seconds(&db, None).await;
     ten_seconds(&db, None).await;
-    let started = ten_seconds(&db, Some(&hand)).await;
+    let started = ten_seconds(&db, Some(&worker)).await;
     assert_eq!(most_in(&started, 1), 5, "at once: {started:?}");
     assert_eq!(most_in(&started, 11), 10, "in a second: {started:?}");
     let total = started.iter().sum::<usize>();
@@ -191,80 +191,80 @@ async fn a_rate_saves_up_no_more_than_a_burst_while_no_worker_is_there() {
 
 #[tokio::test]
 async fn a_rate_is_reached_with_the_smallest_burst_that_is_accepted() {
-    let (db, hand, _) = limited("p_per_second => 50, p_burst => 5").await;
+    let (db, worker, _) = limited("p_per_second => 50, p_burst => 5").await;
     db.schedule_many("work", 700).await;
-    let started = ten_seconds(&db, Some(&hand)).await;
+    let started = ten_seconds(&db, Some(&worker)).await;
     assert!((495..=505).contains(&started.iter().sum::<usize>()), "{started:?}");
     assert_eq!(most_in(&started, 1), 5);
 }
 
 #[tokio::test]
 async fn each_claim_needs_a_permit_of_a_rate_and_keeps_that_of_a_concurrency_limit() {
-    let (db, hand, _) = limited("2").await;
+    let (db, worker, _) = limited("2").await;
     db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
     sorted(&db).await;
     let ids = db.schedule_many("work", 3).await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     assert_eq!(held.iter().map(|task| task.id).collect::<Vec<_>>(), ids[..1]);
-    assert!(hand.release(&held[0]).await);
-    assert_eq!(next(&db, &hand).await.len(), 0, "given back: it waits for a token, too");
+    assert!(worker.release(&held[0]).await);
+    assert_eq!(next(&db, &worker).await.len(), 0, "given back: it waits for a token, too");
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await[0].id, ids[0], "and keeps its turn");
+    assert_eq!(next(&db, &worker).await[0].id, ids[0], "and keeps its turn");
     db.advance(Duration::from_secs(30)).await;
     assert_eq!(db.rescue().await.1, 1);
     let waits = "select status::text from tuskline.task where id = $1";
     assert_eq!(db.ask::<String>(waits, &[&ids[0]]).await, "enqueued", "30 s are worth a token");
     let permits = "select count(*) from tuskline.permit where fence is null";
     assert_eq!(db.one::<i64>(permits).await, 2, "of the concurrency limit");
-    let second = db.hand("work").await;
+    let second = db.worker("work").await;
     let started: usize = ten_seconds(&db, Some(&second)).await.iter().sum();
     assert_eq!(started, 2, "two at a time");
 }
 
 #[tokio::test]
 async fn a_task_that_comes_back_keeps_its_turn_under_a_rate() {
-    let (db, hand, _) = limited("p_per_second => 0.1, p_burst => 1").await;
+    let (db, worker, _) = limited("p_per_second => 0.1, p_burst => 1").await;
     let first = db.schedule("work").await;
     while db.enqueue_due().await > 0 {}
     db.advance(Duration::from_secs(5)).await;
     db.schedule("work").await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     db.advance(Duration::from_secs(1)).await;
-    assert!(hand.release(&held[0]).await);
+    assert!(worker.release(&held[0]).await);
     db.advance(Duration::from_secs(20)).await;
-    assert_eq!(next(&db, &hand).await[0].id, first);
+    assert_eq!(next(&db, &worker).await[0].id, first);
 }
 
 #[tokio::test]
 async fn a_lowered_burst_takes_back_what_has_not_started() {
-    let (db, hand, _) = limited("p_per_second => 10").await;
+    let (db, worker, _) = limited("p_per_second => 10").await;
     let ids = db.schedule_many("work", 30).await;
     while db.enqueue_due().await > 0 {}
     assert_eq!(db.count("enqueued").await, 10);
     db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 2)").await;
-    let started: Vec<_> = hand.claim(100).await.iter().map(|task| task.id).collect();
+    let started: Vec<_> = worker.claim(100).await.iter().map(|task| task.id).collect();
     assert_eq!(started, ids[..2]);
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await[0].id, ids[2], "the next one keeps its turn");
+    assert_eq!(next(&db, &worker).await[0].id, ids[2], "the next one keeps its turn");
 }
 
 #[tokio::test]
 async fn the_permit_of_a_task_that_ended_unclaimed_is_free_again() {
-    let (db, hand, _) = limited("p_per_second => 0.001, p_burst => 2").await;
+    let (db, worker, _) = limited("p_per_second => 0.001, p_burst => 2").await;
     let ids = db.schedule_many("work", 4).await;
     while db.enqueue_due().await > 0 {}
     assert_eq!(db.cancel(ids[0]).await, "cancelled");
     while db.enqueue_due().await > 0 {}
     db.advance(Duration::from_millis(20)).await;
-    let started: Vec<_> = next(&db, &hand).await.iter().map(|task| task.id).collect();
+    let started: Vec<_> = next(&db, &worker).await.iter().map(|task| task.id).collect();
     assert_eq!(started, ids[1..3]);
 }
 
 #[tokio::test]
 async fn spent_permits_of_a_key_that_comes_no_more_are_counted_by_the_janitor() {
-    let (db, hand, _) = limited("p_per_second => 1, p_by_key => true").await;
+    let (db, worker, _) = limited("p_per_second => 1, p_by_key => true").await;
     keyed(&db, "limit_key", "once").await;
-    hand.succeed_all(&next(&db, &hand).await).await;
+    worker.succeed_all(&next(&db, &worker).await).await;
     let permits = "select count(*) from tuskline.permit";
     assert_eq!(db.one::<i64>(permits).await, 1);
     db.run("select tuskline.find_stalled(segment_no) from tuskline.segment").await;
@@ -275,33 +275,33 @@ async fn spent_permits_of_a_key_that_comes_no_more_are_counted_by_the_janitor() 
 
 #[tokio::test]
 async fn a_step_back_of_the_clock_stops_no_rate() {
-    let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
+    let (db, worker, _) = limited("p_per_second => 1, p_burst => 1").await;
     db.schedule_many("work", 5).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await.len(), 1, "the bucket has moved by the first claim");
+    assert_eq!(next(&db, &worker).await.len(), 1, "the bucket has moved by the first claim");
     db.turn_back(Duration::from_secs(3600)).await;
     db.run("update tuskline.timer set due = tuskline.clock()").await;
-    assert_eq!(next(&db, &hand).await.len(), 0);
-    assert_eq!(ten_seconds(&db, Some(&hand)).await.iter().sum::<usize>(), 3);
+    assert_eq!(next(&db, &worker).await.len(), 0);
+    assert_eq!(ten_seconds(&db, Some(&worker)).await.iter().sum::<usize>(), 3);
 }
 
 #[tokio::test]
 async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = db.schedule_many("work", 30).await;
     db.run("select tuskline.throttle('work', 4, p_for => '1 hour', p_reason => 'ill')").await;
-    let mut started = vec![hand.claim(100).await.len()];
+    let mut started = vec![worker.claim(100).await.len()];
     for _ in 0..15 {
         db.advance(Duration::from_millis(250)).await;
-        started.push(next(&db, &hand).await.len());
+        started.push(next(&db, &worker).await.len());
     }
     assert_eq!(started, [1; 16], "what was queued before is throttled, too");
     db.advance(Duration::from_secs(60)).await;
     let ids_of = |tasks: Vec<Task>| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
-    let after = ids_of(next(&db, &hand).await);
+    let after = ids_of(next(&db, &worker).await);
     assert_eq!(after, ids[16..20], "a minute of rest is worth a second's tasks");
     let waits: i64 = db.one("select max(task_id) from tuskline.wait_list").await;
     let said: String = db.ask("select detail from tuskline.explain($1)", &[&waits]).await;
@@ -310,7 +310,7 @@ async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
     assert_eq!(due, 3_600_000 - 60_000 - 15 * 250);
     db.advance(Duration::from_millis(due.unsigned_abs())).await;
     db.run("select tuskline.run_policies()").await;
-    assert_eq!(ids_of(next(&db, &hand).await), ids[20..]);
+    assert_eq!(ids_of(next(&db, &worker).await), ids[20..]);
     let audited = "select detail from tuskline.audit where verb = 'drop_limit'";
     let expected = format!("limit {} rate its time was over", db.number(1));
     assert_eq!(db.one::<String>(audited).await, expected);
@@ -318,35 +318,35 @@ async fn a_throttle_lets_so_many_start_in_a_second_and_ends_at_its_time() {
 
 #[tokio::test]
 async fn a_throttle_holds_beside_a_limit_for_good() {
-    let (db, hand, _) = limited("p_per_second => 100, p_burst => 100").await;
+    let (db, worker, _) = limited("p_per_second => 100, p_burst => 100").await;
     let throttle: i64 = db.one("select tuskline.throttle('work', 1, p_reason => 'ill')").await;
     db.schedule_many("work", 10).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
     let shown = db.lines("select per_second, reason from tuskline.limits order by 1").await;
     assert_eq!(shown, ["1 | ill", "100 | -"]);
     assert!(db.ask::<bool>("select tuskline.drop_limit($1)", &[&throttle]).await);
     db.run("select tuskline.run_policies()").await;
-    assert_eq!(next(&db, &hand).await.len(), 9);
+    assert_eq!(next(&db, &worker).await.len(), 9);
 }
 
 #[tokio::test]
 async fn of_those_in_line_the_more_urgent_go_first_but_age_counts() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let first = db.schedule("work").await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     let low = db.schedule_at("work", "low").await;
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     db.advance(Duration::from_secs(30)).await;
     let high = db.schedule_at("work", "high").await;
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     db.advance(Duration::from_secs(30)).await;
     let late = db.schedule_at("work", "critical").await;
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     let (mut held, mut order) = (held, vec![]);
     while let Some(task) = held.first() {
         order.push(task.id);
-        hand.succeed(task).await;
-        held = next(&db, &hand).await;
+        worker.succeed(task).await;
+        held = next(&db, &worker).await;
     }
     // critical at 60 s, low at 0 + 60 s: of equals the older one; high at 30 + 20 s.
     assert_eq!(order, [first, high, low, late]);
@@ -354,24 +354,24 @@ async fn of_those_in_line_the_more_urgent_go_first_but_age_counts() {
 
 #[tokio::test]
 async fn one_tenants_many_delay_anothers_one_by_a_round_at_most() {
-    let (db, hand, rule) = limited("1, p_fair => true").await;
+    let (db, worker, rule) = limited("1, p_fair => true").await;
     let mut flood = Vec::new();
     for _ in 0..50 {
         flood.push(keyed(&db, "fairness_key", "flood").await);
     }
-    let mut held = next(&db, &hand).await;
+    let mut held = next(&db, &worker).await;
     let small = keyed(&db, "fairness_key", "small").await;
     db.run(&format!("select tuskline.set_weight({rule}, 'big', 2)")).await;
     let mut order = Vec::new();
     for _ in 0..4 {
         keyed(&db, "fairness_key", "big").await;
     }
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     while let Some(task) = held.first() {
         let key = "select fairness_key from tuskline.task where id = $1";
         order.push(db.ask::<String>(key, &[&task.id]).await);
-        assert_eq!(hand.succeed(task).await, crate::support::Answer::Accepted);
-        held = next(&db, &hand).await;
+        assert_eq!(worker.succeed(task).await, crate::support::Answer::Accepted);
+        held = next(&db, &worker).await;
     }
     assert_eq!(order.len(), 55);
     let place = order.iter().position(|key| key == "small").unwrap();
@@ -384,9 +384,9 @@ async fn one_tenants_many_delay_anothers_one_by_a_round_at_most() {
 
 #[tokio::test]
 async fn what_a_limit_holds_up_says_so() {
-    let (db, hand, rule) = limited("2").await;
+    let (db, worker, rule) = limited("2").await;
     db.schedule_many("work", 3).await;
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     let waits: i64 = db.one("select task_id from tuskline.wait_list").await;
     let said =
         db.lines(&format!("select reason, detail, cause from tuskline.explain({waits})")).await;
@@ -400,7 +400,7 @@ async fn what_a_limit_holds_up_says_so() {
 
 #[tokio::test]
 async fn a_lambda_without_limits_keeps_its_short_way() {
-    let (db, _hand, _) = limited("2").await;
+    let (db, _worker, _) = limited("2").await;
     db.define("other").await;
     let direct = db
         .lines(
@@ -414,15 +414,15 @@ async fn a_lambda_without_limits_keeps_its_short_way() {
 async fn what_stood_in_the_queue_before_is_limited_too() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = db.schedule_many("work", 10).await;
     db.run("select tuskline.set_limit('work', 2)").await;
-    let mut held = hand.claim(100).await;
+    let mut held = worker.claim(100).await;
     let mut seen: Vec<_> = held.iter().map(|task| task.id).collect();
     assert_eq!((seen.as_slice(), db.queued().await), (&ids[..2], 0), "eight stand in line");
     while !held.is_empty() {
-        hand.succeed_all(&held).await;
-        held = next(&db, &hand).await;
+        worker.succeed_all(&held).await;
+        held = next(&db, &worker).await;
         assert!(held.len() <= 2);
         seen.extend(held.iter().map(|task| task.id));
     }
@@ -433,7 +433,7 @@ async fn what_stood_in_the_queue_before_is_limited_too() {
 async fn a_full_backlog_refuses_until_there_is_room() {
     let db = Db::new().await;
     db.define_with("work", "p_max_backlog => 5").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
     db.schedule("work").await; // nobody has looked yet
     db.run("select tuskline.run_policies()").await;
@@ -447,7 +447,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     ] {
         assert!(db.refused(sql).await.starts_with("TK020"), "{sql}");
     }
-    hand.succeed_all(&hand.claim(2).await).await;
+    worker.succeed_all(&worker.claim(2).await).await;
     db.run("select tuskline.run_policies()").await;
     db.schedule("work").await;
     db.run("select tuskline.run_policies()").await;
@@ -465,7 +465,7 @@ async fn in_line(db: &Db) -> (i64, i64) {
 #[tokio::test]
 async fn what_an_old_snapshot_queues_is_limited_too() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let late = db.connect().await;
     late.batch_execute("begin isolation level repeatable read; select from tuskline.lambda")
         .await
@@ -483,7 +483,7 @@ async fn what_an_old_snapshot_queues_is_limited_too() {
     assert_eq!(db.queued().await, 3, "they are in the queue, and hold no permit");
     db.run("select tuskline.run_policies()").await;
     assert_eq!((db.one::<i64>(flags).await, db.queued().await), (0, 1));
-    assert_eq!(hand.claim(100).await.len(), 1);
+    assert_eq!(worker.claim(100).await.len(), 1);
 }
 
 #[tokio::test]
@@ -491,23 +491,23 @@ async fn what_ran_when_the_limit_was_set_asks_when_it_comes_back() {
     for by_rescue in [false, true] {
         let db = Db::with_lambda("work").await;
         db.pin().await;
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         let ids = db.schedule_many("work", 3).await;
-        let held = hand.claim(3).await;
+        let held = worker.claim(3).await;
         db.run("select tuskline.set_limit('work', 1)").await;
         db.run("select tuskline.run_policies()").await;
         assert_eq!(db.one::<i64>("select count(*) from tuskline_core.flagged_queue").await, 0);
-        let other = db.hand("work").await;
+        let other = db.worker("work").await;
         if by_rescue {
             db.run(&format!(
                 "update tuskline.executor set expires_at = tuskline.clock() where executor_id = {}",
-                hand.executor
+                worker.executor
             ))
             .await;
             assert_eq!(db.rescue().await, (1, 3, 0));
         } else {
             for task in &held {
-                assert!(hand.release(task).await);
+                assert!(worker.release(task).await);
             }
         }
         let first = other.claim(10).await;
@@ -521,7 +521,7 @@ async fn what_ran_when_the_limit_was_set_asks_when_it_comes_back() {
 #[tokio::test]
 async fn a_queue_is_sorted_once_and_keeps_its_order() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = db.schedule_many("work", 25).await;
     db.run("select tuskline.set_limit('work', 30), tuskline.set_limit('work', 2, p_collection => 'news')").await;
     for looked in [10, 10, 5, 0] {
@@ -529,19 +529,19 @@ async fn a_queue_is_sorted_once_and_keeps_its_order() {
     }
     let held = "select count(*) from tuskline.permit";
     assert_eq!((db.one::<i64>(held).await, db.queued().await), (25, 25));
-    let claimed: Vec<i64> = hand.claim(100).await.iter().map(|task| task.id).collect();
+    let claimed: Vec<i64> = worker.claim(100).await.iter().map(|task| task.id).collect();
     assert_eq!(claimed, ids);
 }
 
 #[tokio::test]
 async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
-    let (db, hand, _) = limited("2").await;
+    let (db, worker, _) = limited("2").await;
     let ids = db.schedule_many("work", 500).await;
     assert_eq!(in_line(&db).await, (500, 1));
-    assert_eq!(next(&db, &hand).await.len(), 2);
+    assert_eq!(next(&db, &worker).await.len(), 2);
     db.schedule_many("work", 500).await;
     assert_eq!(in_line(&db).await, (998, 1));
-    next(&db, &hand).await;
+    next(&db, &worker).await;
     assert_eq!(in_line(&db).await, (998, 0), "no place is free, so nobody asks any more");
     assert_eq!(db.one::<i64>("select min(task_id) from tuskline.wait_list").await, ids[2]);
 }
@@ -559,16 +559,16 @@ async fn a_task_that_is_due_later_or_fair_or_free_does_not_join_a_wait_list_at_o
 
 #[tokio::test]
 async fn when_the_head_of_a_wait_list_is_cancelled_the_next_task_asks() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let ids = db.schedule_many("work", 3).await;
     db.cancel(ids[0]).await;
     db.advance(Duration::from_millis(20)).await;
-    assert_eq!(next(&db, &hand).await[0].id, ids[1]);
+    assert_eq!(next(&db, &worker).await[0].id, ids[1]);
 }
 
 #[tokio::test]
 async fn a_dropped_limit_stays_until_no_task_can_join_its_wait_lists_any_more() {
-    let (db, hand, rule) = limited("1").await;
+    let (db, worker, rule) = limited("1").await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     db.ask::<bool>("select tuskline.drop_limit($1)", &[&rule]).await;
@@ -577,14 +577,14 @@ async fn a_dropped_limit_stays_until_no_task_can_join_its_wait_lists_any_more() 
     assert_eq!(db.one::<i64>(left).await, 1);
     late.batch_execute("commit").await.unwrap();
     db.run("select tuskline.run_policies()").await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
     db.run("select tuskline.run_policies()").await;
     assert_eq!((in_line(&db).await, db.one::<i64>(left).await), ((0, 0), 0));
 }
 
 #[tokio::test]
 async fn a_rate_is_flat_under_a_held_snapshot() {
-    let (db, hand, _) = limited("p_per_second => 1000, p_burst => 100").await;
+    let (db, worker, _) = limited("p_per_second => 1000, p_burst => 100").await;
     let held = db.connect().await;
     held.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
     db.schedule_many("work", 3_000).await;
@@ -598,7 +598,7 @@ async fn a_rate_is_flat_under_a_held_snapshot() {
         while db.enqueue_due().await > 0 {}
         db.run("select pg_stat_force_next_flush()").await;
         let entries = db.one::<i64>(read).await - before;
-        hand.claim(100).await;
+        worker.claim(100).await;
         entries
     };
     for _ in 0..5 {
@@ -616,7 +616,7 @@ async fn a_rate_is_flat_under_a_held_snapshot() {
 
 #[tokio::test]
 async fn a_task_that_joins_behind_unspent_permits_reads_none_of_them() {
-    let (db, hand, _) = limited("p_per_second => 1000, p_burst => 500").await;
+    let (db, worker, _) = limited("p_per_second => 1000, p_burst => 500").await;
     db.schedule_many("work", 600).await;
     while db.enqueue_due().await > 0 {}
     assert_eq!(in_line(&db).await.0, 100);
@@ -633,7 +633,7 @@ async fn a_task_that_joins_behind_unspent_permits_reads_none_of_them() {
     assert!(entries < 500, "10 tasks read {entries} entries of 500 permits");
 
     // A higher rate does not wait for the look of the lower one.
-    hand.claim(300).await;
+    worker.claim(300).await;
     db.run("select tuskline.set_limit('work', p_per_second => 5000, p_burst => 500)").await;
     db.advance(Duration::from_millis(60)).await;
     while db.enqueue_due().await > 0 {}
@@ -642,7 +642,7 @@ async fn a_task_that_joins_behind_unspent_permits_reads_none_of_them() {
 
 #[tokio::test]
 async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
-    let (db, hand, _) = limited("p_per_second => 1, p_burst => 1").await;
+    let (db, worker, _) = limited("p_per_second => 1, p_burst => 1").await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work') from generate_series(1, 2)")
         .await
@@ -650,12 +650,12 @@ async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
     let mut seen = 0;
     for _ in 0..4 {
         db.schedule("work").await;
-        seen += next(&db, &hand).await.len();
+        seen += next(&db, &worker).await.len();
         db.advance(Duration::from_secs(1)).await;
     }
     late.batch_execute("commit").await.unwrap();
     for _ in 0..3 {
-        seen += next(&db, &hand).await.len();
+        seen += next(&db, &worker).await.len();
         db.advance(Duration::from_secs(1)).await;
     }
     assert_eq!((seen, in_line(&db).await), (6, (0, 0)));
@@ -663,19 +663,19 @@ async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
 
 #[tokio::test]
 async fn a_narrower_limit_that_is_set_later_stops_no_task_for_good() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let first = keyed(&db, "limit_key", "c").await;
     db.enqueue_due().await; // it has the lambda's place
     db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
     let second = keyed(&db, "limit_key", "c").await;
     let third = keyed(&db, "limit_key", "d").await;
-    assert_eq!(next(&db, &hand).await.len(), 0, "the second has the key's place, the first asks");
+    assert_eq!(next(&db, &worker).await.len(), 0, "the second has the key's place, the first asks");
     let mut seen = Vec::new();
     for _ in 0..3 {
         db.advance(Duration::from_millis(20)).await;
-        let held = next(&db, &hand).await;
+        let held = next(&db, &worker).await;
         seen.extend(held.iter().map(|task| task.id));
-        hand.succeed_all(&held).await;
+        worker.succeed_all(&held).await;
     }
     seen.sort_unstable();
     assert_eq!((seen, in_line(&db).await.0), (vec![first, second, third], 0));
@@ -683,51 +683,51 @@ async fn a_narrower_limit_that_is_set_later_stops_no_task_for_good() {
 
 #[tokio::test]
 async fn a_flood_in_a_wider_line_goes_over_to_a_narrower_one() {
-    let (db, hand, _) = limited("3").await;
+    let (db, worker, _) = limited("3").await;
     for _ in 0..150 {
         keyed(&db, "limit_key", "c").await;
     }
-    let mut held = next(&db, &hand).await;
+    let mut held = next(&db, &worker).await;
     assert_eq!(held.len(), 3);
     db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
     let mut done = 0;
     for round in 0..200 {
         assert!(round == 0 || held.len() <= 1);
         done += held.len();
-        hand.succeed_all(&held).await;
+        worker.succeed_all(&held).await;
         db.advance(Duration::from_millis(20)).await;
-        held = next(&db, &hand).await;
+        held = next(&db, &worker).await;
     }
     assert_eq!((done, in_line(&db).await), (150, (0, 0)));
 }
 
 #[tokio::test]
 async fn an_open_cancel_of_the_first_in_line_lets_the_second_go() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let ids = db.schedule_many("work", 3).await;
     db.enqueue_due().await;
-    let first = hand.take().await;
+    let first = worker.take().await;
     assert_eq!(first.id, ids[0]);
     let owner = db.connect().await;
     owner.batch_execute(&format!("begin; select tuskline.cancel({})", ids[1])).await.unwrap();
-    hand.succeed(&first).await;
-    assert_eq!(hand.take().await.id, ids[2], "given by who left");
+    worker.succeed(&first).await;
+    assert_eq!(worker.take().await.id, ids[2], "given by who left");
     owner.batch_execute("rollback").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_new_permit_goes_to_a_task_that_is_free() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     let ids = db.schedule_many("work", 3).await;
     db.enqueue_due().await;
-    hand.take().await;
+    worker.take().await;
     let owner = db.connect().await;
     owner.batch_execute(&format!("begin; select tuskline.cancel({})", ids[1])).await.unwrap();
     db.advance(Duration::from_secs(1)).await;
     db.run("select tuskline.set_limit('work', 2)").await;
     let late = db.schedule("work").await;
     db.advance(Duration::from_secs(1)).await;
-    let given = next(&db, &hand).await;
+    let given = next(&db, &worker).await;
     assert!(given.len() == 1 && [ids[2], late].contains(&given[0].id), "{given:?}");
     owner.batch_execute("rollback").await.unwrap();
 }
@@ -749,7 +749,7 @@ async fn the_owner_of_a_lambda_holds_up_no_other_owner() {
 
 #[tokio::test]
 async fn a_raised_limit_reaches_tasks_that_join_its_wait_list_meanwhile() {
-    let (db, hand, _) = limited("1").await;
+    let (db, worker, _) = limited("1").await;
     for _ in 0..6 {
         db.schedule_in("work", Duration::from_secs(1)).await;
     }
@@ -764,32 +764,32 @@ async fn a_raised_limit_reaches_tasks_that_join_its_wait_list_meanwhile() {
     let (raised, ()) =
         tokio::join!(owner.batch_execute("select tuskline.set_limit('work', 100)"), commits);
     raised.unwrap();
-    assert_eq!(next(&db, &hand).await.len(), 6);
+    assert_eq!(next(&db, &worker).await.len(), 6);
 }
 
 #[tokio::test]
 async fn a_raised_rate_counts_from_now() {
-    let (db, hand, _) = limited("p_per_second => 0.01, p_burst => 1").await;
+    let (db, worker, _) = limited("p_per_second => 0.01, p_burst => 1").await;
     db.schedule_many("work", 3).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
     db.advance(Duration::from_secs(10)).await;
-    assert_eq!(next(&db, &hand).await.len(), 0, "the bucket has moved by 100 s");
+    assert_eq!(next(&db, &worker).await.len(), 0, "the bucket has moved by 100 s");
     db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
-    assert_eq!(next(&db, &hand).await.len(), 0);
+    assert_eq!(next(&db, &worker).await.len(), 0);
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
     db.run("select tuskline.set_limit('work', p_per_second => 0.01, p_burst => 1)").await;
     db.advance(Duration::from_secs(99)).await;
-    assert_eq!(next(&db, &hand).await.len(), 0, "a lowered one counts from the last start");
+    assert_eq!(next(&db, &worker).await.len(), 0, "a lowered one counts from the last start");
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_limit_of_none_is_why_the_first_in_line_waits() {
-    let (db, hand, _) = limited("0").await;
+    let (db, worker, _) = limited("0").await;
     let id = db.schedule("work").await;
-    assert_eq!(next(&db, &hand).await.len(), 0);
+    assert_eq!(next(&db, &worker).await.len(), 0);
     let said = db.lines(&format!("select reason, detail from tuskline.explain({id})")).await;
     assert_eq!(said, ["limit | 0 at a time, 0 running; 0 ahead"]);
 }
@@ -845,19 +845,19 @@ async fn a_backlog_is_noted_while_the_owner_of_another_changes_that() {
 
 #[tokio::test]
 async fn a_task_that_waits_for_a_permit_that_a_lowered_limit_has_not_asks_again() {
-    let (db, hand, _) = limited("2").await;
+    let (db, worker, _) = limited("2").await;
     db.schedule_many("work", 2).await;
-    let held = next(&db, &hand).await;
+    let held = next(&db, &worker).await;
     assert_eq!(held.len(), 2);
     let first =
         db.one::<i64>("select task_id from tuskline.permit order by permit_no limit 1").await;
     let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|task| task.id == first);
-    hand.succeed_all(&first).await;
+    worker.succeed_all(&first).await;
     db.run("select tuskline.set_limit('work', 1)").await;
     let waits = db.schedule("work").await;
-    assert_eq!(next(&db, &hand).await.len(), 0);
-    hand.succeed_all(&second).await;
+    assert_eq!(next(&db, &worker).await.len(), 0);
+    worker.succeed_all(&second).await;
     db.advance(Duration::from_secs(1)).await;
-    let now: Vec<_> = next(&db, &hand).await.iter().map(|task| task.id).collect();
+    let now: Vec<_> = next(&db, &worker).await.iter().map(|task| task.id).collect();
     assert_eq!(now, [waits]);
 }

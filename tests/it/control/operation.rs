@@ -11,8 +11,8 @@ const REST: Duration = Duration::from_millis(200);
 async fn worked() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 async fn start(db: &Db, what: &str) -> i64 {
@@ -43,13 +43,13 @@ async fn counts(db: &Db) -> Vec<String> {
 
 #[tokio::test]
 async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     db.define("other").await;
     db.schedule_many("work", 5).await;
     db.schedule_in("work", std::time::Duration::from_secs(60)).await;
     db.schedule("other").await;
-    let held = hand.claim(2).await;
-    hand.succeed(&held[0]).await;
+    let held = worker.claim(2).await;
+    worker.succeed(&held[0]).await;
     let operation = start(&db, "'cancel', 'work', p_reason => 'enough'").await;
     let preview =
         db.lines("select status, tasks from tuskline.preview_operation('cancel', 'work')").await;
@@ -58,7 +58,7 @@ async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
     db.schedule("work").await;
     assert_eq!(finish(&db, operation).await, 5);
     assert_eq!(counts(&db).await, ["enqueued | 2", "claimed | 1", "success | 1", "cancelled | 4"]);
-    hand.stopped(&held[1]).await;
+    worker.stopped(&held[1]).await;
     let shown = db.lines("select state, changed, behind from tuskline.operation").await;
     assert_eq!(shown, ["done | 5 | []"]);
     let audit =
@@ -68,7 +68,7 @@ async fn all_that_have_not_ended_are_cancelled_and_those_in_hands_are_asked() {
 
 #[tokio::test]
 async fn it_goes_on_where_it_stood_and_stops_where_it_is_told() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.schedule_many("work", 8).await;
     let operation = start(&db, "'cancel', 'work'").await;
     assert_eq!(advance(&db, operation).await, ("running".into(), 3, 3));
@@ -82,7 +82,7 @@ async fn it_goes_on_where_it_stood_and_stops_where_it_is_told() {
 
 #[tokio::test]
 async fn a_task_that_is_locked_is_come_back_to() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     let ids = db.schedule_many("work", 4).await;
     let other = db.connect().await;
     other
@@ -104,25 +104,25 @@ async fn a_task_that_is_locked_is_come_back_to() {
 
 #[tokio::test]
 async fn failed_tasks_restart_with_all_their_attempts() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     db.schedule_many("work", 4).await;
-    for task in hand.claim(3).await {
-        hand.fail_for_good(&task).await;
+    for task in worker.claim(3).await {
+        worker.fail_for_good(&task).await;
     }
     let operation = start(&db, "'retry', 'work'").await;
     assert_eq!(finish(&db, operation).await, 3);
     db.enqueue_due().await;
-    let again = hand.claim(10).await;
+    let again = worker.claim(10).await;
     assert_eq!(again.len(), 4);
     assert!(again.iter().all(|task| task.attempt == 1));
 }
 
 #[tokio::test]
 async fn tasks_that_wait_get_another_priority_and_leave_their_queue_for_that() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     db.schedule_many("work", 4).await;
     let later = db.schedule_in("work", std::time::Duration::from_secs(60)).await;
-    let held = hand.take().await;
+    let held = worker.take().await;
     let operation =
         start(&db, "'priority', 'work', 'low', p_statuses => array['enqueued', 'new']").await;
     assert_eq!(finish(&db, operation).await, 4);
@@ -132,17 +132,17 @@ async fn tasks_that_wait_get_another_priority_and_leave_their_queue_for_that() {
         .await;
     assert_eq!(queued, ["low | 3"]);
     assert_eq!(db.status(held.id).await, "claimed");
-    assert_eq!(hand.claim(10).await.len(), 3);
+    assert_eq!(worker.claim(10).await.len(), 3);
     db.advance(std::time::Duration::from_secs(60)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, later);
+    assert_eq!(worker.take().await.id, later);
     let low: i64 = db.one("select count(*) from tuskline.task where priority = 'low'").await;
     assert_eq!(low, 4);
 }
 
 #[tokio::test]
 async fn tasks_that_move_to_another_collection_meet_its_gates_and_limits() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     db.run(
         "select tuskline.set_limit('work', 1, p_collection => 'news');
          select tuskline.gate('work', 'pause', 'old', p_unseen => true, p_reason => 'x');
@@ -156,16 +156,16 @@ async fn tasks_that_move_to_another_collection_meet_its_gates_and_limits() {
     while db.enqueue_due().await > 0 {}
     assert_eq!(db.one::<i64>("select count(*) from tuskline.parked").await, 0);
     for _ in 0..3 {
-        let held = hand.claim(10).await;
+        let held = worker.claim(10).await;
         assert_eq!(held.len(), 1, "one at a time");
-        hand.succeed(&held[0]).await;
+        worker.succeed(&held[0]).await;
         while db.enqueue_due().await > 0 {}
     }
 }
 
 #[tokio::test]
 async fn only_what_the_filter_names_is_changed() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.run("select tuskline.schedule('work', p_priority => 'high', p_collection => 'news')").await;
     db.run("select tuskline.schedule('work', p_priority => 'high')").await;
     db.run("select tuskline.schedule('work', p_collection => 'news')").await;
@@ -185,7 +185,7 @@ async fn only_what_the_filter_names_is_changed() {
 
 #[tokio::test]
 async fn what_makes_no_operation_is_refused() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     for (call, expected) in [
         (
             "'drop', 'work'",
@@ -215,9 +215,9 @@ async fn kept() -> (Db, ScriptedWorker, i64) {
     let no = db.first_segment();
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
-    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
+    worker.note(&worker.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
     db.advance(DAY).await;
     db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
     db.run(&format!(
@@ -225,19 +225,19 @@ async fn kept() -> (Db, ScriptedWorker, i64) {
     ))
     .await;
     db.run(&format!("drop table tuskline_core.task_{no}")).await;
-    (db, hand, id)
+    (db, worker, id)
 }
 
 #[tokio::test]
 async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let no = db.first_segment();
     db.run("select tuskline.roll_segments(); select tuskline.set_order('work', 'block')").await;
     let of_key =
         async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     let ids = [of_key().await, of_key().await, of_key().await];
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     let line = "select task_id from tuskline.wait_list order by position, task_id";
     assert_eq!(db.all::<i64>(line).await, ids[1..]);
     db.advance(DAY).await;
@@ -249,7 +249,7 @@ async fn a_kept_task_keeps_its_place_in_an_order_when_its_priority_changes() {
 
 #[tokio::test]
 async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
-    let (db, _hand, id) = kept().await;
+    let (db, _worker, id) = kept().await;
     let no = db.first_segment();
     let janitor = db.connect().await;
     janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();
@@ -265,12 +265,12 @@ async fn what_is_on_its_way_back_to_its_segment_is_come_back_to() {
 
 #[tokio::test]
 async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let sql = r#"select ids from tuskline.schedule_chain('[{"lambda": "work", "name": "a"},
         {"lambda": "work", "name": "b", "after": ["a"], "on_parent_failure": "hold"}]')"#;
     let ids: Vec<i64> = db.one(sql).await;
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     let other = db.connect().await;
     for held in [
         format!(
@@ -289,13 +289,13 @@ async fn a_retry_of_many_waits_neither_for_a_janitor_nor_for_children() {
         other.batch_execute("commit").await.unwrap();
         assert_eq!(finish(&db, operation).await, 1);
         db.enqueue_due().await;
-        hand.fail_for_good(&hand.take().await).await;
+        worker.fail_for_good(&worker.take().await).await;
     }
 }
 
 #[tokio::test]
 async fn the_command_fails_when_the_operation_was_stopped_and_says_by_whom() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.schedule("work").await;
     let operation = start(&db, "'cancel', 'work'").await;
     assert!(db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);
@@ -307,7 +307,7 @@ async fn the_command_fails_when_the_operation_was_stopped_and_says_by_whom() {
 
 #[tokio::test]
 async fn a_store_consumer_carries_out_what_an_interrupted_command_began() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.schedule_many("work", 7).await;
     let started = on(&db.config, "operation start cancel work --json").run().json();
     assert_eq!(started["operation"], db.number(1).to_string());
@@ -329,7 +329,7 @@ async fn a_store_consumer_carries_out_what_an_interrupted_command_began() {
 
 #[tokio::test]
 async fn an_operation_keeps_its_pace_and_its_limit() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.schedule_many("work", 9).await;
     let operation = start(&db, "'cancel', 'work', p_limit => 4, p_per_second => 2").await;
     let mut seen = Vec::new();
@@ -345,7 +345,7 @@ async fn an_operation_keeps_its_pace_and_its_limit() {
 
 #[tokio::test]
 async fn an_operation_that_fails_says_so_and_holds_up_no_other() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.schedule_many("work", 2).await;
     let bad = start(&db, "'priority', 'work', 'low'").await;
     db.run("update tuskline.operation set value = 'nonsense'").await;

@@ -42,14 +42,14 @@ async fn the_task_after_a_batch_runs_once_all_of_it_has_ended_and_knows_what_it_
         Ok::<_, Error>(json!([ended, parents.len(), sum]))
     };
     let lambdas = vec![Lambda::named("work", body), Lambda::named("report", report)];
-    let worker = Running::start(&db, calm(), lambdas);
+    let sdk_worker = Running::start(&db, calm(), lambdas);
     let client = client(&db).await;
     let then = NewTask::new("report", &());
     let batch = client.schedule_many_then(&tasks(50), &then).await.unwrap();
     assert_eq!(batch.ids.len(), 50);
     let status = client.wait(batch.then, Duration::from_secs(60)).await.unwrap().unwrap();
     assert_eq!(status.output, Some(json!([true, 50, (0..50).sum::<i64>() - 3])));
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -64,15 +64,15 @@ async fn a_batch_whose_last_task_is_refused_is_not_scheduled() {
 #[tokio::test]
 async fn a_task_after_tasks_that_have_ended_is_due() {
     let mut db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let first = db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     let mut within = Client::within(&mut db.client);
     let [task] = &tasks(1)[..] else { panic!() };
     let next = within.schedule_then(&[TaskId(first); 2], On::Success, task).await.unwrap();
     assert_eq!(db.status(next.0).await, "new");
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, next.0);
+    assert_eq!(worker.take().await.id, next.0);
 }
 
 #[tokio::test]
@@ -125,11 +125,11 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
 #[tokio::test]
 async fn dead_letters_are_looked_at_and_let_go_again() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let client = client(&db).await;
     let ids = client.schedule_many(&tasks(3)).await.unwrap();
-    for task in hand.claim(3).await {
-        hand.fail_for_good(&task).await;
+    for task in worker.claim(3).await {
+        worker.fail_for_good(&task).await;
     }
     let all = Operation::new(Action::Redrive).lambda("work").limit(2).per_second(1_000.0);
     let preview = client.preview_operation(&all).await.unwrap();

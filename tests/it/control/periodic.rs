@@ -15,8 +15,8 @@ const DAY: i64 = 86_400;
 async fn store() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 /// Defines the schedule `nightly` of `work`, with these settings.
@@ -62,7 +62,7 @@ async fn tasks(db: &Db) -> i64 {
 
 #[tokio::test]
 async fn a_tick_becomes_one_task_that_was_due_at_the_tick() {
-    let (db, hand) = store().await;
+    let (db, worker) = store().await;
     define(&db, "p_payload => '{\"n\": 1}', p_collection => 'eu', p_priority => 'high'").await;
     assert_eq!(due(&db).await, ["nightly"], "its first tick is to be calculated");
     db.advance(MINUTE).await;
@@ -73,14 +73,14 @@ async fn a_tick_becomes_one_task_that_was_due_at_the_tick() {
     );
     let task = db.lines("select lambda, collection, priority, payload::text, due_at = (select tick from tuskline.tick) on_tick from tuskline.tasks").await;
     assert_eq!(task, [r#"work | eu | high | {"n": 1} | true"#]);
-    assert_eq!((hand.take().await.id, hand.claim(9).await.len()), (db.id(1), 0));
+    assert_eq!((worker.take().await.id, worker.claim(9).await.len()), (db.id(1), 0));
     let shown = db.lines("select enabled, last_tick = (select tick from tuskline.tick) last, next_tick > tuskline.clock() next, last_task, last_status, trouble from tuskline.periodics").await;
     assert_eq!(shown, [format!("true | true | true | {} | claimed | -", db.id(1))]);
 }
 
 #[tokio::test]
 async fn a_tick_calculated_for_another_version_is_refused() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     for change in [
         "select tuskline.define_periodic('nightly', 'work', '* * * * *', p_priority => 'low')",
@@ -108,7 +108,7 @@ const NEXT_FIVE: &str = "
 
 #[tokio::test]
 async fn sessions_that_race_for_the_same_ticks_fire_each_once() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_missed => 'all', p_missed_most => 1000").await;
     db.advance(Duration::from_secs(600)).await;
     let sessions = join_all((0..6).map(|_| db.connect())).await;
@@ -135,7 +135,7 @@ async fn sessions_that_race_for_the_same_ticks_fire_each_once() {
 
 #[tokio::test]
 async fn a_tick_of_a_server_that_dies_before_its_commit_is_fired_by_another() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     let dying = db.connect().await;
     dying.batch_execute("begin").await.unwrap();
@@ -148,7 +148,7 @@ async fn a_tick_of_a_server_that_dies_before_its_commit_is_fired_by_another() {
 
 #[tokio::test]
 async fn a_tick_is_not_fired_again_when_the_clock_has_stepped_back() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[0]).await, Some(1));
@@ -162,7 +162,7 @@ async fn a_tick_is_not_fired_again_when_the_clock_has_stepped_back() {
 
 #[tokio::test]
 async fn a_server_that_was_told_of_a_later_time_looks_again() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     let ahead = "select tuskline.fire_periodic('nightly', version, tuskline.clock() + interval '1 s', '{}', null) from tuskline.periodic";
     assert_eq!(db.one::<Option<i32>>(ahead).await, None);
@@ -193,7 +193,7 @@ async fn missed_ticks_are_skipped_fired_once_or_all_as_the_schedule_says() {
             vec!["240 | - | missed", "180 | 1 | -", "120 | 2 | -", "60 | 3 | -"],
         ),
     ] {
-        let (db, _hand) = store().await;
+        let (db, _worker) = store().await;
         define(&db, settings).await;
         db.advance(MINUTE * 5).await;
         assert_eq!(fire(&db, &[60, 120, 240, 180]).await, Some(fired), "{settings}");
@@ -214,7 +214,7 @@ async fn missed_ticks_are_skipped_fired_once_or_all_as_the_schedule_says() {
 
 #[tokio::test]
 async fn a_server_is_told_what_is_owed_and_how_much_of_what_was_missed() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_missed => 'all', p_missed_most => 7, p_grace => '2 minutes'").await;
     let told = "select extract(epoch from until - sinces[1])::integer as since, extract(epoch from until - on_times[1])::integer as on_time,
                        max_ticks[1], crons[1], zones[1], ends[1], next_due_ms from tuskline.due_periodic()";
@@ -231,7 +231,7 @@ async fn a_server_is_told_what_is_owed_and_how_much_of_what_was_missed() {
 
 #[tokio::test]
 async fn every_schedule_is_told_a_page_at_a_time_and_those_that_are_due_in_any_order() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     db.run("select tuskline.define_periodic('s' || n, 'work', '0 0 1 1 *') from generate_series(1, 5) n").await;
     let page = async |after: &str| {
         db.one::<String>(&format!("select coalesce(array_to_string(names, ' '), '') from tuskline.due_periodic(2, '{after}')")).await
@@ -252,10 +252,10 @@ async fn every_schedule_is_told_a_page_at_a_time_and_those_that_are_due_in_any_o
 
 #[tokio::test]
 async fn a_tick_beside_a_task_that_has_not_ended_is_allowed_skipped_or_queued() {
-    let (db, hand) = store().await;
+    let (db, worker) = store().await;
     define(&db, "p_overlap => 'skip'").await;
     assert_eq!(fire(&db, &[0]).await, Some(1));
-    let first = hand.take().await;
+    let first = worker.take().await;
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[0]).await, Some(0));
     assert_eq!(
@@ -267,8 +267,8 @@ async fn a_tick_beside_a_task_that_has_not_ended_is_allowed_skipped_or_queued() 
     );
     define(&db, "p_overlap => 'allow'").await;
     db.advance(MINUTE).await;
-    assert_eq!((fire(&db, &[0]).await, hand.take().await.id), (Some(1), db.id(2)));
-    hand.succeed(&first).await;
+    assert_eq!((fire(&db, &[0]).await, worker.take().await.id), (Some(1), db.id(2)));
+    worker.succeed(&first).await;
     define(&db, "p_overlap => 'skip'").await;
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[0]).await, Some(0), "the latest task counts, not the first");
@@ -276,7 +276,7 @@ async fn a_tick_beside_a_task_that_has_not_ended_is_allowed_skipped_or_queued() 
 
 #[tokio::test]
 async fn queued_ticks_run_one_after_the_other_however_each_ends() {
-    let (db, hand) = store().await;
+    let (db, worker) = store().await;
     define(&db, "p_overlap => 'queue', p_payload => '7', p_collection => 'eu', p_priority => 'low', p_missed => 'all'").await;
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[20, 10, 0]).await, Some(3));
@@ -285,22 +285,22 @@ async fn queued_ticks_run_one_after_the_other_however_each_ends() {
     let order: Vec<i64> = db.all("select task_id from tuskline.tick order by tick").await;
     for (at, id) in order.iter().enumerate() {
         db.enqueue_due().await;
-        let task = hand.take().await;
-        assert_eq!((task.id, hand.claim(9).await.len()), (*id, 0));
+        let task = worker.take().await;
+        assert_eq!((task.id, worker.claim(9).await.len()), (*id, 0));
         match at {
-            0 => hand.fail_for_good(&task).await,
-            _ => hand.succeed(&task).await,
+            0 => worker.fail_for_good(&task).await,
+            _ => worker.succeed(&task).await,
         };
     }
     assert_eq!(fire(&db, &[0]).await, Some(0), "that one was fired");
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[0]).await, Some(1));
-    assert_eq!(hand.claim(9).await.len(), 1, "nobody to wait for");
+    assert_eq!(worker.claim(9).await.len(), 1, "nobody to wait for");
 }
 
 #[tokio::test]
 async fn a_pause_counts_at_once_and_its_ticks_are_not_owed() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_missed => 'all'").await;
     fire(&db, &[]).await;
     db.advance(MINUTE).await;
@@ -337,7 +337,7 @@ async fn a_pause_counts_at_once_and_its_ticks_are_not_owed() {
 
 #[tokio::test]
 async fn the_same_definition_again_changes_nothing_and_loses_no_tick() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     let settings = "'{\"n\": 1}', 'Europe/Berlin', 'eu', 'high', 'all', 9, '2 min', 'queue', '2030-01-01', '2031-01-01'";
     assert_eq!(define(&db, settings).await, "defined");
     let before = db.lines("select * from tuskline.periodic").await;
@@ -362,7 +362,7 @@ async fn the_same_definition_again_changes_nothing_and_loses_no_tick() {
 
 #[tokio::test]
 async fn a_changed_cron_starts_again() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_zone => 'UTC'").await;
     for settings in [
         "p_zone => 'Europe/Berlin'",
@@ -384,7 +384,7 @@ async fn a_changed_cron_starts_again() {
 
 #[tokio::test]
 async fn what_the_store_refuses_is_told_and_the_schedule_goes_on() {
-    let (db, hand) = store().await;
+    let (db, worker) = store().await;
     define(&db, "p_payload => '\"abcdefgh\"'").await;
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 5)").await;
     assert_eq!(fire(&db, &[0]).await, Some(0));
@@ -392,13 +392,13 @@ async fn what_the_store_refuses_is_told_and_the_schedule_goes_on() {
     assert_eq!(db.one::<String>("select trouble from tuskline.periodics").await, said);
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 50)").await;
     db.advance(MINUTE).await;
-    assert_eq!((fire(&db, &[0]).await, hand.claim(9).await.len()), (Some(1), 1));
+    assert_eq!((fire(&db, &[0]).await, worker.claim(9).await.len()), (Some(1), 1));
     assert_eq!(db.lines("select trouble from tuskline.periodics").await, ["-"]);
 }
 
 #[tokio::test]
 async fn any_other_error_leaves_the_tick_to_be_fired() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     db.run("alter table tuskline.queued rename to queued_away").await;
     let refused = FIRE.replace("$1::bigint[]", "array[0]");
@@ -409,7 +409,7 @@ async fn any_other_error_leaves_the_tick_to_be_fired() {
 
 #[tokio::test]
 async fn a_schedule_without_a_server_or_that_none_can_read_says_so() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     let trouble = "select trouble from tuskline.periodics";
     assert!(db.one::<String>(trouble).await.starts_with("no server has calculated"));
@@ -427,7 +427,7 @@ async fn a_schedule_without_a_server_or_that_none_can_read_says_so() {
 
 #[tokio::test]
 async fn a_schedule_without_a_tick_ahead_is_at_rest() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     let last = "select tuskline.fire_periodic('nightly', version, tuskline.clock(), '{}', null) from tuskline.periodic";
     assert_eq!(db.one::<Option<i32>>(last).await, Some(0));
@@ -438,7 +438,7 @@ async fn a_schedule_without_a_tick_ahead_is_at_rest() {
 
 #[tokio::test]
 async fn what_is_calculated_again_and_is_the_same_writes_nothing() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "").await;
     let again = "select tuskline.fire_periodic('nightly', version, tuskline.clock(), '{}', '2100-01-01') from tuskline.periodic";
     assert_eq!(db.one::<Option<i32>>(again).await, Some(0));
@@ -450,7 +450,7 @@ async fn what_is_calculated_again_and_is_the_same_writes_nothing() {
 
 #[tokio::test]
 async fn ticks_that_cannot_be_those_of_the_schedule_are_refused() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_starts_at => tuskline.clock() - interval '1 minute', p_ends_at => tuskline.clock() + interval '1 minute'").await;
     db.advance(MINUTE * 2).await;
     for (ticks, next) in [
@@ -478,7 +478,7 @@ async fn fire_up_to_its_end(db: &Db) -> Option<i32> {
 
 #[tokio::test]
 async fn a_definition_that_makes_no_sense_is_refused() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 10)").await;
     let good = ["'nightly'", "'work'", "'* * * * *'", "p_zone => 'UTC'"];
     let with = |at: usize, text: &'static str| {
@@ -524,13 +524,13 @@ async fn a_definition_that_makes_no_sense_is_refused() {
 
 #[tokio::test]
 async fn a_schedule_that_was_dropped_fires_no_more_and_its_tasks_stay() {
-    let (db, hand) = store().await;
+    let (db, worker) = store().await;
     define(&db, "").await;
     assert_eq!(fire(&db, &[0]).await, Some(1));
     assert!(db.one::<bool>("select tuskline.drop_periodic('nightly', 'no use')").await);
     assert!(!db.one::<bool>("select tuskline.drop_periodic('nightly')").await);
     assert!(due(&db).await.is_empty());
-    assert_eq!(hand.claim(9).await.len(), 1);
+    assert_eq!(worker.claim(9).await.len(), 1);
     let audit: String =
         db.one("select detail from tuskline.audit where verb = 'drop_periodic'").await;
     assert_eq!(audit, "work * * * * * UTC no use");
@@ -538,7 +538,7 @@ async fn a_schedule_that_was_dropped_fires_no_more_and_its_tasks_stay() {
 
 #[tokio::test]
 async fn a_change_of_a_schedule_wakes_the_servers() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     let mut ear = db.ear(&["tuskline_periodic"]).await;
     for (change, heard) in [
         ("select tuskline.define_periodic('nightly', 'work', '* * * * *')", 1),
@@ -556,7 +556,7 @@ async fn a_change_of_a_schedule_wakes_the_servers() {
 
 #[tokio::test]
 async fn two_deploys_at_once_define_a_schedule_once() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     let other = db.connect().await;
     other
         .batch_execute("begin; select tuskline.define_periodic('nightly', 'work', '* * * * *')")
@@ -577,7 +577,7 @@ async fn two_deploys_at_once_define_a_schedule_once() {
 
 #[tokio::test]
 async fn old_ticks_go_but_none_that_its_schedule_may_have_to_know_of() {
-    let (db, _hand) = store().await;
+    let (db, _worker) = store().await;
     define(&db, "p_missed => 'all'").await;
     assert_eq!(fire(&db, &[9 * DAY, 8 * DAY, 0]).await, Some(3));
     db.run("insert into tuskline.tick select 'gone', tuskline.clock() - n * interval '1 day', n, null, tuskline.clock() from generate_series(1, 20) n").await;

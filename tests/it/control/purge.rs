@@ -12,17 +12,17 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 const REST: Duration = Duration::from_millis(200);
 
-async fn with_hand() -> (Db, ScriptedWorker) {
+async fn with_worker() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 /// So many that have succeeded.
-async fn succeeded(db: &Db, hand: &ScriptedWorker, count: i32) -> Vec<i64> {
+async fn succeeded(db: &Db, worker: &ScriptedWorker, count: i32) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
-    hand.succeed_all(&hand.claim(count).await).await;
+    worker.succeed_all(&worker.claim(count).await).await;
     ids
 }
 
@@ -65,13 +65,13 @@ async fn left(db: &Db) -> Vec<i64> {
 
 #[tokio::test]
 async fn only_what_the_filter_names_goes_a_batch_at_a_time() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.define("other").await;
     db.run("insert into tuskline.task (lambda, collection) values ('work', 'news'), ('work', 'news'), ('work', null)").await;
-    let tasks = hand.claim(3).await;
-    hand.fail_for_good(&tasks[0]).await;
-    hand.succeed_all(&tasks[1..]).await;
-    let other = db.hand("other").await;
+    let tasks = worker.claim(3).await;
+    worker.fail_for_good(&tasks[0]).await;
+    worker.succeed_all(&tasks[1..]).await;
+    let other = db.worker("other").await;
     db.schedule("other").await;
     other.succeed(&other.take().await).await;
     let waits = db.schedule("work").await;
@@ -125,8 +125,8 @@ async fn only_what_the_filter_names_goes_a_batch_at_a_time() {
 
 #[tokio::test]
 async fn it_goes_on_where_it_stood_and_ends_where_it_is_told_or_has_enough() {
-    let (db, hand) = with_hand().await;
-    let ids = succeeded(&db, &hand, 10).await;
+    let (db, worker) = with_worker().await;
+    let ids = succeeded(&db, &worker, 10).await;
     db.advance(MINUTE).await;
     let purge = start(&db, "'work'").await;
     assert_eq!(advance(&db.client, purge).await, ("running".into(), 3, 3, 0));
@@ -139,10 +139,10 @@ async fn it_goes_on_where_it_stood_and_ends_where_it_is_told_or_has_enough() {
 
 #[tokio::test]
 async fn a_kept_task_goes_as_well() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.roll_segments()").await;
     db.schedule("work").await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.advance(DAY * 2).await;
     db.run("select tuskline.roll_segments()").await;
     assert_eq!(crate::life::retention_by_status::retire(&db).await, 1);
@@ -153,12 +153,12 @@ async fn a_kept_task_goes_as_well() {
 
 #[tokio::test]
 async fn a_task_that_a_chain_or_a_key_or_a_session_waits_for_stays() {
-    let (db, hand) = with_hand().await;
-    let [parent, awaited, free] = succeeded(&db, &hand, 3).await.try_into().unwrap();
+    let (db, worker) = with_worker().await;
+    let [parent, awaited, free] = succeeded(&db, &worker, 3).await.try_into().unwrap();
     db.run("select tuskline.set_order('work', 'block')").await;
     let blocks: i64 = db.one("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     let child: i64 = db
         .one(&format!(
             r#"select ids[1] from tuskline.schedule_chain('[{{"lambda": "work", "after": [{parent}], "delay_ms": 900000}}]')"#
@@ -178,20 +178,20 @@ async fn a_task_that_a_chain_or_a_key_or_a_session_waits_for_stays() {
 
 #[tokio::test]
 async fn what_a_redrive_has_in_hand_stays() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("insert into tuskline.task (lambda, collection) select 'work', 'news' from generate_series(1, 2)").await;
     db.schedule("work").await;
-    let tasks = hand.claim(3).await;
+    let tasks = worker.claim(3).await;
     for task in &tasks {
-        hand.fail_for_good(task).await;
+        worker.fail_for_good(task).await;
     }
     let redrive: i64 = db
         .one("select tuskline.start_operation('redrive', 'work', p_collection => 'news', p_canary => true, p_reason => 'x')")
         .await;
     db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
-    let canary = hand.take().await;
-    hand.succeed(&canary).await;
+    let canary = worker.take().await;
+    worker.succeed(&canary).await;
     db.advance(MINUTE).await;
     // One that it watches, one that it is to let go, and one of another collection.
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 2));
@@ -202,11 +202,11 @@ async fn what_a_redrive_has_in_hand_stays() {
 
 #[tokio::test]
 async fn a_key_for_ever_outlives_a_purge_of_its_holder() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.set_unique('work', 'forever')").await;
     let charge = "select tuskline.schedule('work', p_unique_key => 'order 9')";
     let first: i64 = db.one(charge).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     db.advance(MINUTE).await;
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 0));
     db.run("select tuskline.purge_keys('', '')").await;
@@ -215,10 +215,10 @@ async fn a_key_for_ever_outlives_a_purge_of_its_holder() {
 
 #[tokio::test]
 async fn it_steps_around_locked_tasks_and_comes_back_to_them() {
-    let (db, hand) = with_hand().await;
-    let ids = succeeded(&db, &hand, 4).await;
+    let (db, worker) = with_worker().await;
+    let ids = succeeded(&db, &worker, 4).await;
     let dead = db.schedule("work").await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.advance(MINUTE).await;
     let (reader, operator) = (db.connect().await, db.connect().await);
     let lock = format!("begin; select from tuskline.task where id = {} for share", ids[1]);
@@ -239,10 +239,10 @@ async fn it_steps_around_locked_tasks_and_comes_back_to_them() {
 
 #[tokio::test]
 async fn a_batch_that_is_not_committed_holds_up_no_session() {
-    let (db, hand) = with_hand().await;
-    let ids = succeeded(&db, &hand, 500).await;
+    let (db, worker) = with_worker().await;
+    let ids = succeeded(&db, &worker, 500).await;
     db.schedule_many("work", 10).await;
-    let held = hand.claim(5).await;
+    let held = worker.claim(5).await;
     db.advance(MINUTE).await;
     let purge = start(&db, "'work'").await;
     let purger = db.connect().await;
@@ -250,11 +250,11 @@ async fn a_batch_that_is_not_committed_holds_up_no_session() {
     purger.batch_execute(&sql).await.unwrap();
     // All of it is deleted there, and nothing of it here.
     assert_eq!(db.count("success").await, 500);
-    let fresh = db.hand("work").await;
+    let fresh = db.worker("work").await;
     for task in &held[..4] {
-        assert_eq!(hand.succeed(task).await, Answer::Accepted);
+        assert_eq!(worker.succeed(task).await, Answer::Accepted);
     }
-    hand.fail(&held[4]).await;
+    worker.fail(&held[4]).await;
     assert_eq!(fresh.claim(10).await.len(), 5);
     let new = db.schedule("work").await;
     let task = fresh.take().await;
@@ -279,8 +279,8 @@ async fn a_batch_that_is_not_committed_holds_up_no_session() {
 
 #[tokio::test]
 async fn what_goes_to_the_table_or_to_a_file_goes_there_first() {
-    let (db, hand) = with_hand().await;
-    let ids = succeeded(&db, &hand, 4).await;
+    let (db, worker) = with_worker().await;
+    let ids = succeeded(&db, &worker, 4).await;
     db.advance(MINUTE).await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'table')").await;
     assert_eq!(finish(&db, start(&db, "'work', p_limit => 2").await).await, (2, 0));
@@ -306,7 +306,7 @@ async fn what_goes_to_the_table_or_to_a_file_goes_there_first() {
 
 #[tokio::test]
 async fn what_says_not_which_tasks_is_refused() {
-    let (db, _hand) = with_hand().await;
+    let (db, _worker) = with_worker().await;
     let statuses = "invalid_operation: purge is for tasks that are success, fatal_failure, dead, cancelled, dropped, got";
     for (call, said) in [
         (
@@ -333,9 +333,9 @@ async fn what_says_not_which_tasks_is_refused() {
 
 #[tokio::test]
 async fn the_command_writes_files_first_and_leaves_them_out_without_a_directory() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
-    succeeded(&db, &hand, 7).await;
+    succeeded(&db, &worker, 7).await;
     let dir = tempfile::tempdir().unwrap();
     let purge = "operation start purge work --older-than 0s --wait --json";
     let without = on(&db.config, purge).run().json();
@@ -355,9 +355,9 @@ async fn the_command_writes_files_first_and_leaves_them_out_without_a_directory(
 
 #[tokio::test]
 async fn a_command_that_is_killed_leaves_its_files_to_the_next() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.alter_lambda('work', p_archive => 'file')").await;
-    let ids = succeeded(&db, &hand, 5).await;
+    let ids = succeeded(&db, &worker, 5).await;
     let lock = format!("begin; select from tuskline.task where id = {} for share", ids[1]);
     let reader = db.connect().await;
     reader.batch_execute(&lock).await.unwrap();

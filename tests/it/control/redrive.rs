@@ -8,24 +8,24 @@ use crate::support::{Db, Gate, Running, ScriptedWorker, Task, calm};
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, ScriptedWorker) {
+async fn with_worker() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
-async fn fail(hand: &ScriptedWorker, task: &Task, message: &str) {
+async fn fail(worker: &ScriptedWorker, task: &Task, message: &str) {
     let note =
         format!(r#""status": "fatal_failure", "error_class": "fatal", "message": "{message}""#);
-    hand.note(task, &note).await;
+    worker.note(task, &note).await;
 }
 
 /// So many tasks that fail for good, with a message; their ids.
-async fn die(db: &Db, hand: &ScriptedWorker, count: i32, message: &str) -> Vec<i64> {
+async fn die(db: &Db, worker: &ScriptedWorker, count: i32, message: &str) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
-    for task in hand.claim(count).await {
-        fail(hand, &task, message).await;
+    for task in worker.claim(count).await {
+        fail(worker, &task, message).await;
     }
     ids
 }
@@ -45,9 +45,9 @@ async fn consume(db: &Db) {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
+async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     consume(db).await;
-    hand.claim(1000).await
+    worker.claim(1000).await
 }
 
 fn ids(tasks: &[Task]) -> Vec<i64> {
@@ -67,11 +67,11 @@ async fn letters(db: &Db) -> Vec<i64> {
 
 #[tokio::test]
 async fn the_dead_of_a_lambda_return_and_the_redrive_is_done() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 3, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 3, "no").await;
     let number = redrive(&db, "'work'").await;
     assert_eq!(state(&db).await, ["running | 0 | 0 | -"]);
-    let tasks = next(&db, &hand).await;
+    let tasks = next(&db, &worker).await;
     assert_eq!(ids(&tasks), all);
     assert!(tasks.iter().all(|task| task.attempt == 1), "with all their attempts");
     consume(&db).await;
@@ -86,17 +86,17 @@ async fn the_dead_of_a_lambda_return_and_the_redrive_is_done() {
 
 #[tokio::test]
 async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.define("other").await;
-    let unknown = die(&db, &hand, 3, "order 1 is unknown").await;
-    let money = die(&db, &hand, 2, "no money").await;
+    let unknown = die(&db, &worker, 3, "order 1 is unknown").await;
+    let money = die(&db, &worker, 2, "no money").await;
     let of_news: i64 = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
-    fail(&hand, &hand.take().await, "no money").await;
+    fail(&worker, &worker.take().await, "no money").await;
     db.advance(SECOND).await;
-    let late = die(&db, &hand, 1, "no money").await;
-    let hand_of_other = db.hand("other").await;
+    let late = die(&db, &worker, 1, "no money").await;
+    let worker_of_other = db.worker("other").await;
     let others = db.schedule("other").await;
-    fail(&hand_of_other, &hand_of_other.take().await, "no money").await;
+    fail(&worker_of_other, &worker_of_other.take().await, "no money").await;
     let cause: String = db
         .ask("select fingerprint from tuskline.dead_letter where task_id = $1", &[&money[0]])
         .await;
@@ -143,9 +143,9 @@ async fn what_is_asked_for_is_what_the_preview_shows_and_no_more() {
 
 #[tokio::test]
 async fn a_redrive_goes_batch_by_batch_and_asks_to_be_called_again_at_once() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 25, "order 1 is unknown").await;
-    die(&db, &hand, 5, "no money").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 25, "order 1 is unknown").await;
+    die(&db, &worker, 5, "no money").await;
     redrive(&db, "'work'").await;
     let mut left = Vec::new();
     for _ in 0..4 {
@@ -159,8 +159,8 @@ async fn a_redrive_goes_batch_by_batch_and_asks_to_be_called_again_at_once() {
 
 #[tokio::test]
 async fn no_more_than_so_many_a_second_return() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 20, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 20, "no").await;
     redrive(&db, "'work', p_per_second => 4").await;
     let again: Option<i64> = db.one("select next_due_ms from tuskline.run_policies()").await;
     assert_eq!((again, letters(&db).await.len()), (Some(250), 19));
@@ -179,15 +179,15 @@ async fn no_more_than_so_many_a_second_return() {
 
 #[tokio::test]
 async fn a_canary_lets_one_go_then_ten_then_the_rest() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 40, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 40, "no").await;
     redrive(&db, "'work', p_canary => true").await;
     let mut went = Vec::new();
     for _ in 0..4 {
-        let tasks = next(&db, &hand).await;
+        let tasks = next(&db, &worker).await;
         went.push(tasks.len());
-        assert!(next(&db, &hand).await.is_empty() || went.len() > 2, "it waits for their ends");
-        assert!(hand.succeed_all(&tasks).await.is_empty());
+        assert!(next(&db, &worker).await.is_empty() || went.len() > 2, "it waits for their ends");
+        assert!(worker.succeed_all(&tasks).await.is_empty());
     }
     assert_eq!(went, [1, 10, 29, 0]);
     assert_eq!(state(&db).await, ["done | 40 | 0 | -"]);
@@ -196,15 +196,15 @@ async fn a_canary_lets_one_go_then_ten_then_the_rest() {
 #[tokio::test]
 async fn a_canary_that_dies_again_stops_the_redrive() {
     for (good, message) in [(0, "no"), (1, "no"), (1, "something else")] {
-        let (db, hand) = with_hand().await;
-        die(&db, &hand, 40, "no").await;
+        let (db, worker) = with_worker().await;
+        die(&db, &worker, 40, "no").await;
         redrive(&db, "'work', p_canary => true").await;
         if good > 0 {
-            hand.succeed_all(&next(&db, &hand).await).await;
+            worker.succeed_all(&next(&db, &worker).await).await;
         }
-        let tasks = next(&db, &hand).await;
-        fail(&hand, &tasks[0], message).await;
-        assert!(next(&db, &hand).await.is_empty());
+        let tasks = next(&db, &worker).await;
+        fail(&worker, &tasks[0], message).await;
+        assert!(next(&db, &worker).await.is_empty());
         let released = if good > 0 { 11 } else { 1 };
         let id = tasks[0].id;
         assert_eq!(
@@ -218,60 +218,60 @@ async fn a_canary_that_dies_again_stops_the_redrive() {
 /// The effects of an end may run later, or commit between two queries of one step.
 #[tokio::test]
 async fn a_canary_waits_for_the_dead_letter_of_a_task_that_died_again() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 3, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 3, "no").await;
     redrive(&db, "'work', p_canary => true").await;
-    let tasks = next(&db, &hand).await;
-    fail(&hand, &tasks[0], "no").await;
+    let tasks = next(&db, &worker).await;
+    fail(&worker, &tasks[0], "no").await;
     let id = tasks[0].id;
     db.run("create table late as select * from tuskline.dead_letter").await;
     db.run(&format!("delete from tuskline.dead_letter where task_id = {id}")).await;
-    assert!(next(&db, &hand).await.is_empty(), "no second task before the first is judged");
+    assert!(next(&db, &worker).await.is_empty(), "no second task before the first is judged");
     assert_eq!(state(&db).await, ["canary | 1 | 0 | -"]);
     db.run(&format!("insert into tuskline.dead_letter select * from late where task_id = {id}"))
         .await;
-    assert!(next(&db, &hand).await.is_empty());
+    assert!(next(&db, &worker).await.is_empty());
     assert!(state(&db).await[0].starts_with("died_again | 1 | 1 | "));
 }
 
 #[tokio::test]
 async fn the_rest_of_a_canary_stops_for_the_same_cause_only() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 40, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 40, "no").await;
     redrive(&db, "'work', p_canary => true, p_per_second => 20").await;
-    hand.succeed_all(&next(&db, &hand).await).await;
+    worker.succeed_all(&next(&db, &worker).await).await;
     db.advance(SECOND).await;
-    hand.succeed_all(&next(&db, &hand).await).await;
+    worker.succeed_all(&next(&db, &worker).await).await;
     db.advance(SECOND / 2).await;
-    let tasks = next(&db, &hand).await;
+    let tasks = next(&db, &worker).await;
     assert!(!tasks.is_empty());
-    fail(&hand, &tasks[0], "something else").await;
+    fail(&worker, &tasks[0], "something else").await;
     db.advance(SECOND / 10).await;
-    let more = next(&db, &hand).await;
+    let more = next(&db, &worker).await;
     assert!(!more.is_empty(), "that is another matter");
-    fail(&hand, &more[0], "no").await;
+    fail(&worker, &more[0], "no").await;
     db.advance(SECOND).await;
-    assert!(next(&db, &hand).await.is_empty());
+    assert!(next(&db, &worker).await.is_empty());
     assert!(state(&db).await[0].starts_with("died_again | "));
 }
 
 #[tokio::test]
 async fn a_canary_whose_tasks_were_cancelled_has_said_nothing() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 5, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 5, "no").await;
     redrive(&db, "'work', p_canary => true").await;
-    let tasks = next(&db, &hand).await;
-    hand.stopped(&tasks[0]).await;
-    assert_eq!(next(&db, &hand).await.len(), 1, "one more");
+    let tasks = next(&db, &worker).await;
+    worker.stopped(&tasks[0]).await;
+    assert_eq!(next(&db, &worker).await.len(), 1, "one more");
 }
 
 #[tokio::test]
 async fn a_task_returns_with_another_payload_and_the_old_one_is_kept() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let id = db.schedule_with("work", r#"{"to": "adda"}"#).await;
-    fail(&hand, &hand.take().await, "no such address").await;
+    fail(&worker, &worker.take().await, "no such address").await;
     redrive(&db, &format!(r#"p_ids => array[{id}], p_payload => '{{"to": "ada"}}'"#)).await;
-    assert_eq!(ids(&next(&db, &hand).await), [id]);
+    assert_eq!(ids(&next(&db, &worker).await), [id]);
     let seen = db
         .lines("select t.payload, v.old_payload from tuskline.tasks t join tuskline.redriven v on v.task_id = t.id")
         .await;
@@ -280,10 +280,10 @@ async fn a_task_returns_with_another_payload_and_the_old_one_is_kept() {
 
 #[tokio::test]
 async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.alter_lambda('work', p_retention => '1 day'); select tuskline.roll_segments()").await;
-    let all = die(&db, &hand, 3, "no").await;
+    let all = die(&db, &worker, 3, "no").await;
     db.advance(DAY).await;
     db.run(&format!("select tuskline.roll_segments(); select tuskline.keep_remaining({no})")).await;
     db.run(&format!(
@@ -301,7 +301,7 @@ async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
         [format!("{no} | dropped")]
     );
     assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
-    let tasks = next(&db, &hand).await;
+    let tasks = next(&db, &worker).await;
     assert_eq!(ids(&tasks), [all[1]]);
     let payload: String =
         db.ask("select payload::text from tuskline.tasks where id = $1", &[&all[1]]).await;
@@ -310,8 +310,8 @@ async fn a_task_that_has_outlived_its_segment_returns_with_a_fresh_one() {
 
 #[tokio::test]
 async fn a_task_that_two_redrives_want_returns_once() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 4, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 4, "no").await;
     let first = redrive(&db, "'work'").await;
     redrive(&db, "'work'").await;
     // Another store consumer has just let two go for the first.
@@ -323,7 +323,7 @@ async fn a_task_that_two_redrives_want_returns_once() {
     other.batch_execute("commit").await.unwrap();
     consume(&db).await;
     consume(&db).await;
-    assert_eq!(ids(&hand.claim(100).await), all);
+    assert_eq!(ids(&worker.claim(100).await), all);
     let went: i64 = db
         .one("select sum(changed)::bigint from tuskline.operation where action = 'redrive'")
         .await;
@@ -332,25 +332,25 @@ async fn a_task_that_two_redrives_want_returns_once() {
 
 #[tokio::test]
 async fn a_task_that_is_retried_meanwhile_returns_once() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 2, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 2, "no").await;
     redrive(&db, "'work'").await;
     let operator = db.connect().await;
     operator.batch_execute(&format!("begin; select tuskline.retry({})", all[0])).await.unwrap();
-    assert_eq!(ids(&next(&db, &hand).await), [all[1]], "the other does not wait");
+    assert_eq!(ids(&next(&db, &worker).await), [all[1]], "the other does not wait");
     consume(&db).await;
     assert_eq!(state(&db).await, ["running | 1 | 0 | -"], "it may come to nothing");
     operator.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(ids(&next(&db, &hand).await), [all[0]]);
+    assert_eq!(ids(&next(&db, &worker).await), [all[0]]);
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
 }
 
 #[tokio::test]
 async fn a_redrive_of_locked_letters_rests_before_it_looks_again() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 1, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 1, "no").await;
     redrive(&db, "'work'").await;
     let operator = db.connect().await;
     let sql = format!("begin; select from tuskline.task where id = {} for update", all[0]);
@@ -359,13 +359,13 @@ async fn a_redrive_of_locked_letters_rests_before_it_looks_again() {
     assert_eq!(db.all::<bool>(rests).await, [true]);
     operator.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(ids(&next(&db, &hand).await), all);
+    assert_eq!(ids(&next(&db, &worker).await), all);
 }
 
 #[tokio::test]
 async fn a_retry_waits_for_the_redrive_and_finds_it_done() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 1, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 1, "no").await;
     redrive(&db, "'work'").await;
     let consumer = db.connect().await;
     consumer.batch_execute("begin; select tuskline.run_policies()").await.unwrap();
@@ -379,13 +379,13 @@ async fn a_retry_waits_for_the_redrive_and_finds_it_done() {
     };
     let (said, ()) = tokio::join!(retries, commits);
     assert_eq!(said.unwrap().get::<_, &str>(0), "too_early");
-    assert_eq!(ids(&next(&db, &hand).await), all);
+    assert_eq!(ids(&next(&db, &worker).await), all);
 }
 
 #[tokio::test]
 async fn a_redrive_that_is_stopped_lets_no_more_go() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 10, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 10, "no").await;
     let number = redrive(&db, "'work'").await;
     let consumer = db.connect().await;
     consumer.batch_execute("begin; select tuskline.run_policies(3)").await.unwrap();
@@ -399,7 +399,7 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
     };
     let (stopped, ()) = tokio::join!(stops, commits);
     assert!(stopped.unwrap().get::<_, bool>(0));
-    assert_eq!(next(&db, &hand).await.len(), 3, "what went, goes on");
+    assert_eq!(next(&db, &worker).await.len(), 3, "what went, goes on");
     assert_eq!(letters(&db).await.len(), 7);
     assert!(state(&db).await[0].starts_with("stopped | 3 | 0 | by "));
     assert!(!db.ask::<bool>("select tuskline.stop_operation($1)", &[&number]).await);
@@ -407,14 +407,14 @@ async fn a_redrive_that_is_stopped_lets_no_more_go() {
 
 #[tokio::test]
 async fn a_task_that_dies_again_is_not_taken_a_second_time_by_the_same_redrive() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 3, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 3, "no").await;
     redrive(&db, "'work'").await;
     db.run("select tuskline.run_policies(2)").await;
     db.enqueue_due().await;
     // At the very time at which the redrive was set.
-    for task in hand.claim(2).await {
-        fail(&hand, &task, "no").await;
+    for task in worker.claim(2).await {
+        fail(&worker, &task, "no").await;
     }
     for _ in 0..3 {
         consume(&db).await;
@@ -422,50 +422,50 @@ async fn a_task_that_dies_again_is_not_taken_a_second_time_by_the_same_redrive()
     assert_eq!(state(&db).await, ["done | 3 | 2 | -"]);
     assert_eq!(letters(&db).await, all[..2]);
     redrive(&db, "'work'").await;
-    hand.claim(1).await;
-    assert_eq!(ids(&next(&db, &hand).await), all[..2], "another may");
+    worker.claim(1).await;
+    assert_eq!(ids(&next(&db, &worker).await), all[..2], "another may");
 }
 
 #[tokio::test]
 async fn a_death_after_a_retry_by_hand_is_not_laid_at_the_redrives_door() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 1, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 1, "no").await;
     redrive(&db, "'work'").await;
-    fail(&hand, &next(&db, &hand).await[0], "no").await;
+    fail(&worker, &next(&db, &worker).await[0], "no").await;
     assert_eq!(state(&db).await, ["running | 1 | 1 | -"]);
     db.run(&format!("select tuskline.retry({})", all[0])).await;
     db.enqueue_due().await;
-    fail(&hand, &hand.take().await, "no").await;
+    fail(&worker, &worker.take().await, "no").await;
     assert_eq!(state(&db).await, ["running | 1 | 0 | -"]);
 }
 
 #[tokio::test]
 async fn a_task_that_waits_for_a_redriven_task_continues_after_it() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let tasks = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"], "on_parent_failure": "hold"}]"#;
     let chain: Vec<i64> =
         db.ask("select ids from tuskline.schedule_chain($1::text::json)", &[&tasks]).await;
-    fail(&hand, &hand.take().await, "no").await;
+    fail(&worker, &worker.take().await, "no").await;
     redrive(&db, "'work'").await;
     let child = db.connect().await;
     let lock = format!("begin; select from tuskline.task where id = {} for update", chain[1]);
     child.batch_execute(&lock).await.unwrap();
-    assert!(next(&db, &hand).await.is_empty(), "its child is in somebody's hands");
+    assert!(next(&db, &worker).await.is_empty(), "its child is in somebody's hands");
     child.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
-    let tasks = next(&db, &hand).await;
+    let tasks = next(&db, &worker).await;
     assert_eq!(ids(&tasks), [chain[0]]);
-    hand.succeed(&tasks[0]).await;
-    assert_eq!(ids(&next(&db, &hand).await), [chain[1]]);
+    worker.succeed(&tasks[0]).await;
+    assert_eq!(ids(&next(&db, &worker).await), [chain[1]]);
 }
 
 #[tokio::test]
 async fn a_letter_whose_task_is_not_dead_holds_nothing_up() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 2, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 2, "no").await;
     db.run(&format!("update tuskline.task set status = 'success' where id = {}", all[0])).await;
     redrive(&db, "'work'").await;
-    assert_eq!(ids(&next(&db, &hand).await), [all[1]]);
+    assert_eq!(ids(&next(&db, &worker).await), [all[1]]);
     consume(&db).await;
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 1 | 0 | -"]);
@@ -473,8 +473,8 @@ async fn a_letter_whose_task_is_not_dead_holds_nothing_up() {
 
 #[tokio::test]
 async fn what_is_past_its_retention_does_not_return() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 1, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 1, "no").await;
     db.advance(DAY * 30).await;
     assert_eq!(
         db.one::<i64>("select count(*) from tuskline.preview_operation('redrive', 'work')").await,
@@ -488,7 +488,7 @@ async fn what_is_past_its_retention_does_not_return() {
 
 #[tokio::test]
 async fn old_operations_are_forgotten() {
-    let (db, _hand) = with_hand().await;
+    let (db, _worker) = with_worker().await;
     redrive(&db, "'work'").await;
     consume(&db).await;
     db.advance(DAY * 31).await;
@@ -499,9 +499,9 @@ async fn old_operations_are_forgotten() {
 
 #[tokio::test]
 async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 300, "order 1 is unknown").await;
-    let spoiled = die(&db, &hand, 100, "no money").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 300, "order 1 is unknown").await;
+    let spoiled = die(&db, &worker, 100, "no money").await;
     let cause: String = db
         .ask("select fingerprint from tuskline.dead_letter where task_id = $1", &[&spoiled[0]])
         .await;
@@ -546,7 +546,7 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
     let left: i64 = db.one("select count(*) from tuskline.tasks").await;
     assert_eq!(left + purged, 400);
     while db.enqueue_due().await > 0 {}
-    let begun = hand.claim(1000).await;
+    let begun = worker.claim(1000).await;
     assert_eq!(i64::try_from(begun.len()).unwrap(), left);
     assert!(begun.iter().all(|task| task.attempt == 1));
 }
@@ -554,15 +554,15 @@ async fn redrives_retries_and_purges_at_once_lose_nothing_and_do_nothing_twice()
 #[tokio::test]
 async fn a_store_consumer_and_a_worker_carry_a_redrive_out() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    die(&db, &hand, 60, "no").await;
-    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    let worker = db.worker("work").await;
+    die(&db, &worker, 60, "no").await;
+    db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
     let _consumer = db.store_consumer();
-    let worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
+    let sdk_worker = Running::start(&db, calm(), vec![Gate::open().lambda("work")]);
     redrive(&db, "'work', p_canary => true").await;
     db.until_count("success", 60).await;
     db.until("select bool_and(state = 'done') from tuskline.operations").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -625,14 +625,14 @@ async fn what_is_no_redrive_is_refused() {
 
 #[tokio::test]
 async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
-    let (db, hand) = with_hand().await;
-    die(&db, &hand, 25, "no").await;
+    let (db, worker) = with_worker().await;
+    die(&db, &worker, 25, "no").await;
     let of_news = "select tuskline.schedule('work', p_collection => 'news')";
     let first: i64 = db.one(of_news).await;
-    fail(&hand, &hand.take().await, "no").await;
-    die(&db, &hand, 25, "no").await;
+    fail(&worker, &worker.take().await, "no").await;
+    die(&db, &worker, 25, "no").await;
     let second: i64 = db.one(of_news).await;
-    fail(&hand, &hand.take().await, "no").await;
+    fail(&worker, &worker.take().await, "no").await;
     for (arguments, meant) in [("p_canary => true", first), ("p_limit => 1", second)] {
         redrive(&db, &format!("'work', p_collection => 'news', {arguments}")).await;
         let mut calls = 0;
@@ -645,9 +645,9 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
         }
         assert!((3..=6).contains(&calls), "{calls} calls");
         db.enqueue_due().await;
-        let task = hand.take().await;
+        let task = worker.take().await;
         assert_eq!(task.id, meant);
-        hand.succeed(&task).await;
+        worker.succeed(&task).await;
         if meant == first {
             db.run(&format!("select tuskline.stop_operation({})", db.number(1))).await;
         }
@@ -672,10 +672,10 @@ async fn a_collection_is_sought_a_batch_of_letters_at_a_time() {
 
 #[tokio::test]
 async fn a_locked_task_is_met_again_among_many_that_do_not_match() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let of_news: i64 = db.one("select tuskline.schedule('work', p_collection => 'news')").await;
-    fail(&hand, &hand.take().await, "no").await;
-    die(&db, &hand, 25, "no").await;
+    fail(&worker, &worker.take().await, "no").await;
+    die(&db, &worker, 25, "no").await;
     let other = db.connect().await;
     let lock = format!("begin; select from tuskline.task where id = {of_news} for update");
     other.batch_execute(&lock).await.unwrap();
@@ -694,14 +694,14 @@ async fn a_locked_task_is_met_again_among_many_that_do_not_match() {
 
 #[tokio::test]
 async fn a_death_that_is_committed_late_is_met_by_the_next_walk() {
-    let (db, hand) = with_hand().await;
-    let all = die(&db, &hand, 2, "no").await;
+    let (db, worker) = with_worker().await;
+    let all = die(&db, &worker, 2, "no").await;
     let first = format!("from tuskline.dead_letter where task_id = {}", all[0]);
     db.run(&format!("create temp table late as select * {first}; delete {first}")).await;
     redrive(&db, "'work'").await;
-    assert_eq!(ids(&next(&db, &hand).await), [all[1]]);
+    assert_eq!(ids(&next(&db, &worker).await), [all[1]]);
     db.run("insert into tuskline.dead_letter select * from late").await;
-    assert_eq!(ids(&next(&db, &hand).await), [all[0]]);
+    assert_eq!(ids(&next(&db, &worker).await), [all[0]]);
     consume(&db).await;
     assert_eq!(state(&db).await, ["done | 2 | 0 | -"]);
 }

@@ -10,8 +10,8 @@ async fn unique(scope: &str, outcome: &str) -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     set(&db, scope, outcome).await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 async fn set(db: &Db, scope: &str, outcome: &str) {
@@ -24,7 +24,7 @@ async fn of_key(db: &Db, key: &str) -> i64 {
 }
 
 /// The holder of key `a`, brought to a status.
-async fn stage(db: &Db, hand: &ScriptedWorker, status: &str) -> i64 {
+async fn stage(db: &Db, worker: &ScriptedWorker, status: &str) -> i64 {
     if status == "new" {
         let sql =
             "select tuskline.schedule('work', '1', p_unique_key => 'a', p_delay => '1 minute')";
@@ -34,11 +34,11 @@ async fn stage(db: &Db, hand: &ScriptedWorker, status: &str) -> i64 {
     if status == "enqueued" {
         return id;
     }
-    let task: Task = hand.take().await;
+    let task: Task = worker.take().await;
     match status {
-        "processing" => assert!(hand.start(&task).await),
-        "retriable" => _ = hand.fail(&task).await,
-        "terminal" => _ = hand.succeed(&task).await,
+        "processing" => assert!(worker.start(&task).await),
+        "retriable" => _ = worker.fail(&task).await,
+        "terminal" => _ = worker.succeed(&task).await,
         _ => {}
     }
     id
@@ -91,8 +91,8 @@ async fn what_a_second_call_comes_to_is_what_the_table_says() {
             for status in STATUSES {
                 db.empty().await;
                 set(&db, scope, outcome).await;
-                let hand = db.hand("work").await;
-                let first = stage(&db, &hand, status).await;
+                let worker = db.worker("work").await;
+                let first = stage(&db, &worker, status).await;
                 cells.push(second(&db, first).await);
             }
             lines.push(line(&cells));
@@ -115,7 +115,7 @@ fn the_page_shows_the_table_of_the_snapshot() {
 
 #[tokio::test]
 async fn a_thousand_calls_at_the_same_time_make_one_task() {
-    let (db, _hand) = unique("forever", "keep").await;
+    let (db, _worker) = unique("forever", "keep").await;
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let session = db.connect().await;
@@ -136,7 +136,7 @@ async fn a_thousand_calls_at_the_same_time_make_one_task() {
 
 #[tokio::test]
 async fn a_rival_that_has_not_committed_is_waited_for_and_may_roll_back() {
-    let (db, _hand) = unique("running", "keep").await;
+    let (db, _worker) = unique("running", "keep").await;
     for (end, same) in [("commit", true), ("rollback", false)] {
         let key = format!("key of {end}");
         let rival = db.connect().await;
@@ -160,9 +160,9 @@ async fn a_rival_that_has_not_committed_is_waited_for_and_may_roll_back() {
 
 #[tokio::test]
 async fn a_key_that_no_task_holds_any_more_is_taken_by_one_of_two() {
-    let (db, hand) = unique("running", "keep").await;
+    let (db, worker) = unique("running", "keep").await;
     let ended = of_key(&db, "a").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     let rival = db.connect().await;
     rival.batch_execute("begin").await.unwrap();
     let sql = "select tuskline.schedule('work', p_unique_key => 'a')";
@@ -181,23 +181,23 @@ async fn a_key_that_no_task_holds_any_more_is_taken_by_one_of_two() {
 
 #[tokio::test]
 async fn a_holder_that_waits_is_not_claimed_before_the_second_call_has_committed() {
-    let (db, hand) = unique("queued", "keep").await;
+    let (db, worker) = unique("queued", "keep").await;
     let first = of_key(&db, "a").await;
     let session = db.connect().await;
     session
         .batch_execute("begin; select tuskline.schedule('work', p_unique_key => 'a')")
         .await
         .unwrap();
-    assert!(hand.claim(10).await.is_empty(), "it could not see yet what that transaction writes");
+    assert!(worker.claim(10).await.is_empty(), "it could not see yet what that transaction writes");
     session.batch_execute("commit").await.unwrap();
-    assert_eq!(hand.take().await.id, first);
+    assert_eq!(worker.take().await.id, first);
     let second = of_key(&db, "a").await;
     assert_ne!(second, first, "the first has begun");
 }
 
 #[tokio::test]
 async fn a_postponed_task_runs_once_and_at_its_new_time() {
-    let (db, hand) = unique("queued", "postpone").await;
+    let (db, worker) = unique("queued", "postpone").await;
     let sql = "select tuskline.schedule('work', p_unique_key => 'a', p_delay => '1 minute')";
     let first: i64 = db.one(sql).await;
     for _ in 0..3 {
@@ -208,53 +208,53 @@ async fn a_postponed_task_runs_once_and_at_its_new_time() {
     assert_eq!(db.timers().await, 1);
     db.advance(Duration::from_secs(60)).await;
     assert_eq!(db.enqueue_due().await, 1);
-    assert_eq!(hand.take().await.id, first);
+    assert_eq!(worker.take().await.id, first);
 }
 
 #[tokio::test]
 async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_come() {
-    let (db, hand) = unique("queued", "postpone").await;
+    let (db, worker) = unique("queued", "postpone").await;
     db.run("select tuskline.set_limit('work', p_per_second => 1, p_burst => 1)").await;
     db.schedule("work").await;
     db.enqueue_due().await;
     let first = of_key(&db, "a").await;
     db.enqueue_due().await;
-    assert_eq!(hand.claim(9).await.len(), 1, "the other waits for its turn, a second from now");
+    assert_eq!(worker.claim(9).await.len(), 1, "the other waits for its turn, a second from now");
     let later = "select tuskline.schedule('work', p_unique_key => 'a', p_delay => '1 hour')";
     assert_eq!(db.one::<i64>(later).await, first);
     for _ in 0..3 {
         db.advance(Duration::from_secs(2)).await;
         db.enqueue_due().await;
     }
-    assert!(hand.claim(9).await.is_empty());
+    assert!(worker.claim(9).await.is_empty());
     let turns = "select count(*) from tuskline.permit where task_id = $1";
     assert_eq!(db.ask::<i64>(turns, &[&first]).await, 0, "its turn went to nobody");
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, first);
+    assert_eq!(worker.take().await.id, first);
 }
 
 #[tokio::test]
 async fn a_postponed_task_does_not_run_when_its_turn_in_an_order_would_have_come() {
-    let (db, hand) = unique("queued", "postpone").await;
+    let (db, worker) = unique("queued", "postpone").await;
     db.run("select tuskline.set_order('work', 'block')").await;
     let ordered = "p_ordering_key => 'k'";
     db.run(&format!("select tuskline.schedule('work', {ordered})")).await;
     db.enqueue_due().await;
-    let running = hand.take().await;
+    let running = worker.take().await;
     let unique = format!("select tuskline.schedule('work', {ordered}, p_unique_key => 'a'");
     let later = format!("{unique}, p_delay => '1 hour')");
     let postponed: i64 = db.one(&format!("{unique})")).await;
     let behind: i64 = db.one(&format!("select tuskline.schedule('work', {ordered})")).await;
     db.enqueue_due().await;
     assert_eq!(db.one::<i64>(&later).await, postponed);
-    hand.succeed(&running).await;
+    worker.succeed(&running).await;
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    let next = hand.take().await;
+    let next = worker.take().await;
     assert_eq!(next.id, behind, "the other is as one that was scheduled for then");
     // The same when it has a place already.
-    hand.succeed(&next).await;
+    worker.succeed(&next).await;
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;
     assert_eq!(db.status(postponed).await, "enqueued");
@@ -262,17 +262,17 @@ async fn a_postponed_task_does_not_run_when_its_turn_in_an_order_would_have_come
     assert_eq!(db.one::<i64>(&later).await, postponed);
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    let next = hand.claim(9).await;
+    let next = worker.claim(9).await;
     assert_eq!(next.iter().map(|task| task.id).collect::<Vec<_>>(), [behind]);
-    hand.succeed_all(&next).await;
+    worker.succeed_all(&next).await;
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, postponed);
+    assert_eq!(worker.take().await.id, postponed);
 }
 
 #[tokio::test]
 async fn a_postponement_in_a_transaction_that_stays_open_holds_up_no_session() {
-    let (db, hand) = unique("queued", "postpone").await;
+    let (db, worker) = unique("queued", "postpone").await;
     db.run("select tuskline.set_limit('work', 1)").await;
     let first = of_key(&db, "a").await;
     let second = db.schedule("work").await;
@@ -291,27 +291,27 @@ async fn a_postponement_in_a_transaction_that_stays_open_holds_up_no_session() {
     service.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    let given: Vec<_> = hand.claim(9).await.iter().map(|task| task.id).collect();
+    let given: Vec<_> = worker.claim(9).await.iter().map(|task| task.id).collect();
     assert_eq!((given, db.status(first).await), (vec![second], "new".into()));
 }
 
 #[tokio::test]
 async fn a_task_in_its_queue_is_postponed_too() {
-    let (db, hand) = unique("queued", "postpone").await;
+    let (db, worker) = unique("queued", "postpone").await;
     let first = of_key(&db, "a").await;
     let sql = "select tuskline.schedule('work', p_unique_key => 'a', p_delay => '1 minute')";
     assert_eq!(db.one::<i64>(sql).await, first);
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
     db.advance(Duration::from_secs(60)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, first);
+    assert_eq!(worker.take().await.id, first);
 }
 
 #[tokio::test]
 async fn a_key_of_a_period_is_free_after_it_and_one_for_ever_is_not() {
-    let (db, hand) = unique("period", "keep").await;
+    let (db, worker) = unique("period", "keep").await;
     let first = of_key(&db, "a").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     db.advance(Duration::from_secs(3599)).await;
     assert_eq!(of_key(&db, "a").await, first);
     db.advance(Duration::from_secs(1)).await;
@@ -329,7 +329,7 @@ async fn a_key_of_a_period_is_free_after_it_and_one_for_ever_is_not() {
 
 #[tokio::test]
 async fn a_batch_names_for_each_task_the_holder_of_its_key() {
-    let (db, _hand) = unique("running", "keep").await;
+    let (db, _worker) = unique("running", "keep").await;
     let held = of_key(&db, "a").await;
     let ids: Vec<i64> = db
         .one(
@@ -355,7 +355,7 @@ async fn a_batch_names_for_each_task_the_holder_of_its_key() {
 
 #[tokio::test]
 async fn two_batches_with_the_same_keys_do_not_wait_for_each_other_in_a_circle() {
-    let (db, _hand) = unique("running", "keep").await;
+    let (db, _worker) = unique("running", "keep").await;
     let mut calls = tokio::task::JoinSet::new();
     for turn in 0..8 {
         let session = db.connect().await;
@@ -376,7 +376,7 @@ async fn two_batches_with_the_same_keys_do_not_wait_for_each_other_in_a_circle()
 
 #[tokio::test]
 async fn a_row_that_was_inserted_without_its_key_is_dropped_and_says_why() {
-    let (db, _hand) = unique("running", "keep").await;
+    let (db, _worker) = unique("running", "keep").await;
     let held = of_key(&db, "a").await;
     db.run("insert into tuskline.task (lambda, unique_key) values ('work', 'a'), ('work', 'b'), ('work', 'b')")
         .await;
@@ -426,17 +426,17 @@ async fn a_task_without_unique_keys_or_with_a_wrong_one_is_refused() {
 
 #[tokio::test]
 async fn keys_that_no_task_holds_are_deleted_a_batch_at_a_time() {
-    let (db, hand) = unique("running", "keep").await;
+    let (db, worker) = unique("running", "keep").await;
     for n in 0..5 {
         of_key(&db, &format!("k{n}")).await;
     }
-    for task in hand.claim(3).await {
-        hand.succeed(&task).await;
+    for task in worker.claim(3).await {
+        worker.succeed(&task).await;
     }
     set(&db, "forever", "keep").await;
     of_key(&db, "ever").await;
-    for task in hand.claim(1).await {
-        hand.succeed(&task).await;
+    for task in worker.claim(1).await {
+        worker.succeed(&task).await;
     }
     let walked = db.lines("select * from tuskline.purge_keys('', '', 4)").await;
     assert_eq!(walked, ["work | k2 | 3"]);
@@ -448,9 +448,9 @@ async fn keys_that_no_task_holds_are_deleted_a_batch_at_a_time() {
 
 #[tokio::test]
 async fn a_key_taken_over_while_keys_are_purged_stays() {
-    let (db, hand) = unique("running", "keep").await;
+    let (db, worker) = unique("running", "keep").await;
     let ended = of_key(&db, "a").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     // A purge that has begun to look at the tasks waits here.
     let pauses = "in tasks: finished_at, next_trigger_at, fence, payload, ordering_key, limit_key, \
                   fairness_key, unique_key, traceparent from tuskline.task union \
@@ -480,7 +480,7 @@ async fn a_key_taken_over_while_keys_are_purged_stays() {
 
 #[tokio::test]
 async fn a_payload_that_replaces_another_is_checked_as_any() {
-    let (db, _hand) = unique("queued", "replace").await;
+    let (db, _worker) = unique("queued", "replace").await;
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 20)").await;
     let held = of_key(&db, "a").await;
     for (payload, expected) in [

@@ -37,7 +37,7 @@ fn task(payload: &Value) -> NewTask {
 async fn a_chain_runs_in_order_and_hands_on_what_was_returned() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", calculate)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", calculate)]);
     let client = client(&db).await;
     let mut chain = Chain::new();
     let numbers = [1, 2, 3].map(|n| chain.task(task(&json!(n))));
@@ -68,7 +68,7 @@ async fn a_chain_runs_in_order_and_hands_on_what_was_returned() {
     // The failed one, the unneeded one and the held one.
     assert_eq!(client.retry_chain(scheduled.id(sum)).await.unwrap(), 3);
     db.until_status(scheduled.id(unneeded).0, "cancelled").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -84,10 +84,10 @@ async fn a_running_task_extends_its_chain() {
         }
         Ok::<_, Error>(())
     };
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
     db.schedule_with("work", "5").await;
     db.until_count("success", 6).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     let chains = db.lines("select tasks, ended from tuskline.chains").await;
     assert_eq!(chains, ["6 | 6"]);
 }
@@ -137,7 +137,7 @@ async fn a_checkpoint_is_read_as_it_was_saved_or_refused_when_it_is_saved() {
         let refused = context.save(&deep(65)).await.unwrap_err();
         Ok::<_, Error>(json!(refused.to_string()))
     };
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
     let client = client(&db).await;
     let id = client.schedule(&NewTask::new("work", &())).await.unwrap();
     let status = client.wait(id, Duration::from_secs(10)).await.unwrap().unwrap();
@@ -147,7 +147,7 @@ async fn a_checkpoint_is_read_as_it_was_saved_or_refused_when_it_is_saved() {
         "{:?}",
         status.error
     );
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -164,14 +164,14 @@ async fn the_next_attempt_goes_on_from_the_checkpoint() {
             _ => Ok::<_, Error>(Outcome::retriable("not yet")),
         }
     };
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
     let client = client(&db).await;
     let id = client.schedule(&NewTask::new("work", &())).await.unwrap();
     db.until_status(id.0, "success").await;
     let status = client.status(id).await.unwrap().unwrap();
     assert_eq!((status.attempt, status.output), (3, Some(json!(2))));
     assert_eq!((status.percent, status.message.as_deref()), (Some(40.0), Some("at it")));
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -189,10 +189,10 @@ async fn a_body_that_snoozes_runs_again_as_the_same_attempt() {
             _ => Outcome::Success(None),
         })
     };
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
     let id = client(&db).await.schedule(&NewTask::new("work", &())).await.unwrap();
     db.until_status(id.0, "success").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     assert_eq!(runs.load(Ordering::Relaxed), 4);
 }
 
@@ -216,7 +216,7 @@ async fn a_repeated_call_with_a_unique_key_is_harmless() {
 async fn the_end_of_a_task_is_waited_for_by_many_and_heard_of() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::new();
-    let worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
     let client = client(&db).await;
     let id = client.schedule(&task(&json!(1))).await.unwrap();
     gate.next().await;
@@ -235,19 +235,19 @@ async fn the_end_of_a_task_is_waited_for_by_many_and_heard_of() {
         assert_eq!(status.status, Status::Success);
     }
     assert!(client.wait(tuskline_sdk::TaskId(4711), Duration::ZERO).await.unwrap().is_none());
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
 async fn an_end_is_notified_only_to_the_sessions_that_asked_for_it() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let (asked, other) = (db.schedule("work").await, db.schedule("work").await);
     let channels = [format!("tuskline_ended_{asked}"), format!("tuskline_ended_{other}")];
     let mut ear = db.ear(&[&channels[0], &channels[1]]).await;
     db.run(&format!("select tuskline.await_end({asked})")).await;
-    for task in hand.claim(2).await {
-        hand.succeed(&task).await;
+    for task in worker.claim(2).await {
+        worker.succeed(&task).await;
     }
     assert_eq!(ear.heard().await, [channels[0].clone()]);
 }

@@ -22,7 +22,7 @@ const PAYLOAD: &str = "{\"a\":\n \"\\\\ \\n \\u0001 ö \\\" , 'x'\"}";
 /// wants no archive; a day later in a segment that is used up.
 struct Old {
     db: Db,
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     success: i64,
     fatal: i64,
     waits: i64,
@@ -38,19 +38,19 @@ async fn old(archive: &str) -> Old {
         db.ask("select tuskline.schedule('work', $1::text::json)", &[&PAYLOAD]).await;
     let [fatal, waits] = db.schedule_many("work", 2).await.try_into().unwrap();
     db.schedule("other").await;
-    let hand = db.hand_with(&["work", "other"], Duration::from_secs(20)).await;
-    let tasks = hand.claim(4).await;
-    hand.succeed_with(&tasks[0], "[1]").await;
-    hand.fail(&tasks[1]).await;
-    hand.note(&tasks[2], r#""status": "retriable_failure", "after_ms": 864000000"#).await;
-    hand.succeed(&tasks[3]).await;
+    let worker = db.worker_with(&["work", "other"], Duration::from_secs(20)).await;
+    let tasks = worker.claim(4).await;
+    worker.succeed_with(&tasks[0], "[1]").await;
+    worker.fail(&tasks[1]).await;
+    worker.note(&tasks[2], r#""status": "retriable_failure", "after_ms": 864000000"#).await;
+    worker.succeed(&tasks[3]).await;
     db.advance(Duration::from_secs(2)).await;
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     db.advance(DAY * 7).await;
-    Old { db, hand, success, fatal, waits }
+    Old { db, worker, success, fatal, waits }
 }
 
 impl Old {
@@ -73,7 +73,7 @@ impl Old {
     async fn check_runs(&self) {
         self.db.advance(DAY * 2).await;
         self.db.enqueue_due().await;
-        assert_eq!(self.hand.take().await.id, self.waits);
+        assert_eq!(self.worker.take().await.id, self.waits);
     }
 
     async fn archived(&self) -> Vec<String> {

@@ -253,6 +253,6 @@ async fn a_task_that_starts_again_now_is_due_now() {
         let due = "select status = 'enqueued' and scheduled_at = tuskline.clock() from tuskline.task where id = $1";
         assert!(db.ask::<bool>(due, &[&id]).await, "{sql}");
     }
-    assert_eq!(db.hand("work").await.claim(3).await.len(), 3);
+    assert_eq!(db.worker("work").await.claim(3).await.len(), 3);
     db.assert_invariants().await;
 }

@@ -14,9 +14,9 @@ async fn schedule_chain(db: &Db, tasks: &[Value]) {
 }
 
 /// Begins a transaction whose snapshot is taken now.
-async fn begin_repeatable_read(hand: &ScriptedWorker) {
+async fn begin_repeatable_read(worker: &ScriptedWorker) {
     let begin = "begin isolation level repeatable read; select count(*) from tuskline.task";
-    hand.client.batch_execute(begin).await.unwrap();
+    worker.client.batch_execute(begin).await.unwrap();
 }
 
 /// Rows of a table.
@@ -34,30 +34,30 @@ async fn consume_all(db: &Db) -> i64 {
 }
 
 /// Claims and ends all that is enqueued, so often as anything is.
-async fn drain(db: &Db, hand: &ScriptedWorker) -> usize {
+async fn drain(db: &Db, worker: &ScriptedWorker) -> usize {
     let mut done = 0;
     loop {
         db.advance(std::time::Duration::from_millis(20)).await;
         consume_all(db).await;
-        let tasks = hand.claim(500).await;
+        let tasks = worker.claim(500).await;
         if tasks.is_empty() {
             return done;
         }
         done += tasks.len();
-        assert!(hand.succeed_all(&tasks).await.is_empty());
+        assert!(worker.succeed_all(&tasks).await.is_empty());
     }
 }
 
 #[tokio::test]
 async fn an_exchange_beside_a_fan_out_of_ten_thousand_touches_a_hundred_of_them() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut tasks = vec![json!({"lambda": "work", "name": "parent"})];
     for n in 0..9_999 {
         tasks.push(json!({"lambda": "work", "name": format!("c{n}"), "after": ["parent"]}));
     }
     schedule_chain(&db, &tasks).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     let known = "select count(*) from tuskline.dependency where outcome is not null";
     assert_eq!(db.one::<i64>(known).await, MOST);
     assert_eq!(db.count("enqueued").await, MOST);
@@ -70,17 +70,17 @@ async fn an_exchange_beside_a_fan_out_of_ten_thousand_touches_a_hundred_of_them(
 async fn a_batch_that_ends_five_hundred_attempts_of_a_limit_grants_a_hundred_permits() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.set_limit('work', 500)").await;
     db.schedule_many("work", 2_000).await;
     consume_all(&db).await;
-    let tasks = hand.claim(500).await;
+    let tasks = worker.claim(500).await;
     assert_eq!((tasks.len(), rows(&db, "permit").await), (500, 500));
-    assert!(hand.succeed_all(&tasks).await.is_empty());
+    assert!(worker.succeed_all(&tasks).await.is_empty());
     assert_eq!(db.count("enqueued").await, MOST);
     assert_eq!(rows(&db, "permit").await, 500, "400 tasks keep their permit for a moment");
     assert_eq!(rows(&db, "wait_list").await, 1_500 - MOST);
-    assert_eq!(drain(&db, &hand).await, 1_500);
+    assert_eq!(drain(&db, &worker).await, 1_500);
     for table in ["permit", "wait_list", "timer"] {
         assert_eq!(rows(&db, table).await, 0, "{table}");
     }
@@ -89,14 +89,14 @@ async fn a_batch_that_ends_five_hundred_attempts_of_a_limit_grants_a_hundred_per
 #[tokio::test]
 async fn a_chain_of_a_thousand_ends_when_its_first_task_fails() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut tasks = vec![json!({"lambda": "work", "name": "t0"})];
     for n in 1..1_000 {
         let (name, before) = (format!("t{n}"), format!("t{}", n - 1));
         tasks.push(json!({"lambda": "work", "name": name, "after": [before]}));
     }
     schedule_chain(&db, &tasks).await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     assert_eq!(db.count("cancelled").await, MOST);
     consume_all(&db).await;
     assert_eq!(db.count("cancelled").await, 999);
@@ -106,13 +106,13 @@ async fn a_chain_of_a_thousand_ends_when_its_first_task_fails() {
 #[tokio::test]
 async fn all_that_wait_behind_a_failed_task_of_their_order_end() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.set_order('work', 'dead')").await;
     for _ in 0..260 {
         db.run("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     }
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     assert_eq!(db.count("dead").await, MOST);
     assert_eq!(db.count("enqueued").await, 0, "its key is blocked until all have ended");
     consume_all(&db).await;
@@ -125,16 +125,16 @@ async fn all_that_wait_behind_a_failed_task_of_their_order_end() {
 #[tokio::test]
 async fn a_retry_and_a_snooze_give_their_permits_to_the_next() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 3).await;
     db.enqueue_due().await;
     for status in ["retriable_failure", "snoozed"] {
         let note = format!(r#""status": "{status}", "after_ms": 60000"#);
-        hand.note(&hand.take().await, &note).await;
+        worker.note(&worker.take().await, &note).await;
         assert_eq!(rows(&db, "permit").await, 1, "{status}");
     }
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     assert_eq!(rows(&db, "permit").await, 0);
     assert_eq!(db.timers().await, 2, "their own due times");
 }
@@ -143,15 +143,15 @@ async fn a_retry_and_a_snooze_give_their_permits_to_the_next() {
 async fn a_task_that_was_asked_to_stop_ends_a_repeatable_read_transaction_of_its_lambda() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
-    begin_repeatable_read(&hand).await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
+    begin_repeatable_read(&worker).await;
     assert_eq!(db.cancel(id).await, "requested");
     let complete = format!("select tuskline.complete({}, {})", task.id, task.fence);
-    let refused = hand.client.batch_execute(&complete).await.unwrap_err();
+    let refused = worker.client.batch_execute(&complete).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "40001");
-    hand.client.batch_execute("rollback").await.unwrap();
-    hand.fail(&task).await;
+    worker.client.batch_execute("rollback").await.unwrap();
+    worker.fail(&task).await;
     assert_eq!(db.status(id).await, "cancelled");
     assert_eq!(rows(&db, "cancellation").await, 0);
 }
@@ -160,14 +160,14 @@ async fn a_task_that_was_asked_to_stop_ends_a_repeatable_read_transaction_of_its
 async fn a_repeatable_read_transaction_that_began_before_its_dependent_came_releases_it() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
-    begin_repeatable_read(&hand).await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
+    begin_repeatable_read(&worker).await;
     schedule_chain(&db, &[json!({"lambda": "work", "name": "child", "after": [id]})]).await;
     consume_all(&db).await;
     assert_eq!(db.count("new").await, 1, "its parent has not ended");
     let complete = format!("select tuskline.complete({}, {}); commit", task.id, task.fence);
-    hand.client.batch_execute(&complete).await.unwrap();
+    worker.client.batch_execute(&complete).await.unwrap();
     consume_all(&db).await;
     assert_eq!(db.count("enqueued").await, 1);
 }

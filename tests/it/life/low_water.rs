@@ -9,23 +9,23 @@ use tuskline_postgres::Stop;
 
 use crate::support::{Db, ScriptedWorker, own_cluster, tasks};
 
-async fn claim_above(hand: &ScriptedWorker, mark: i64) -> Row {
-    hand.claim_by(&hand.client, 10, mark).await.unwrap()
+async fn claim_above(worker: &ScriptedWorker, mark: i64) -> Row {
+    worker.claim_by(&worker.client, 10, mark).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_number_drawn_long_before_its_commit_is_found_by_a_look_from_the_start() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let slow = db.connect().await;
     slow.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     let quick = db.schedule("work").await;
-    let row = claim_above(&hand, 0).await;
+    let row = claim_above(&worker, 0).await;
     assert_eq!(tasks(&row)[0].id, quick);
     let last = row.get::<_, Vec<Option<i64>>>("last_seq")[2].unwrap();
     slow.batch_execute("commit").await.unwrap();
-    assert_eq!(tasks(&claim_above(&hand, last).await), []);
-    assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
+    assert_eq!(tasks(&claim_above(&worker, last).await), []);
+    assert_eq!(tasks(&claim_above(&worker, 0).await).len(), 1);
 }
 
 /// Waits until what is asked for lies above. Every transaction of this cluster counts, those of other
@@ -49,46 +49,46 @@ async fn begin(client: &Client, work: &str) -> i64 {
 #[tokio::test]
 async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let slow = db.connect().await;
     let open = begin(&slow, "select tuskline.schedule('work')").await;
     db.schedule("work").await;
-    claim_above(&hand, 0).await;
+    claim_above(&worker, 0).await;
     db.schedule("work").await;
-    let second: i64 = claim_above(&hand, 0).await.get("xid");
+    let second: i64 = claim_above(&worker, 0).await.get("xid");
     assert!(open < second, "whoever drew before the second claim has a lower number");
     for passed in ["", TIME_PASSES] {
         db.run(passed).await;
-        let ended: i64 = claim_above(&hand, 0).await.get("oldest_writer_xid");
+        let ended: i64 = claim_above(&worker, 0).await.get("oldest_writer_xid");
         assert!(ended <= open, "not settled: {ended} {open}");
     }
     slow.batch_execute("commit").await.unwrap();
-    until_above(second - 1, async || claim_above(&hand, 0).await.get("oldest_writer_xid")).await;
+    until_above(second - 1, async || claim_above(&worker, 0).await.get("oldest_writer_xid")).await;
 }
 
 #[tokio::test]
 async fn a_claim_s_own_number_is_above_those_of_all_earlier_transactions() {
     let db = Db::with_lambda("work").await;
-    let (hand, other) = (db.hand("work").await, db.connect().await);
+    let (worker, other) = (db.worker("work").await, db.connect().await);
     let slow = db.connect().await;
     begin(&other, "").await;
-    let first = begin(&hand.client, "").await;
+    let first = begin(&worker.client, "").await;
     let open = begin(&slow, "select tuskline.schedule('work')").await;
     other.batch_execute("select tuskline.schedule('work'); commit").await.unwrap();
-    let row = claim_above(&hand, 0).await;
+    let row = claim_above(&worker, 0).await;
     assert_eq!((tasks(&row).len(), row.get::<_, i64>("xid")), (1, first));
     assert!(first < open, "the first claim's number is no bound, whatever it found");
-    hand.client.batch_execute("commit").await.unwrap();
+    worker.client.batch_execute("commit").await.unwrap();
     db.schedule("work").await;
-    let row = claim_above(&hand, 0).await;
+    let row = claim_above(&worker, 0).await;
     assert!(row.get::<_, i64>("oldest_writer_xid") <= open && open < row.get::<_, i64>("xid"));
 }
 
 #[tokio::test]
 async fn a_claim_that_takes_nothing_has_no_number() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    assert_eq!(claim_above(&hand, 0).await.get::<_, Option<i64>>("xid"), None);
+    let worker = db.worker("work").await;
+    assert_eq!(claim_above(&worker, 0).await.get::<_, Option<i64>>("xid"), None);
 }
 
 #[tokio::test]
@@ -97,10 +97,10 @@ async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_d
     let mut cluster = own_cluster().await;
     let db = Db::in_cluster(&cluster).await;
     db.define("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let bystander = db.connect().await;
     let open = begin(&bystander, "create table elsewhere ()").await;
-    let ended = async || claim_above(&hand, 0).await.get::<_, i64>("oldest_writer_xid");
+    let ended = async || claim_above(&worker, 0).await.get::<_, i64>("oldest_writer_xid");
     assert!(ended().await <= open, "a young one is not looked at closer");
     db.run(TIME_PASSES).await;
     until_above(open, ended).await;
@@ -114,14 +114,14 @@ async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_d
 #[tokio::test]
 async fn an_old_claim_that_may_still_be_undone_holds_the_mark_back() {
     let db = Db::with_lambda("work").await;
-    let (hand, other) = (db.hand("work").await, db.hand("work").await);
+    let (worker, other) = (db.worker("work").await, db.worker("work").await);
     db.schedule("work").await;
     let open = begin(&other.client, "").await;
     assert_eq!(tasks(&claim_above(&other, 0).await).len(), 1);
     db.run(TIME_PASSES).await;
-    assert!(claim_above(&hand, 0).await.get::<_, i64>("oldest_writer_xid") <= open);
+    assert!(claim_above(&worker, 0).await.get::<_, i64>("oldest_writer_xid") <= open);
     other.client.batch_execute("rollback").await.unwrap();
-    assert_eq!(tasks(&claim_above(&hand, 0).await).len(), 1);
+    assert_eq!(tasks(&claim_above(&worker, 0).await).len(), 1);
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn an_old_transaction_that_wrote_to_no_timer_holds_the_store_consumer_s_ma
 #[tokio::test]
 async fn the_mark_leaves_out_what_is_below_it() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = db.schedule_many("work", 4).await;
     let seqs: Vec<i64> = db.all("select seq from tuskline.queued order by seq").await;
-    let row = claim_above(&hand, seqs[1]).await;
+    let row = claim_above(&worker, seqs[1]).await;
     assert_eq!(tasks(&row).iter().map(|task| task.id).collect::<Vec<_>>(), ids[2..]);
     assert_eq!(row.get::<_, Vec<i32>>("popped"), [0, 0, 2, 0]);
     assert_eq!(row.get::<_, Vec<Option<i64>>>("first_seq"), [None, None, Some(seqs[2]), None]);

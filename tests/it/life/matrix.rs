@@ -102,13 +102,13 @@ struct Staged {
 /// One verb on one task of every status; the last cell is for every terminal status.
 async fn row(db: &Db, verb: &str) -> Vec<String> {
     db.empty().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut staged = Vec::new();
     for status in TERMINAL.iter().chain(&OPEN) {
-        staged.push(stage(db, &hand, status).await);
+        staged.push(stage(db, &worker, status).await);
     }
-    prepare(verb, db, &hand, &staged).await;
-    let lost = act(verb, db, &hand, &staged).await;
+    prepare(verb, db, &worker, &staged).await;
+    let lost = act(verb, db, &worker, &staged).await;
     let mut cells = Vec::new();
     for (staged, lost) in staged.iter().zip(lost) {
         cells.push(cell(db, staged, lost).await);
@@ -148,7 +148,7 @@ enum Reply {
 }
 
 /// Takes a new task to a status, by verbs where there is one.
-async fn stage(db: &Db, hand: &ScriptedWorker, status: &'static str) -> Staged {
+async fn stage(db: &Db, worker: &ScriptedWorker, status: &'static str) -> Staged {
     let id = match status {
         "new" => db.schedule_in("work", std::time::Duration::from_secs(60)).await,
         _ => db.schedule("work").await,
@@ -157,17 +157,17 @@ async fn stage(db: &Db, hand: &ScriptedWorker, status: &'static str) -> Staged {
     if matches!(status, "new" | "enqueued") {
         return Staged { status, task: unclaimed };
     }
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!(task.id, id);
     match status {
-        "processing" => assert!(hand.start(&task).await),
-        "retriable_failure" => assert_eq!(hand.fail(&task).await, Answer::Accepted),
-        "success" => assert_eq!(hand.succeed(&task).await, Answer::Accepted),
-        "fatal_failure" => assert_eq!(hand.fail_for_good(&task).await, Answer::Accepted),
-        "cancelled" => assert_eq!(hand.stopped(&task).await, Answer::Accepted),
+        "processing" => assert!(worker.start(&task).await),
+        "retriable_failure" => assert_eq!(worker.fail(&task).await, Answer::Accepted),
+        "success" => assert_eq!(worker.succeed(&task).await, Answer::Accepted),
+        "fatal_failure" => assert_eq!(worker.fail_for_good(&task).await, Answer::Accepted),
+        "cancelled" => assert_eq!(worker.stopped(&task).await, Answer::Accepted),
         "dead" => {
             last_attempt(db).await;
-            assert_eq!(hand.fail(&task).await, Answer::Accepted);
+            assert_eq!(worker.fail(&task).await, Answer::Accepted);
         }
         // A gate's doing, here without one.
         "dropped" => {
@@ -187,8 +187,8 @@ async fn last_attempt(db: &Db) {
 }
 
 /// The circumstances that a row names, for tasks of every status alike.
-async fn prepare(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) {
-    let executor = hand.executor;
+async fn prepare(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) {
+    let executor = worker.executor;
     for Staged { task: Task { id, fence, .. }, status } in staged {
         let lead = match verb {
             _ if verb.starts_with("enqueue_due") => format!("insert into tuskline.timer values (tuskline.clock(), {id}) on conflict do nothing"),
@@ -226,11 +226,11 @@ async fn prepare(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) 
 }
 
 /// Does what the row says to every task, and notes what it was told.
-async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> Vec<Reply> {
+async fn act(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) -> Vec<Reply> {
     match verb.split(',').next().unwrap() {
         "enqueue_due" => _ = db.enqueue_due().await,
-        "claim" => _ = hand.claim(100).await,
-        "heartbeat" => assert!(hand.heartbeat().await),
+        "claim" => _ = worker.claim(100).await,
+        "heartbeat" => assert!(worker.heartbeat().await),
         "rebuild_queues" => {
             let tasks: i64 = db.one("select tasks from tuskline.rebuild_queues()").await;
             assert_eq!((tasks, db.queued().await), (1, 1), "only what is enqueued");
@@ -255,7 +255,7 @@ async fn act(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &[Staged]) -> V
         _ => {
             let mut told = Vec::new();
             for one in staged {
-                told.push(act_on(verb, db, hand, one).await);
+                told.push(act_on(verb, db, worker, one).await);
             }
             return told;
         }
@@ -314,7 +314,7 @@ async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     told
 }
 
-async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> Reply {
+async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -> Reply {
     let task = &staged.task;
     let old = Task { fence: task.fence - 1, ..task.clone() };
     let same = matches!(
@@ -325,14 +325,14 @@ async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> 
             | ("cancelled", "cancelled")
     );
     let sent = match verb {
-        "start" => hand.start(task).await,
-        "start, old fence" => hand.start(&old).await,
-        "assert_current" => hand.assert_current(task).await,
-        "assert_current, old f." => hand.assert_current(&old).await,
-        "complete" => hand.complete(task).await,
-        "complete, old fence" => hand.complete(&old).await,
-        "release" => hand.release(task).await,
-        "release, old fence" => hand.release(&old).await,
+        "start" => worker.start(task).await,
+        "start, old fence" => worker.start(&old).await,
+        "assert_current" => worker.assert_current(task).await,
+        "assert_current, old f." => worker.assert_current(&old).await,
+        "complete" => worker.complete(task).await,
+        "complete, old fence" => worker.complete(&old).await,
+        "release" => worker.release(task).await,
+        "release, old fence" => worker.release(&old).await,
         "cancel" => match db.cancel(task.id).await.as_str() {
             "requested" => return Reply::Asked,
             said => said == "cancelled",
@@ -349,25 +349,25 @@ async fn act_on(verb: &str, db: &Db, hand: &ScriptedWorker, staged: &Staged) -> 
         }
         // Its own row, "the same result again".
         _ if same => return Reply::NotDone,
-        "success" | "success, asked to stop" => accepted(hand.succeed(task).await),
+        "success" | "success, asked to stop" => accepted(worker.succeed(task).await),
         "retriable" | "retriable, asked" | "retriable, last attempt" => {
-            accepted(hand.fail(task).await)
+            accepted(worker.fail(task).await)
         }
-        "snoozed" | "snoozed, asked to stop" => accepted(hand.snooze(task).await),
-        "fatal" => accepted(hand.fail_for_good(task).await),
-        "cancelled" => accepted(hand.stopped(task).await),
+        "snoozed" | "snoozed, asked to stop" => accepted(worker.snooze(task).await),
+        "fatal" => accepted(worker.fail_for_good(task).await),
+        "cancelled" => accepted(worker.stopped(task).await),
         "any result, old fence" => {
-            accepted(hand.succeed(&old).await)
-                || accepted(hand.succeed_with(&old, "1").await)
-                || accepted(hand.fail(&old).await)
-                || accepted(hand.fail_for_good(&old).await)
-                || accepted(hand.stopped(&old).await)
+            accepted(worker.succeed(&old).await)
+                || accepted(worker.succeed_with(&old, "1").await)
+                || accepted(worker.fail(&old).await)
+                || accepted(worker.fail_for_good(&old).await)
+                || accepted(worker.stopped(&old).await)
         }
         "the same result again" => match staged.status {
-            "success" => accepted(hand.succeed(task).await),
-            "retriable_failure" | "dead" => accepted(hand.fail(task).await),
-            "fatal_failure" => accepted(hand.fail_for_good(task).await),
-            "cancelled" => accepted(hand.stopped(task).await),
+            "success" => accepted(worker.succeed(task).await),
+            "retriable_failure" | "dead" => accepted(worker.fail(task).await),
+            "fatal_failure" => accepted(worker.fail_for_good(task).await),
+            "cancelled" => accepted(worker.stopped(task).await),
             _ => return Reply::NotDone,
         },
         other => panic!("no such row: {other}"),

@@ -7,10 +7,10 @@ use crate::support::{Db, ScriptedWorker, Task};
 async fn held() -> (Db, ScriptedWorker, Task) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
-    let task = hand.take().await;
-    (db, hand, task)
+    let task = worker.take().await;
+    (db, worker, task)
 }
 
 async fn say(db: &Db, task: &Task, what: &str) -> bool {
@@ -24,7 +24,7 @@ async fn shown(db: &Db) -> Vec<String> {
 
 #[tokio::test]
 async fn what_is_not_said_stays_as_it_was() {
-    let (db, _hand, task) = held().await;
+    let (db, _worker, task) = held().await;
     assert!(say(&db, &task, "12.5, 'reading'").await);
     assert!(say(&db, &task, r#"p_checkpoint => '{"row": 7}'"#).await);
     assert_eq!(shown(&db).await, [r#"12.5 | reading | {"row": 7}"#]);
@@ -34,12 +34,12 @@ async fn what_is_not_said_stays_as_it_was() {
 
 #[tokio::test]
 async fn the_next_attempt_begins_with_what_the_last_one_left() {
-    let (db, hand, task) = held().await;
+    let (db, worker, task) = held().await;
     say(&db, &task, "50, 'half', '7'").await;
-    hand.fail(&task).await;
+    worker.fail(&task).await;
     db.advance(Duration::from_secs(60)).await;
     db.enqueue_due().await;
-    let again = hand.take().await;
+    let again = worker.take().await;
     assert_eq!(shown(&db).await, ["50 | half | 7"]);
     assert!(say(&db, &again, "60").await);
     assert!(!say(&db, &task, "99, 'I am a zombie', '8'").await);
@@ -48,15 +48,15 @@ async fn the_next_attempt_begins_with_what_the_last_one_left() {
 
 #[tokio::test]
 async fn an_attempt_that_is_over_says_nothing_any_more() {
-    let (db, hand, task) = held().await;
-    hand.succeed(&task).await;
+    let (db, worker, task) = held().await;
+    worker.succeed(&task).await;
     assert!(!say(&db, &task, "100").await);
     assert!(shown(&db).await.is_empty());
 }
 
 #[tokio::test]
 async fn what_is_no_progress_is_refused() {
-    let (db, _hand, task) = held().await;
+    let (db, _worker, task) = held().await;
     let (id, fence) = (task.id, task.fence);
     for (what, expected) in [
         ("101", "percent must be 0 to 100, got 101"),

@@ -27,13 +27,13 @@ async fn begin_a_life(db: &Db) {
 #[tokio::test]
 async fn a_row_that_knows_fewer_heartbeats_is_of_the_past() {
     let db = Db::with_lambda("work").await;
-    let worker = db.hand("work").await.executor;
-    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
+    let executor = db.worker("work").await.executor;
+    assert_eq!(beat(&db, executor, Some(0)).await, "t f");
     // The answer to the first was lost: the row may know more.
-    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
-    assert_eq!(beat(&db, worker, Some(2)).await, "t f");
+    assert_eq!(beat(&db, executor, Some(0)).await, "t f");
+    assert_eq!(beat(&db, executor, Some(2)).await, "t f");
     begin_a_life(&db).await;
-    assert_eq!(beat(&db, worker, Some(4)).await, "f t");
+    assert_eq!(beat(&db, executor, Some(4)).await, "f t");
     let beats: i64 = db.one("select beats from tuskline.executor").await;
     assert_eq!(beats, 3, "a beat of another past is not counted");
     assert_eq!(beat(&db, 4711, Some(0)).await, "f t", "registered after the copy was made");
@@ -43,25 +43,25 @@ async fn a_row_that_knows_fewer_heartbeats_is_of_the_past() {
 #[tokio::test]
 async fn a_worker_that_was_ended_is_not_of_the_past() {
     let db = Db::with_lambda("work").await;
-    let worker = db.hand("work").await.executor;
-    assert_eq!(beat(&db, worker, Some(0)).await, "t f");
-    db.run(&format!("select tuskline.end_executor({worker})")).await;
-    assert_eq!(beat(&db, worker, Some(1)).await, "f f");
+    let executor = db.worker("work").await.executor;
+    assert_eq!(beat(&db, executor, Some(0)).await, "t f");
+    db.run(&format!("select tuskline.end_executor({executor})")).await;
+    assert_eq!(beat(&db, executor, Some(1)).await, "f f");
     begin_a_life(&db).await;
-    assert_eq!(beat(&db, worker, Some(2)).await, "f t");
+    assert_eq!(beat(&db, executor, Some(2)).await, "f t");
 }
 
 #[tokio::test]
 async fn tasks_of_a_former_number_wait_for_no_lease() {
     let db = Db::with_lambda("work").await;
     let former = register(&db, "host", 7, None).await;
-    let hand = ScriptedWorker { executor: former, ..db.hand("work").await };
+    let worker = ScriptedWorker { executor: former, ..db.worker("work").await };
     let id = db.schedule("work").await;
-    assert_eq!(hand.take().await.id, id);
+    assert_eq!(worker.take().await.id, id);
     let next = register(&db, "host", 7, Some(former)).await;
     assert_eq!(reason(&db, former).await.as_deref(), Some("replaced"));
     assert_eq!(reason(&db, next).await, None);
-    let late = hand.claim_by(&hand.client, 1, 0).await.unwrap();
+    let late = worker.claim_by(&worker.client, 1, 0).await.unwrap();
     assert!(!late.get::<_, bool>("alive"), "a claim that was under way comes too late");
     db.run("select tuskline.rescue()").await;
     assert_eq!(db.status(id).await, "enqueued");

@@ -21,13 +21,13 @@ async fn old() -> Old {
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_retention => '7 days', p_dead_retention => '30 days')").await;
     db.run("select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 4).await;
-    let [success, waits, dead, cancelled] = hand.claim(4).await.try_into().unwrap();
-    assert_eq!(hand.succeed_with(&success, "[1]").await, Answer::Accepted);
-    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 1728000000"#).await;
-    hand.fail_for_good(&dead).await;
-    hand.stopped(&cancelled).await;
+    let [success, waits, dead, cancelled] = worker.claim(4).await.try_into().unwrap();
+    assert_eq!(worker.succeed_with(&success, "[1]").await, Answer::Accepted);
+    worker.note(&waits, r#""status": "retriable_failure", "after_ms": 1728000000"#).await;
+    worker.fail_for_good(&dead).await;
+    worker.stopped(&cancelled).await;
     db.advance(DAY).await;
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 1);
     Old { db, success: success.id, waits: waits.id, dead: dead.id, cancelled: cancelled.id }
@@ -119,11 +119,11 @@ async fn ids_resolve_throughout_and_the_ended_are_gone() {
 }
 
 async fn run_it(db: &Db) -> (ScriptedWorker, i64) {
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     assert_eq!(task.attempt, 2);
-    assert_eq!(hand.succeed(&task).await, Answer::Accepted);
-    (hand, task.id)
+    assert_eq!(worker.succeed(&task).await, Answer::Accepted);
+    (worker, task.id)
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_shorter_retention_is_heeded_at_once() {
 async fn an_ended_worker_is_forgotten_after_a_day_and_not_while_it_has_leases() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let (idle, busy) = (db.hand("work").await, db.hand("work").await);
+    let (idle, busy) = (db.worker("work").await, db.worker("work").await);
     db.schedule("work").await;
     busy.take().await;
     db.advance(LEASE).await;
@@ -252,8 +252,8 @@ async fn a_rebuild_reads_no_sealed_segment() {
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.succeed(&hand.take().await).await;
+    let worker = db.worker("work").await;
+    worker.succeed(&worker.take().await).await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments(); select tuskline.segments_to_retire()").await;
     let sealed: Vec<i64> =
@@ -276,8 +276,8 @@ async fn a_batch_may_reach_over_segments() {
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 2);
     db.schedule_many("work", 3).await;
     assert_eq!(db.enqueue_due().await, 1);
-    let hand = db.hand("work").await;
-    let mut tasks = hand.claim(10).await;
+    let worker = db.worker("work").await;
+    let mut tasks = worker.claim(10).await;
     let first = db.first_segment();
     let segments: Vec<_> = tasks.iter().map(|task| (task.id >> 24) - first).collect();
     assert_eq!(segments, [0, 0, 0, 1, 1, 1, 1 << 26], "in id order");
@@ -287,7 +287,7 @@ async fn a_batch_may_reach_over_segments() {
         tasks[stale].fence -= 1;
     }
     tasks.reverse();
-    assert_eq!(hand.succeed_all(&tasks).await, [tasks[5].id, tasks[2].id]);
+    assert_eq!(worker.succeed_all(&tasks).await, [tasks[5].id, tasks[2].id]);
     assert_eq!((db.count("success").await, db.count("claimed").await), (5, 2));
 }
 
@@ -300,7 +300,7 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
         where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and proname ~ '^(take|end)_{no}$' order by 1"
     );
     let of_segments = of_segments.as_str();
-    let late = old.db.hand("work").await;
+    let late = old.db.worker("work").await;
     old.db.advance(DAY * 20).await;
     old.db.enqueue_due().await;
     let task = late.take().await;
@@ -339,16 +339,16 @@ async fn with_one() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     db.advance(DAY).await;
-    (db, hand)
+    (db, worker)
 }
 
 #[tokio::test]
 async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
-    let (db, _hand) = with_one().await;
+    let (db, _worker) = with_one().await;
     let late = db.connect().await;
     late.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     db.run("select tuskline.roll_segments()").await;
@@ -361,7 +361,7 @@ async fn a_segment_into_which_an_open_transaction_writes_is_not_sealed() {
 
 #[tokio::test]
 async fn a_segment_into_which_a_prepared_transaction_writes_is_not_sealed() {
-    let (db, _hand) = with_one().await;
+    let (db, _worker) = with_one().await;
     let late = db.connect().await;
     late.batch_execute("begin; insert into tuskline.task (lambda) values ('work')").await.unwrap();
     db.run("select tuskline.roll_segments()").await;
@@ -377,7 +377,7 @@ async fn a_segment_into_which_a_prepared_transaction_writes_is_not_sealed() {
 
 #[tokio::test]
 async fn a_segment_with_ids_that_an_open_transaction_may_still_write_is_not_sealed() {
-    let (db, _hand) = with_one().await;
+    let (db, _worker) = with_one().await;
     let (late, busy) = (db.connect().await, db.connect().await);
     late.batch_execute("begin; select nextval('tuskline.task_seq')").await.unwrap();
     db.run("select tuskline.roll_segments()").await;
@@ -391,7 +391,7 @@ async fn a_segment_with_ids_that_an_open_transaction_may_still_write_is_not_seal
 
 #[tokio::test]
 async fn a_sealed_segment_in_which_something_waits_is_sealed_no_more() {
-    let (db, _hand) = with_one().await;
+    let (db, _worker) = with_one().await;
     db.run("select tuskline.roll_segments()").await;
     assert_eq!(sealed(&db).await, [0]);
     db.run("update tuskline.task set status = 'new', finished_at = null").await;
@@ -452,11 +452,11 @@ async fn a_shorter_retention_is_heeded_by_a_look_that_goes_on() {
 
 #[tokio::test]
 async fn a_segment_of_which_more_than_half_waits_stays() {
-    let (db, hand) = with_one().await;
+    let (db, worker) = with_one().await;
     db.schedule_many("work", 2).await;
-    let tasks = hand.claim(2).await;
+    let tasks = worker.claim(2).await;
     for task in &tasks {
-        hand.note(task, r#""status": "snoozed", "after_ms": 864000000"#).await;
+        worker.note(task, r#""status": "snoozed", "after_ms": 864000000"#).await;
     }
     db.run("select tuskline.roll_segments()").await;
     db.advance(DAY * 8).await;
@@ -464,8 +464,8 @@ async fn a_segment_of_which_more_than_half_waits_stays() {
     assert!(db.all::<i64>(look).await.is_empty(), "two of three would move out and back");
     db.advance(DAY * 2).await;
     assert_eq!(db.enqueue_due().await, 2);
-    hand.succeed(&hand.take().await).await;
-    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 864000000"#).await;
+    worker.succeed(&worker.take().await).await;
+    worker.note(&worker.take().await, r#""status": "snoozed", "after_ms": 864000000"#).await;
     db.run("select tuskline.alter_lambda('work', p_retention => '0')").await;
     assert_eq!(db.all::<i64>(look).await, [db.first_segment()]);
 }

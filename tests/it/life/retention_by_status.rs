@@ -11,13 +11,13 @@ async fn hundred(cancelled: usize) -> Db {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_cancelled_retention => '90 days'); select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 100).await;
-    let tasks = hand.claim(100).await;
+    let tasks = worker.claim(100).await;
     for task in &tasks[..cancelled] {
-        hand.stopped(task).await;
+        worker.stopped(task).await;
     }
-    hand.succeed_all(&tasks[cancelled..]).await;
+    worker.succeed_all(&tasks[cancelled..]).await;
     db.advance(DAY).await;
     assert_eq!(db.one::<i32>("select tuskline.roll_segments()").await, 1);
     db
@@ -143,17 +143,17 @@ async fn failed() -> (Db, ScriptedWorker, i64, i64) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_fatal_retention => '1 day', p_max_attempts => 1); select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let [fatal, dead] = db.schedule_many("work", 2).await.try_into().unwrap();
-    let tasks = hand.claim(2).await;
-    hand.fail_for_good(&tasks[0]).await;
-    hand.fail(&tasks[1]).await;
-    (db, hand, fatal, dead)
+    let tasks = worker.claim(2).await;
+    worker.fail_for_good(&tasks[0]).await;
+    worker.fail(&tasks[1]).await;
+    (db, worker, fatal, dead)
 }
 
 #[tokio::test]
 async fn a_fatal_failure_past_its_own_retention_does_not_return() {
-    let (db, _hand, fatal, dead) = failed().await;
+    let (db, _worker, fatal, dead) = failed().await;
     let listed = async || db.all::<i64>("select id from tuskline.dead_letters order by id").await;
     assert_eq!(listed().await, [fatal, dead]);
     db.advance(DAY).await;
@@ -171,7 +171,7 @@ async fn a_fatal_failure_past_its_own_retention_does_not_return() {
 
 #[tokio::test]
 async fn a_fatal_failure_past_its_own_retention_goes_with_its_segment() {
-    let (db, _hand, fatal, dead) = failed().await;
+    let (db, _worker, fatal, dead) = failed().await;
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
     assert_eq!(to_retire(&db).await, [db.first_segment()], "failures hold no segment");

@@ -7,12 +7,12 @@ use crate::support::{Answer, Db, ScriptedWorker, ids_and_fences};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn with_hand() -> (Db, ScriptedWorker) {
+async fn with_worker() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.roll_segments()").await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 /// Its segment is used up, and the retention of all but the dead is over.
@@ -31,7 +31,7 @@ async fn chain(db: &Db, tasks: &str) -> Vec<i64> {
 }
 
 /// One that succeeded with an output, and a task that waits for it and for another that does not end.
-async fn child_of(db: &Db, hand: &ScriptedWorker) -> (i64, i64) {
+async fn child_of(db: &Db, worker: &ScriptedWorker) -> (i64, i64) {
     let parent = db.schedule("work").await;
     let child = chain(
         db,
@@ -41,14 +41,14 @@ async fn child_of(db: &Db, hand: &ScriptedWorker) -> (i64, i64) {
         ),
     )
     .await[0];
-    hand.succeed_with(&hand.take().await, "[1]").await;
+    worker.succeed_with(&worker.take().await, "[1]").await;
     (parent, child)
 }
 
 #[tokio::test]
 async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
-    let (db, hand) = with_hand().await;
-    let (parent, child) = child_of(&db, &hand).await;
+    let (db, worker) = with_worker().await;
+    let (parent, child) = child_of(&db, &worker).await;
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 1);
     db.run("select tuskline.purge_kept()").await;
@@ -58,12 +58,12 @@ async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
     assert_eq!(told, ["success | [1]"]);
     db.advance(DAY * 63).await;
     db.enqueue_due().await;
-    hand.succeed(&hand.take().await).await;
-    let task = hand.take().await;
+    worker.succeed(&worker.take().await).await;
+    let task = worker.take().await;
     assert_eq!(task.id, child, "it was not taken for one whose parent had failed");
     db.run("select tuskline.purge_kept()").await;
     assert_eq!(db.status(parent).await, "success", "the child has not ended");
-    hand.succeed(&task).await;
+    worker.succeed(&task).await;
     db.run("select tuskline.purge_kept()").await;
     let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&parent]).await;
     assert_eq!(left, 0);
@@ -71,9 +71,9 @@ async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
 
 #[tokio::test]
 async fn a_success_is_noted_when_a_chain_is_scheduled_behind_it() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let parent = db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     let ids = chain(
         &db,
         &format!(r#"[{{"lambda": "work", "name": "then", "after": [{parent}]}},
@@ -83,19 +83,19 @@ async fn a_success_is_noted_when_a_chain_is_scheduled_behind_it() {
     // Somebody deletes it before the store consumer looks.
     db.run(&format!("delete from tuskline.task where id = {parent}")).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, ids[0]);
+    assert_eq!(worker.take().await.id, ids[0]);
     assert_eq!(db.status(ids[1]).await, "cancelled");
 }
 
 #[tokio::test]
 async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.set_order('work', 'block')").await;
     let of_key =
         async || db.one::<i64>("select tuskline.schedule('work', p_ordering_key => 'a')").await;
     let (first, second) = (of_key().await, of_key().await);
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.advance(DAY * 30).await;
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 2);
@@ -106,7 +106,7 @@ async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, second);
+    assert_eq!(worker.take().await.id, second);
     db.run("select tuskline.purge_kept()").await;
     let left: i64 = db.ask("select count(*) from tuskline.tasks where id = $1", &[&first]).await;
     assert_eq!(left, 0);
@@ -114,53 +114,53 @@ async fn a_failure_that_blocks_its_key_stays_until_it_is_unblocked() {
 
 #[tokio::test]
 async fn a_key_for_ever_outlives_the_segment_of_its_holder() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     db.run("select tuskline.set_unique('work', 'forever')").await;
     let charge = "select tuskline.schedule('work', p_unique_key => 'order 9')";
     let first: i64 = db.one(charge).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 0);
     db.run("select tuskline.purge_keys('', '')").await;
     assert_eq!(db.one::<i64>(charge).await, first);
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_task_that_comes_due_before_its_segment_is_kept_is_not_lost() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     let ids = db.schedule_many("work", 2).await;
-    let tasks = hand.claim(2).await;
-    hand.succeed(&tasks[0]).await;
-    hand.note(&tasks[1], r#""status": "retriable_failure", "after_ms": 864000000"#).await;
+    let tasks = worker.claim(2).await;
+    worker.succeed(&tasks[0]).await;
+    worker.note(&tasks[1], r#""status": "retriable_failure", "after_ms": 864000000"#).await;
     a_week_later(&db).await;
     db.advance(DAY * 2).await;
     assert_eq!(db.enqueue_due().await, 1);
     let keep = format!("select tuskline.keep_remaining({no})");
     assert_eq!(db.one::<Option<i64>>(&keep).await, None, "it is in its queue");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
-    let task = hand.take().await;
-    assert_eq!((task.id, hand.succeed(&task).await), (ids[1], Answer::Accepted));
+    let task = worker.take().await;
+    assert_eq!((task.id, worker.succeed(&task).await), (ids[1], Answer::Accepted));
     assert_eq!(db.one::<Option<i64>>(&keep).await, Some(1), "it has just succeeded");
 }
 
 #[tokio::test]
 async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     commit_late(&db).await;
     let keep_late = format!("select tuskline.keep_late({no})");
-    let [held] = hand.claim(1).await.try_into().expect("it is in its queue");
+    let [held] = worker.claim(1).await.try_into().expect("it is in its queue");
     assert!(!db.one::<bool>(&keep_late).await, "a worker holds it");
-    assert_eq!(hand.succeed(&held).await, Answer::Accepted);
+    assert_eq!(worker.succeed(&held).await, Answer::Accepted);
     assert!(db.one::<bool>(&keep_late).await);
     db.run(&format!("drop table tuskline_core.task_{no}")).await;
     assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     db.enqueue_due().await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     assert_eq!((task.attempt, task.id > held.id), (1, true));
 }
 
@@ -189,12 +189,12 @@ async fn commit_late(db: &Db) {
 
 #[tokio::test]
 async fn what_ends_while_its_segment_is_kept_outlives_it() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 4).await;
-    let [done, waits, runs, dies] = hand.claim(4).await.try_into().unwrap();
-    hand.succeed(&done).await;
-    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
+    let [done, waits, runs, dies] = worker.claim(4).await.try_into().unwrap();
+    worker.succeed(&done).await;
+    worker.note(&waits, r#""status": "retriable_failure", "after_ms": 2592000000"#).await;
     let other = db.connect().await;
     let locks = format!("begin; select from tuskline.task where id = {} for update", waits.id);
     other.batch_execute(&locks).await.unwrap();
@@ -204,8 +204,8 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
     let keeps = janitor.query_one(&keep, &[]);
     let ends = async {
         db.until_blocked(pid).await;
-        hand.fail_for_good(&dies).await;
-        hand.succeed(&runs).await;
+        worker.fail_for_good(&dies).await;
+        worker.succeed(&runs).await;
         other.batch_execute("commit").await.unwrap();
     };
     let (kept, ()) = tokio::join!(keeps, ends);
@@ -223,7 +223,7 @@ async fn what_ends_while_its_segment_is_kept_outlives_it() {
 
 #[tokio::test]
 async fn the_history_of_a_dropped_segment_is_walked_once_whichever_tasks_stay() {
-    let (db, _hand) = with_hand().await;
+    let (db, _worker) = with_worker().await;
     let no = db.first_segment();
     // 600 that failed, of which every other one is kept, and 100 that succeeded.
     let ids = db.id(0);
@@ -250,32 +250,32 @@ async fn the_history_of_a_dropped_segment_is_walked_once_whichever_tasks_stay() 
 
 #[tokio::test]
 async fn a_late_task_that_is_being_claimed_is_left_to_its_worker() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     commit_late(&db).await;
     let keep_late = format!("select tuskline.keep_late({no})");
     db.run("set statement_timeout = '5s'").await;
-    hand.client.batch_execute("begin").await.unwrap();
-    let tasks = hand.claim(1).await;
+    worker.client.batch_execute("begin").await.unwrap();
+    let tasks = worker.claim(1).await;
     assert!(!db.one::<bool>(&keep_late).await, "another transaction has locked it");
-    hand.client.batch_execute("commit").await.unwrap();
+    worker.client.batch_execute("commit").await.unwrap();
     assert!(!db.one::<bool>(&keep_late).await, "a worker holds it");
-    assert_eq!(hand.succeed(&tasks[0]).await, Answer::Accepted);
+    assert_eq!(worker.succeed(&tasks[0]).await, Answer::Accepted);
     assert!(db.one::<bool>(&keep_late).await);
     assert_eq!((db.count("success").await, db.count("new").await), (1, 1));
 }
 
 #[tokio::test]
 async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 3).await;
-    hand.succeed(&hand.take().await).await;
-    let waits = hand.take().await;
-    hand.note(&waits, r#""status": "retriable_failure", "after_ms": 8640000000"#).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
+    let waits = worker.take().await;
+    worker.note(&waits, r#""status": "retriable_failure", "after_ms": 8640000000"#).await;
+    worker.succeed(&worker.take().await).await;
     let reader = db.connect().await;
     reader.batch_execute("begin; select count(*) from tuskline.task").await.unwrap();
     a_week_later(&db).await;
@@ -286,13 +286,13 @@ async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
         "alter table tuskline_core.task_store detach partition tuskline_core.task_{no} concurrently"
     );
     let detaches = janitor.batch_execute(&detach);
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let works = async {
         db.until_blocked(pid).await;
         for _ in 0..3 {
             let id = db.schedule("work").await;
-            let task = hand.take().await;
-            assert_eq!((task.id, hand.succeed(&task).await), (id, Answer::Accepted));
+            let task = worker.take().await;
+            assert_eq!((task.id, worker.succeed(&task).await), (id, Answer::Accepted));
             assert_eq!(db.cancel(db.schedule_in("work", DAY).await).await, "cancelled");
             db.enqueue_due().await;
             db.rescue().await;
@@ -306,7 +306,7 @@ async fn a_retirement_that_waits_for_a_reader_holds_up_no_session() {
 
 #[tokio::test]
 async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.set_unique('work', 'queued', 'replace')").await;
     let schedule = |payload: u8, days: u8| {
@@ -316,9 +316,9 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
     };
     let now = "select tuskline.schedule('work', '1', p_unique_key => 'a')";
     let first: i64 = db.one(now).await;
-    hand.note(&hand.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
+    worker.note(&worker.take().await, r#""status": "snoozed", "after_ms": 2592000000"#).await;
     db.schedule("work").await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     a_week_later(&db).await;
     assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     assert_eq!(db.one::<i64>(&schedule(2, 50)).await, first);
@@ -333,7 +333,7 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
     assert_eq!(db.enqueue_due().await, 0, "it was postponed");
     db.advance(DAY).await;
     assert_eq!(db.enqueue_due().await, 1);
-    assert_eq!(hand.take().await.id, first);
+    assert_eq!(worker.take().await.id, first);
     let payload: String =
         db.ask("select payload::text from tuskline.tasks where id = $1", &[&first]).await;
     assert_eq!(payload, "2");
@@ -341,13 +341,13 @@ async fn a_unique_key_of_a_task_that_waits_for_its_segment_finds_the_task_there(
 
 #[tokio::test]
 async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 5).await;
-    for (n, task) in hand.claim(5).await.iter().enumerate() {
+    for (n, task) in worker.claim(5).await.iter().enumerate() {
         match n {
-            1 | 4 => hand.fail_for_good(task).await,
-            _ => hand.note(task, r#""status": "cancelled""#).await,
+            1 | 4 => worker.fail_for_good(task).await,
+            _ => worker.note(task, r#""status": "cancelled""#).await,
         };
     }
     db.run("select tuskline.alter_lambda('work', p_cancelled_retention => '365 days')").await;
@@ -372,10 +372,10 @@ async fn kept_tasks_are_looked_at_a_batch_at_a_time() {
 
 #[tokio::test]
 async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 2000).await;
-    let tasks = hand.claim(1000).await;
+    let tasks = worker.claim(1000).await;
     let (ids, fences) = ids_and_fences(&tasks);
     // All due at the same moment.
     db.run("update tuskline.task set status = 'cancelled', finished_at = tuskline.clock(), next_trigger_at = null where status = 'enqueued'")
@@ -384,7 +384,7 @@ async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
         "select tuskline.release({}, array{ids:?}, array{fences:?});
          update tuskline.task set status = 'new', next_trigger_at = tuskline.clock() + interval '9 days' where status = 'enqueued';
          insert into tuskline.timer select next_trigger_at, id from tuskline.task where status = 'new'",
-        hand.executor
+        worker.executor
     );
     db.run(&snoozed).await;
     assert_eq!(db.timers().await, 1000);
@@ -401,12 +401,12 @@ async fn a_thousand_timers_of_kept_tasks_hold_up_no_task() {
 
 #[tokio::test]
 async fn what_is_put_back_before_it_is_due_has_a_timer() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 2).await;
-    let [done, waits] = hand.claim(2).await.try_into().unwrap();
-    hand.succeed(&done).await;
-    hand.note(&waits, r#""status": "snoozed", "after_ms": 864000000"#).await;
+    let [done, waits] = worker.claim(2).await.try_into().unwrap();
+    worker.succeed(&done).await;
+    worker.note(&waits, r#""status": "snoozed", "after_ms": 864000000"#).await;
     a_week_later(&db).await;
     assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     db.run("delete from tuskline.timer").await;
@@ -416,15 +416,15 @@ async fn what_is_put_back_before_it_is_due_has_a_timer() {
     assert_eq!((db.timers().await, db.enqueue_due().await), (1, 0), "it is not due");
     db.advance(DAY * 2).await;
     assert_eq!(db.enqueue_due().await, 1);
-    assert_eq!(hand.take().await.id, waits.id);
+    assert_eq!(worker.take().await.id, waits.id);
 }
 
 #[tokio::test]
 async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.schedule_many("work", 3).await;
-    hand.succeed_all(&hand.claim(2).await).await;
+    worker.succeed_all(&worker.claim(2).await).await;
     let waits: i64 = db.one("select id from tuskline.task where status = 'enqueued'").await;
     db.run("select tuskline.gate('work', 'pause', p_reason => 'a fault')").await;
     db.advance(DAY * 20).await;
@@ -434,15 +434,15 @@ async fn tasks_in_a_paused_queue_do_not_keep_their_segment() {
     assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     db.enqueue_due().await;
-    assert!(hand.claim(10).await.is_empty());
+    assert!(worker.claim(10).await.is_empty());
     db.run(&format!("select tuskline.ungate({})", db.number(1))).await;
-    assert_eq!(hand.take().await.id, waits);
-    assert!(hand.claim(10).await.is_empty(), "a second row of the task counts for nothing");
+    assert_eq!(worker.take().await.id, waits);
+    assert!(worker.claim(10).await.is_empty(), "a second row of the task counts for nothing");
 }
 
 #[tokio::test]
 async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer() {
-    let (db, hand) = with_hand().await;
+    let (db, worker) = with_worker().await;
     let no = db.first_segment();
     db.run("select tuskline.set_order('work', 'block')").await;
     let of_key = async |key: &str| {
@@ -450,7 +450,7 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     };
     let (_, second) = (of_key("a").await, of_key("a").await);
     db.enqueue_due().await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.define("other").await;
     let gate =
         "select tuskline.gate('other', 'pause', 'news', p_reason => 'a fault', p_unseen => true)";
@@ -471,5 +471,5 @@ async fn a_kept_task_that_stands_in_line_or_is_parked_comes_back_without_a_timer
     assert!(db.one::<bool>("select tuskline.unblock('work', 'a')").await);
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
-    assert_eq!(hand.take().await.id, second);
+    assert_eq!(worker.take().await.id, second);
 }

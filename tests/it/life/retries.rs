@@ -11,12 +11,12 @@ async fn due_in_seconds(db: &Db, id: i64) -> f64 {
 }
 
 /// Lets the clock run on to a task's due time and claims it.
-async fn next_attempt(db: &Db, hand: &ScriptedWorker, id: i64) -> Task {
+async fn next_attempt(db: &Db, worker: &ScriptedWorker, id: i64) -> Task {
     // The clock has microseconds.
     db.advance(Duration::from_secs_f64(due_in_seconds(db, id).await + 0.000_001)).await;
-    assert!(hand.heartbeat().await);
+    assert!(worker.heartbeat().await);
     assert_eq!(db.enqueue_due().await, 1);
-    hand.take().await
+    worker.take().await
 }
 
 #[tokio::test]
@@ -25,15 +25,15 @@ async fn the_delay_doubles_with_every_attempt_up_to_the_cap() {
     db.pin().await;
     db.define_with("work", "p_retry_base => '100 seconds', p_retry_cap => '1000 seconds'").await;
     let id = db.schedule("work").await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(3600)).await;
-    let mut task = hand.take().await;
+    let worker = db.worker_with(&["work"], Duration::from_secs(3600)).await;
+    let mut task = worker.take().await;
     for (number, delay) in [100.0, 200.0, 400.0, 800.0, 1000.0, 1000.0].into_iter().enumerate() {
         assert_eq!(usize::try_from(task.attempt).unwrap(), number + 1);
-        assert_eq!(hand.fail(&task).await, Answer::Accepted);
+        assert_eq!(worker.fail(&task).await, Answer::Accepted);
         assert_eq!(db.status(id).await, "retriable_failure");
         let due_in = due_in_seconds(&db, id).await;
         assert!((0.75 * delay..=1.25 * delay).contains(&due_in), "{due_in} for {delay}");
-        task = next_attempt(&db, &hand, id).await;
+        task = next_attempt(&db, &worker, id).await;
     }
 }
 
@@ -57,21 +57,21 @@ async fn delays_are_spread_over_a_quarter_both_ways_and_never_overflow() {
 async fn a_lambda_that_says_when_is_tried_again_then() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(3600)).await;
+    let worker = db.worker_with(&["work"], Duration::from_secs(3600)).await;
     let id = db.schedule("work").await;
     let later = r#""status": "retriable_failure", "after_ms": 90000"#;
-    assert_eq!(hand.note(&hand.take().await, later).await, Answer::Accepted);
+    assert_eq!(worker.note(&worker.take().await, later).await, Answer::Accepted);
     assert_eq!(due_in_seconds(&db, id).await, 90.0);
-    let task = next_attempt(&db, &hand, id).await;
+    let task = next_attempt(&db, &worker, id).await;
     for now in ["0", "-5000"] {
         let now = format!(r#""status": "retriable_failure", "after_ms": {now}"#);
         let other = db.schedule("work").await;
-        assert_eq!(hand.note(&hand.take().await, &now).await, Answer::Accepted);
+        assert_eq!(worker.note(&worker.take().await, &now).await, Answer::Accepted);
         assert_eq!(db.enqueue_due().await, 1, "due at once");
-        assert_eq!(hand.take().await.id, other);
+        assert_eq!(worker.take().await.id, other);
     }
     let never = r#""status": "retriable_failure", "after_ms": 9223372036854775807"#;
-    assert_eq!(hand.note(&task, never).await, Answer::Accepted);
+    assert_eq!(worker.note(&task, never).await, Answer::Accepted);
     let years = due_in_seconds(&db, id).await / 86_400.0 / 365.0;
     assert!((9.9..=10.1).contains(&years), "capped at ten years, got {years}");
 }
@@ -82,14 +82,14 @@ async fn a_task_that_fails_max_attempts_times_is_dead() {
     db.pin().await;
     db.define_with("work", "p_max_attempts => 3").await;
     let id = db.schedule("work").await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(3600)).await;
-    let mut task = hand.take().await;
+    let worker = db.worker_with(&["work"], Duration::from_secs(3600)).await;
+    let mut task = worker.take().await;
     for _ in 0..2 {
-        assert_eq!(hand.fail(&task).await, Answer::Accepted);
+        assert_eq!(worker.fail(&task).await, Answer::Accepted);
         assert_eq!(db.status(id).await, "retriable_failure");
-        task = next_attempt(&db, &hand, id).await;
+        task = next_attempt(&db, &worker, id).await;
     }
-    assert_eq!(hand.fail(&task).await, Answer::Accepted);
+    assert_eq!(worker.fail(&task).await, Answer::Accepted);
     assert_eq!(db.status(id).await, "dead");
     let dead = db.lines("select attempt, crashes, next_trigger_at, finished_at = tuskline.clock() ended from tuskline.task").await;
     assert_eq!(dead, ["3 | 0 | - | true"]);
@@ -104,8 +104,8 @@ async fn a_task_that_fails_max_attempts_times_is_dead() {
 async fn a_fatal_failure_is_not_tried_again() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    assert_eq!(hand.fail_for_good(&hand.take().await).await, Answer::Accepted);
+    let worker = db.worker("work").await;
+    assert_eq!(worker.fail_for_good(&worker.take().await).await, Answer::Accepted);
     assert_eq!(
         (db.status(id).await.as_str(), db.timers().await, db.queued().await),
         ("fatal_failure", 0, 0)
@@ -117,10 +117,10 @@ async fn a_fatal_failure_is_not_tried_again() {
 
 /// A new worker claims the task, begins or not, and dies.
 async fn crash(db: &Db, begun: bool) -> (i32, i32, i32) {
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     if begun {
-        assert!(hand.start(&task).await);
+        assert!(worker.start(&task).await);
     }
     db.advance(LEASE).await;
     db.rescue().await
@@ -170,28 +170,28 @@ async fn a_result_of_any_kind_clears_the_crashes_of_a_task() {
     db.schedule("work").await;
     crash(&db, true).await;
     crash(&db, true).await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(3600)).await;
-    let task = hand.take().await;
+    let worker = db.worker_with(&["work"], Duration::from_secs(3600)).await;
+    let task = worker.take().await;
     assert_eq!((task.attempt, task.crashes), (1, 2), "a death costs no attempt");
-    hand.fail(&task).await;
+    worker.fail(&task).await;
     assert_eq!(crashes(&db).await, 0);
-    let task = next_attempt(&db, &hand, task.id).await;
+    let task = next_attempt(&db, &worker, task.id).await;
     assert_eq!((task.attempt, task.crashes), (2, 0));
 }
 
 #[tokio::test]
 async fn failures_of_one_cause_share_a_fingerprint_and_long_ones_are_cut() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 4).await;
-    let tasks = hand.claim(4).await;
+    let tasks = worker.claim(4).await;
     let long = "x".repeat(10_000_000);
     for (task, message) in
         tasks.iter().zip(["row 17 is bad", "row 4711 is bad", "disk full", &long])
     {
         let said =
             format!(r#""status": "fatal_failure", "error_class": "error", "message": "{message}""#);
-        assert_eq!(hand.note(task, &said).await, Answer::Accepted);
+        assert_eq!(worker.note(task, &said).await, Answer::Accepted);
     }
     let prints: Vec<String> =
         db.all("select fingerprint from tuskline.task_failure order by task_id").await;
@@ -203,16 +203,16 @@ async fn failures_of_one_cause_share_a_fingerprint_and_long_ones_are_cut() {
 #[tokio::test]
 async fn an_error_that_holds_a_nul_does_not_spoil_the_results_beside_it() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 2).await;
-    let [bad, good] = hand.claim(2).await.try_into().unwrap();
+    let [bad, good] = worker.claim(2).await.try_into().unwrap();
     let notes = format!(
         r#"[{{"task": {}, "fence": {}, "status": "fatal_failure", "error_class": "a\u0000b", "message": "c:\\u0000 \u0000 \ud800! \udfff \ud83d\ude00"}},
             {{"task": {}, "fence": {}, "status": "success", "output": {{"a": "\u0000"}}}}]"#,
         bad.id, bad.fence, good.id, good.fence
     );
     let sql = "select tuskline.set_results($1, '{}', '{}', $2::text::json)";
-    assert!(db.ask::<Vec<i64>>(sql, &[&hand.executor, &notes]).await.is_empty());
+    assert!(db.ask::<Vec<i64>>(sql, &[&worker.executor, &notes]).await.is_empty());
     let said: String =
         db.one("select error_class || ' ' || message from tuskline.task_failure").await;
     assert_eq!(said, "a\u{fffd}b c:\\u0000 \u{fffd} \u{fffd}! \u{fffd} \u{1f600}");
@@ -224,13 +224,13 @@ async fn a_snoozed_task_comes_back_in_time_and_has_used_up_no_attempt() {
     let db = Db::new().await;
     db.define_with("work", "p_max_attempts => 1").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
     for _ in 0..3 {
-        let task = hand.take().await;
+        let task = worker.take().await;
         assert_eq!((task.id, task.attempt), (id, 1));
-        assert_eq!(hand.snooze(&task).await, Answer::Accepted);
-        assert_eq!(hand.snooze(&task).await, Answer::Accepted, "the same again");
+        assert_eq!(worker.snooze(&task).await, Answer::Accepted);
+        assert_eq!(worker.snooze(&task).await, Answer::Accepted, "the same again");
         assert_eq!(db.status(id).await, "new");
         db.advance(Duration::from_secs(59)).await;
         assert_eq!(db.enqueue_due().await, 0);
@@ -238,6 +238,6 @@ async fn a_snoozed_task_comes_back_in_time_and_has_used_up_no_attempt() {
         assert_eq!(db.enqueue_due().await, 1);
     }
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_failure").await, 0);
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     assert_eq!(db.status(id).await, "dead", "its one attempt");
 }

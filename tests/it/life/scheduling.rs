@@ -7,7 +7,7 @@ use crate::support::{Db, tasks};
 #[tokio::test]
 async fn a_task_that_is_due_is_in_its_queue_when_the_caller_commits() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let service = db.connect().await;
     service
         .batch_execute(
@@ -19,9 +19,9 @@ async fn a_task_that_is_due_is_in_its_queue_when_the_caller_commits() {
         )
         .await
         .unwrap();
-    assert_eq!(hand.claim(10).await, [], "nobody sees it before");
+    assert_eq!(worker.claim(10).await, [], "nobody sees it before");
     service.batch_execute("commit").await.unwrap();
-    assert_eq!(hand.claim(10).await.len(), 6);
+    assert_eq!(worker.claim(10).await.len(), 6);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn the_tasks_of_an_indirect_lambda_go_through_the_store_consumer() {
     db.schedule_many("work", 2).await;
     assert_eq!((db.status(id).await.as_str(), db.queued().await, db.timers().await), ("new", 0, 4));
     assert_eq!((db.enqueue_due().await, db.queued().await, db.timers().await), (4, 4, 0));
-    assert_eq!(db.hand("work").await.claim(10).await.len(), 4);
+    assert_eq!(db.worker("work").await.claim(10).await.len(), 4);
     db.run("select tuskline.alter_lambda('work', p_direct => true)").await;
     let id = db.schedule("work").await;
     assert_eq!(db.status(id).await, "enqueued");
@@ -133,10 +133,10 @@ async fn urgent_tasks_are_claimed_first_and_each_queue_in_order_of_arrival() {
         expected.push((rank, id));
     }
     expected.sort_unstable();
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut claimed = Vec::new();
     for _ in 0..5 {
-        let task = hand.take().await;
+        let task = worker.take().await;
         claimed.push((task.queue, task.id));
     }
     assert_eq!(claimed, expected);
@@ -147,13 +147,13 @@ async fn the_queues_of_one_lambda_share_its_budget() {
     let db = Db::with_lambda("work").await;
     db.define("other").await;
     db.run("insert into tuskline.task (lambda, priority) select l, p from unnest(array['work', 'other']) l, unnest(enum_range(null::tuskline.priority)) p, generate_series(1, 5)").await;
-    let hand = db.hand_with(&["work", "other"], Duration::from_secs(20)).await;
+    let worker = db.worker_with(&["work", "other"], Duration::from_secs(20)).await;
     let groups = vec![1_i16, 1, 1, 1, 2, 2, 2, 2];
-    let row = hand
+    let row = worker
         .client
         .query_one(
             "select * from tuskline.claim($1, $2, array_fill(0::bigint, array[8]), $3, array[7, 3])",
-            &[&hand.executor, &hand.queues, &groups],
+            &[&worker.executor, &worker.queues, &groups],
         )
         .await
         .unwrap();
@@ -178,8 +178,8 @@ async fn a_payload_arrives_as_it_was_given() {
     }
     db.schedule("work").await;
     db.enqueue_due().await;
-    let hand = db.hand("work").await;
-    let row = hand.claim_by(&hand.client, 10, 0).await.unwrap();
+    let worker = db.worker("work").await;
+    let row = worker.claim_by(&worker.client, 10, 0).await.unwrap();
     let ids: Vec<i64> = row.get("task_id");
     let mut got: Vec<Option<String>> = Vec::new();
     for id in ids {

@@ -50,10 +50,10 @@ async fn a_worker_reports_what_became_of_its_attempts() {
             _ => Outcome::Success(None),
         }
     };
-    let worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, calm(), vec![Lambda::named("work", body)]);
     let consumer = db.store_consumer();
     db.until("select count(*) = 5 from tuskline.task where finished_at is not null").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(consumer);
     assert_eq!(outcomes(&db).await, ["work | 4 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 0"]);
     let counted = "select (select sum(n) from unnest(starts) as n), (select sum(n) from unnest(runs) as n) \
@@ -68,53 +68,53 @@ async fn a_worker_reports_what_became_of_its_attempts() {
 async fn only_the_first_claim_of_a_task_tells_how_long_it_was_due() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    let worker = db.worker_with(&["work"], MINUTE * 60).await;
     let seconds = Duration::from_secs;
     // Due in some time, then in the queue for so long. A later claim says -1 and less.
     let claimed = async |due_in: Duration, queued: Duration| {
         db.advance(due_in).await;
         while db.enqueue_due().await > 0 {}
         db.advance(queued).await;
-        let task = hand.take().await;
+        let task = worker.take().await;
         (task.waited_ms, task)
     };
     let id = db.schedule("work").await;
     let (waited, task) = claimed(seconds(0), seconds(7)).await;
     assert_eq!((waited, task.attempt), (7_000, 1));
-    hand.snooze(&task).await;
+    worker.snooze(&task).await;
     let (waited, task) = claimed(MINUTE * 30, seconds(3)).await;
     assert_eq!((waited, task.attempt), (-3_001, 1), "after a snooze");
-    assert!(hand.release(&task).await);
+    assert!(worker.release(&task).await);
     let (waited, task) = claimed(seconds(0), seconds(4)).await;
     assert_eq!((waited, task.attempt), (-4_001, 1), "after it came back");
-    hand.fail(&task).await;
+    worker.fail(&task).await;
     let (waited, task) = claimed(MINUTE * 30, seconds(2)).await;
     assert_eq!((waited, task.attempt), (-2_001, 2), "a retry");
-    hand.fail_for_good(&task).await;
+    worker.fail_for_good(&task).await;
     db.advance(MINUTE * 60).await;
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
     let (waited, task) = claimed(seconds(0), seconds(1)).await;
     assert_eq!((waited, task.attempt), (-1_001, 1), "after an operator restarted it");
-    hand.succeed(&task).await;
+    worker.succeed(&task).await;
 }
 
 #[tokio::test]
 async fn a_snooze_or_a_restart_ends_no_wait_for_the_due_time_again() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    let worker = db.worker_with(&["work"], MINUTE * 60).await;
     let id = db.schedule_in("work", MINUTE).await;
     for again in ["snooze", "restart", "end"] {
         db.advance(MINUTE * 2).await;
         while db.enqueue_due().await > 0 {}
-        let task = hand.take().await;
+        let task = worker.take().await;
         match again {
-            "snooze" => drop(hand.snooze(&task).await),
+            "snooze" => drop(worker.snooze(&task).await),
             "restart" => {
-                hand.fail_for_good(&task).await;
+                worker.fail_for_good(&task).await;
                 db.run(&format!("select tuskline.retry({id})")).await;
             }
-            _ => drop(hand.succeed(&task).await),
+            _ => drop(worker.succeed(&task).await),
         }
     }
     assert_eq!(waits(&db).await, ["work | due | 1 | 60000"]);
@@ -124,7 +124,7 @@ async fn a_snooze_or_a_restart_ends_no_wait_for_the_due_time_again() {
 async fn a_running_worker_reports_with_each_heartbeat() {
     let db = Db::with_lambda("work").await;
     let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
-    let worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
     db.schedule_many("work", 20).await;
     db.until("select coalesce(sum(success), 0) = 20 from tuskline.statistics()").await;
     let reports: i64 = db.one("select count(*) from tuskline_core.attempt_count").await;
@@ -137,7 +137,7 @@ async fn a_running_worker_reports_with_each_heartbeat() {
                         where u.counter = 217) q
                     where s.priority = 'normal' limit 1";
     assert_eq!(db.one::<Option<bool>>(bounded).await, Some(true), "the longest ones are told");
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 /// p95 of run times as the view has it for the last minute, the bound of the last five minutes, and
@@ -154,8 +154,8 @@ async fn slowest(db: &Db) -> (Option<f64>, Option<f64>, Option<f64>) {
 async fn no_percentile_is_above_the_longest_duration() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report = async |counters: &str, amounts: &str| {
         let sql = format!(
             "select tuskline.report_attempts({executor}, array_fill({queue}, array[cardinality('{counters}'::int[])]),
@@ -215,13 +215,13 @@ async fn a_locked_table_of_counts_costs_no_worker_its_lease() {
     let other = db.connect().await;
     other.batch_execute("begin; lock table tuskline_core.attempt_count").await.unwrap();
     let body = |_: serde_json::Value, _: Context| async { Outcome::Success(None) };
-    let worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
+    let sdk_worker = Running::start(&db, quick(), vec![Lambda::named("work", body)]);
     db.schedule_many("work", 20).await;
     db.until("select count(*) = 20 from tuskline.task where status = 'success'").await;
     let beats = "select max(beats) >= (select max(beats) + 3 from before) from tuskline.executor";
     db.run("create temp table before as select beats from tuskline.executor").await;
     db.until(beats).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     other.batch_execute("rollback").await.unwrap();
     db.reconnect().await;
     assert_eq!(db.lines("select end_reason from tuskline.executor").await, ["stopped"]);
@@ -232,16 +232,16 @@ async fn each_end_that_no_worker_reports_is_counted() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_max_attempts => 1, p_max_crashes => 2)").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 2).await;
-    let task = hand.take().await;
-    hand.fail(&task).await; // dead: it had one attempt
-    hand.take().await;
+    let task = worker.take().await;
+    worker.fail(&task).await; // dead: it had one attempt
+    worker.take().await;
     let cancelled = db.schedule("work").await;
     db.cancel(cancelled).await;
     db.advance(MINUTE).await;
     db.rescue().await; // its body had not begun
-    let next = db.hand("work").await;
+    let next = db.worker("work").await;
     let again = next.claim(10).await;
     assert!(next.start(&again[0]).await);
     db.advance(MINUTE).await;
@@ -257,16 +257,16 @@ async fn each_cancelled_task_is_counted_however_its_attempt_ends() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 6).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(6).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(6).await;
     for task in &tasks {
         db.cancel(task.id).await; // asks the attempt to stop
     }
-    hand.fail(&tasks[0]).await;
-    hand.snooze(&tasks[1]).await;
-    assert!(hand.release(&tasks[2]).await);
-    hand.succeed(&tasks[3]).await; // not cancelled: it was done
-    hand.stopped(&tasks[4]).await; // the worker counts it
+    worker.fail(&tasks[0]).await;
+    worker.snooze(&tasks[1]).await;
+    assert!(worker.release(&tasks[2]).await);
+    worker.succeed(&tasks[3]).await; // not cancelled: it was done
+    worker.stopped(&tasks[4]).await; // the worker counts it
     db.advance(MINUTE).await;
     db.rescue().await; // the last one
     assert_eq!(db.count("cancelled").await, 5);
@@ -287,8 +287,9 @@ async fn each_wait_is_counted_by_its_cause_when_it_ends() {
     for lambda in ["gated", "limited", "rated", "ordered", "child"] {
         db.define(lambda).await;
     }
-    let hand =
-        db.hand_with(&["work", "gated", "limited", "rated", "ordered", "child"], MINUTE * 60).await;
+    let worker = db
+        .worker_with(&["work", "gated", "limited", "rated", "ordered", "child"], MINUTE * 60)
+        .await;
     db.schedule_in("work", MINUTE).await; // due
     let gate =
         "select tuskline.gate('gated', 'pause', 'x', p_reason => 'a test', p_unseen => true)";
@@ -305,10 +306,10 @@ async fn each_wait_is_counted_by_its_cause_when_it_ends() {
     let parent = db.schedule("work").await;
     db.run(&format!("select tuskline.schedule_then('{{{parent}}}', 'child')")).await;
     while db.enqueue_due().await > 0 {}
-    let held = hand.claim(100).await;
+    let held = worker.claim(100).await;
     db.advance(Duration::from_secs(10)).await;
     assert_eq!(waits(&db).await, Vec::<String>::new(), "none has ended");
-    hand.succeed_all(&held).await;
+    worker.succeed_all(&held).await;
     db.run(&format!("select tuskline.ungate({gate})")).await;
     db.run("select tuskline.run_policies()").await;
     while db.enqueue_due().await > 0 {}
@@ -334,9 +335,9 @@ async fn each_wait_is_counted_by_its_cause_when_it_ends() {
 async fn counts_are_folded_once_a_minute_by_one_janitor_and_no_total_changes() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let report = |counter: i32, amount: i32| {
-        let (executor, queue) = (hand.executor, hand.queues[0]);
+        let (executor, queue) = (worker.executor, worker.queues[0]);
         format!(
             "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{{counter}}}', '{{{amount}}}')"
         )
@@ -384,10 +385,10 @@ async fn a_count_that_is_committed_late_is_found_by_a_later_fold() {
 }
 
 /// A worker that ends 10 attempts a second, and reports them every 5 s.
-async fn steady(db: &Db, hand: &ScriptedWorker, time: Duration, folded: bool) {
+async fn steady(db: &Db, worker: &ScriptedWorker, time: Duration, folded: bool) {
     let report = format!(
         "select tuskline.report_attempts({}, '{{{}}}', '{{1}}', '{{50}}')",
-        hand.executor, hand.queues[0]
+        worker.executor, worker.queues[0]
     );
     for _ in 0..time.as_secs() / 5 {
         db.advance(Duration::from_secs(5)).await;
@@ -412,13 +413,13 @@ async fn rates(db: &Db, span: &str) -> Vec<String> {
 async fn a_steady_rate_is_shown_as_it_is_over_every_span() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], MINUTE * 60).await;
-    steady(&db, &hand, Duration::from_secs(630), true).await;
+    let worker = db.worker_with(&["work"], MINUTE * 60).await;
+    steady(&db, &worker, Duration::from_secs(630), true).await;
     for span in ["10 seconds", "1 minute", "5 minutes", "9 minutes"] {
         assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span}");
     }
     // The folds stop: no rate grows with the rows that wait.
-    steady(&db, &hand, MINUTE * 20, false).await;
+    steady(&db, &worker, MINUTE * 20, false).await;
     for span in ["1 minute", "5 minutes"] {
         assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span} without a janitor");
     }
@@ -433,13 +434,13 @@ async fn a_steady_rate_is_shown_as_it_is_over_every_span() {
 async fn the_time_before_idle_minutes_is_no_part_of_a_rate() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], MINUTE * 60).await;
-    steady(&db, &hand, MINUTE * 2, true).await;
+    let worker = db.worker_with(&["work"], MINUTE * 60).await;
+    steady(&db, &worker, MINUTE * 2, true).await;
     for _ in 0..60 {
         db.advance(MINUTE).await;
         fold(&db).await;
     }
-    steady(&db, &hand, Duration::from_secs(150), true).await;
+    steady(&db, &worker, Duration::from_secs(150), true).await;
     assert_eq!(rates(&db, "1 minute").await, ["10.00 | 10.00"]);
     assert_eq!(rates(&db, "5 minutes").await, ["5.00 | 5.00"], "half of them were idle");
     let minutes =
@@ -454,12 +455,12 @@ async fn the_time_before_idle_minutes_is_no_part_of_a_rate() {
 async fn a_call_reads_so_many_rows_at_most() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], MINUTE * 60).await;
+    let worker = db.worker_with(&["work"], MINUTE * 60).await;
     db.run(&format!(
         "insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
          select tuskline.clock() + n * interval '10 ms', {}, '{{{}}}', '{{1}}', '{{1}}'
            from generate_series(1, 30000) as n",
-        hand.executor, hand.queues[0]
+        worker.executor, worker.queues[0]
     ))
     .await;
     db.advance(MINUTE * 5).await;
@@ -472,8 +473,8 @@ async fn a_call_reads_so_many_rows_at_most() {
 #[tokio::test]
 async fn a_count_after_a_crash_of_the_server_is_seen_at_once() {
     let mut db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report =
         format!("select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')");
     for _ in 0..5 {
@@ -503,8 +504,8 @@ async fn no_crash_of_the_server_makes_an_exported_counter_smaller() {
     let mut db = Db::with_lambda("work").await;
     db.pin().await;
     db.advance(MINUTE * 2).await; // a younger lambda shows 0
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let scraped = async |db: &Db| {
         let client = db.connect().await;
         let waits = figures::wait_times(&client, None).await.unwrap();
@@ -532,9 +533,9 @@ async fn no_crash_of_the_server_makes_an_exported_counter_smaller() {
 async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     for _ in 0..5 {
-        let (executor, queue) = (hand.executor, hand.queues[0]);
+        let (executor, queue) = (worker.executor, worker.queues[0]);
         db.run(&format!(
             "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')"
         ))
@@ -562,8 +563,8 @@ async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
 #[tokio::test]
 async fn a_report_that_is_none_is_refused() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let executor = hand.executor;
+    let worker = db.worker("work").await;
+    let executor = worker.executor;
     for arrays in ["'{1}', '{1,2}', '{1}'", "'{1}', '{1}', null", "'{1}', '{1}', '{null}'"] {
         let sql = format!("select tuskline.report_attempts({executor}, {arrays})");
         let said = db.refused(&sql).await;
@@ -601,8 +602,8 @@ const MOST: &str = "9007199254740991";
 async fn counts_that_no_integer_holds_stop_no_fold_and_no_reader() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, hand.queues[0]);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, worker.queues[0]);
     // As an older set of functions took them.
     let huge = format!(
         "insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
@@ -662,19 +663,19 @@ async fn no_wait_and_no_span_is_negative_when_a_clock_is_behind() {
     db.pin().await;
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     while db.enqueue_due().await > 0 {}
-    let first = hand.take().await;
+    let first = worker.take().await;
     // A release whose transaction had read the clock before the second task joined.
     db.run("update tuskline.wait_list set joined_at = joined_at + interval '1 minute'").await;
-    hand.succeed(&first).await;
+    worker.succeed(&first).await;
     db.run("select tuskline.run_policies()").await;
     assert_eq!(
         db.lines("select lambda from tuskline.wait_times() where cause = 'limit'").await,
         [""; 0]
     );
     // A failover to a machine whose clock is an hour behind.
-    let (executor, queue) = (hand.executor, hand.queues[0]);
+    let (executor, queue) = (worker.executor, worker.queues[0]);
     db.run(&format!(
         "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}')"
     ))
@@ -693,8 +694,8 @@ async fn no_wait_and_no_span_is_negative_when_a_clock_is_behind() {
 async fn a_fold_after_a_clock_has_stepped_back_loses_no_count() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, hand.queues[0]);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, worker.queues[0]);
     let more = format!(
         "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}');
          select tuskline_core.count_waits('due', 'work', array[tuskline.clock() - interval '1 s'],

@@ -79,11 +79,11 @@ async fn a_busy_system_sends_no_notification() {
     db.schedule("work").await;
     db.run("insert into tuskline.task (lambda) values ('work')").await;
     db.schedule_in("work", Duration::from_millis(10)).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(11).await;
-    hand.release(&tasks[0]).await;
-    hand.fail(&tasks[1]).await;
-    hand.succeed_all(&tasks[2..]).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(11).await;
+    worker.release(&tasks[0]).await;
+    worker.fail(&tasks[1]).await;
+    worker.succeed_all(&tasks[2..]).await;
     assert!(ear.heard().await.is_empty());
 }
 
@@ -121,12 +121,12 @@ async fn every_road_into_a_queue_wakes_its_controller() {
     let queue = db.queue("work", "normal").await;
     let channel = format!("tuskline_bell_{queue}");
     let mut ear = db.ear(&[&channel]).await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 2).await;
-    let [given_back, rescued] = hand.claim(2).await.try_into().unwrap();
+    let [given_back, rescued] = worker.claim(2).await.try_into().unwrap();
     db.schedule_in("work", LEASE).await;
     assert_eq!(watch(&ear.client, &[queue]).await, ["held"]);
-    assert!(hand.release(&given_back).await);
+    assert!(worker.release(&given_back).await);
     assert_eq!(ear.heard().await, [channel.as_str()], "release");
     db.advance(LEASE).await;
     assert_eq!(db.enqueue_due().await, 1);
@@ -140,7 +140,7 @@ async fn every_road_into_a_queue_wakes_its_controller() {
 async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut ear = db.ear(&["tuskline_timer"]).await;
     assert_eq!(watch(&ear.client, &[0]).await, ["held"]);
     db.schedule_in("work", Duration::from_secs(1)).await;
@@ -149,7 +149,7 @@ async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     assert_eq!(ear.heard().await, ["tuskline_timer"]);
     db.schedule("work").await;
     let soon = r#""status": "retriable_failure", "after_ms": 100"#;
-    hand.note(&hand.take().await, soon).await;
+    worker.note(&worker.take().await, soon).await;
     assert_eq!(ear.heard().await, ["tuskline_timer"], "a retry");
     db.run("select tuskline.alter_lambda('work', p_direct => false)").await;
     db.schedule("work").await;
@@ -191,17 +191,17 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     db.advance(Duration::from_secs(1)).await;
     db.enqueue_due().await;
     db.run("select tuskline.gate('paused', 'pause', p_reason => 'to be asked about')").await;
-    let hand = db.hand("few").await;
-    hand.succeed(&hand.take().await).await;
-    hand.take().await; // the permit was handed on at once, whatever is gated elsewhere
+    let worker = db.worker("few").await;
+    worker.succeed(&worker.take().await).await;
+    worker.take().await; // the permit was handed on at once, whatever is gated elsewhere
 
     db.run("select tuskline.set_order('ordered', 'block')").await;
     for _ in 0..2 {
         db.run("select tuskline.schedule('ordered', p_ordering_key => 'a')").await;
     }
     db.enqueue_due().await;
-    let hand = db.hand("ordered").await;
-    hand.fail_for_good(&hand.take().await).await;
+    let worker = db.worker("ordered").await;
+    worker.fail_for_good(&worker.take().await).await;
     let mut ear = sleeper().await;
     db.run("select tuskline.unblock('ordered', 'a')").await;
     assert_eq!(ear.heard().await, ["tuskline_timer"], "an order that goes on");

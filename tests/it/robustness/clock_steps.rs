@@ -50,7 +50,7 @@ async fn survives(step: impl AsyncFn(&Db)) {
     let _consumer = db.store_consumer();
     let gate = Gate::new();
     let config = WorkerConfig::with_heartbeat(Duration::from_secs(2));
-    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, config, vec![gate.lambda("work")]);
     let id = db.schedule("work").await;
     let body = gate.next().await;
     // Right after a beat: before the next the store consumer looks, which it does every second.
@@ -62,7 +62,7 @@ async fn survives(step: impl AsyncFn(&Db)) {
     gate.open_for_good();
     db.until_status(id, "success").await;
     assert_eq!(gate.record().tasks(), [id], "it was executed once");
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -85,12 +85,12 @@ async fn tasks_of_a_dead_worker_run_elsewhere_though_the_clock_stepped_back() {
     db.turn_back(HOUR).await;
     killed.kill().await;
     let gate = Gate::open();
-    let worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
     db.until_count("success", 4).await;
     let mut tasks = gate.record().tasks();
     tasks.sort_unstable();
     assert_eq!(tasks, ids);
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_store_consumer_that_was_frozen_for_a_lease_ends_no_worker_that_beats(
     let db = store().await;
     let serving = on(&db.config, "serve").start();
     let gate = Gate::new();
-    let worker = Running::start(&db, mortal(), vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, mortal(), vec![gate.lambda("work")]);
     let id = db.schedule("work").await;
     gate.next().await;
     until_beaten(&db, 2).await;
@@ -111,7 +111,7 @@ async fn a_store_consumer_that_was_frozen_for_a_lease_ends_no_worker_that_beats(
     assert_nobody_ended(&db).await;
     gate.open_for_good();
     db.until_status(id, "success").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, 0);
 }
@@ -119,7 +119,7 @@ async fn a_store_consumer_that_was_frozen_for_a_lease_ends_no_worker_that_beats(
 /// A worker that claims a task and is never heard of again.
 async fn dead_worker(db: &Db, lease: Duration) -> i64 {
     let id = db.schedule("work").await;
-    db.hand_with(&["work"], lease).await.take().await;
+    db.worker_with(&["work"], lease).await.take().await;
     id
 }
 

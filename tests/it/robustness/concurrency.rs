@@ -34,10 +34,10 @@ impl Held {
 }
 
 /// Claims, and has every fifth task fail and every seventh given back, until all tasks have ended.
-async fn work(db: &Db, hand: &ScriptedWorker, held: &RefCell<Held>) {
+async fn work(db: &Db, worker: &ScriptedWorker, held: &RefCell<Held>) {
     loop {
-        let tasks = hand.claim(17).await;
-        if tasks.is_empty() && ended(hand).await {
+        let tasks = worker.claim(17).await;
+        if tasks.is_empty() && ended(worker).await {
             return;
         }
         tasks.iter().for_each(|task| held.borrow_mut().take(task));
@@ -62,28 +62,28 @@ async fn work(db: &Db, hand: &ScriptedWorker, held: &RefCell<Held>) {
             })
             .collect();
         let notes = format!("[{}]", notes.join(","));
-        let said = hand
+        let said = worker
             .client
             .execute(
                 "select tuskline.set_results($1, $2, $3, $4::text::json)",
-                &[&hand.executor, &ids, &fences, &notes],
+                &[&worker.executor, &ids, &fences, &notes],
             )
             .await;
         said.unwrap_or_else(|error| panic!("set_results: {}", refusal(&error)));
         let (ids, fences) = ids_and_fences(&back);
-        let said = hand
+        let said = worker
             .client
-            .execute("select tuskline.release($1, $2, $3)", &[&hand.executor, &ids, &fences])
+            .execute("select tuskline.release($1, $2, $3)", &[&worker.executor, &ids, &fences])
             .await;
         said.unwrap_or_else(|error| panic!("release: {}", refusal(&error)));
         let _ = db;
     }
 }
 
-async fn ended(hand: &ScriptedWorker) -> bool {
+async fn ended(worker: &ScriptedWorker) -> bool {
     let open = "select not exists (select from tuskline.task where status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure'))
         and (select count(*) from tuskline.task) = $1";
-    hand.client.query_one(open, &[&i64::from(TASKS)]).await.unwrap().get(0)
+    worker.client.query_one(open, &[&i64::from(TASKS)]).await.unwrap().get(0)
 }
 
 /// Schedules the tasks in batches that the others meet half-way.
@@ -110,9 +110,9 @@ async fn cancel(db: &Db) {
     }
 }
 
-async fn consume_store(db: &Db, hand: &ScriptedWorker) {
+async fn consume_store(db: &Db, worker: &ScriptedWorker) {
     let session = db.connect().await;
-    while !ended(hand).await {
+    while !ended(worker).await {
         for verb in ["select tuskline.enqueue_due(null, 20)", "select tuskline.rescue()"] {
             let said = session.execute(verb, &[]).await;
             said.unwrap_or_else(|error| panic!("{verb}: {}", refusal(&error)));
@@ -123,15 +123,16 @@ async fn consume_store(db: &Db, hand: &ScriptedWorker) {
 #[tokio::test]
 async fn everything_at_once_ends_with_every_task_ended_once() {
     let db = Db::with_lambda("work").await;
-    let hands = join_all((0..5).map(|_| db.hand_with(&["work"], Duration::from_secs(600)))).await;
+    let workers =
+        join_all((0..5).map(|_| db.worker_with(&["work"], Duration::from_secs(600)))).await;
     let held = RefCell::default();
     within(async {
         tokio::join!(
             schedule(&db),
             cancel(&db),
-            consume_store(&db, &hands[0]),
-            consume_store(&db, &hands[1]),
-            join_all(hands.iter().map(|hand| work(&db, hand, &held))),
+            consume_store(&db, &workers[0]),
+            consume_store(&db, &workers[1]),
+            join_all(workers.iter().map(|worker| work(&db, worker, &held))),
         )
     })
     .await;
@@ -149,8 +150,8 @@ async fn everything_at_once_ends_with_every_task_ended_once() {
 async fn batches_that_overlap_in_opposite_orders_do_not_deadlock() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 400).await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(600)).await;
-    let (ids, fences) = ids_and_fences(&hand.claim(400).await);
+    let worker = db.worker_with(&["work"], Duration::from_secs(600)).await;
+    let (ids, fences) = ids_and_fences(&worker.claim(400).await);
     let sessions = join_all((0..6).map(|_| db.connect())).await;
     // Somebody holds a row in the middle until all are on their way, but for start, which steps around:
     // whoever came from the other end holds what the others need. Release would step around, too, after

@@ -85,13 +85,13 @@ async fn a_lease_of_an_ended_worker_is_named_and_a_server_mends_it() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.take().await;
-    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    let worker = db.worker("work").await;
+    worker.take().await;
+    db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
     db.advance(MINUTE).await;
     well(&db, "leases");
     db.advance(Duration::from_secs(1)).await;
-    let said = format!("1 leases of 1 workers that have ended (worker {} first)", hand.executor);
+    let said = format!("1 leases of 1 workers that have ended (worker {} first)", worker.executor);
     trouble(&db, "leases", &said, "tuskline serve");
     let free = "select not exists (select from tuskline.lease)";
     serve_until(&db, "store-consumer", free).await;
@@ -121,9 +121,9 @@ async fn a_blocked_key_is_named_until_a_person_unblocks_it() {
     db.run("select tuskline.schedule('work', p_ordering_key => 'account 9')").await;
     while db.enqueue_due().await > 0 {}
     well(&db, "orders");
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
-    hand.fail_for_good(&task).await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
+    worker.fail_for_good(&task).await;
     let said = "1 keys are blocked and wait for a person: key \"account 9\" of work for ";
     trouble(&db, "orders", said, "tuskline order blocked");
     assert!(doctor(&db, "orders").1.ends_with(&format!(", by task {}", task.id)));
@@ -138,22 +138,22 @@ async fn a_body_past_its_timeout_is_named_and_a_cancel_mends_it() {
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_attempt_timeout => '5 minutes')").await;
     let ids = db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
-    let [first, second] = hand.claim(2).await.try_into().unwrap();
+    let worker = db.worker("work").await;
+    let [first, second] = worker.claim(2).await.try_into().unwrap();
     db.advance(MINUTE * 6).await;
     well(&db, "leases");
     db.advance(MINUTE).await;
-    assert!(hand.heartbeat().await);
+    assert!(worker.heartbeat().await);
     let cancel = format!("tuskline task cancel {}", ids[0]);
     let said = format!(
         "task {} runs 2m past its attempt_timeout of 5m, worker {} on host, pid 4711",
-        ids[0], hand.executor
+        ids[0], worker.executor
     );
     trouble(&db, "leases", &said, &cancel);
     let words: Vec<_> = cancel.split(' ').skip(1).collect();
     tuskline(&words).database(&url(&db.config)).run().fine();
-    assert_eq!(hand.stopped(&first).await, Answer::Accepted);
-    assert_eq!(hand.succeed(&second).await, Answer::Accepted);
+    assert_eq!(worker.stopped(&first).await, Answer::Accepted);
+    assert_eq!(worker.succeed(&second).await, Answer::Accepted);
     well(&db, "leases");
 }
 
@@ -162,15 +162,15 @@ async fn a_lease_whose_tasks_have_ended_is_named_and_its_release_mends_it() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(2).await;
-    assert_eq!(hand.succeed_all(&tasks).await, [0; 0]);
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(2).await;
+    assert_eq!(worker.succeed_all(&tasks).await, [0; 0]);
     db.advance(MINUTE * 10).await;
     well(&db, "leases");
     db.advance(Duration::from_secs(1)).await;
     well(&db, "leases");
-    assert!(hand.heartbeat().await, "a silent worker is the trouble of another line");
-    let release = format!("select tuskline.release_lease({}, {})", hand.executor, tasks[0].fence);
+    assert!(worker.heartbeat().await, "a silent worker is the trouble of another line");
+    let release = format!("select tuskline.release_lease({}, {})", worker.executor, tasks[0].fence);
     trouble(&db, "leases", "holds only tasks that ended over 10 minutes ago", &release);
     db.run(&release).await;
     well(&db, "leases");
@@ -206,8 +206,8 @@ async fn overdue() -> (Db, crate::support::ScriptedWorker) {
     db.run("select tuskline.alter_lambda('work', p_retention => '7 days')").await;
     db.run("select tuskline.roll_segments()").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 #[tokio::test]
@@ -230,8 +230,8 @@ async fn a_segment_that_a_queued_task_keeps_is_named_with_the_reason() {
 
 #[tokio::test]
 async fn a_segment_that_an_open_transaction_keeps_is_named_and_its_end_mends_it() {
-    let (db, hand) = overdue().await;
-    assert_eq!(hand.succeed(&hand.take().await).await, Answer::Accepted);
+    let (db, worker) = overdue().await;
+    assert_eq!(worker.succeed(&worker.take().await).await, Answer::Accepted);
     let writer = db.connect().await;
     let write = "begin; insert into tuskline.task (lambda) values ('work')";
     writer.batch_execute(write).await.unwrap();
@@ -407,8 +407,8 @@ async fn doctor_verify_names_the_tasks_and_the_printed_command_mends_them() {
     db.run(queues["command"].as_str().unwrap()).await;
     assert_eq!(on(&db.config, "doctor --verify").run().code, 0);
 
-    let hand = db.hand("work").await;
-    assert_eq!(hand.claim(1).await.len(), 1);
+    let worker = db.worker("work").await;
+    assert_eq!(worker.claim(1).await.len(), 1);
     db.run("select setval('tuskline.fence_seq', 1, false)").await;
     let found = on(&db.config, "doctor --verify").run();
     let line = found.out.lines().find(|line| line.contains(" fences ")).unwrap();

@@ -178,7 +178,7 @@ async fn results_committed_in_doubt_are_sent_again() {
     db.run(WATCH_RESULTS).await;
     commit(&db, "local").await;
     let gate = Gate::open();
-    let worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
     let first = db.schedule("work").await;
     db.until(&format!("select count(*) = 1 {WAITERS}")).await;
     db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
@@ -191,7 +191,7 @@ async fn results_committed_in_doubt_are_sent_again() {
         (gate.record().tasks(), db.status(first).await.as_str()),
         (vec![first, second], "success")
     );
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
     cluster.stop(Stop::Immediate).await.unwrap();
 }
@@ -201,11 +201,11 @@ async fn an_answer_that_changes_nothing_waits_for_the_standby_too() {
     let (mut cluster, db) = waiting().await;
     commit(&db, "local").await;
     db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
-    let [done, open] = hand.claim(2).await.try_into().expect("two");
-    assert_eq!(hand.succeed(&done).await, Answer::Accepted);
+    let worker = db.worker("work").await;
+    let [done, open] = worker.claim(2).await.try_into().expect("two");
+    assert_eq!(worker.succeed(&done).await, Answer::Accepted);
     commit(&db, "on").await;
-    let (executor, fence) = (hand.executor, done.fence);
+    let (executor, fence) = (worker.executor, done.fence);
     let results = |task: i64, fence: i64| format!("{executor}, array[{task}], array[{fence}]");
     let note =
         format!("[{{\"task\":{},\"fence\":{},\"status\":\"fatal_failure\"}}]", open.id, fence + 1);
@@ -270,13 +270,13 @@ async fn what_was_given_back_in_doubt_is_given_back_again() {
     let mut config = calm();
     config.drain_grace = Duration::from_millis(300);
     db.run("select nextval('tuskline_test.beats')").await;
-    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, config, vec![gate.lambda("work")]);
     let id = db.schedule("work").await;
     gate.next().await;
-    worker.tell_to_stop();
+    sdk_worker.tell_to_stop();
     db.until(&format!("select count(*) = 1 {WAITERS}")).await;
     db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     assert_eq!(db.one::<i64>("select last_value from tuskline_test.releases").await, 2);
     assert_eq!(db.status(id).await, "enqueued");
     cluster.stop(Stop::Immediate).await.unwrap();
@@ -288,7 +288,7 @@ async fn a_heartbeat_in_doubt_is_sent_again_and_counts_for_nothing() {
     db.run(WATCH_CALLS).await;
     commit(&db, "local").await;
     let gate = Gate::open();
-    let worker = Running::start(
+    let sdk_worker = Running::start(
         &db,
         WorkerConfig::with_heartbeat(Duration::from_secs(600)),
         vec![gate.lambda("work")],
@@ -297,6 +297,6 @@ async fn a_heartbeat_in_doubt_is_sent_again_and_counts_for_nothing() {
     db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
     // Not in ten minutes: a promoted standby knows nothing of the first.
     db.until("select last_value = 2 from tuskline_test.beats").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     cluster.stop(Stop::Immediate).await.unwrap();
 }

@@ -41,8 +41,8 @@ fn told(address: &str, line: &str) -> String {
 async fn sdk_is_told(address: &str) -> [Error; 2] {
     let client = within(Client::connect(address)).await.expect_err("it must be refused");
     let lambda = Lambda::named("work", async |(): (), _: Context| Ok::<_, String>(()));
-    let worker = Worker::builder(address).serve(lambda).until(std::future::pending());
-    [client, within(worker.run()).await.expect_err("it must be refused")]
+    let sdk_worker = Worker::builder(address).serve(lambda).until(std::future::pending());
+    [client, within(sdk_worker.run()).await.expect_err("it must be refused")]
 }
 
 /// A port nobody listens on.
@@ -188,9 +188,9 @@ async fn the_schema_is_newer_than_the_binary() {
     let id = within(client.schedule(&task)).await.unwrap();
     let gate = crate::support::Gate::open();
     let lambda = gate.lambda("work");
-    let worker = crate::support::Running::start(&db, crate::support::calm(), vec![lambda]);
+    let sdk_worker = crate::support::Running::start(&db, crate::support::calm(), vec![lambda]);
     db.until_status(id.0, "success").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -283,9 +283,9 @@ async fn a_standby_shows_the_statistics_that_are_folded() {
     let db = Db::in_cluster(&primary).await;
     db.define("work").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.succeed(&hand.take().await).await;
-    let (executor, queue) = (hand.executor, hand.queues[0]);
+    let worker = db.worker("work").await;
+    worker.succeed(&worker.take().await).await;
+    let (executor, queue) = (worker.executor, worker.queues[0]);
     db.run(&format!(
         "select tuskline.report_attempts({executor}, '{{{queue}}}', '{{1}}', '{{3}}');
          select tuskline_core.count_waits('due', 'work', array[tuskline.clock() - interval '1 s'],
@@ -564,9 +564,9 @@ async fn on_a_small_disk_fill_it() {
     accepted.push(client.schedule(&task).await.unwrap());
     let stop = CancellationToken::new();
     let lambda = Lambda::named("work", async |_: String, _: Context| Ok::<_, String>(()));
-    let worker =
+    let sdk_worker =
         Worker::builder(url(&db.config)).serve(lambda).until(stop.clone().cancelled_owned());
-    let working = tokio::spawn(worker.run());
+    let working = tokio::spawn(sdk_worker.run());
     db.until("select not exists (select from tuskline.tasks where status <> 'success')").await;
     stop.cancel();
     within(working).await.unwrap().unwrap();

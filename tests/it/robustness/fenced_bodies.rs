@@ -59,7 +59,7 @@ fn booking() -> Lambda {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_success_commits_with_the_writes_whatever_the_body_says_then() {
     let db = with_bookings().await;
-    let worker = Running::start(&db, calm(), vec![booking()]);
+    let sdk_worker = Running::start(&db, calm(), vec![booking()]);
     for how in ["commit", "output", "then fail", "then panic"] {
         let id = db.schedule_with("work", &json!(how).to_string()).await;
         db.until_status(id, "success").await;
@@ -68,7 +68,7 @@ async fn a_success_commits_with_the_writes_whatever_the_body_says_then() {
     let outputs: Vec<String> = db.all("select output::text from tuskline.task_output").await;
     assert_eq!(outputs, ["{\"seat\":\"7\u{fffd}\"}"]);
     assert_eq!(bookings(&db).await.len(), 4);
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }
 
@@ -78,7 +78,7 @@ async fn what_was_rolled_back_is_decided_by_what_the_body_says() {
     db.define_with("work", "p_retry_base => '10 ms', p_max_attempts => 2").await;
     db.run("create table booking (by_fence bigint)").await;
     let _store_consumer = db.store_consumer();
-    let worker = Running::start(&db, calm(), vec![booking()]);
+    let sdk_worker = Running::start(&db, calm(), vec![booking()]);
     let again = db.schedule_with("work", r#""roll back, once""#).await;
     db.until_status(again, "success").await;
     assert_eq!(db.failures(again).await, [("error".into(), "it was rolled back".into())]);
@@ -88,7 +88,7 @@ async fn what_was_rolled_back_is_decided_by_what_the_body_says() {
     let deep = db.schedule_with("work", r#""too deep""#).await;
     db.until_status(deep, "dead").await;
     assert_eq!(bookings(&db).await.len(), 1);
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }
 
@@ -122,7 +122,7 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     let gate = Gate::new();
     let (tell, mut told) = unbounded_channel();
     // One slot: a claim under way while its worker is ended would take the task again, under a dead lease.
-    let worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
+    let sdk_worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
     let id = db.schedule_with("work", "1").await;
     let stopped = gate.next().await;
     // Nor may its first beat come after the clock's step; the next one is 5 s away.
@@ -133,7 +133,7 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     while rescued == 0 {
         rescued = db.rescue().await.1;
     }
-    let successor = db.hand("work").await;
+    let successor = db.worker("work").await;
     let new = successor.take().await;
     assert!(new.fence > stopped.context.fence().0);
     successor.client.execute("insert into booking values ($1)", &[&new.fence]).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     assert_eq!(bookings(&db).await, [new.fence]);
     db.until("select count(*) = 0 from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'").await;
     assert_eq!((db.status(id).await.as_str(), bookings(&db).await.len()), ("success", 1));
-    drop(worker);
+    drop(sdk_worker);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,12 +161,12 @@ async fn a_commit_whose_answer_is_lost_is_decided_by_the_database() {
             Err::<Outcome, Failure>("connection closed".into())
         }
     });
-    let worker = Running::start(&db, calm(), vec![lambda]);
+    let sdk_worker = Running::start(&db, calm(), vec![lambda]);
     let id = db.schedule_with("work", "null").await;
     db.until_status(id, "success").await;
     db.until("select count(*) = 0 from tuskline.lease").await;
     assert_eq!((db.status(id).await.as_str(), bookings(&db).await.len()), ("success", 1));
     assert_eq!((rounds.load(Ordering::Relaxed), db.failures(id).await), (1, vec![]));
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }

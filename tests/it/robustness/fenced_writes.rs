@@ -34,7 +34,7 @@ async fn ask(session: &Client, verb: &str, task: &Task) -> Result<(), String> {
 /// A worker, and a task that it held until its lease ended and rescue put it back.
 async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
     db.schedule("work").await;
-    let slow = db.hand("work").await;
+    let slow = db.worker("work").await;
     let old = slow.take().await;
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 1, 0));
@@ -45,7 +45,7 @@ async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
 async fn a_zombies_write_rolls_back() {
     let db = with_bookings().await;
     let (slow, old) = overslept(&db).await;
-    let fast = db.hand("work").await;
+    let fast = db.worker("work").await;
     let new = fast.take().await;
     write(&fast.client, &new).await;
     ask(&fast.client, "complete", &new).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_zombies_write_rolls_back() {
 async fn an_attempt_is_over_when_another_has_begun() {
     let db = with_bookings().await;
     let (slow, old) = overslept(&db).await;
-    let fast = db.hand("work").await;
+    let fast = db.worker("work").await;
     let new = fast.take().await;
     assert!(!slow.assert_current(&old).await);
     assert!(!slow.complete(&old).await);
@@ -90,13 +90,13 @@ async fn an_attempt_is_over_when_its_task_waits_for_another() {
 async fn an_attempt_that_writes_is_not_taken_away() {
     let db = with_bookings().await;
     db.schedule("work").await;
-    let slow = db.hand("work").await;
+    let slow = db.worker("work").await;
     let task = slow.take().await;
     write(&slow.client, &task).await;
     ask(&slow.client, "assert_current", &task).await.unwrap();
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 0, 0), "it steps around");
-    let fast = db.hand("work").await;
+    let fast = db.worker("work").await;
     assert_eq!(fast.claim(1).await, [], "nobody executes it meanwhile");
     ask(&slow.client, "complete", &task).await.unwrap();
     slow.client.batch_execute("commit").await.unwrap();
@@ -109,7 +109,7 @@ async fn an_attempt_that_writes_is_not_taken_away() {
 async fn rescue_comes_back_for_an_attempt_whose_transaction_was_rolled_back() {
     let db = with_bookings().await;
     db.schedule("work").await;
-    let slow = db.hand("work").await;
+    let slow = db.worker("work").await;
     let task = slow.take().await;
     write(&slow.client, &task).await;
     ask(&slow.client, "complete", &task).await.unwrap();
@@ -117,7 +117,7 @@ async fn rescue_comes_back_for_an_attempt_whose_transaction_was_rolled_back() {
     assert_eq!(db.rescue().await, (1, 0, 0));
     slow.client.batch_execute("rollback").await.unwrap();
     assert_eq!(db.rescue().await, (1, 1, 0));
-    assert_eq!(db.hand("work").await.take().await.id, task.id);
+    assert_eq!(db.worker("work").await.take().await.id, task.id);
     assert_eq!(bookings(&db).await, [0; 0]);
 }
 
@@ -125,7 +125,7 @@ async fn rescue_comes_back_for_an_attempt_whose_transaction_was_rolled_back() {
 async fn a_transaction_with_an_old_view_of_the_world_is_not_trusted() {
     let db = with_bookings().await;
     db.schedule("work").await;
-    let slow = db.hand("work").await;
+    let slow = db.worker("work").await;
     let old = slow.take().await;
     slow.client.batch_execute("begin isolation level repeatable read").await.unwrap();
     slow.client.query("select * from booking", &[]).await.unwrap();
@@ -139,8 +139,8 @@ async fn a_transaction_with_an_old_view_of_the_world_is_not_trusted() {
 async fn one_attempt_may_write_in_two_transactions_at_once() {
     let db = with_bookings().await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     let (one, two) = (db.connect().await, db.connect().await);
     for session in [&one, &two] {
         write(session, &task).await;
@@ -155,19 +155,19 @@ async fn one_attempt_may_write_in_two_transactions_at_once() {
 async fn success_is_recorded_with_the_writes_and_the_workers_result_says_it_again() {
     let db = with_bookings().await;
     db.schedule_many("work", 2).await;
-    let hand = db.hand("work").await;
-    let [plain, told] = hand.claim(2).await.try_into().unwrap();
+    let worker = db.worker("work").await;
+    let [plain, told] = worker.claim(2).await.try_into().unwrap();
     for (task, output) in [(&plain, "null"), (&told, r#"'{"seat": 7}'"#)] {
-        write(&hand.client, task).await;
+        write(&worker.client, task).await;
         let complete = format!("select tuskline.complete({}, {}, {output})", task.id, task.fence);
-        hand.client.batch_execute(&complete).await.unwrap();
+        worker.client.batch_execute(&complete).await.unwrap();
         assert_eq!(db.status(task.id).await, "claimed", "nobody sees it before it commits");
-        hand.client.batch_execute("commit").await.unwrap();
+        worker.client.batch_execute("commit").await.unwrap();
         assert_eq!(db.status(task.id).await, "success");
-        assert_eq!(hand.succeed(task).await, Answer::Accepted);
-        assert_eq!(hand.succeed_with(task, "8").await, Answer::Accepted);
-        assert_eq!(hand.fail(task).await, Answer::Refused);
-        assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
+        assert_eq!(worker.succeed(task).await, Answer::Accepted);
+        assert_eq!(worker.succeed_with(task, "8").await, Answer::Accepted);
+        assert_eq!(worker.fail(task).await, Answer::Refused);
+        assert_eq!(worker.fail_for_good(task).await, Answer::Refused);
     }
     let outputs: Vec<String> = db.all("select output::text from tuskline.task_output").await;
     assert_eq!(outputs, [r#"{"seat": 7}"#], "the first word stands");
@@ -177,18 +177,18 @@ async fn success_is_recorded_with_the_writes_and_the_workers_result_says_it_agai
 async fn after_a_rollback_the_workers_result_decides() {
     let db = with_bookings().await;
     db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let tasks: [Task; 3] = hand.claim(3).await.try_into().unwrap();
+    let worker = db.worker("work").await;
+    let tasks: [Task; 3] = worker.claim(3).await.try_into().unwrap();
     for task in &tasks {
-        write(&hand.client, task).await;
-        ask(&hand.client, "complete", task).await.unwrap();
-        hand.client.batch_execute("rollback").await.unwrap();
+        write(&worker.client, task).await;
+        ask(&worker.client, "complete", task).await.unwrap();
+        worker.client.batch_execute("rollback").await.unwrap();
         assert_eq!(db.status(task.id).await, "claimed");
     }
     let [retried, failed, done] = &tasks;
-    assert_eq!(hand.fail(retried).await, Answer::Accepted);
-    assert_eq!(hand.fail_for_good(failed).await, Answer::Accepted);
-    assert_eq!(hand.succeed(done).await, Answer::Accepted);
+    assert_eq!(worker.fail(retried).await, Answer::Accepted);
+    assert_eq!(worker.fail_for_good(failed).await, Answer::Accepted);
+    assert_eq!(worker.succeed(done).await, Answer::Accepted);
     let statuses: Vec<String> = db.all("select status::text from tuskline.task order by id").await;
     assert_eq!(statuses, ["retriable_failure", "fatal_failure", "success"]);
     assert_eq!(bookings(&db).await, [0; 0]);
@@ -198,13 +198,13 @@ async fn after_a_rollback_the_workers_result_decides() {
 async fn the_writes_of_one_attempt_commit_once_though_it_completes_twice() {
     let db = with_bookings().await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     for committed in [true, false] {
         // As if the first commit had not been answered, and the lambda tried all of it again.
-        write(&hand.client, &task).await;
-        assert_eq!(ask(&hand.client, "complete", &task).await.is_ok(), committed);
-        hand.client.batch_execute("commit").await.unwrap();
+        write(&worker.client, &task).await;
+        assert_eq!(ask(&worker.client, "complete", &task).await.is_ok(), committed);
+        worker.client.batch_execute("commit").await.unwrap();
     }
     assert_eq!(bookings(&db).await.len(), 1);
 }
@@ -222,45 +222,45 @@ async fn schedule_after(db: &Db, parent: i64, lambda: &str) -> i64 {
 }
 
 /// What a worker gets once the store consumer has done its part.
-async fn next(db: &Db, hand: &ScriptedWorker) -> Vec<i64> {
+async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<i64> {
     for _ in 0..3 {
         db.enqueue_due().await;
     }
-    hand.claim(100).await.iter().map(|task| task.id).collect()
+    worker.claim(100).await.iter().map(|task| task.id).collect()
 }
 
 #[tokio::test]
 async fn a_child_that_the_snapshot_of_its_parents_end_does_not_show_goes_on() {
     let db = with_bookings().await;
     let parent = db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     // Not even that there are chains is to be seen in it.
-    freeze(&hand.client).await;
+    freeze(&worker.client).await;
     let child = schedule_after(&db, parent, "work").await;
-    let other = db.hand("work").await;
+    let other = db.worker("work").await;
     assert_eq!(next(&db, &other).await, [0; 0], "it watches its parent now");
-    ask(&hand.client, "complete", &task).await.unwrap();
-    hand.client.batch_execute("commit").await.unwrap();
-    assert_eq!(next(&db, &hand).await, [child]);
+    ask(&worker.client, "complete", &task).await.unwrap();
+    worker.client.batch_execute("commit").await.unwrap();
+    assert_eq!(next(&db, &worker).await, [child]);
     assert_eq!(db.timers().await, 0);
 }
 
 #[tokio::test]
 async fn a_child_that_began_to_watch_a_parent_after_the_snapshot_of_its_end_goes_on() {
     let db = with_bookings().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let parents = db.schedule_many("work", 2).await;
-    let tasks = hand.claim(2).await;
+    let tasks = worker.claim(2).await;
     let chain = format!(r#"[{{"lambda": "work", "after": [{}, {}]}}]"#, parents[0], parents[1]);
     let child: i64 =
         db.one(&format!("select ids[1] from tuskline.schedule_chain('{chain}')")).await;
-    freeze(&hand.client).await;
-    let other = db.hand("work").await;
+    freeze(&worker.client).await;
+    let other = db.worker("work").await;
     other.succeed(&tasks[1]).await;
     assert_eq!(next(&db, &other).await, [0; 0], "it watches the first one now");
-    ask(&hand.client, "complete", &tasks[0]).await.unwrap();
-    hand.client.batch_execute("commit").await.unwrap();
+    ask(&worker.client, "complete", &tasks[0]).await.unwrap();
+    worker.client.batch_execute("commit").await.unwrap();
     assert_eq!(next(&db, &other).await, [child]);
 }
 
@@ -269,15 +269,15 @@ async fn a_task_that_joined_a_wait_list_after_the_snapshot_of_an_end_gets_the_pe
     let db = with_bookings().await;
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     while db.enqueue_due().await > 0 {}
-    let task = hand.take().await;
-    freeze(&hand.client).await;
+    let task = worker.take().await;
+    freeze(&worker.client).await;
     let waits = db.schedule("work").await;
-    let other = db.hand("work").await;
+    let other = db.worker("work").await;
     assert_eq!(next(&db, &other).await, [0; 0]);
-    ask(&hand.client, "complete", &task).await.unwrap();
-    hand.client.batch_execute("commit").await.unwrap();
+    ask(&worker.client, "complete", &task).await.unwrap();
+    worker.client.batch_execute("commit").await.unwrap();
     assert_eq!(next(&db, &other).await, [waits]);
     let slots: Vec<i64> = db.all("select task_id from tuskline.permit").await;
     assert_eq!(slots, [waits]);
@@ -291,12 +291,12 @@ async fn an_open_end_stops_no_lambda_of_those_that_wait_for_it() {
         db.run("select tuskline.set_limit('limited', 100)").await;
         let parent = db.schedule("work").await;
         let child = schedule_after(&db, parent, "limited").await;
-        let (open, hand, limited) =
-            (db.connect().await, db.hand("work").await, db.hand("limited").await);
+        let (open, worker, limited) =
+            (db.connect().await, db.worker("work").await, db.worker("limited").await);
         open.batch_execute("begin").await.unwrap();
         let mut goes_on = Vec::new();
         if verb == "complete" {
-            ask(&open, verb, &hand.take().await).await.unwrap();
+            ask(&open, verb, &worker.take().await).await.unwrap();
             goes_on.push(child);
         } else {
             open.query("select tuskline.cancel($1)", &[&parent]).await.unwrap();
@@ -317,12 +317,12 @@ async fn an_open_cancel_of_a_task_with_a_permit_stops_no_second_limit() {
     let keyed = "select tuskline.schedule('work', p_ordering_key => 'x')";
     let (first, second): (i64, i64) = (db.one(keyed).await, db.one(keyed).await);
     while db.enqueue_due().await > 0 {}
-    let (open, hand) = (db.connect().await, db.hand("work").await);
+    let (open, worker) = (db.connect().await, db.worker("work").await);
     open.batch_execute(&format!("begin; select tuskline.cancel({first})")).await.unwrap();
     let free = db.schedule("work").await;
-    assert_eq!(next(&db, &hand).await, [free]);
+    assert_eq!(next(&db, &worker).await, [free]);
     open.batch_execute("commit").await.unwrap();
-    assert_eq!(next(&db, &hand).await, [second]);
+    assert_eq!(next(&db, &worker).await, [second]);
 }
 
 #[tokio::test]
@@ -331,9 +331,9 @@ async fn a_locked_permit_is_released_later_and_stops_no_timer() {
     db.define("other").await;
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 2).await;
-    let (hand, others) = (db.hand("work").await, db.hand("other").await);
+    let (worker, others) = (db.worker("work").await, db.worker("other").await);
     db.enqueue_due().await;
-    ask(&hand.client, "complete", &hand.take().await).await.unwrap();
+    ask(&worker.client, "complete", &worker.take().await).await.unwrap();
     let due = db.schedule_in("other", Duration::from_secs(1)).await;
     let open = db.connect().await;
     open.batch_execute("begin; select from tuskline.permit for update").await.unwrap();
@@ -341,5 +341,5 @@ async fn a_locked_permit_is_released_later_and_stops_no_timer() {
     assert_eq!(next(&db, &others).await, [due]);
     open.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(next(&db, &hand).await.len(), 1);
+    assert_eq!(next(&db, &worker).await.len(), 1);
 }

@@ -62,7 +62,7 @@ async fn an_unnamed_database_refuses_a_process_that_says_a_name() {
 #[tokio::test]
 async fn a_worker_that_registered_under_the_old_name_gets_nothing_more() {
     let db = Db::with_lambda("work").await;
-    let worker = db.hand("work").await;
+    let worker = db.worker("work").await;
     let [kept, _] = db.schedule_many("work", 2).await.try_into().unwrap();
     let task = worker.take().await;
     assert_eq!(task.id, kept);

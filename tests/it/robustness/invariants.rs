@@ -24,14 +24,14 @@ async fn store() -> Db {
     db.advance(MINUTE).await;
     db.schedule_many("work", 6).await;
     db.run("select tuskline.enqueue_due()").await;
-    let hand = db.hand("work").await;
-    let [first, second, third] = hand.claim(3).await.try_into().unwrap();
-    hand.fail_for_good(&first).await;
-    hand.succeed(&second).await;
-    hand.fail(&third).await;
-    assert_eq!(hand.claim(1).await.len(), 1);
+    let worker = db.worker("work").await;
+    let [first, second, third] = worker.claim(3).await.try_into().unwrap();
+    worker.fail_for_good(&first).await;
+    worker.succeed(&second).await;
+    worker.fail(&third).await;
+    assert_eq!(worker.claim(1).await.len(), 1);
     db.schedule_in("work", MINUTE).await;
-    let ordered = db.hand("order").await;
+    let ordered = db.worker("order").await;
     db.run(
         "insert into tuskline.task (lambda, ordering_key) select 'order', 'a' from generate_series(1, 3);
          insert into tuskline.task (lambda, unique_key) values ('once', 'a'), ('once', 'b')",
@@ -145,7 +145,7 @@ async fn what_an_owner_or_a_restart_does_breaks_no_invariant() {
         assert_eq!(retried, "retried");
     }
     db.run("select tuskline.set_limit('work', 8); select tuskline.enqueue_due()").await;
-    assert!(db.hand("work").await.claim(8).await.iter().any(|task| task.id == later));
+    assert!(db.worker("work").await.claim(8).await.iter().any(|task| task.id == later));
     let two =
         "select count(*) = 2 from tuskline.task where unique_key = 'a' and finished_at is null";
     assert!(db.one::<bool>(two).await);
@@ -156,13 +156,13 @@ async fn what_an_owner_or_a_restart_does_breaks_no_invariant() {
     let due = db.schedule_in("clocked", MINUTE).await;
     db.advance(MINUTE).await;
     db.run("select tuskline.enqueue_due(); select tuskline.schedule('clocked')").await;
-    let hand = db.hand("clocked").await;
+    let worker = db.worker("clocked").await;
     db.run("update tuskline.queued set seq = seq + 1000 where task_id = (select min(id) from tuskline.task \
             where lambda = 'clocked' and scheduled_at is not null)")
         .await;
-    assert_ne!(hand.take().await.id, due);
+    assert_ne!(worker.take().await.id, due);
     db.turn_back(MINUTE / 2).await;
-    assert_eq!(hand.take().await.id, due);
+    assert_eq!(worker.take().await.id, due);
     db.assert_invariants().await;
     // A child that waits for hours.
     db.advance(MINUTE * 120).await;

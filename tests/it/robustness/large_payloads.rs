@@ -8,12 +8,12 @@ use crate::support::{Db, Gate, Running, ScriptedWorker, calm, tasks};
 async fn holding(sizes: &[i32]) -> (Db, ScriptedWorker, Vec<i64>) {
     let db = Db::new().await;
     db.define_with("work", "p_max_payload_bytes => 1048576").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut ids = Vec::new();
     for size in sizes {
         ids.push(schedule(&db, SCHEDULE, *size).await);
     }
-    (db, hand, ids)
+    (db, worker, ids)
 }
 
 const SCHEDULE: &str = "select tuskline.schedule('work', $payload)";
@@ -29,13 +29,13 @@ async fn schedule(db: &Db, sql: &str, size: i32) -> i64 {
     db.one(&sql.replace("$payload", &format!("'\"{text}\"'::json"))).await
 }
 
-async fn claim(hand: &ScriptedWorker, max_bytes: i64) -> Row {
-    let marks = vec![0_i64; hand.queues.len()];
-    let groups = vec![1_i16; hand.queues.len()];
+async fn claim(worker: &ScriptedWorker, max_bytes: i64) -> Row {
+    let marks = vec![0_i64; worker.queues.len()];
+    let groups = vec![1_i16; worker.queues.len()];
     let sql = "select * from tuskline.claim($1, $2, $3, $4, '{100}', null, $5)";
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&hand.executor, &hand.queues, &marks, &groups, &max_bytes];
-    hand.client.query_one(sql, &values).await.unwrap()
+        [&worker.executor, &worker.queues, &marks, &groups, &max_bytes];
+    worker.client.query_one(sql, &values).await.unwrap()
 }
 
 fn ids(row: &Row) -> Vec<i64> {
@@ -48,67 +48,67 @@ fn cut_at(row: &Row) -> Option<i32> {
 
 #[tokio::test]
 async fn a_claim_ends_where_its_payloads_would_have_too_many_bytes() {
-    let (_db, hand, all) = holding(&[100_000; 10]).await;
-    let row = claim(&hand, 350_000).await;
+    let (_db, worker, all) = holding(&[100_000; 10]).await;
+    let row = claim(&worker, 350_000).await;
     assert_eq!((ids(&row), cut_at(&row)), (all[..3].to_vec(), Some(3)));
-    let rest = claim(&hand, 8 << 20).await;
+    let rest = claim(&worker, 8 << 20).await;
     assert_eq!((ids(&rest), cut_at(&rest)), (all[3..].to_vec(), None));
 }
 
 #[tokio::test]
 async fn a_payload_over_the_bound_is_claimed_alone() {
-    let (_db, hand, all) = holding(&[100_000, 10]).await;
-    assert_eq!(ids(&claim(&hand, 1).await), all[..1]);
-    assert_eq!(ids(&claim(&hand, 1).await), all[1..]);
+    let (_db, worker, all) = holding(&[100_000, 10]).await;
+    assert_eq!(ids(&claim(&worker, 1).await), all[..1]);
+    assert_eq!(ids(&claim(&worker, 1).await), all[1..]);
 }
 
 #[tokio::test]
 async fn queues_behind_the_cut_are_not_visited() {
-    let (db, hand, all) = holding(&[100_000; 2]).await;
+    let (db, worker, all) = holding(&[100_000; 2]).await;
     db.run("select tuskline.schedule('work', p_priority => 'low')").await;
-    let row = claim(&hand, 100_000).await;
+    let row = claim(&worker, 100_000).await;
     assert_eq!((ids(&row), cut_at(&row)), (all[..1].to_vec(), Some(3)));
     assert_eq!(row.get::<_, Vec<Option<i32>>>("popped"), [Some(0), Some(0), Some(1), None]);
 }
 
 #[tokio::test]
 async fn the_queues_of_a_claim_share_its_bytes() {
-    let (db, hand, _) = holding(&[]).await;
+    let (db, worker, _) = holding(&[]).await;
     for priority in ["high", "normal", "low"] {
         let of_it = format!("$payload, '{priority}')");
         schedule(&db, &SCHEDULE.replace("$payload)", &of_it), 60_000).await;
     }
-    let row = claim(&hand, 100_000).await;
+    let row = claim(&worker, 100_000).await;
     assert_eq!(row.get::<_, Vec<Option<i32>>>("popped"), [Some(0), Some(1), Some(1), None]);
     assert_eq!(cut_at(&row), Some(3), "the second exceeds the bound by one payload");
 }
 
 #[tokio::test]
 async fn a_task_that_the_cut_leaves_is_not_written_to() {
-    let (db, hand, _) = holding(&[100_000; 4]).await;
-    claim(&hand, 250_000).await;
+    let (db, worker, _) = holding(&[100_000; 4]).await;
+    claim(&worker, 250_000).await;
     let touched = "select count(*) from tuskline.queued where xmax <> '0'";
     assert_eq!((db.queued().await, db.one::<i64>(touched).await), (2, 0));
 }
 
 #[tokio::test]
 async fn what_an_undone_claim_left_is_bounded_as_well() {
-    let (_db, hand, all) = holding(&[100_000; 6]).await;
-    hand.client.batch_execute("begin").await.unwrap();
-    assert_eq!(ids(&claim(&hand, 8 << 20).await), all);
-    hand.client.batch_execute("rollback").await.unwrap();
-    assert_eq!(ids(&claim(&hand, 250_000).await), all[..2]);
-    assert_eq!(ids(&claim(&hand, 8 << 20).await), all[2..]);
+    let (_db, worker, all) = holding(&[100_000; 6]).await;
+    worker.client.batch_execute("begin").await.unwrap();
+    assert_eq!(ids(&claim(&worker, 8 << 20).await), all);
+    worker.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(ids(&claim(&worker, 250_000).await), all[..2]);
+    assert_eq!(ids(&claim(&worker, 8 << 20).await), all[2..]);
 }
 
 /// Undone claims leave tasks behind an untouched one. The claim that comes to the end of the
 /// queue takes them.
 #[tokio::test]
 async fn a_claim_leaves_nothing_that_an_undone_one_left_behind_others() {
-    let (db, hand, all) = holding(&[10; 5]).await;
+    let (db, worker, all) = holding(&[10; 5]).await;
     let held = "begin; select from tuskline.queued where task_id >= $1 for update; rollback";
     db.run(&held.replace("$1", &all[1].to_string())).await;
-    assert_eq!(ids(&claim(&hand, 8 << 20).await), all);
+    assert_eq!(ids(&claim(&worker, 8 << 20).await), all);
 }
 
 /// Each way into a queue, and what the queue knows then: the length itself, or more than that where the
@@ -132,9 +132,9 @@ async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
     ];
     for (scheduled, then) in ways {
         for size in [40, 5_000] {
-            let (db, hand, _) = holding(&[]).await;
+            let (db, worker, _) = holding(&[]).await;
             let id = schedule(&db, scheduled, size).await;
-            go_on(&db, &hand, then).await;
+            go_on(&db, &worker, then).await;
             let known: i32 =
                 db.one(&format!("select bytes from tuskline.queued where task_id = {id}")).await;
             let known_as = if size > 2_000 { size..=1 << 20 } else { size..=size + 8 };
@@ -143,7 +143,7 @@ async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
     }
 }
 
-async fn go_on(db: &Db, hand: &ScriptedWorker, then: &str) {
+async fn go_on(db: &Db, worker: &ScriptedWorker, then: &str) {
     let no = db.first_segment();
     match then {
         "" => {}
@@ -159,16 +159,16 @@ async fn go_on(db: &Db, hand: &ScriptedWorker, then: &str) {
             db.run(&format!("select tuskline.find_stalled({no})")).await;
         }
         "release" => {
-            let task = hand.take().await;
-            assert!(hand.release(&task).await);
+            let task = worker.take().await;
+            assert!(worker.release(&task).await);
         }
         "retry" => {
-            let task = hand.take().await;
-            hand.note(&task, r#""status": "retriable_failure", "after_ms": 0"#).await;
+            let task = worker.take().await;
+            worker.note(&task, r#""status": "retriable_failure", "after_ms": 0"#).await;
             db.until("select moved > 0 from tuskline.enqueue_due()").await;
         }
         "rescue" => {
-            hand.take().await;
+            worker.take().await;
             db.run("select tuskline.end_executor(executor_id) from tuskline.executor").await;
             db.run("select tuskline.rescue()").await;
         }
@@ -183,7 +183,7 @@ async fn a_worker_claims_and_buffers_bounded_bytes_and_executes_them_all() {
     let mut config = calm();
     (config.slots, config.threads) = (40, 1);
     (config.max_batch_bytes, config.max_buffer_bytes) = (1 << 20, 2 << 20);
-    let worker = Running::start(&db, config, vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, config, vec![gate.lambda("work")]);
     gate.next_many(all.len()).await;
     let largest: i64 = db
         .one(
@@ -195,6 +195,6 @@ async fn a_worker_claims_and_buffers_bounded_bytes_and_executes_them_all() {
     assert!(largest <= 1 << 20, "one claim took {largest} bytes");
     gate.open_for_good();
     db.until_count("success", 40).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }

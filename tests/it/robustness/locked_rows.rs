@@ -17,7 +17,7 @@ async fn lock(db: &Db, tasks: &[&Task]) -> Client {
 
 /// What an exchange without a claim refused and held back.
 async fn exchange(
-    hand: &ScriptedWorker,
+    worker: &ScriptedWorker,
     plain: &[Task],
     notes: Option<Value>,
 ) -> (Vec<i64>, Vec<i64>) {
@@ -27,11 +27,11 @@ async fn exchange(
     let mut leases: Vec<i64> = fences.iter().copied().chain(noted).collect();
     leases.dedup();
     let notes = notes.map(|notes| notes.to_string());
-    let row: Row = hand
+    let row: Row = worker
         .client
         .query_one(
             "select refused, deferred from tuskline.exchange($1, $2, $3, $4::text::json, $5, '{}', '{}', '{}', '{}')",
-            &[&hand.executor, &ids, &fences, &notes, &leases],
+            &[&worker.executor, &ids, &fences, &notes, &leases],
         )
         .await
         .unwrap();
@@ -50,25 +50,25 @@ async fn leases(db: &Db) -> i64 {
 async fn one_locked_row_of_500_delays_itself_for_exchange() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 500).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(500).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(500).await;
     let holder = lock(&db, &[&tasks[123]]).await;
     let locked = vec![tasks[123].id];
-    assert_eq!(exchange(&hand, &tasks, None).await, (vec![], locked.clone()));
+    assert_eq!(exchange(&worker, &tasks, None).await, (vec![], locked.clone()));
     assert_eq!((db.count("success").await, db.count("claimed").await), (499, 1));
     assert_eq!(leases(&db).await, 1, "or nobody would rescue the last one");
-    assert_eq!(exchange(&hand, &tasks[123..124], None).await, (vec![], locked));
+    assert_eq!(exchange(&worker, &tasks[123..124], None).await, (vec![], locked));
     holder.batch_execute("rollback").await.unwrap();
-    assert_eq!(exchange(&hand, &tasks[123..124], None).await, (vec![], vec![]));
+    assert_eq!(exchange(&worker, &tasks[123..124], None).await, (vec![], vec![]));
     assert_eq!((db.count("success").await, leases(&db).await), (500, 0));
 }
 
 #[tokio::test]
 async fn results_with_something_to_say_are_held_back_too() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 6).await;
-    let tasks = hand.claim(6).await;
+    let tasks = worker.claim(6).await;
     let holder = lock(&db, &[&tasks[0], &tasks[2], &tasks[5]]).await;
     let plain = &tasks[..2];
     let notes = [
@@ -78,7 +78,7 @@ async fn results_with_something_to_say_are_held_back_too() {
         note(&tasks[5], "cancelled"),
     ];
     let held = vec![tasks[0].id, tasks[2].id, tasks[5].id];
-    assert_eq!(exchange(&hand, plain, Some(json!(notes))).await, (vec![], held));
+    assert_eq!(exchange(&worker, plain, Some(json!(notes))).await, (vec![], held));
     let statuses = "select status::text from tuskline.task order by id";
     let expected =
         ["claimed", "success", "claimed", "retriable_failure", "fatal_failure", "claimed"];
@@ -86,10 +86,10 @@ async fn results_with_something_to_say_are_held_back_too() {
     assert_eq!(leases(&db).await, 1);
     // Only notes, and none of them free.
     let rest = [notes[0].clone(), notes[3].clone()];
-    let (_, held) = exchange(&hand, &[], Some(json!(rest))).await;
+    let (_, held) = exchange(&worker, &[], Some(json!(rest))).await;
     assert_eq!(held, [tasks[2].id, tasks[5].id]);
     holder.batch_execute("rollback").await.unwrap();
-    assert_eq!(exchange(&hand, &plain[..1], Some(json!(rest))).await, (vec![], vec![]));
+    assert_eq!(exchange(&worker, &plain[..1], Some(json!(rest))).await, (vec![], vec![]));
     let expected = [
         "success",
         "success",
@@ -105,41 +105,41 @@ async fn results_with_something_to_say_are_held_back_too() {
 #[tokio::test]
 async fn a_result_that_is_refused_anyway_is_not_held_back() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3).await;
-    let tasks = hand.claim(3).await;
-    assert!(hand.release(&tasks[0]).await);
-    let other = db.hand("work").await;
+    let tasks = worker.claim(3).await;
+    assert!(worker.release(&tasks[0]).await);
+    let other = db.worker("work").await;
     assert_eq!(other.take().await.id, tasks[0].id);
-    assert_eq!(hand.succeed(&tasks[1]).await, Answer::Accepted);
+    assert_eq!(worker.succeed(&tasks[1]).await, Answer::Accepted);
     let _holder = lock(&db, &[&tasks[0], &tasks[1], &tasks[2]]).await;
     let refused = vec![tasks[0].id];
-    assert_eq!(exchange(&hand, &tasks, None).await, (refused, vec![tasks[2].id]));
+    assert_eq!(exchange(&worker, &tasks, None).await, (refused, vec![tasks[2].id]));
 }
 
 #[tokio::test]
 async fn set_results_waits_for_a_locked_row() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     let holder = lock(&db, &[&task]).await;
-    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let release = async {
         // Longer than exchange would wait.
         db.until_blocked(pid).await;
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         holder.batch_execute("rollback").await.unwrap();
     };
-    let (answer, ()) = tokio::join!(hand.succeed(&task), release);
+    let (answer, ()) = tokio::join!(worker.succeed(&task), release);
     assert_eq!(answer, Answer::Accepted);
 }
 
 /// What a release moved and held back.
-async fn release(hand: &ScriptedWorker, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
+async fn release(worker: &ScriptedWorker, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
     let (ids, fences) = ids_and_fences(tasks);
     let sql = "select released, deferred from tuskline.release($1, $2, $3, array[$4::bigint])";
-    let row = hand.client.query_one(sql, &[&hand.executor, &ids, &fences, &fences[0]]).await;
+    let row = worker.client.query_one(sql, &[&worker.executor, &ids, &fences, &fences[0]]).await;
     let row = row.unwrap();
     (row.get(0), row.get(1))
 }
@@ -148,14 +148,14 @@ async fn release(hand: &ScriptedWorker, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) 
 async fn one_locked_row_delays_itself_for_release() {
     let db = Db::with_lambda("work").await;
     let ids = db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(3).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(3).await;
     let holder = lock(&db, &[&tasks[1]]).await;
-    assert_eq!(release(&hand, &tasks).await, (vec![ids[0], ids[2]], vec![ids[1]]));
+    assert_eq!(release(&worker, &tasks).await, (vec![ids[0], ids[2]], vec![ids[1]]));
     assert_eq!((db.queued().await, db.status(ids[1]).await.as_str()), (2, "claimed"));
     assert_eq!(leases(&db).await, 1);
     holder.batch_execute("rollback").await.unwrap();
-    assert_eq!(release(&hand, &tasks[1..2]).await, (vec![ids[1]], vec![]));
+    assert_eq!(release(&worker, &tasks[1..2]).await, (vec![ids[1]], vec![]));
     assert_eq!((db.queued().await, leases(&db).await), (3, 0));
 }
 
@@ -163,31 +163,31 @@ async fn one_locked_row_delays_itself_for_release() {
 async fn one_locked_row_delays_itself_for_start() {
     let db = Db::with_lambda("work").await;
     let ids = db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(3).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(3).await;
     let (all, fences) = ids_and_fences(&tasks);
     let holder = lock(&db, &[&tasks[1]]).await;
     let start = "select tuskline.start($1, $2, $3)";
-    let row = hand.client.query_one(start, &[&hand.executor, &all, &fences]).await.unwrap();
+    let row = worker.client.query_one(start, &[&worker.executor, &all, &fences]).await.unwrap();
     assert_eq!(row.get::<_, Vec<i64>>(0), [ids[0], ids[2]]);
     holder.batch_execute("rollback").await.unwrap();
-    assert!(hand.start(&tasks[1]).await);
+    assert!(worker.start(&tasks[1]).await);
 }
 
 #[tokio::test]
 async fn asking_for_a_notification_waits_for_no_session_that_sends_one() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
     let asks = format!("select tuskline.await_end({id})");
     db.run(&asks).await;
-    let task = hand.take().await;
-    hand.client.batch_execute("begin").await.unwrap();
-    hand.succeed(&task).await;
+    let task = worker.take().await;
+    worker.client.batch_execute("begin").await.unwrap();
+    worker.succeed(&task).await;
     let other = db.connect().await;
     other.batch_execute("set lock_timeout = '100ms'").await.unwrap();
     other.batch_execute(&asks).await.unwrap();
-    hand.client.batch_execute("rollback").await.unwrap();
+    worker.client.batch_execute("rollback").await.unwrap();
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.awaited").await, 1);
 }
 
@@ -197,7 +197,7 @@ async fn one_place(db: &Db, settings: &str) -> (ScriptedWorker, i64) {
     let rule: i64 = db.one("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 2).await;
     db.enqueue_due().await;
-    (db.hand("work").await, rule)
+    (db.worker("work").await, rule)
 }
 
 async fn drop_and_wait(db: &Db, rule: i64) -> Client {
@@ -210,26 +210,26 @@ async fn drop_and_wait(db: &Db, rule: i64) -> Client {
 async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_result() {
     let db = Db::new().await;
     db.pin().await;
-    let (hand, rule) = one_place(&db, "p_max_attempts => 2").await;
-    let mut tasks = hand.claim(2).await;
+    let (worker, rule) = one_place(&db, "p_max_attempts => 2").await;
+    let mut tasks = worker.claim(2).await;
     db.define("other").await;
     db.schedule("other").await;
-    let other = db.hand("other").await;
+    let other = db.worker("other").await;
     assert_eq!(tasks.len(), 1);
     let owner = drop_and_wait(&db, rule).await;
-    assert_eq!(exchange(&hand, &tasks, None).await, (vec![], vec![]));
+    assert_eq!(exchange(&worker, &tasks, None).await, (vec![], vec![]));
     assert_eq!(db.status(tasks[0].id).await, "success");
     assert_eq!(other.claim(1).await.len(), 1);
     // What the place is held by comes to nothing.
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_secs(1)).await;
     while db.enqueue_due().await > 0 {}
-    tasks = hand.claim(2).await;
+    tasks = worker.claim(2).await;
     assert_eq!(tasks.len(), 1, "the place went to the next");
     // The same for one that is to be tried again: it has no place while it waits.
     let owner = drop_and_wait(&db, rule).await;
     let failed = json!([note(&tasks[0], "retriable_failure")]);
-    assert_eq!(exchange(&hand, &[], Some(failed)).await, (vec![], vec![]));
+    assert_eq!(exchange(&worker, &[], Some(failed)).await, (vec![], vec![]));
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_millis(300)).await;
     while db.enqueue_due().await > 0 {}
@@ -241,8 +241,8 @@ async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_result() {
 async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_rescue() {
     let db = Db::new().await;
     db.pin().await;
-    let (hand, rule) = one_place(&db, "p_max_crashes => 1").await;
-    let task = hand.take().await;
+    let (worker, rule) = one_place(&db, "p_max_crashes => 1").await;
+    let task = worker.take().await;
     let owner = drop_and_wait(&db, rule).await;
     db.advance(crate::support::LEASE).await;
     assert_eq!(db.rescue().await, (1, 0, 1));
@@ -250,7 +250,7 @@ async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_rescue() {
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_secs(1)).await;
     while db.enqueue_due().await > 0 {}
-    assert_eq!(db.hand("work").await.claim(2).await.len(), 1);
+    assert_eq!(db.worker("work").await.claim(2).await.len(), 1);
 }
 
 #[tokio::test]
@@ -261,14 +261,14 @@ async fn a_locked_wait_list_holds_up_no_result() {
     let sql = "select tuskline.schedule('work', p_ordering_key => 'a')";
     let (first, second): (i64, i64) = (db.one(sql).await, db.one(sql).await);
     db.enqueue_due().await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     assert_eq!(task.id, first);
     let owner = db.connect().await;
     let cancels = format!("begin; select tuskline.cancel({second})");
     owner.batch_execute(&cancels).await.unwrap();
     let failed = json!([note(&task, "fatal_failure")]);
-    assert_eq!(exchange(&hand, &[], Some(failed)).await, (vec![], vec![]));
+    assert_eq!(exchange(&worker, &[], Some(failed)).await, (vec![], vec![]));
     assert_eq!(db.status(first).await, "fatal_failure");
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_secs(1)).await;
@@ -309,28 +309,28 @@ async fn an_exchange_and_a_renewal_lock_views_in_one_order() {
     db.run("select tuskline.set_limit('work', 1)").await;
     db.schedule_many("work", 2).await;
     db.enqueue_due().await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     let renewal = db.connect().await;
     let lock = |view: &str| format!("alter view {view} reset (security_barrier)");
     let first = lock("tuskline_core.verified_incarnation");
     renewal.batch_execute(&format!("set lock_timeout = '100 ms'; begin; {first}")).await.unwrap();
-    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let sql = format!(
         "select tuskline.exchange({}, '{{{}}}', '{{{}}}', null, null, '{{}}', '{{}}', '{{}}', '{{}}')",
-        hand.executor, task.id, task.fence
+        worker.executor, task.id, task.fence
     );
     let (renewed, exchanged) = tokio::join!(
         async {
             db.until_blocked(pid).await;
             renewal.batch_execute(&lock("tuskline.tasks")).await
         },
-        hand.client.batch_execute(&sql),
+        worker.client.batch_execute(&sql),
     );
     assert!(renewed.is_ok(), "the exchange holds tasks: {:?}", renewed.unwrap_err().as_db_error());
     // It waits for 200 ms, and the worker repeats it.
     assert_eq!(exchanged.unwrap_err().code().unwrap().code(), "55P03");
     renewal.batch_execute("rollback").await.unwrap();
-    hand.client.batch_execute(&sql).await.unwrap();
+    worker.client.batch_execute(&sql).await.unwrap();
     assert_eq!(db.status(task.id).await, "success");
 }

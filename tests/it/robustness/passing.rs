@@ -5,8 +5,8 @@ use tokio_postgres::{Client, Row};
 use crate::support::{Db, ScriptedWorker, tasks};
 
 /// Claims by a session of the test's choice.
-async fn claim(hand: &ScriptedWorker, session: &Client, limit: i32) -> Row {
-    hand.claim_by(session, limit, 0).await.unwrap()
+async fn claim(worker: &ScriptedWorker, session: &Client, limit: i32) -> Row {
+    worker.claim_by(session, limit, 0).await.unwrap()
 }
 
 fn ids(row: &Row) -> Vec<i64> {
@@ -17,7 +17,7 @@ fn ids(row: &Row) -> Vec<i64> {
 /// after these.
 struct Busy {
     db: Db,
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     ids: Vec<i64>,
     seqs: Vec<i64>,
     under_way: [Client; 3],
@@ -26,16 +26,16 @@ struct Busy {
 impl Busy {
     async fn new() -> Self {
         let db = Db::with_lambda("work").await;
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         let all = db.schedule_many("work", 500).await;
         let seqs = db.all("select seq from tuskline.queued order by seq").await;
         let under_way = [db.connect().await, db.connect().await, db.connect().await];
         for (session, taken) in under_way.iter().zip([0..100, 100..250, 250..400]) {
             session.batch_execute("begin").await.unwrap();
             let limit = i32::try_from(taken.len()).unwrap();
-            assert_eq!(ids(&claim(&hand, session, limit).await), all[taken]);
+            assert_eq!(ids(&claim(&worker, session, limit).await), all[taken]);
         }
-        Self { db, hand, ids: all, seqs, under_way }
+        Self { db, worker, ids: all, seqs, under_way }
     }
 
     /// The claim of a session never was.
@@ -44,7 +44,7 @@ impl Busy {
     }
 
     async fn claim(&self, limit: i32) -> Row {
-        claim(&self.hand, &self.hand.client, limit).await
+        claim(&self.worker, &self.worker.client, limit).await
     }
 }
 

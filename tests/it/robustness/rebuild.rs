@@ -19,16 +19,16 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     db.pin().await;
     let queued = db.schedule_many("work", 20).await;
     let later = db.schedule_in("work", Duration::from_secs(60)).await;
-    let mut hand = db.hand("work").await;
-    hand.client.batch_execute("set synchronous_commit = on").await.unwrap();
-    let [held, finished] = hand.claim(2).await.try_into().unwrap();
-    assert_eq!(hand.succeed(&finished).await, Answer::Accepted);
+    let mut worker = db.worker("work").await;
+    worker.client.batch_execute("set synchronous_commit = on").await.unwrap();
+    let [held, finished] = worker.claim(2).await.try_into().unwrap();
+    assert_eq!(worker.succeed(&finished).await, Answer::Accepted);
     db.schedule_many("other", 5).await;
 
     within(cluster.stop(Stop::Immediate)).await.unwrap();
     within(cluster.start_again()).await.unwrap();
     db.reconnect().await;
-    hand.client = db.connect().await;
+    worker.client = db.connect().await;
 
     let ready: bool = db.one("select queues_rebuilt from tuskline.readiness()").await;
     assert_eq!((ready, db.queued().await, db.count("enqueued").await), (false, 0, 23));
@@ -36,20 +36,20 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     let meanwhile = db.schedule("work").await;
     assert!(meanwhile >> 24 > queued[0] >> 24, "an id of the lost past: {meanwhile}");
     assert_eq!(damage(&db).await, Vec::<String>::new());
-    let refused = refusal(&hand.claim_by(&hand.client, 100, 0).await.unwrap_err());
+    let refused = refusal(&worker.claim_by(&worker.client, 100, 0).await.unwrap_err());
     assert!(refused.starts_with("TK011"), "{refused}");
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 24);
     assert_eq!(db.all::<String>("select name from tuskline.damage()").await, Vec::<String>::new());
 
     // Held work is still held, under its lease and fence.
     assert_eq!(db.rescue().await, (0, 0, 0));
-    assert_eq!(hand.succeed(&held).await, Answer::Accepted);
-    let claimed = hand.claim(100).await;
+    assert_eq!(worker.succeed(&held).await, Answer::Accepted);
+    let claimed = worker.claim(100).await;
     let mut expected = queued[2..].to_vec();
     expected.push(meanwhile);
     assert_eq!(claimed.iter().map(|task| task.id).collect::<Vec<_>>(), expected);
     assert!(claimed[0].fence > 1_000_000_000, "no fence of the lost past is issued again");
-    let newcomer = db.hand("other").await;
+    let newcomer = db.worker("other").await;
     assert!(newcomer.executor > 1_000_000);
     assert_eq!(newcomer.claim(100).await.len(), 5);
     db.advance(Duration::from_secs(60)).await;
@@ -82,7 +82,7 @@ async fn two_failovers_that_know_nothing_of_each_other_issue_no_number_twice() {
     // The numbers were raised to the clock a moment ago: a fixed step would be the same for both.
     lose_the_queues(&db).await;
     db.one::<bool>("select rebuilt from tuskline.rebuild_queues()").await;
-    let first = db.hand("work").await;
+    let first = db.worker("work").await;
     let before = first.take().await;
     let mut seen = vec![(before.fence, first.executor)];
     for _ in 0..2 {
@@ -93,10 +93,10 @@ async fn two_failovers_that_know_nothing_of_each_other_issue_no_number_twice() {
         lose_the_queues(&db).await;
         db.advance(Duration::from_secs(1)).await;
         db.one::<bool>("select rebuilt from tuskline.rebuild_queues()").await;
-        let hand = db.hand("work").await;
-        let task = hand.take().await;
-        assert!(hand.release(&task).await);
-        seen.push((task.fence, hand.executor));
+        let worker = db.worker("work").await;
+        let task = worker.take().await;
+        assert!(worker.release(&task).await);
+        seen.push((task.fence, worker.executor));
     }
     let rises = |pair: &[(i64, i64)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
     assert!(seen.windows(2).all(rises), "{seen:?}");
@@ -127,10 +127,10 @@ async fn of_two_sessions_that_rebuild_one_does_it_and_the_other_waits() {
 async fn a_rebuild_that_rolls_back_leaves_the_door_closed() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     lose_the_queues(&db).await;
     db.run("begin; select tuskline.rebuild_queues(); rollback").await;
-    assert!(hand.claim_by(&hand.client, 1, 0).await.is_err());
+    assert!(worker.claim_by(&worker.client, 1, 0).await.is_err());
     assert_eq!(db.queued().await, 0);
 }
 
@@ -150,15 +150,15 @@ async fn a_lease_that_ended_while_the_server_was_down_is_rescued_after_the_rebui
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule("work").await;
-    let dead = db.hand("work").await;
+    let dead = db.worker("work").await;
     let task = dead.take().await;
     lose_the_queues(&db).await;
     db.advance(LEASE).await;
     // Before or after the rebuild: the task is in its queue, and claimed once.
     assert_eq!(db.rescue().await, (1, 1, 0));
     db.run("select tuskline.rebuild_queues()").await;
-    let hand = db.hand("work").await;
-    assert_eq!(hand.claim(10).await.iter().map(|task| task.id).collect::<Vec<_>>(), [task.id]);
+    let worker = db.worker("work").await;
+    assert_eq!(worker.claim(10).await.iter().map(|task| task.id).collect::<Vec<_>>(), [task.id]);
     assert_eq!(db.queued().await, 0);
 }
 
@@ -167,13 +167,13 @@ async fn a_rebuild_takes_in_only_what_is_enqueued() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_in("work", LEASE).await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 6).await;
-    let tasks = hand.claim(5).await;
-    assert!(hand.start(&tasks[1]).await);
-    hand.succeed(&tasks[2]).await;
-    hand.fail(&tasks[3]).await;
-    hand.fail_for_good(&tasks[4]).await;
+    let tasks = worker.claim(5).await;
+    assert!(worker.start(&tasks[1]).await);
+    worker.succeed(&tasks[2]).await;
+    worker.fail(&tasks[3]).await;
+    worker.fail_for_good(&tasks[4]).await;
     lose_the_queues(&db).await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
 }
@@ -191,22 +191,22 @@ async fn restart(db: &Db) {
 async fn a_clean_restart_raises_fences_and_executors_and_nothing_else() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = db.schedule_many("work", 2).await;
-    let before = hand.take().await;
+    let before = worker.take().await;
     let row = "select string_agg(seq || ' ' || task_id, ',') from tuskline.queued";
     let queued: String = db.one(row).await;
     restart(&db).await;
-    let refused = refusal(&hand.claim_by(&hand.client, 1, 0).await.unwrap_err());
+    let refused = refusal(&worker.claim_by(&worker.client, 1, 0).await.unwrap_err());
     assert!(refused.starts_with("TK011"), "{refused}");
-    assert!(hand.heartbeat().await);
+    assert!(worker.heartbeat().await);
     let did = db.lines("select rebuilt, tasks, copied from tuskline.rebuild_queues()").await;
     assert_eq!(did, ["false | 0 | false"]);
     assert_eq!(db.one::<String>(row).await, queued);
-    let after = hand.take().await;
+    let after = worker.take().await;
     assert!(after.fence > before.fence + 1_000_000_000, "{after:?}");
-    assert!(db.hand("work").await.executor > 1_000_000);
-    assert_eq!(hand.succeed(&before).await, Answer::Accepted);
+    assert!(db.worker("work").await.executor > 1_000_000);
+    assert_eq!(worker.succeed(&before).await, Answer::Accepted);
     assert_eq!(db.schedule("work").await, ids[1] + 1);
 }
 
@@ -269,45 +269,45 @@ async fn a_task_that_was_prepared_before_a_crash_is_queued_when_it_is_committed(
     db.until("select exists (select from tuskline.queued)").await;
     db.run("rollback prepared 'two'").await;
     db.until("select not exists (select from tuskline_core.late_commit)").await;
-    assert_eq!(db.hand("work").await.claim(10).await.len(), 1);
+    assert_eq!(db.worker("work").await.claim(10).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_worker_of_a_lost_future_delays_claims_until_one_lease_after_the_recovery() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 2).await;
-    let beat = format!("select past from tuskline.heartbeat({}, p_beats => 3)", hand.executor);
+    let beat = format!("select past from tuskline.heartbeat({}, p_beats => 3)", worker.executor);
     lose_the_queues(&db).await;
     db.run("select tuskline.rebuild_queues()").await;
     db.advance(Duration::from_secs(5)).await;
     assert!(db.one::<bool>(&beat).await);
-    assert_eq!(hand.claim(1).await, []);
+    assert_eq!(worker.claim(1).await, []);
     db.advance(Duration::from_secs(14)).await;
     assert!(db.one::<bool>(&beat).await);
-    assert_eq!(hand.claim(1).await, []);
+    assert_eq!(worker.claim(1).await, []);
     db.advance(Duration::from_secs(1)).await;
-    assert_eq!(hand.claim(1).await.len(), 1);
+    assert_eq!(worker.claim(1).await.len(), 1);
     // By now the others have ended.
     assert!(db.one::<bool>(&beat).await);
-    assert_eq!(hand.claim(1).await.len(), 1);
+    assert_eq!(worker.claim(1).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_worker_of_a_lost_future_that_comes_before_the_recovery_delays_claims() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
     restart(&db).await;
     assert!(db.one::<bool>("select past from tuskline.heartbeat(999, p_beats => 3)").await);
     db.run("select tuskline.rebuild_queues()").await;
-    let newcomer = db.hand("work").await;
+    let newcomer = db.worker("work").await;
     assert_eq!(newcomer.claim(1).await, []);
     db.advance(LEASE).await;
     assert_eq!(newcomer.claim(1).await.len(), 1);
-    drop(hand);
+    drop(worker);
 }
 
 /// The recovery of a copy ends every executor, and the heartbeats of their workers come after it.
@@ -368,10 +368,10 @@ async fn unlogged_tables_that_are_dropped_are_made_again_and_every_task_runs() {
     db.run("select tuskline.set_breaker('work')").await;
     db.schedule_many("work", 20).await;
     db.schedule_in("work", Duration::from_millis(1)).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(4).await;
-    hand.succeed(&tasks[0]).await;
-    assert!(hand.start(&tasks[1]).await);
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(4).await;
+    worker.succeed(&tasks[0]).await;
+    assert!(worker.start(&tasks[1]).await);
     drop_unlogged_tables(&db).await;
     assert!(db.one::<bool>("select queues_rebuilt from tuskline.readiness()").await);
     let refused = db.refused("insert into tuskline.task (lambda) values ('work')").await;
@@ -381,16 +381,16 @@ async fn unlogged_tables_that_are_dropped_are_made_again_and_every_task_runs() {
     assert!(refused.is_retryable(), "{refused:?}");
 
     let gate = Gate::open();
-    let worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
+    let sdk_worker = Running::start(&db, calm(), vec![gate.lambda("work")]);
     let rebuild_check_every = Duration::from_millis(20);
     let options = StoreConsumerOptions { rebuild_check_every, ..Default::default() };
     let _consumer = db.store_consumer_with(options);
     db.until("select not exists (select from tuskline.damage())").await;
     // The rescue counts a crash, and its tasks return.
-    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
     db.schedule("work").await;
     db.until_count("success", 22).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }
 
@@ -409,16 +409,16 @@ async fn a_promotion_that_drops_unlogged_tables_ends_in_one_recovery() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let ids = db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
-    assert!(hand.start(&task).await);
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
+    assert!(worker.start(&task).await);
     lose_the_queues(&db).await;
     drop_unlogged_tables(&db).await;
     let did = db.lines("select rebuilt, tasks, copied from tuskline.rebuild_queues()").await;
     assert_eq!(did, ["true | 2 | false"]);
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 1, 0));
-    let claimed = db.hand("work").await.claim(10).await;
+    let claimed = db.worker("work").await.claim(10).await;
     let mut claimed: Vec<_> = claimed.iter().map(|task| task.id).collect();
     claimed.sort_unstable();
     assert_eq!(claimed, ids);
@@ -597,16 +597,16 @@ async fn a_rebuild_waits_for_an_ungate_and_stands_in_the_way_of_none() {
         gates.push(db.one::<i64>(&gate).await);
     }
     lose_the_queues(&db).await;
-    let (owner, worker) = (db.connect().await, db.connect().await);
+    let (owner, rebuilder) = (db.connect().await, db.connect().await);
     let ungate = |gate: i64| format!("select tuskline.ungate({gate})");
     owner.batch_execute(&format!("begin; {}", ungate(gates[1]))).await.unwrap();
-    let pid: i32 = worker.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = rebuilder.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let (opened, rebuilt) = tokio::join!(
         async {
             db.until_blocked(pid).await;
             owner.batch_execute(&format!("{}; commit", ungate(gates[0]))).await
         },
-        worker.batch_execute("select tuskline.rebuild_queues()"),
+        rebuilder.batch_execute("select tuskline.rebuild_queues()"),
     );
     opened.unwrap();
     rebuilt.unwrap();
@@ -664,6 +664,6 @@ async fn a_lease_of_this_life_delays_no_claims() {
         let (_, statements) = remedy.split_once("as the owner: ").unwrap();
         assert_eq!(reason, "copied");
         db.run(statements).await;
-        assert_eq!(db.hand("work").await.claim(1).await.len(), 1);
+        assert_eq!(db.worker("work").await.claim(1).await.len(), 1);
     }
 }

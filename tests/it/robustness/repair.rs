@@ -43,11 +43,11 @@ async fn fill(db: &Db) {
     db.run("select tuskline.set_limit('other', 2)").await;
     db.schedule_many("work", 20).await;
     db.schedule_many("other", 5).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(4).await;
-    hand.succeed(&tasks[0]).await;
-    hand.fail(&tasks[1]).await;
-    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(4).await;
+    worker.succeed(&tasks[0]).await;
+    worker.fail(&tasks[1]).await;
+    db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
     db.run("select tuskline.schedule('work', p_delay => '2 seconds')").await;
 }
 
@@ -73,9 +73,9 @@ async fn check_drained(db: &Db, tasks: usize) {
     db.schedule("work").await;
     let gate = Gate::open();
     let _consumer = db.store_consumer();
-    let worker = Running::start(db, calm(), vec![gate.lambda("work"), gate.lambda("other")]);
+    let sdk_worker = Running::start(db, calm(), vec![gate.lambda("work"), gate.lambda("other")]);
     db.until_count("success", tasks + 1).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     db.assert_nothing_left().await;
 }
 
@@ -116,11 +116,11 @@ async fn rows_whose_queues_have_other_numbers_here_are_repaired() {
     let guarded = "select bool_and(has_policies) from tuskline.queue where lambda = 'other'";
     assert!(target.one::<bool>(guarded).await, "its limit holds");
     target.schedule("resize").await;
-    let hand = target.hand("resize").await;
-    let resized = hand.claim(100).await;
+    let worker = target.worker("resize").await;
+    let resized = worker.claim(100).await;
     assert_eq!(resized.len(), 1, "no task of another lambda: {resized:?}");
-    hand.succeed(&resized[0]).await;
-    target.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    worker.succeed(&resized[0]).await;
+    target.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
     check_drained(&target, 27).await;
 }
 
@@ -258,9 +258,9 @@ async fn each_thing_that_is_missing_is_found_and_made() {
     for (harm, expected) in HARM {
         let db = Db::with_lambda("work").await;
         let (harm, expected) = (&with_numbers(&db, harm), &with_numbers(&db, expected));
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         db.schedule_many("work", 2).await;
-        hand.claim(1).await;
+        worker.claim(1).await;
         assert_eq!(damage(&db).await, Vec::<String>::new());
         db.run(harm).await;
         let found = damage(&db).await;
@@ -272,8 +272,8 @@ async fn each_thing_that_is_missing_is_found_and_made() {
             db.one("select count(*) from tuskline.audit where verb = 'repair'").await;
         assert_eq!(audited, 1, "{harm}");
         db.run("insert into tuskline.task (lambda) values ('work')").await;
-        let hand = db.hand("work").await;
-        assert_eq!(hand.claim(10).await.len(), 2, "{harm}");
+        let worker = db.worker("work").await;
+        assert_eq!(worker.claim(10).await.len(), 2, "{harm}");
     }
 }
 

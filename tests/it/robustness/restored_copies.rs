@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// What the future that is lost has issued.
 struct Lost {
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     held: Task,
     executors: Vec<i64>,
     ids: Vec<i64>,
@@ -46,14 +46,14 @@ async fn with_tasks(cluster: &Cluster) -> Db {
 
 /// What goes on after the copy was made.
 async fn live_on(db: &Db) -> Lost {
-    let hand = db.hand_with(&["work"], SHORT).await;
-    hand.client.batch_execute("set synchronous_commit = on").await.unwrap();
-    let held = hand.take().await;
+    let worker = db.worker_with(&["work"], SHORT).await;
+    worker.client.batch_execute("set synchronous_commit = on").await.unwrap();
+    let held = worker.take().await;
     let mut ids = db.schedule_many("work", 5).await;
     ids.push(db.schedule_in("work", Duration::from_secs(60)).await);
-    let second = db.hand_with(&["work"], SHORT).await.executor;
-    let executors = vec![hand.executor, second];
-    Lost { hand, held, executors, ids }
+    let second = db.worker_with(&["work"], SHORT).await.executor;
+    let executors = vec![worker.executor, second];
+    Lost { worker, held, executors, ids }
 }
 
 /// What a worker or a server does that was refused with TK011.
@@ -62,24 +62,24 @@ async fn recover(db: &Db) {
 }
 
 /// Claims as if one lease had passed. What passes before is another test's.
-async fn claim_after_the_wait(db: &Db, hand: &ScriptedWorker) -> Vec<Task> {
+async fn claim_after_the_wait(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     db.run(
         "update tuskline_core.incarnation set claims_from = '-infinity';
          update tuskline_core.incarnation set written_by = xmin",
     )
     .await;
-    hand.claim(100).await
+    worker.claim(100).await
 }
 
 /// The database at this address is a copy now. Returns what the copy's own worker holds.
 async fn check_copy(db: &Db, mut lost: Lost, ids: Ids) -> Lost {
     recover(db).await;
-    let newcomer = db.hand_with(&["work"], SHORT).await;
+    let newcomer = db.worker_with(&["work"], SHORT).await;
     let tasks = claim_after_the_wait(db, &newcomer).await;
     let held =
         tasks.iter().find(|task| task.id == lost.held.id).expect("it is enqueued in the copy");
-    lost.hand.client = db.connect().await;
-    assert_eq!(lost.hand.succeed(&lost.held).await, Answer::Refused, "a stale result");
+    lost.worker.client = db.connect().await;
+    assert_eq!(lost.worker.succeed(&lost.held).await, Answer::Refused, "a stale result");
     assert!(held.fence > lost.held.fence, "fence {} again: {:?}", held.fence, lost.held);
     assert!(
         lost.executors.iter().all(|former| *former < newcomer.executor),
@@ -93,7 +93,7 @@ async fn check_copy(db: &Db, mut lost: Lost, ids: Ids) -> Lost {
     assert!(ids == Ids::MayRepeat || twice.is_empty(), "issued twice: {twice:?}");
     assert_eq!(newcomer.succeed(held).await, Answer::Accepted);
     lost.executors.push(newcomer.executor);
-    Lost { held: held.clone(), ids: [lost.ids, again].concat(), hand: newcomer, ..lost }
+    Lost { held: held.clone(), ids: [lost.ids, again].concat(), worker: newcomer, ..lost }
 }
 
 /// A session on the database beside.
@@ -203,15 +203,15 @@ async fn a_template_copy_that_is_renamed_into_place_issues_nothing_again() {
 #[tokio::test]
 async fn a_copy_registers_and_claims_nothing_before_the_recovery() {
     let mut db = with_tasks(shared()).await;
-    let known = db.hand_with(&["work"], SHORT).await;
+    let known = db.worker_with(&["work"], SHORT).await;
     let lost = swap_by_rename(&mut db).await;
     let ready: bool = db.one("select queues_rebuilt from tuskline.readiness()").await;
     assert!(!ready);
     let register = "select tuskline.register_executor('host', 1, '{work}', '0.1.0', '20 s')";
     let refused = db.refused(register).await;
     assert!(refused.starts_with("TK011"), "{refused}");
-    let hand = ScriptedWorker { client: db.connect().await, ..known };
-    let refused = hand.claim_by(&hand.client, 1, 0).await.unwrap_err();
+    let worker = ScriptedWorker { client: db.connect().await, ..known };
+    let refused = worker.claim_by(&worker.client, 1, 0).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "TK011");
     check_copy(&db, lost, Ids::Fresh).await;
 }
@@ -221,28 +221,28 @@ async fn a_copy_claims_nothing_for_one_lease_and_says_why() {
     let mut db = with_tasks(shared()).await;
     db.pin().await;
     for lease in [7, 40, 9] {
-        db.hand_with(&["work"], Duration::from_secs(lease)).await;
+        db.worker_with(&["work"], Duration::from_secs(lease)).await;
     }
     let lost = swap_by_rename(&mut db).await;
     recover(&db).await;
     let ended: Vec<String> = db.all("select end_reason from tuskline.executor").await;
     assert_eq!(ended, ["copied"; 3]);
-    let hand = db.hand_with(&["work"], SHORT).await;
+    let worker = db.worker_with(&["work"], SHORT).await;
     let task = lost.held.id;
     for _ in 0..2 {
-        assert_eq!(hand.claim(10).await, []);
+        assert_eq!(worker.claim(10).await, []);
         let explained =
             db.lines(&format!("select reason, detail from tuskline.explain({task})")).await;
         assert!(explained[0].starts_with("copied | this database is a copy"), "{explained:?}");
         let look: Vec<bool> = db
-            .ask("select tuskline.peek($1, array_fill(0::bigint, array[cardinality($1::integer[])]))", &[&hand.queues])
+            .ask("select tuskline.peek($1, array_fill(0::bigint, array[cardinality($1::integer[])]))", &[&worker.queues])
             .await;
         assert!(!look.contains(&true));
         db.advance(Duration::from_millis(19_900)).await;
     }
     db.advance(Duration::from_millis(200)).await;
     assert_eq!(
-        hand.claim(10).await.len(),
+        worker.claim(10).await.len(),
         2,
         "the longest lease of those alive in the copy is over"
     );
@@ -255,7 +255,7 @@ async fn a_worker_that_the_copy_does_not_know_stops_before_another_begins() {
     let task = db.schedule_with("work", r#""""#).await;
     let name = name_of(&db);
     // So that one lease is the one of the workers below.
-    db.hand_with(&["work"], mortal().lease).await;
+    db.worker_with(&["work"], mortal().lease).await;
     copy_as_template(&mut db).await;
     let former = Process::start(&db, "work", 1);
     former.record().until_begun(1).await;
@@ -384,7 +384,7 @@ async fn a_subscriber_that_takes_over_issues_nothing_again() {
     replace(&mut db, &format!("alter database {name}_copy rename to")).await;
     db.reconnect().await;
     recover(&db).await;
-    let newcomer = db.hand_with(&["work"], SHORT).await;
+    let newcomer = db.worker_with(&["work"], SHORT).await;
     assert!(lost.executors.iter().all(|former| *former < newcomer.executor));
     let again = db.schedule_many("work", 2).await;
     let last = *lost.ids[..5].iter().max().unwrap();

@@ -12,16 +12,16 @@ async fn a_clock_that_steps_forward_ends_no_executor() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 4).await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     for step in [Duration::from_secs(90), HOUR] {
-        let held = hand.take().await;
+        let held = worker.take().await;
         db.advance(step).await;
         let look = db.look().await;
         assert_eq!((look.did, look.pulses.len()), ((0, 0, 0), 1), "{step:?}");
-        let more = hand.take().await;
-        assert!(hand.start(&held).await && hand.start(&more).await, "{step:?}");
-        assert!(hand.heartbeat().await, "{step:?}");
-        assert!(hand.succeed_all(&[held, more]).await.is_empty());
+        let more = worker.take().await;
+        assert!(worker.start(&held).await && worker.start(&more).await, "{step:?}");
+        assert!(worker.heartbeat().await, "{step:?}");
+        assert!(worker.succeed_all(&[held, more]).await.is_empty());
     }
     assert_eq!(db.count("success").await, 4);
 }
@@ -31,7 +31,7 @@ async fn a_silent_executor_is_ended_though_the_clock_stepped_back() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let id = db.schedule("work").await;
-    let dead = db.hand("work").await;
+    let dead = db.worker("work").await;
     dead.take().await;
     db.turn_back(HOUR).await;
     let look = db.look().await;
@@ -44,8 +44,8 @@ async fn a_silent_executor_is_ended_though_the_clock_stepped_back() {
 #[tokio::test]
 async fn a_look_names_each_live_executor_with_beats_and_lease() {
     let db = Db::with_lambda("work").await;
-    let (one, two) = (db.hand("work").await, db.hand_with(&["work"], LEASE / 3).await);
-    let ended = db.hand("work").await;
+    let (one, two) = (db.worker("work").await, db.worker_with(&["work"], LEASE / 3).await);
+    let ended = db.worker("work").await;
     assert!(two.heartbeat().await && two.heartbeat().await);
     db.run(&format!("select tuskline.end_executor({})", ended.executor)).await;
     let look = db.look().await;
@@ -58,7 +58,7 @@ async fn a_look_names_each_live_executor_with_beats_and_lease() {
 async fn a_beat_between_look_and_rescue_saves_the_executor() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 2).await;
-    let (dead, saved) = (db.hand("work").await, db.hand("work").await);
+    let (dead, saved) = (db.worker("work").await, db.worker("work").await);
     dead.take().await;
     let task = saved.take().await;
     let look = db.look().await;
@@ -72,34 +72,34 @@ async fn a_beat_between_look_and_rescue_saves_the_executor() {
 async fn a_beat_under_way_is_not_waited_for_and_counts() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let hand = db.hand("work").await;
-    hand.take().await;
+    let worker = db.worker("work").await;
+    worker.take().await;
     let look = db.look().await;
-    hand.client.batch_execute("begin").await.unwrap();
-    assert!(hand.heartbeat().await);
+    worker.client.batch_execute("begin").await.unwrap();
+    assert!(worker.heartbeat().await);
     let early = db.rescue_silent(&db.client, &look.pulses, look.booted_at).await;
-    assert_eq!((early.did, early.pulses), ((0, 0, 0), vec![(hand.executor, 0)]));
-    hand.client.batch_execute("commit").await.unwrap();
+    assert_eq!((early.did, early.pulses), ((0, 0, 0), vec![(worker.executor, 0)]));
+    worker.client.batch_execute("commit").await.unwrap();
     let late = db.rescue_silent(&db.client, &look.pulses, look.booted_at).await;
-    assert_eq!((late.did, late.pulses), ((0, 0, 0), vec![(hand.executor, 1)]));
+    assert_eq!((late.did, late.pulses), ((0, 0, 0), vec![(worker.executor, 1)]));
 }
 
 #[tokio::test]
 async fn a_beat_that_meets_its_end_is_told_so() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let look = db.look().await;
     let consumer = db.connect().await;
     consumer.batch_execute("begin").await.unwrap();
     let ended = db.rescue_silent(&consumer, &look.pulses, look.booted_at).await;
     assert_eq!(ended.pulses, []);
-    let pid: i32 = hand.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let ((), alive) = tokio::join!(
         async {
             db.until_blocked(pid).await;
             consumer.batch_execute("commit").await.unwrap();
         },
-        hand.heartbeat(),
+        worker.heartbeat(),
     );
     assert!(!alive);
 }
@@ -108,7 +108,7 @@ async fn a_beat_that_meets_its_end_is_told_so() {
 async fn of_two_store_consumers_that_saw_one_silence_one_finds_nothing_to_do() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 3).await;
-    let dead = db.hand("work").await;
+    let dead = db.worker("work").await;
     dead.claim(3).await;
     let look = db.look().await;
     let (one, two) = (db.connect().await, db.connect().await);
@@ -124,7 +124,7 @@ async fn of_two_store_consumers_that_saw_one_silence_one_finds_nothing_to_do() {
 #[tokio::test]
 async fn observations_of_another_life_of_the_server_end_no_executor() {
     let db = Db::with_lambda("work").await;
-    db.hand("work").await;
+    db.worker("work").await;
     let before = db.look().await;
     db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     let between = db.rescue_silent(&db.client, &before.pulses, before.booted_at).await;
@@ -141,7 +141,7 @@ async fn observations_of_another_life_of_the_server_end_no_executor() {
 #[tokio::test]
 async fn an_executor_whose_row_is_locked_delays_itself() {
     let db = Db::with_lambda("work").await;
-    let (one, two) = (db.hand("work").await, db.hand("work").await);
+    let (one, two) = (db.worker("work").await, db.worker("work").await);
     let look = db.look().await;
     let holder = db.connect().await;
     let lock = "select from tuskline.executor where executor_id = $1 for update";
@@ -160,7 +160,7 @@ async fn by_hand_the_databases_clock_judges() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule("work").await;
-    db.hand("work").await.take().await;
+    db.worker("work").await.take().await;
     db.advance(LEASE).await;
     let said: String = db.one("select tuskline.rescue()::text").await;
     assert_eq!(said, "(1,1,0,,,,,)");
@@ -170,13 +170,13 @@ async fn by_hand_the_databases_clock_judges() {
 async fn a_task_that_waited_for_months_or_less_than_no_time_is_claimed() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
     db.advance(HOUR * 24 * 365).await;
-    assert_eq!(hand.take().await.waited_ms, i32::MAX);
+    assert_eq!(worker.take().await.waited_ms, i32::MAX);
     db.schedule("work").await;
     db.turn_back(HOUR).await;
-    assert_eq!(hand.take().await.waited_ms, 0);
+    assert_eq!(worker.take().await.waited_ms, 0);
 }
 
 /// Notes a silence as a store consumer does that saw it.
@@ -192,7 +192,7 @@ const NOW: &str = "(select verified_at from tuskline_core.verified_incarnation)"
 #[tokio::test]
 async fn a_noted_silence_is_read_by_the_next_look_until_the_executor_beats() {
     let db = Db::with_lambda("work").await;
-    let (one, two) = (db.hand("work").await, db.hand("work").await);
+    let (one, two) = (db.worker("work").await, db.worker("work").await);
     note(&db, one.executor, 0, 9_000, NOW).await;
     note(&db, one.executor, 0, 7_000, NOW).await;
     let look = db.look().await;
@@ -206,30 +206,30 @@ async fn a_noted_silence_is_read_by_the_next_look_until_the_executor_beats() {
 #[tokio::test]
 async fn a_silence_that_is_over_or_of_another_life_is_not_noted() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    assert!(hand.heartbeat().await);
-    note(&db, hand.executor, 0, 9_000, NOW).await;
-    note(&db, hand.executor, 1, 9_000, "now() - interval '1 day'").await;
-    note(&db, hand.executor, 1, 9_000, "null").await;
+    let worker = db.worker("work").await;
+    assert!(worker.heartbeat().await);
+    note(&db, worker.executor, 0, 9_000, NOW).await;
+    note(&db, worker.executor, 1, 9_000, "now() - interval '1 day'").await;
+    note(&db, worker.executor, 1, 9_000, "null").await;
     assert_eq!(db.look().await.silent_ms, [0]);
 }
 
 #[tokio::test]
 async fn a_note_does_not_wait_for_a_beat_under_way() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    hand.client.batch_execute("begin").await.unwrap();
-    assert!(hand.heartbeat().await);
-    note(&db, hand.executor, 0, 9_000, NOW).await;
-    hand.client.batch_execute("commit").await.unwrap();
+    let worker = db.worker("work").await;
+    worker.client.batch_execute("begin").await.unwrap();
+    assert!(worker.heartbeat().await);
+    note(&db, worker.executor, 0, 9_000, NOW).await;
+    worker.client.batch_execute("commit").await.unwrap();
     assert_eq!(db.look().await.silent_ms, [0]);
 }
 
 #[tokio::test]
 async fn a_rebuild_forgets_every_noted_silence() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    note(&db, hand.executor, 0, 9_000, NOW).await;
+    let worker = db.worker("work").await;
+    note(&db, worker.executor, 0, 9_000, NOW).await;
     db.run("truncate tuskline.queued, tuskline_core.queues_complete").await;
     db.run("select tuskline.rebuild_queues()").await;
     assert_eq!(db.look().await.silent_ms, [0]);

@@ -17,13 +17,13 @@ async fn everything(db: &Db, id: i64) -> Vec<String> {
 }
 
 /// Sends a result of every kind, each of which must be refused and change nothing.
-async fn check_refused(db: &Db, hand: &ScriptedWorker, task: &Task) {
+async fn check_refused(db: &Db, worker: &ScriptedWorker, task: &Task) {
     let before = everything(db, task.id).await;
-    assert_eq!(hand.succeed(task).await, Answer::Refused);
-    assert_eq!(hand.succeed_with(task, r#"{"late": true}"#).await, Answer::Refused);
-    assert_eq!(hand.fail(task).await, Answer::Refused);
-    assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
-    assert_eq!(hand.stopped(task).await, Answer::Refused);
+    assert_eq!(worker.succeed(task).await, Answer::Refused);
+    assert_eq!(worker.succeed_with(task, r#"{"late": true}"#).await, Answer::Refused);
+    assert_eq!(worker.fail(task).await, Answer::Refused);
+    assert_eq!(worker.fail_for_good(task).await, Answer::Refused);
+    assert_eq!(worker.stopped(task).await, Answer::Refused);
     assert_eq!(everything(db, task.id).await, before);
 }
 
@@ -31,7 +31,7 @@ async fn check_refused(db: &Db, hand: &ScriptedWorker, task: &Task) {
 async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
     db.pin().await;
     db.schedule("work").await;
-    let slow = db.hand("work").await;
+    let slow = db.worker("work").await;
     let old = slow.take().await;
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 1, 0));
@@ -42,7 +42,7 @@ async fn overslept(db: &Db) -> (ScriptedWorker, Task) {
 async fn a_late_result_after_reclaim_changes_nothing() {
     let db = Db::with_lambda("work").await;
     let (slow, old) = overslept(&db).await;
-    let fast = db.hand("work").await;
+    let fast = db.worker("work").await;
     let new = fast.take().await;
     check_refused(&db, &slow, &old).await;
     assert!(fast.start(&new).await);
@@ -64,38 +64,38 @@ async fn a_late_result_before_reclaim_changes_nothing() {
 async fn a_result_under_a_fence_that_is_not_the_tasks_changes_nothing() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let (hand, other) = (db.hand("work").await, db.hand("work").await);
-    let task = hand.take().await;
+    let (worker, other) = (db.worker("work").await, db.worker("work").await);
+    let task = worker.take().await;
     for fence in [0, -1, task.fence - 1, task.fence + 1, i64::MAX] {
         check_refused(&db, &other, &Task { fence, ..task.clone() }).await;
-        check_refused(&db, &hand, &Task { fence, ..task.clone() }).await;
+        check_refused(&db, &worker, &Task { fence, ..task.clone() }).await;
     }
 }
 
 #[tokio::test]
 async fn a_result_for_a_task_that_was_never_claimed_or_is_not_there_changes_nothing() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let ids = [db.schedule("work").await, db.schedule_in("work", LEASE).await, 77, -1, i64::MAX];
     for id in ids {
         let task = Task { id, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 };
-        check_refused(&db, &hand, &task).await;
+        check_refused(&db, &worker, &task).await;
     }
 }
 
 #[tokio::test]
 async fn a_result_sent_twice_is_accepted_twice_and_counts_once() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
-    let [success, output, retriable, fatal, stopped] = hand.claim(5).await.try_into().unwrap();
+    let [success, output, retriable, fatal, stopped] = worker.claim(5).await.try_into().unwrap();
     let mut before = Vec::new();
     for time in 0..2 {
-        assert_eq!(hand.succeed(&success).await, Answer::Accepted);
-        assert_eq!(hand.succeed_with(&output, "[1]").await, Answer::Accepted);
-        assert_eq!(hand.fail(&retriable).await, Answer::Accepted);
-        assert_eq!(hand.fail_for_good(&fatal).await, Answer::Accepted);
-        assert_eq!(hand.stopped(&stopped).await, Answer::Accepted);
+        assert_eq!(worker.succeed(&success).await, Answer::Accepted);
+        assert_eq!(worker.succeed_with(&output, "[1]").await, Answer::Accepted);
+        assert_eq!(worker.fail(&retriable).await, Answer::Accepted);
+        assert_eq!(worker.fail_for_good(&fatal).await, Answer::Accepted);
+        assert_eq!(worker.stopped(&stopped).await, Answer::Accepted);
         let mut now = Vec::new();
         for task in [&success, &output, &retriable, &fatal, &stopped] {
             now.extend(everything(&db, task.id).await);
@@ -110,21 +110,21 @@ async fn a_result_sent_twice_is_accepted_twice_and_counts_once() {
 #[tokio::test]
 async fn another_result_for_a_finished_attempt_is_refused() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 4).await;
-    let [success, retriable, fatal, stopped] = hand.claim(4).await.try_into().unwrap();
-    hand.succeed(&success).await;
-    hand.fail(&retriable).await;
-    hand.fail_for_good(&fatal).await;
-    hand.stopped(&stopped).await;
+    let [success, retriable, fatal, stopped] = worker.claim(4).await.try_into().unwrap();
+    worker.succeed(&success).await;
+    worker.fail(&retriable).await;
+    worker.fail_for_good(&fatal).await;
+    worker.stopped(&stopped).await;
     for task in [&retriable, &fatal, &stopped] {
-        assert_eq!(hand.succeed(task).await, Answer::Refused);
+        assert_eq!(worker.succeed(task).await, Answer::Refused);
     }
     for task in [&success, &fatal, &stopped] {
-        assert_eq!(hand.fail(task).await, Answer::Refused);
+        assert_eq!(worker.fail(task).await, Answer::Refused);
     }
     for task in [&success, &retriable, &stopped] {
-        assert_eq!(hand.fail_for_good(task).await, Answer::Refused);
+        assert_eq!(worker.fail_for_good(task).await, Answer::Refused);
     }
     assert_eq!(db.status(retriable.id).await, "retriable_failure");
 }
@@ -132,12 +132,12 @@ async fn another_result_for_a_finished_attempt_is_refused() {
 #[tokio::test]
 async fn one_stale_result_in_a_batch_is_refused_alone() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 6).await;
-    let mut plain = hand.claim(3).await;
+    let mut plain = worker.claim(3).await;
     plain[1].fence -= 1;
-    assert_eq!(hand.succeed_all(&plain).await, [plain[1].id]);
-    let noted = hand.claim(3).await;
+    assert_eq!(worker.succeed_all(&plain).await, [plain[1].id]);
+    let noted = worker.claim(3).await;
     let notes = format!(
         r#"[{{"task": {}, "fence": {}, "status": "fatal_failure"}}, {{"task": {}, "fence": 1, "status": "success", "output": 1}}]"#,
         noted[0].id, noted[0].fence, noted[1].id
@@ -145,7 +145,7 @@ async fn one_stale_result_in_a_batch_is_refused_alone() {
     let sql =
         "select tuskline.set_results($1, array[$2]::bigint[], array[$3]::bigint[], $4::text::json)";
     let refused: Vec<i64> =
-        db.ask(sql, &[&hand.executor, &noted[2].id, &noted[2].fence, &notes]).await;
+        db.ask(sql, &[&worker.executor, &noted[2].id, &noted[2].fence, &notes]).await;
     assert_eq!(refused, [noted[1].id]);
     let statuses: Vec<String> = db.all("select status::text from tuskline.task order by id").await;
     assert_eq!(statuses, ["success", "claimed", "success", "fatal_failure", "claimed", "success"]);
@@ -154,25 +154,25 @@ async fn one_stale_result_in_a_batch_is_refused_alone() {
 #[tokio::test]
 async fn the_current_attempt_counts_though_an_old_one_speaks_in_the_same_batch() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 2).await;
-    for old in hand.claim(2).await {
-        assert!(hand.release(&old).await);
-        let new = hand.take().await;
+    for old in worker.claim(2).await {
+        assert!(worker.release(&old).await);
+        let new = worker.take().await;
         assert_eq!((new.id, new.fence > old.fence), (old.id, true));
-        hand.succeed_all(&[new.clone(), old]).await;
+        worker.succeed_all(&[new.clone(), old]).await;
         assert_eq!(db.status(new.id).await, "success");
     }
     db.schedule_many("work", 2).await;
-    for old in hand.claim(2).await {
-        assert!(hand.release(&old).await);
-        let new = hand.take().await;
+    for old in worker.claim(2).await {
+        assert!(worker.release(&old).await);
+        let new = worker.take().await;
         let note = |task: &Task, status| {
             format!(r#"{{"task": {}, "fence": {}, "status": "{status}"}}"#, task.id, task.fence)
         };
         let notes = format!("[{}, {}]", note(&new, "fatal_failure"), note(&old, "success"));
         let sql = "select tuskline.set_results($1, '{}', '{}', $2::text::json)";
-        db.ask::<Vec<i64>>(sql, &[&hand.executor, &notes]).await;
+        db.ask::<Vec<i64>>(sql, &[&worker.executor, &notes]).await;
         assert_eq!(db.status(new.id).await, "fatal_failure");
     }
 }
@@ -181,12 +181,12 @@ async fn the_current_attempt_counts_though_an_old_one_speaks_in_the_same_batch()
 async fn a_worker_cannot_end_the_lease_of_another_worker() {
     let db = Db::with_lambda("work").await;
     db.schedule("work").await;
-    let (hand, other) = (db.hand("work").await, db.hand("work").await);
-    let task = hand.take().await;
+    let (worker, other) = (db.worker("work").await, db.worker("work").await);
+    let task = worker.take().await;
     let end = "select tuskline.set_results($1, '{}', '{}', null, array[$2]::bigint[])";
     db.ask::<Vec<i64>>(end, &[&other.executor, &task.fence]).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 1);
-    db.ask::<Vec<i64>>(end, &[&hand.executor, &task.fence]).await;
+    db.ask::<Vec<i64>>(end, &[&worker.executor, &task.fence]).await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
 }
 
@@ -196,7 +196,7 @@ async fn a_rescue_leaves_a_task_to_the_worker_that_has_claimed_it_since() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 2).await;
-    let (dead, live) = (db.hand("work").await, db.hand("work").await);
+    let (dead, live) = (db.worker("work").await, db.worker("work").await);
     let [released, held] = dead.claim(2).await.try_into().unwrap();
     assert!(dead.release(&released).await);
     db.advance(LEASE / 2).await;

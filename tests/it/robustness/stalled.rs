@@ -21,7 +21,7 @@ async fn an_enqueued_task_without_a_queue_row_is_queued_again() {
     db.advance(MINUTE * 21).await;
     assert_eq!(find(&db).await, "0 | 1 | 0");
     assert_eq!(find(&db).await, "0 | 0 | 0", "once");
-    assert_eq!(db.hand("work").await.take().await.id, id);
+    assert_eq!(db.worker("work").await.take().await.id, id);
 }
 
 #[tokio::test]
@@ -44,13 +44,13 @@ async fn a_claimed_task_without_a_lease_returns_when_no_body_can_still_run() {
     db.pin().await;
     db.run("select tuskline.alter_lambda('work', p_attempt_timeout => '1 hour')").await;
     let id = db.schedule("work").await;
-    db.hand("work").await.take().await;
+    db.worker("work").await.take().await;
     db.advance(MINUTE * 69).await;
     db.run("delete from tuskline.lease").await;
     assert_eq!(find(&db).await, "0 | 0 | 0", "its body may still run");
     db.advance(MINUTE * 2).await;
     assert_eq!(find(&db).await, "0 | 0 | 1");
-    let again = db.hand("work").await.take().await;
+    let again = db.worker("work").await.take().await;
     assert_eq!((again.id, db.one::<i16>("select attempt from tuskline.task").await), (id, 1));
 }
 
@@ -59,7 +59,7 @@ async fn a_claimed_task_without_a_lease_that_was_asked_to_stop_is_cancelled() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let id = db.schedule("work").await;
-    db.hand("work").await.take().await;
+    db.worker("work").await.take().await;
     assert_eq!(db.cancel(id).await, "requested");
     db.run("delete from tuskline.lease").await;
     db.advance(MINUTE * 71).await;
@@ -74,7 +74,7 @@ async fn tasks_that_something_points_to_are_left_alone() {
     db.pin().await;
     db.schedule_many("work", 2).await;
     db.run("insert into tuskline.task (lambda, scheduled_at) values ('work', tuskline.clock() + interval '1 hour')").await;
-    db.hand("work").await.take().await;
+    db.worker("work").await.take().await;
     db.advance(MINUTE * 600).await;
     assert_eq!(find(&db).await, "0 | 0 | 0");
     let in_use: Vec<i64> = db.all("select * from tuskline.segments_in_use()").await;
@@ -91,7 +91,7 @@ async fn a_wait_list_of_which_no_task_holds_a_permit_asks_again() {
     db.run("delete from tuskline.timer").await;
     assert_eq!(find(&db).await, "0 | 0 | 0");
     db.run("select tuskline.enqueue_due()").await;
-    assert_eq!(db.hand("work").await.take().await.id, ids[0]);
+    assert_eq!(db.worker("work").await.take().await.id, ids[0]);
     db.run(&format!("select * from tuskline.find_stalled({no})")).await;
     let timers = "select count(*) from tuskline.timer";
     assert_eq!(db.one::<i64>(timers).await, 0, "somebody has the place");

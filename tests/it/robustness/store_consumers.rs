@@ -108,12 +108,12 @@ async fn a_locked_task_delays_itself_for_claim() {
     let db = Db::with_lambda("work").await;
     let ids = db.schedule_many("work", 5).await;
     let holder = lock(&db, &ids[1..2]).await;
-    let hand = db.hand("work").await;
-    let claimed: Vec<_> = hand.claim(10).await.iter().map(|task| task.id).collect();
+    let worker = db.worker("work").await;
+    let claimed: Vec<_> = worker.claim(10).await.iter().map(|task| task.id).collect();
     assert_eq!(claimed, [ids[0], ids[2], ids[3], ids[4]]);
     assert_eq!((db.status(ids[1]).await.as_str(), db.queued().await), ("enqueued", 1));
     holder.batch_execute("rollback").await.unwrap();
-    assert_eq!(hand.take().await.id, ids[1]);
+    assert_eq!(worker.take().await.id, ids[1]);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_locked_task_delays_itself_for_rescue() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let ids = db.schedule_many("work", 5).await;
-    let dead = db.hand("work").await;
+    let dead = db.worker("work").await;
     assert_eq!(dead.claim(5).await.len(), 5);
     db.advance(LEASE).await;
     let holder = lock(&db, &ids[1..2]).await;
@@ -138,7 +138,7 @@ async fn leases_of_which_nothing_can_be_freed_do_not_stop_those_behind_them() {
     db.pin().await;
     let ids = db.schedule_many("work", 4).await;
     for _ in 0..4 {
-        db.hand("work").await.take().await;
+        db.worker("work").await.take().await;
     }
     db.advance(LEASE).await;
     let holder = lock(&db, &ids[..3]).await;
@@ -155,7 +155,7 @@ async fn two_store_consumers_rescue_a_lease_once() {
     db.pin().await;
     for _ in 0..4 {
         db.schedule_many("work", 5).await;
-        db.hand("work").await.claim(5).await;
+        db.worker("work").await.claim(5).await;
     }
     db.advance(LEASE).await;
     let (one, two) = (db.connect().await, db.connect().await);

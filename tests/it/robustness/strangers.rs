@@ -60,14 +60,14 @@ async fn limited_tasks_run_one_after_the_other() {
         db.run("select tuskline.set_limit('work', 1)").await;
         let _stranger = squat(&db, kind).await;
         let ids = db.schedule_many("work", 3).await;
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         let mut done = Vec::new();
         let working = async {
             while done.len() < 3 {
                 db.enqueue_due().await;
-                let held: Vec<Task> = hand.claim(10).await;
+                let held: Vec<Task> = worker.claim(10).await;
                 assert!(held.len() <= 1);
-                hand.succeed_all(&held).await;
+                worker.succeed_all(&held).await;
                 done.extend(held.iter().map(|task| task.id));
             }
         };
@@ -149,11 +149,11 @@ async fn a_task_is_retried_and_its_segment_retired() {
         let db = Db::with_lambda("work").await;
         db.pin().await;
         db.run("select tuskline.roll_segments()").await;
-        let hand = db.hand("work").await;
+        let worker = db.worker("work").await;
         db.schedule_many("work", 2).await;
-        let [done, failed] = hand.claim(2).await.try_into().unwrap();
-        hand.succeed(&done).await;
-        hand.fail_for_good(&failed).await;
+        let [done, failed] = worker.claim(2).await.try_into().unwrap();
+        worker.succeed(&done).await;
+        worker.fail_for_good(&failed).await;
         db.advance(8 * DAY).await;
         db.run("select tuskline.roll_segments()").await;
         let _stranger = squat(&db, kind).await;

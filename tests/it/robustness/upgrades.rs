@@ -67,27 +67,27 @@ async fn define(db: &Db) {
 
 /// Claims one task, which is of that lambda.
 async fn take(db: &Db, lambda: &str) -> (ScriptedWorker, crate::support::Task) {
-    let hand = db.hand_with(&[lambda], LEASE).await;
+    let worker = db.worker_with(&[lambda], LEASE).await;
     db.enqueue_due().await;
     db.run("select tuskline.run_policies()").await;
-    let task = hand.take().await;
-    (hand, task)
+    let task = worker.take().await;
+    (worker, task)
 }
 
 /// Tasks in each status, under each policy, with all that is stored about them.
 async fn populate(db: &Db) {
     db.run("select tuskline.schedule('work', '1')").await;
-    let (hand, task) = take(db, "work").await;
-    hand.succeed_with(&task, "\"output\"").await;
+    let (worker, task) = take(db, "work").await;
+    worker.succeed_with(&task, "\"output\"").await;
     for (n, status) in ["fatal_failure", "cancelled", "retriable_failure"].iter().enumerate() {
         db.run(&format!("select tuskline.schedule('work', '{n}')")).await;
-        let (hand, task) = take(db, "work").await;
+        let (worker, task) = take(db, "work").await;
         let fields = format!(r#""status": "{status}", "error_class": "e", "message": "m""#);
-        hand.note(&task, &fields).await;
+        worker.note(&task, &fields).await;
     }
     db.run("select tuskline.schedule('work', '4'), tuskline.schedule('work', '5')").await;
-    let (hand, started) = take(db, "work").await;
-    assert!(hand.start(&started).await);
+    let (worker, started) = take(db, "work").await;
+    assert!(worker.start(&started).await);
     db.run(&format!(
         "select tuskline.set_progress({}, {}, 50, 'half', '[1]')",
         started.id, started.fence
@@ -95,8 +95,8 @@ async fn populate(db: &Db) {
     .await;
     take(db, "work").await; // stays claimed
     db.run("select tuskline.schedule('ordered', p_ordering_key => 'k')").await;
-    let (hand, task) = take(db, "ordered").await;
-    hand.fail_for_good(&task).await;
+    let (worker, task) = take(db, "ordered").await;
+    worker.fail_for_good(&task).await;
     db.run(
         "select tuskline.schedule('ordered', p_ordering_key => 'k');
          select tuskline.schedule('limited', p_limit_key => 'k'), tuskline.schedule('limited', p_limit_key => 'k');
@@ -110,8 +110,8 @@ async fn populate(db: &Db) {
          select tuskline.schedule('archived')",
     )
     .await;
-    let (hand, task) = take(db, "archived").await;
-    hand.succeed(&task).await;
+    let (worker, task) = take(db, "archived").await;
+    worker.succeed(&task).await;
     db.run("select tuskline.advance_operation(tuskline.start_operation('purge', 'archived', p_ended_to => now()))").await;
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_archive").await, 1);
 }
@@ -260,11 +260,11 @@ async fn the_tasks_of_the_first_release_go_on() {
     on(&old.config, "migrate").run().fine();
     let server = on(&old.config, "serve").start();
     let succeed = |name| Lambda::named(name, async |_: serde_json::Value| Outcome::Success(None));
-    let worker = Running::start(&old, calm(), LAMBDAS.map(succeed).into());
+    let sdk_worker = Running::start(&old, calm(), LAMBDAS.map(succeed).into());
     old.run("select tuskline.ungate(gate_id) from tuskline.gates where action = 'pause'").await;
     old.run("select tuskline.unblock('ordered', 'k')").await;
     old.until("select not exists (select from tuskline.tasks where finished_at is null)").await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     server.signal(Signal::TERM);
     assert_eq!(server.end().code, 0);
     let after = old.lines(ended).await;

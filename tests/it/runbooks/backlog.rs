@@ -64,11 +64,11 @@ async fn drill(servers: Servers) {
 
     let mut up = None;
     if servers == Servers::Up {
-        let hand = db.hand("send_email").await;
-        let running = hand.take().await;
+        let worker = db.worker("send_email").await;
+        let running = worker.take().await;
         book.perform("1. Close the lambda").await;
         book.set("GATE", number(&place.json("gate list"), "gate_id"));
-        up = Some((hand, running, start()));
+        up = Some((worker, running, start()));
     } else {
         book.skip("1. Close the lambda");
     }
@@ -83,12 +83,12 @@ async fn drill(servers: Servers) {
     book.perform("5. Protect the system downstream").await;
     book.set("LIMIT", number(&place.json("limit list"), "limit_id"));
     assert_eq!(db.count("success").await, 0, "nothing starts before the lambda is open");
-    let worker = match up {
-        Some((hand, running, worker)) => {
-            assert_eq!(hand.succeed(&running).await, Answer::Accepted);
-            db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    let sdk_worker = match up {
+        Some((worker, running, sdk_worker)) => {
+            assert_eq!(worker.succeed(&running).await, Answer::Accepted);
+            db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
             book.perform("6. Open the lambda").await;
-            worker
+            sdk_worker
         }
         None => {
             book.skip("6. Open the lambda");
@@ -107,7 +107,7 @@ async fn drill(servers: Servers) {
     let all: i64 = db.one("select count(*) from tuskline.tasks").await;
     assert_eq!(all, succeeded + stale + LATER);
     assert_urgent_first(db, servers.tasks("news")).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(serve);
     db.assert_nothing_left().await;
 }
@@ -161,12 +161,12 @@ async fn moment(db: &Db) -> String {
 
 /// Tasks whose partner was away.
 async fn fail(db: &Db) {
-    let hand = db.hand("send_email").await;
+    let worker = db.worker("send_email").await;
     db.schedule_many("send_email", i32::try_from(FAILED).unwrap()).await;
-    for task in hand.claim(100).await {
-        hand.fail_for_good(&task).await;
+    for task in worker.claim(100).await {
+        worker.fail_for_good(&task).await;
     }
-    db.run(&format!("select tuskline.end_executor({})", hand.executor)).await;
+    db.run(&format!("select tuskline.end_executor({})", worker.executor)).await;
 }
 
 /// Schedules for a moment from now, and lets the moment pass.

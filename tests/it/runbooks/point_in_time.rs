@@ -33,7 +33,7 @@ async fn archived(site: &Site, archive: &Path) -> Installation {
 /// The lost future of the restored database.
 struct Lost {
     point: String,
-    hand: ScriptedWorker,
+    worker: ScriptedWorker,
     /// A task that is under way.
     held: Task,
     /// The tasks that waited at the point, and the ones among them that have succeeded since.
@@ -46,20 +46,20 @@ struct Lost {
 /// Ten tasks run, ten wait at the point; then six of these run, one begins, and five are scheduled.
 async fn live_on(place: &Installation, record: &Record) -> Lost {
     let (db, serve) = (&place.db, place.serve());
-    let worker = work(db, record);
+    let sdk_worker = work(db, record);
     db.schedule_many("charge", 10).await;
     db.until_count("success", 10).await;
-    worker.stop().await;
+    sdk_worker.stop().await;
     let waiting = db.schedule_many("charge", 10).await;
     let point: String = db.one("select clock_timestamp()::text").await;
-    let hand = db.hand("charge").await;
-    let mut tasks = hand.claim(7).await;
+    let worker = db.worker("charge").await;
+    let mut tasks = worker.claim(7).await;
     let held = tasks.pop().unwrap();
-    assert_eq!(hand.succeed_all(&tasks).await, [0; 0]);
+    assert_eq!(worker.succeed_all(&tasks).await, [0; 0]);
     let unknown = db.schedule_many("charge", 5).await;
     db.run("delete from purchase").await;
     drop(serve);
-    Lost { point, hand, held, waiting, done: tasks.iter().map(|task| task.id).collect(), unknown }
+    Lost { point, worker, held, waiting, done: tasks.iter().map(|task| task.id).collect(), unknown }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,9 +108,13 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     assert_eq!(parts, [2, 4], "the ids are given in parts");
     book.perform("7. See that it is sound").await;
 
-    lost.hand.client = db.connect().await;
-    assert_eq!(lost.hand.succeed(&lost.held).await, Answer::Refused, "a result of the lost future");
-    let (serve, worker) = (place.serve(), work(db, &record));
+    lost.worker.client = db.connect().await;
+    assert_eq!(
+        lost.worker.succeed(&lost.held).await,
+        Answer::Refused,
+        "a result of the lost future"
+    );
+    let (serve, sdk_worker) = (place.serve(), work(db, &record));
     book.set("GATE", place.json("gate list")[0]["gate_id"].to_string().replace('"', ""));
     book.perform("8. Open").await;
     let fresh = db.schedule_many("charge", 5).await;
@@ -130,7 +134,7 @@ async fn the_lost_future_is_refused_and_what_ran_in_it_does_not_run_twice() {
     assert_eq!(record.tasks().len(), 19, "each once");
     let list = std::fs::read_to_string(kept.path().join("lost-future/tasks.csv")).unwrap();
     assert!(lost.unknown.iter().all(|id| list.contains(&format!("\n{id},charge,"))), "{list}");
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(serve);
     db.assert_nothing_left().await;
 }

@@ -30,7 +30,7 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     let serve = serve_at(&address);
     let dir = tempfile::tempdir().unwrap();
     let record = Record::at(&dir.path().join("record"));
-    let worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
+    let sdk_worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
     let prepare = "begin; select tuskline.schedule('work'); prepare transaction 'order 7'";
     place.db.run(prepare).await;
     let load = Load::start(&both);
@@ -84,7 +84,7 @@ async fn workers_go_on_with_the_standby_and_nothing_acknowledged_is_lost() {
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     assert!(done.len() > acknowledged.len(), "the task of the prepared transaction, too");
     assert_no_overlap(record.executions(), now_ns());
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
 }
@@ -104,14 +104,14 @@ async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_thei
     place.server.set("synchronous_standby_names", "").await.unwrap();
     let (both, address) = both(&place.server, &standby);
     // The standby knows a worker of 5 s; claims wait 20 s, because the lost one may have more.
-    let _idle = place.db.hand_with(&["work"], Duration::from_secs(5)).await;
+    let _idle = place.db.worker_with(&["work"], Duration::from_secs(5)).await;
     let known = place.db.schedule_many("work", KNOWN).await;
     follow(&place.db, &standby).await;
     standby.stop(Stop::Fast).await.unwrap();
 
     let dir = tempfile::tempdir().unwrap();
     let record = Record::at(&dir.path().join("record"));
-    let worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
+    let sdk_worker = Running::of(Worker::builder(&both).config(mortal()).serve(body(&record)));
     let lost = place.db.schedule_many("work", LOST).await;
     place.db.until_count("success", (KNOWN + LOST) as usize).await;
     place.server.kill_postmaster().await;
@@ -149,7 +149,7 @@ async fn an_asynchronous_standby_lacks_the_last_tasks_and_gives_out_none_of_thei
     runs.retain(|id| known.contains(id));
     assert_eq!(runs.len(), 2 * known.len(), "their ends were lost, so they run again");
     assert_no_overlap(record.executions(), now_ns());
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(serve);
     place.db.assert_nothing_left().await;
 }

@@ -7,7 +7,7 @@ use tokio_postgres::{Client, GenericClient, Row};
 
 use super::{Db, refusal};
 
-/// The lease of a hand that was not given another.
+/// Lease of a scripted worker, unless it gets another.
 pub const LEASE: Duration = Duration::from_secs(20);
 
 /// What became of a result.
@@ -48,12 +48,12 @@ pub struct ScriptedWorker {
 
 impl Db {
     /// Registers a worker for a lambda, with a lease of 20 s.
-    pub async fn hand(&self, lambda: &str) -> ScriptedWorker {
-        self.hand_with(&[lambda], LEASE).await
+    pub async fn worker(&self, lambda: &str) -> ScriptedWorker {
+        self.worker_with(&[lambda], LEASE).await
     }
 
     /// Registers a worker for several lambdas.
-    pub async fn hand_with(&self, lambdas: &[&str], lease: Duration) -> ScriptedWorker {
+    pub async fn worker_with(&self, lambdas: &[&str], lease: Duration) -> ScriptedWorker {
         let client = self.connect().await;
         let executor = client
             .query_one(

@@ -284,7 +284,7 @@ async fn a_bad_row_of_a_copy_refuses_all_of_it_and_is_named() {
 #[tokio::test]
 async fn questions_about_what_is_not_there_have_an_answer() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let alive: bool = db.one("select alive from tuskline.heartbeat(4711)").await;
     assert!(!alive);
     let alive: bool =
@@ -301,11 +301,11 @@ async fn questions_about_what_is_not_there_have_an_answer() {
     for (ids, fences) in
         [("{}", "{}"), ("{1}", "{}"), ("{}", "{1}"), ("{null}", "{null}"), ("{1,1}", "{1,1}")]
     {
-        let sql = format!("select tuskline.set_results({}, '{ids}', '{fences}')", hand.executor);
+        let sql = format!("select tuskline.set_results({}, '{ids}', '{fences}')", worker.executor);
         db.run(&sql).await;
     }
-    assert_eq!(hand.claim(0).await, []);
-    assert_eq!(hand.claim(-5).await, []);
+    assert_eq!(worker.claim(0).await, []);
+    assert_eq!(worker.claim(-5).await, []);
 }
 
 /// A caller who reads it in psql sees the refusal and not the plumbing.

@@ -49,15 +49,15 @@ fn stored(scrape: &str) -> BTreeSet<String> {
 }
 
 /// A worker of `work` whose tasks with payload `"bad"` fail, with a port for metrics.
-fn worker(db: &Db, address: SocketAddr) -> Running {
+fn metered_worker(db: &Db, address: SocketAddr) -> Running {
     let body = |text: String, _: Context| async move {
         match text.as_str() {
             "bad" => Outcome::retriable("on purpose"),
             _ => Outcome::Success(None),
         }
     };
-    let worker = Worker::builder(&db.config).config(quick()).metrics(address);
-    Running::of(worker.serve(Lambda::named("work", body)))
+    let sdk_worker = Worker::builder(&db.config).config(quick()).metrics(address);
+    Running::of(sdk_worker.serve(Lambda::named("work", body)))
 }
 
 #[tokio::test]
@@ -66,10 +66,10 @@ async fn the_board_and_the_alerts_name_metrics_that_exist() {
     let (address, token, serving) = served(&db).await;
     let mut known = stored(&get(address, "/metrics").await);
     let own = free_address();
-    let worker = worker(&db, own);
+    let sdk_worker = metered_worker(&db, own);
     db.until("select count(*) = 1 from tuskline.executor").await;
     known.extend(stored(&get(own, "/metrics").await));
-    worker.stop().await;
+    sdk_worker.stop().await;
     token.cancel();
     within(serving).await.unwrap();
     for (file, text) in [("board", queries().join(" ")), ("alerts", ALERTS.to_owned())] {
@@ -231,14 +231,14 @@ async fn a_real_prometheus_answers_each_query_of_the_board() {
     let order = "select tuskline.schedule('ordered', p_ordering_key => 'k')";
     db.run(order).await;
     while db.enqueue_due().await > 0 {}
-    let hand = db.hand("ordered").await;
-    hand.fail_for_good(&hand.take().await).await;
+    let worker = db.worker("ordered").await;
+    worker.fail_for_good(&worker.take().await).await;
     db.run(order).await; // waits for a person
     let (server, token, serving) = served(&db).await;
     let (own, prometheus) = (free_address(), free_address());
     let dir = tempfile::tempdir().unwrap();
     let Some(running) = start(dir.path(), prometheus, [server, own]) else { return };
-    let worker = worker(&db, own);
+    let sdk_worker = metered_worker(&db, own);
     let _consumer = db.store_consumer();
     let began = Instant::now();
     let dead = r#"tuskline_tasks_dead_total{lambda="work"} > 0"#; // the failures are there, too
@@ -261,7 +261,7 @@ async fn a_real_prometheus_answers_each_query_of_the_board() {
         silent = left;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    worker.stop().await;
+    sdk_worker.stop().await;
     drop(running);
     token.cancel();
     within(serving).await.unwrap();

@@ -233,12 +233,12 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
     let db = Db::of_cell_0_with("work").await;
     // Seconds with six digits, whenever this runs: a column is as wide as its times.
     db.run("update tuskline_test.pin set at = '2026-01-02 03:04:05.678901+00'").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.schedule('work', '{\"n\": 1}', p_collection => 'news')").await;
     db.schedule_many("work", 2).await;
-    for task in hand.claim(3).await {
+    for task in worker.claim(3).await {
         let note = r#""status": "fatal_failure", "error_class": "fatal", "message": "order 17 is unknown to all the accounts of this bank""#;
-        hand.note(&task, note).await;
+        worker.note(&task, note).await;
     }
     let mut screen = session(
         &db.config,
@@ -282,23 +282,23 @@ async fn dead_letters_are_listed_previewed_redriven_and_purged() {
 #[tokio::test]
 async fn a_command_that_waits_for_an_operation_tells_how_it_ended() {
     let db = Db::of_cell_0_with("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     for (again, code, said) in [
         (false, 0, "operation 1 is done: changed 1 of 1 tasks\n"),
         (true, 1, "operation 2 is died_again: changed 1 of 1 tasks, task 2 died again: "),
     ] {
         db.schedule("work").await;
-        hand.fail_for_good(&hand.take().await).await;
+        worker.fail_for_good(&worker.take().await).await;
         let waiting =
             on(&db.config, "operation start redrive work --canary --reason fixed --wait").start();
         let released =
             "select exists (select from tuskline.operation where changed = 1 and ended_at is null)";
         db.until(released).await;
         db.enqueue_due().await;
-        let task = hand.take().await;
+        let task = worker.take().await;
         match again {
-            true => hand.fail_for_good(&task).await,
-            false => hand.succeed(&task).await,
+            true => worker.fail_for_good(&task).await,
+            false => worker.succeed(&task).await,
         };
         db.run("select tuskline.run_policies()").await;
         let ran = waiting.end();
@@ -319,9 +319,9 @@ async fn chains_unique_keys_and_many_at_once() {
         {"lambda": "mail", "after": [{"task": "tell", "on": "always"}, {"task": "fetch", "on": "failure"}]}]"#;
     let schedule = on(&db.config, "chain schedule - --json").run_with_input(chain).json();
     assert_eq!(schedule["ids"].as_array().unwrap().len(), 5);
-    let hand = db.hand("work").await;
-    hand.succeed(&hand.take().await).await;
-    hand.fail_for_good(&hand.take().await).await;
+    let worker = db.worker("work").await;
+    worker.succeed(&worker.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     let screen = session(
         &db.config,
         &[
@@ -363,16 +363,16 @@ async fn chains_unique_keys_and_many_at_once() {
 async fn what_is_kept_for_how_long_is_set_shown_and_purged() {
     let db = Db::of_cell_0_with("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
-    let tasks = hand.claim(5).await;
-    hand.succeed_all(&tasks[..3]).await;
-    hand.fail(&tasks[3]).await;
-    hand.stopped(&tasks[4]).await;
+    let tasks = worker.claim(5).await;
+    worker.succeed_all(&tasks[..3]).await;
+    worker.fail(&tasks[3]).await;
+    worker.stopped(&tasks[4]).await;
     db.advance(std::time::Duration::from_secs(90)).await;
     let retry = tasks[3].id;
     db.enqueue_due().await;
-    hand.note(&hand.take().await, r#""status": "fatal_failure", "error_class": "fatal", "message": "the account of this order is closed, and has been for years""#).await;
+    worker.note(&worker.take().await, r#""status": "fatal_failure", "error_class": "fatal", "message": "the account of this order is closed, and has been for years""#).await;
     let screen = session(
         &db.config,
         &[
@@ -550,14 +550,14 @@ async fn a_list_of_tasks_reads_no_more_than_it_shows() {
 #[tokio::test]
 async fn waiting_ends_with_the_task() {
     let db = Db::of_cell_0_with("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     for (succeeds, code) in [(true, 0), (false, 1)] {
         let id = db.schedule("work").await;
         let waiting = on(&db.config, &format!("task wait {id}")).start();
-        let task = hand.take().await;
+        let task = worker.take().await;
         match succeeds {
-            true => hand.succeed(&task).await,
-            false => hand.fail_for_good(&task).await,
+            true => worker.succeed(&task).await,
+            false => worker.fail_for_good(&task).await,
         };
         let ran = waiting.end();
         assert_eq!((ran.code, ran.err.as_str()), (code, ""));
@@ -570,7 +570,7 @@ async fn waiting_ends_with_the_task() {
 async fn a_task_that_a_worker_holds_is_asked_to_stop() {
     let db = Db::of_cell_0_with("work").await;
     let id = db.schedule("work").await;
-    let _claimed = db.hand("work").await.take().await;
+    let _claimed = db.worker("work").await.take().await;
     let cancel = format!("task cancel {id}");
     let said = on(&db.config, &cancel).run().fine();
     assert_eq!(said, format!("task {id} is with a worker, which is asked to stop\n"));
@@ -663,14 +663,14 @@ async fn the_doctor_finds_lost_queues_and_missing_segments() {
 async fn the_doctor_finds_dead_workers_that_no_store_consumer_ends() {
     let db = Db::of_cell_0_with("work").await;
     db.pin().await;
-    let silent = db.hand("work").await;
+    let silent = db.worker("work").await;
     let line = || {
         let ran = on(&db.config, "doctor").run();
         ran.out.lines().find(|line| line.contains("workers ")).unwrap().to_owned()
     };
     assert!(line().starts_with("ok") && line().ends_with("1 alive"));
     db.advance(LEASE * 3).await;
-    db.hand("work").await;
+    db.worker("work").await;
     assert!(line().starts_with("warn") && line().contains("1 of 2 silent"), "{}", line());
     db.run(&format!("select tuskline.end_executor({})", silent.executor)).await;
     assert!(line().ends_with("1 alive"), "{}", line());
@@ -720,12 +720,12 @@ async fn what_came_from_outside_does_not_reach_the_terminal_raw() {
     let schedule = on(&db.config, "task schedule work");
     let id = schedule.arg(&payload).run().fine().trim().to_owned();
     let raw_id = on(&db.config, "task schedule work").arg(&raw).run().fine().trim().to_owned();
-    let hand = db.hand("work").await;
-    for task in hand.claim(2).await {
+    let worker = db.worker("work").await;
+    for task in worker.claim(2).await {
         let fields = format!(
             r#""status": "retriable_failure", "error_class": "error", "message": {payload}"#
         );
-        hand.note(&task, &fields).await;
+        worker.note(&task, &fields).await;
     }
     for id in [&id, &raw_id] {
         let status = on(&db.config, &format!("task status {id}")).run().fine();

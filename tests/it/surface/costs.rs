@@ -29,25 +29,25 @@ async fn a_task_scheduled_in_a_batch_costs_at_most_400_bytes_of_log() {
 }
 
 /// Claims 500 and reports them; bytes of log for both.
-async fn claim_and_finish(hand: &ScriptedWorker) -> i64 {
+async fn claim_and_finish(worker: &ScriptedWorker) -> i64 {
     let claim = format!(
         "select * from tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
-        hand.executor, hand.queues[2]
+        worker.executor, worker.queues[2]
     );
-    let claimed = wal_bytes(&hand.client, &claim).await;
+    let claimed = wal_bytes(&worker.client, &claim).await;
     let finish = "select tuskline.set_results(l.executor_id, l.task_ids, array_fill(l.lease_id, array[cardinality(l.task_ids)]), null, array[l.lease_id])
         from tuskline.lease l order by l.lease_id desc limit 1";
-    claimed + wal_bytes(&hand.client, finish).await
+    claimed + wal_bytes(&worker.client, finish).await
 }
 
 #[tokio::test]
 async fn a_claim_with_its_result_costs_at_most_280_bytes_of_log() {
     let db = Db::with_lambda("work").await;
     db.run("select tuskline.schedule_many(array_fill('work'::text, array[2500]), array_fill(to_json(repeat('x', 100)), array[2500]))").await;
-    let hand = db.hand("work").await;
-    claim_and_finish(&hand).await;
+    let worker = db.worker("work").await;
+    claim_and_finish(&worker).await;
     for _ in 0..4 {
-        let each = claim_and_finish(&hand).await / 500;
+        let each = claim_and_finish(&worker).await / 500;
         assert!(each <= 280, "{each} bytes a task");
     }
     assert_eq!(db.count("success").await, 2500);
@@ -57,16 +57,16 @@ async fn a_claim_with_its_result_costs_at_most_280_bytes_of_log() {
 async fn an_exchange_costs_no_more_log_than_a_claim_and_its_results() {
     let db = Db::with_lambda("work").await;
     db.run("select tuskline.schedule_many(array_fill('work'::text, array[2500]), array_fill(to_json(repeat('x', 100)), array[2500]))").await;
-    let hand = db.hand("work").await;
-    hand.claim(500).await;
+    let worker = db.worker("work").await;
+    worker.claim(500).await;
     let exchange = format!(
         "select e.lease_id from (select * from tuskline.lease order by lease_id desc limit 1) l,
            tuskline.exchange({}, l.task_ids, array_fill(l.lease_id, array[500]), null, array[l.lease_id], array[{}], '{{0}}', '{{1}}', '{{500}}') e",
-        hand.executor, hand.queues[2]
+        worker.executor, worker.queues[2]
     );
-    wal_bytes(&hand.client, &exchange).await;
+    wal_bytes(&worker.client, &exchange).await;
     for _ in 0..3 {
-        let each = wal_bytes(&hand.client, &exchange).await / 500;
+        let each = wal_bytes(&worker.client, &exchange).await / 500;
         assert!(each <= 280, "{each} bytes a task");
     }
 }
@@ -75,14 +75,15 @@ async fn an_exchange_costs_no_more_log_than_a_claim_and_its_results() {
 async fn a_drain_by_exchange_is_one_statement_a_batch() {
     let db = Db::with_lambda("work").await;
     db.schedule_many("work", 1000).await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let exchange = "with last as (select array_agg(t.id) ids, array_agg(t.fence) fences, array_agg(distinct t.fence) leases from tuskline.task t where t.status = 'claimed')
         select coalesce(cardinality(e.task_id), 0) from last, tuskline.exchange($1, coalesce(last.ids, '{}'), coalesce(last.fences, '{}'), null, last.leases, array[$2::integer], '{0}', '{1}', '{500}') e";
     let mut batches = Vec::new();
     for _ in 0..3 {
         batches.push(
-            hand.client
-                .query_one(exchange, &[&hand.executor, &hand.queues[2]])
+            worker
+                .client
+                .query_one(exchange, &[&worker.executor, &worker.queues[2]])
                 .await
                 .unwrap()
                 .get::<_, i32>(0),
@@ -118,15 +119,15 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
     let hold = "begin isolation level repeatable read; create table elsewhere ();
                 select count(*) from tuskline.task";
     forgotten.batch_execute(hold).await.unwrap();
-    let hand = db.hand("work").await;
-    let queue = hand.queues[2];
+    let worker = db.worker("work").await;
+    let queue = worker.queues[2];
     let (mut looks, mut beats) = (Vec::new(), Vec::new());
     let (mut mark, mut last, mut begun_before) = (0, 0, i64::MAX);
     for round in 0..400 {
         db.schedule_many("work", 10).await;
         if round == 200 {
-            let worker = hand.executor.to_string();
-            db.run(&format!("{OLD_LEASES}; {SMALL}").replace("{e}", &worker)).await;
+            let executor = worker.executor.to_string();
+            db.run(&format!("{OLD_LEASES}; {SMALL}").replace("{e}", &executor)).await;
         }
         // As a worker does: the result of the last, the next, the lease of the last, and the mark.
         let exchange = format!(
@@ -134,9 +135,9 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
                where t.status = 'claimed' and t.id >= {mark}) l,
                tuskline.exchange({}, coalesce(l.ids, '{{}}'), coalesce(l.fences, '{{}}'), null,
                  l.fences, array[{queue}], array[{mark}], '{{1}}', '{{500}}') e",
-            hand.executor
+            worker.executor
         );
-        let row = hand.client.query_one(&exchange, &[]).await.unwrap();
+        let row = worker.client.query_one(&exchange, &[]).await.unwrap();
         let [first] = row.get::<_, Vec<i64>>("first_seq")[..] else { panic!("one queue") };
         let (oldest_writer_xid, xid): (i64, i64) = (row.get("oldest_writer_xid"), row.get("xid"));
         begun_before = begun_before.min(xid);
@@ -146,16 +147,16 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
         if oldest_writer_xid >= begun_before || last == 0 {
             (last, begun_before) = (first, i64::MAX);
         }
-        let beat = format!("select tuskline.heartbeat({}, false, false)", hand.executor);
+        let beat = format!("select tuskline.heartbeat({}, false, false)", worker.executor);
         let look = format!(
             "select tuskline.exchange({}, '{{}}', '{{}}', null, array[{}], array[{queue}],
                array[{mark}], '{{1}}', '{{500}}')",
-            hand.executor, 4711
+            worker.executor, 4711
         );
         let poll = format!("select tuskline.peek(array[{queue}], array[{last}])");
-        looks.push(pages(&hand.client, &look).await + pages(&hand.client, &poll).await);
+        looks.push(pages(&worker.client, &look).await + pages(&worker.client, &poll).await);
         if round % 20 == 19 {
-            beats.push(pages(&hand.client, &beat).await);
+            beats.push(pages(&worker.client, &beat).await);
         }
     }
     forgotten.batch_execute("rollback").await.unwrap();
@@ -181,15 +182,15 @@ async fn heartbeats_under_an_old_snapshot_do_not_make_a_claim_dearer() {
     let hold = "begin isolation level repeatable read; create table elsewhere ();
                 select count(*) from tuskline.task";
     forgotten.batch_execute(hold).await.unwrap();
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let claim = format!(
         "select tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
-        hand.executor, hand.queues[2]
+        worker.executor, worker.queues[2]
     );
     let least = async || {
         let mut looks = Vec::new();
         for _ in 0..9 {
-            looks.push(pages(&hand.client, &claim).await);
+            looks.push(pages(&worker.client, &claim).await);
         }
         looks.into_iter().min().unwrap()
     };
@@ -198,7 +199,7 @@ async fn heartbeats_under_an_old_snapshot_do_not_make_a_claim_dearer() {
     }
     let early = least().await;
     for _ in 0..400 {
-        assert!(hand.heartbeat().await);
+        assert!(worker.heartbeat().await);
     }
     let late = least().await;
     // 400 versions of its row in executor are ten pages.

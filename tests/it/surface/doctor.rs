@@ -190,12 +190,12 @@ async fn pages_of_a_call(db: &Db) -> i64 {
 #[tokio::test]
 async fn an_examination_costs_the_same_with_ten_times_the_tasks() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     // Tasks in each state: 300 of 5,000 are claimed, 1,000 wait for an hour.
     db.schedule_many("work", 5_000).await;
     db.run("select tuskline.schedule_many(array_fill('work'::text, array[1000]), p_delays => array_fill('1 h'::interval, array[1000]))")
         .await;
-    assert_eq!(hand.claim(300).await.len(), 300);
+    assert_eq!(worker.claim(300).await.len(), 300);
     let few = pages_of_a_call(&db).await;
     for _ in 0..9 {
         db.schedule_many("work", 6_000).await;

@@ -33,13 +33,13 @@ async fn last_of(db: &Db, key: &str) -> i64 {
 async fn worked() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
-    (db, hand)
+    let worker = db.worker("work").await;
+    (db, worker)
 }
 
 #[tokio::test]
 async fn a_task_that_is_not_due_yet_says_when_it_is() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     let id = db.schedule_in("work", Duration::from_secs(90)).await;
     let said = reasons(&db, id).await;
     assert_eq!(said, [("not_due".into(), format!("tuskline.timer {id}"), String::new())]);
@@ -52,9 +52,9 @@ async fn a_task_that_is_not_due_yet_says_when_it_is() {
 
 #[tokio::test]
 async fn a_failure_that_backs_off_says_what_failed_and_when_it_is_tried_again() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let id = db.schedule("work").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     assert_eq!(names(&db, id).await, ["backing_off"]);
     let said = detail(&db, id).await;
     assert!(
@@ -65,7 +65,7 @@ async fn a_failure_that_backs_off_says_what_failed_and_when_it_is_tried_again() 
 
 #[tokio::test]
 async fn a_task_in_its_queue_counts_the_tasks_ahead() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     let ids = db.schedule_many("work", 3).await;
     db.schedule_at("work", "high").await;
     let leaf: i32 = db.one("select queue_id from tuskline.queue where priority = 'normal'").await;
@@ -83,7 +83,7 @@ async fn a_lambda_that_no_worker_serves_says_so() {
     let remedy = "start a worker with lambda work".to_owned();
     assert_eq!(said[0], ("no_worker".into(), "tuskline.executors".into(), remedy));
     assert_eq!(detail(&db, id).await, "no live worker serves work");
-    let _hand = db.hand("work").await;
+    let _worker = db.worker("work").await;
     assert_eq!(names(&db, id).await, ["ahead"]);
     db.advance(LEASE).await;
     assert_eq!(detail(&db, id).await, "no live worker serves work (1 silent, 0 draining)");
@@ -91,13 +91,13 @@ async fn a_lambda_that_no_worker_serves_says_so() {
 
 #[tokio::test]
 async fn a_claimed_task_names_its_worker() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let id = db.schedule("work").await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     let said = reasons(&db, id).await;
     let cancel = format!("select tuskline.cancel({id})");
     assert_eq!(said, [("claimed".into(), format!("tuskline.lease {}", task.fence), cancel)]);
-    hand.start(&task).await;
+    worker.start(&task).await;
     assert_eq!(names(&db, id).await, ["processing"]);
     assert_eq!(db.cancel(id).await, "requested");
     assert_eq!(names(&db, id).await, ["cancel_requested", "processing"]);
@@ -111,7 +111,7 @@ async fn a_claimed_task_names_its_worker() {
 
 #[tokio::test]
 async fn a_gate_says_whose_it_is_and_how_to_open_it() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     db.run("select tuskline.schedule('work', p_collection => 'news')").await;
     for (on, name) in [("", "work"), (", 'news'", "work collection news")] {
         let sql = format!("select tuskline.gate('work', 'pause'{on}, p_reason => 'complaints')");
@@ -142,7 +142,7 @@ async fn a_gate_says_whose_it_is_and_how_to_open_it() {
 
 #[tokio::test]
 async fn a_rate_says_when_the_next_may_start() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let rule: i64 = db.one("select tuskline.set_limit('work', p_per_second => 0.5)").await;
     let ids = db.schedule_many("work", 3).await;
     db.run("select tuskline.enqueue_due()").await;
@@ -151,40 +151,40 @@ async fn a_rate_says_when_the_next_may_start() {
     assert_eq!(said[0], ("rate".into(), format!("tuskline.task_limit {rule} on work"), remedy));
     let said = detail(&db, ids[2]).await;
     assert_eq!(said, "0.5 a second; 1 ahead, 1 before it may start and wait for a worker");
-    hand.take().await;
+    worker.take().await;
     let said = detail(&db, ids[2]).await;
     assert!(said.starts_with("0.5 a second; 1 ahead, the next may start at 2"), "{said}");
 }
 
 #[tokio::test]
 async fn several_reasons_at_once_are_all_told() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     db.run("select tuskline.set_limit('work', 1), tuskline.set_order('work')").await;
     for key in ["a", "a", "b"] {
         db.run(&format!("select tuskline.schedule('work', p_ordering_key => '{key}')")).await;
     }
     db.run("select tuskline.enqueue_due()").await;
-    let held = hand.take().await;
+    let held = worker.take().await;
     let (second, other) = (last_of(&db, "a").await, last_of(&db, "b").await);
     assert_eq!(names(&db, second).await, ["ordered"]);
     assert_eq!(names(&db, other).await, ["limit"], "its key is free, the lambda is not");
-    hand.fail(&held).await;
+    worker.fail(&held).await;
     db.run("select tuskline.enqueue_due()").await;
     assert_eq!(names(&db, held.id).await, ["backing_off"]);
     assert_eq!(names(&db, second).await, ["ordered"], "a retry keeps its place");
     let later = db.schedule_in("work", Duration::from_secs(60)).await;
     db.run("select tuskline.gate('work', 'pause', p_reason => 'x')").await;
     assert_eq!(names(&db, later).await, ["not_due"]);
-    let there = hand.claim(10).await;
+    let there = worker.claim(10).await;
     assert_eq!(there.len(), 0);
     assert_eq!(names(&db, other).await, ["gated", "ahead"], "it had the place");
 }
 
 #[tokio::test]
 async fn what_has_ended_says_how_and_what_is_not_there_says_so() {
-    let (db, hand) = worked().await;
+    let (db, worker) = worked().await;
     let id = db.schedule("work").await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     assert_eq!(names(&db, id).await, ["ended"]);
     let said = detail(&db, id).await;
     assert!(said.starts_with("fatal_failure since 2") && said.ends_with(": fatal, no"), "{said}");
@@ -193,7 +193,7 @@ async fn what_has_ended_says_how_and_what_is_not_there_says_so() {
 
 #[tokio::test]
 async fn lost_queues_and_stalled_tasks_name_their_cure() {
-    let (db, _hand) = worked().await;
+    let (db, _worker) = worked().await;
     let id = db.schedule("work").await;
     db.run("delete from tuskline.queued").await;
     let said = reasons(&db, id).await;

@@ -38,11 +38,11 @@ fn label_names(samples: &BTreeMap<String, f64>) -> Vec<String> {
 #[tokio::test]
 async fn a_server_shows_the_figures_of_the_installation() {
     let db = with_an_old_lambda().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3).await;
-    let task = hand.take().await;
-    hand.fail(&task).await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let task = worker.take().await;
+    worker.fail(&task).await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report =
         format!("{executor}, '{{{queue},{queue},{queue}}}', '{{2,100,110}}', '{{1,4000,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
@@ -100,11 +100,14 @@ async fn each_counter_of_a_defined_lambda_begins_at_0() {
 async fn the_first_death_of_a_new_lambda_is_a_step_from_0() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
-    hand.fail_for_good(&hand.take().await).await;
-    let report =
-        format!("{}, '{{{}}}', '{{3}}', '{{1}}'", hand.executor, db.queue("work", "normal").await);
+    worker.fail_for_good(&worker.take().await).await;
+    let report = format!(
+        "{}, '{{{}}}', '{{3}}', '{{1}}'",
+        worker.executor,
+        db.queue("work", "normal").await
+    );
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     db.run("select tuskline.fold_statistics()").await;
     let failed = async |folded: bool| -> i64 {
@@ -174,7 +177,7 @@ async fn a_scrape_without_a_database_says_so() {
 async fn the_first_task_of_a_queue_is_as_old_as_its_wait_there() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand_with(&["work"], Duration::from_secs(3_600)).await;
+    let worker = db.worker_with(&["work"], Duration::from_secs(3_600)).await;
     let age = async |after: &str| {
         while db.enqueue_due().await > 0 {}
         db.advance(Duration::from_secs(7)).await;
@@ -183,10 +186,10 @@ async fn the_first_task_of_a_queue_is_as_old_as_its_wait_there() {
     };
     let id = db.schedule("work").await;
     age("it was scheduled").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     db.advance(Duration::from_secs(1_800)).await;
     age("a retry").await;
-    hand.fail_for_good(&hand.take().await).await;
+    worker.fail_for_good(&worker.take().await).await;
     db.advance(Duration::from_secs(1_800)).await;
     db.run(&format!("select tuskline.retry({id})")).await;
     age("an operator restarted it").await;
@@ -195,8 +198,8 @@ async fn the_first_task_of_a_queue_is_as_old_as_its_wait_there() {
 #[tokio::test]
 async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     // 30 attempts of 1 s each, in a minute.
     let report =
         format!("{executor}, '{{{queue},{queue},{queue}}}', '{{102,200,208}}', '{{30,30000,30}}'");
@@ -246,14 +249,14 @@ async fn a_server_says_how_many_executors_a_lambda_wants_and_why() {
 #[tokio::test]
 async fn a_task_that_runs_for_long_keeps_its_executor_wanted() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
     let scale = "select concat_ws(' of ', wanted, because) from tuskline.scale('work')";
     let because = "0.0 running and 5 waiting, 100.0 ms each, to start within 5.0 s";
     assert_eq!(db.one::<String>(scale).await, format!("1 of {because}"));
     for _ in 0..3 {
-        let task = hand.take().await;
-        assert!(hand.start(&task).await);
+        let task = worker.take().await;
+        assert!(worker.start(&task).await);
     }
     let because = "3.0 running and 2 waiting, 5000.0 ms each, to start within 5.0 s";
     assert_eq!(db.one::<String>(scale).await, format!("5 of {because}"));
@@ -266,8 +269,8 @@ async fn a_task_that_runs_for_long_keeps_its_executor_wanted() {
 #[tokio::test]
 async fn another_objective_gives_what_the_database_would_answer() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report =
         format!("{executor}, '{{{queue},{queue},{queue}}}', '{{102,200,208}}', '{{31,31100,31}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
@@ -300,8 +303,8 @@ async fn a_worker_shows_the_figures_of_its_process() {
     let db = Db::with_lambda("work").await;
     let address = free_address();
     let body = |_: Value, _: Context| async { Outcome::Success(None) };
-    let worker = Worker::builder(&db.config).config(quick()).metrics(address);
-    let worker = Running::of(worker.serve(Lambda::named("work", body)));
+    let sdk_worker = Worker::builder(&db.config).config(quick()).metrics(address);
+    let sdk_worker = Running::of(sdk_worker.serve(Lambda::named("work", body)));
     db.schedule_many("work", 20).await;
     db.until("select count(*) = 20 from tuskline.task where status = 'success'").await;
     db.until("select coalesce(sum(success), 0) = 20 from tuskline.statistics()").await;
@@ -323,7 +326,7 @@ async fn a_worker_shows_the_figures_of_its_process() {
     assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(get(address, "/else").await.starts_with("HTTP/1.1 404"));
-    worker.stop().await;
+    sdk_worker.stop().await;
 }
 
 #[tokio::test]
@@ -331,9 +334,9 @@ async fn a_worker_whose_port_is_taken_does_not_start() {
     let db = Db::with_lambda("work").await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let body = |_: Value, _: Context| async { Outcome::Success(None) };
-    let worker = Worker::builder(&db.config).metrics(taken.local_addr().unwrap());
-    let worker = worker.serve(Lambda::named("work", body)).until(std::future::pending());
-    let error = tokio::time::timeout(Duration::from_secs(20), worker.run()).await.unwrap();
+    let sdk_worker = Worker::builder(&db.config).metrics(taken.local_addr().unwrap());
+    let sdk_worker = sdk_worker.serve(Lambda::named("work", body)).until(std::future::pending());
+    let error = tokio::time::timeout(Duration::from_secs(20), sdk_worker.run()).await.unwrap();
     let said = error.unwrap_err().to_string();
     assert!(said.contains("cannot listen on 127.0.0.1:"), "{said}");
 }
@@ -341,8 +344,8 @@ async fn a_worker_whose_port_is_taken_does_not_start() {
 /// 40 tasks that wait, and 200 attempts of 31 years each, the longest that a worker may report.
 async fn with_a_long_backlog() -> Db {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report = format!(
         "{executor}, array_fill({queue}, array[201]),
          array_fill(200::smallint, array[200]) || 208::smallint,
@@ -566,8 +569,8 @@ async fn with_tasks_that_wait() -> Db {
     let order = "select tuskline.schedule('ordered', p_ordering_key => 'k')";
     db.run(order).await;
     while db.enqueue_due().await > 0 {}
-    let hand = db.hand("ordered").await;
-    hand.fail_for_good(&hand.take().await).await;
+    let worker = db.worker("ordered").await;
+    worker.fail_for_good(&worker.take().await).await;
     db.run(order).await;
     db.run(
         "select tuskline.schedule('limited') from generate_series(1, 3);

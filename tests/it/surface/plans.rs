@@ -79,12 +79,12 @@ fn check_narrow(verb: &str, scans: &[String]) {
     assert!(segments.len() <= 1, "{verb} looks into {segments:?}");
 }
 
-fn claim_sql(hand: &ScriptedWorker, limit: i32) -> String {
+fn claim_sql(worker: &ScriptedWorker, limit: i32) -> String {
     format!(
         "select * from tuskline.claim({}, array{:?}, array_fill(0::bigint, array[{n}]), array_fill(1::smallint, array[{n}]), array[{limit}])",
-        hand.executor,
-        hand.queues,
-        n = hand.queues.len(),
+        worker.executor,
+        worker.queues,
+        n = worker.queues.len(),
     )
 }
 
@@ -93,14 +93,14 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
     let db = large(12_000).await;
     let lambdas: Vec<_> = (0..10).map(|number| format!("work_{number}")).collect();
     let lambdas: Vec<_> = lambdas.iter().map(String::as_str).collect();
-    let hand = db.hand_with(&lambdas, Duration::from_secs(600)).await;
+    let worker = db.worker_with(&lambdas, Duration::from_secs(600)).await;
     let session = db.connect().await;
     // Beyond the fifth call a cached plan may be a generic one.
     for round in 0..8 {
         let check = async |verb: &str, sql: &str| {
             check_narrow(&format!("{verb}, call {round}"), &scans(&session, sql).await);
         };
-        check("claim", &claim_sql(&hand, 200)).await;
+        check("claim", &claim_sql(&worker, 200)).await;
         let fence: i64 = db.one("select max(lease_id) from tuskline.lease").await;
         let ids: Vec<i64> =
             db.ask("select task_ids from tuskline.lease where lease_id = $1", &[&fence]).await;
@@ -108,7 +108,7 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
         let on = |verb: &str, ids: &[i64]| {
             format!(
                 "select tuskline.{verb}({}, array{ids:?}, array_fill({fence}::bigint, array[{}]))",
-                hand.executor,
+                worker.executor,
                 ids.len()
             )
         };
@@ -121,14 +121,14 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
             .collect();
         let settle = format!(
             "select tuskline.set_results({}, '{{}}', '{{}}', '[{}]')",
-            hand.executor,
+            worker.executor,
             notes.join(",")
         );
         check("set_results with notes", &settle).await;
         check(
             "lock_free_results",
             &on("lock_free_results", &ids[10..150])
-                .replace(&format!("({}, ", hand.executor), "(")
+                .replace(&format!("({}, ", worker.executor), "(")
                 .replace("tuskline.", "tuskline_core."),
         )
         .await;
@@ -136,7 +136,7 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
             check(verb, &format!("select tuskline.{verb}({}, {fence})", ids[192])).await;
         }
         check("cancel", &format!("select tuskline.cancel({})", ids[190])).await;
-        check("heartbeat", &format!("select tuskline.heartbeat({})", hand.executor)).await;
+        check("heartbeat", &format!("select tuskline.heartbeat({})", worker.executor)).await;
         check("task_status", &format!("select * from tuskline.task_status({})", ids[195])).await;
         check("schedule", "select tuskline.schedule('work_3', '1')").await;
         check(
@@ -152,8 +152,8 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
     let db = large(3_000).await;
     let session = db.connect().await;
     for round in 0..8 {
-        let hand = db.hand("work_9").await;
-        assert_eq!(hand.claim(50).await.len(), 50);
+        let worker = db.worker("work_9").await;
+        assert_eq!(worker.claim(50).await.len(), 50);
         db.advance(Duration::from_secs(20)).await;
         check_narrow(
             &format!("enqueue_due, call {round}"),
@@ -210,11 +210,11 @@ async fn buffers(session: &Client, sql: &str) -> i64 {
 #[tokio::test]
 async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
     let db = large(12_000).await;
-    let hand = db.hand("work_9").await;
+    let worker = db.worker("work_9").await;
     let session = db.connect().await;
     let mut most = 0;
     for round in 0..8 {
-        let claim = buffers(&session, &claim_sql(&hand, 500)).await;
+        let claim = buffers(&session, &claim_sql(&worker, 500)).await;
         // The first calls of a session read the catalogue.
         if round > 1 {
             most = most.max(claim);
@@ -226,13 +226,13 @@ async fn a_claim_of_500_touches_a_bounded_number_of_pages() {
 #[tokio::test]
 async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3_000).await;
     let session = db.connect().await;
     let at_work = [db.connect().await, db.connect().await];
     let mut seen = Vec::new();
     for other in &at_work {
-        other.batch_execute(&format!("begin; {}", claim_sql(&hand, 1_000))).await.unwrap();
+        other.batch_execute(&format!("begin; {}", claim_sql(&worker, 1_000))).await.unwrap();
         // The first call of a session reads the catalogue.
         for _ in 0..2 {
             // One claim in 16, by chance, reads the rows that other claims take. The seed prevents it.
@@ -240,7 +240,7 @@ async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
             let chance: f64 = session.query_one("select random()", &[]).await.unwrap().get(0);
             assert!(chance >= 0.0625);
             session.batch_execute("select setseed(0.5)").await.unwrap();
-            seen.push(buffers(&session, &claim_sql(&hand, 100)).await);
+            seen.push(buffers(&session, &claim_sql(&worker, 100)).await);
             session.batch_execute("rollback").await.unwrap();
         }
     }
@@ -249,13 +249,13 @@ async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
 
 /// Pages that the end of two tasks costs, a plain one and one that another waits for, when so many that have
 /// ended lie between them: whoever waits has an id of another range.
-async fn end_of_two_far_apart(db: &Db, hand: &ScriptedWorker, between: i32) -> i64 {
+async fn end_of_two_far_apart(db: &Db, worker: &ScriptedWorker, between: i32) -> i64 {
     let chain = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"]},
                     {"lambda": "work", "after": ["b"]}]"#;
     db.run(&format!("select tuskline.schedule_chain('{chain}')")).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     db.schedule("work").await;
-    let two = hand.claim(2).await;
+    let two = worker.claim(2).await;
     let (ids, fence): (Vec<_>, _) = (two.iter().map(|task| task.id).collect(), two[0].fence);
     assert!(ids[1] - ids[0] > 1 << 40, "{ids:?}");
     db.run(&format!(
@@ -265,20 +265,20 @@ async fn end_of_two_far_apart(db: &Db, hand: &ScriptedWorker, between: i32) -> i
     .await;
     let ends = format!(
         "select tuskline.set_results({}, array{ids:?}, array[{fence}, {fence}])",
-        hand.executor
+        worker.executor
     );
     let pages = buffers(&db.client, &ends).await;
-    hand.succeed(&hand.take().await).await;
+    worker.succeed(&worker.take().await).await;
     pages
 }
 
 #[tokio::test]
 async fn the_end_of_tasks_far_apart_reads_none_of_those_between_them() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut pages = Vec::new();
     for between in [1, 1, 1, 1, 20_000, 1, 20_000, 1] {
-        pages.push(end_of_two_far_apart(&db, &hand, between).await);
+        pages.push(end_of_two_far_apart(&db, &worker, between).await);
     }
     // The first calls of a session read the catalogue. A call reads it again after much DDL of other
     // tests: that hits one of two calls.
@@ -337,19 +337,19 @@ async fn a_look_from_far_below_walks_over_what_has_died_once() {
 #[tokio::test]
 async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.run("select tuskline.schedule_many(array_fill('work'::text, array[1500]), array_fill(to_json(repeat('x', 100)), array[1500]))").await;
     let holder = db.connect().await;
     holder.batch_execute("begin isolation level repeatable read; select 1").await.unwrap();
     loop {
-        let tasks = hand.claim(300).await;
+        let tasks = worker.claim(300).await;
         if tasks.is_empty() {
             break;
         }
-        hand.succeed_all(&tasks).await;
+        worker.succeed_all(&tasks).await;
     }
     // What a session has counted is known to all when it has ended.
-    drop(hand);
+    drop(worker);
     let counts = "select sum(n_tup_upd), sum(n_tup_hot_upd) from pg_stat_user_tables where relname like 'task\\_%'";
     db.until(&format!("select (select sum from ({counts}) c (sum, hot)) >= 3000")).await;
     assert_eq!(db.lines(counts).await, ["3000 | 3000"]);
@@ -513,15 +513,15 @@ async fn the_work_of_scheduling_a_chain_grows_with_its_tasks_not_with_their_squa
 #[tokio::test]
 async fn the_work_of_a_parents_end_grows_with_its_children_not_with_their_square() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let mut session = Metered::new(&db).await;
     let mut seconds = Vec::new();
     for children in [500, 500, 500, 4000] {
         db.run(&fan_out("work", None, children)).await;
-        let parent = hand.take().await;
+        let parent = worker.take().await;
         let ends = format!(
             "select tuskline.set_results({}, array[{}], array[{}])",
-            hand.executor, parent.id, parent.fence
+            worker.executor, parent.id, parent.fence
         );
         let end = session.seconds(&ends).await;
         seconds.push(end + session.seconds("select tuskline.enqueue_due(null, 4000)").await);
@@ -564,13 +564,13 @@ async fn the_history_of_a_segment_goes_without_a_look_at_other_segments() {
 #[tokio::test]
 async fn a_claim_asks_no_policy_once_the_queue_of_a_limited_lambda_is_sorted() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let session = db.connect().await;
     db.schedule_many("work", 20).await;
     db.run("select tuskline.set_limit('work', 100)").await;
     let policies = ["rule", "slot", "line", "gate"];
     let asked = async || -> Vec<String> {
-        let mut scans = scans(&session, &claim_sql(&hand, 5)).await;
+        let mut scans = scans(&session, &claim_sql(&worker, 5)).await;
         scans.retain(|line| policies.iter().any(|name| line.starts_with(&format!("{name}: "))));
         scans
     };

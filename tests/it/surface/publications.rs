@@ -43,12 +43,12 @@ async fn the_verbs_of_owners_and_a_migration_go_on_under_a_publication_for_all_t
         db.run(verbs).await;
     }
     db.enqueue_due().await;
-    let hand = db.hand("work").await;
-    let first = hand.take().await;
-    hand.succeed_with(&first, "[1]").await;
+    let worker = db.worker("work").await;
+    let first = worker.take().await;
+    worker.succeed_with(&first, "[1]").await;
     db.enqueue_due().await;
-    let second = hand.take().await;
-    hand.fail(&second).await;
+    let second = worker.take().await;
+    worker.fail(&second).await;
     assert_eq!(db.cancel(second.id).await, "cancelled");
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({})", second.id)).await, "retried");
     let session = Session::open(&db.config, "test", Deadlines::PATIENT).await.unwrap();

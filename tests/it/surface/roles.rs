@@ -87,10 +87,10 @@ async fn work(payload: Value, context: Context) -> Result<(), Failure> {
 #[tokio::test]
 async fn a_worker_serves_tasks_with_the_grants_of_the_page() {
     let db = Db::with_lambda("work").await;
-    let (worker, config) = login(&db, "worker").await;
+    let (role, config) = login(&db, "worker").await;
     db.run(&format!(
         "do $$ begin
-           execute (select string_agg(format('grant execute on function %s to {worker}', oid::regprocedure), '; ')
+           execute (select string_agg(format('grant execute on function %s to {role}', oid::regprocedure), '; ')
                       from pg_proc where proname = 'schedule'
                        and pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace));
          end $$"
@@ -106,14 +106,14 @@ async fn a_worker_serves_tasks_with_the_grants_of_the_page() {
     db.until_count("success", 3).await;
     let sessions = "select count(*) > 0 and bool_and(usename = $1) from pg_stat_activity
                      where datname = current_database() and application_name = 'tuskline-worker'";
-    assert!(db.ask::<bool>(sessions, &[&worker]).await, "its sessions are of the role");
+    assert!(db.ask::<bool>(sessions, &[&role]).await, "its sessions are of the role");
     db.until_status(stays, "processing").await;
     assert_eq!(db.cancel(stays).await, "requested");
     db.until(&format!("select finished_at is not null from tuskline.tasks where id = {stays}"))
         .await;
     running.stop().await;
     drop(consumer);
-    db.run(&format!("set role {worker}")).await;
+    db.run(&format!("set role {role}")).await;
     for table in ["task", "tasks", "lease", "executor"] {
         let refused = db.refused(&format!("select * from tuskline.{table}")).await;
         assert!(refused.starts_with("42501"), "{refused}");
@@ -127,7 +127,7 @@ async fn a_monitor_examines_all_with_the_grants_of_the_page() {
     let db = Db::with_lambda("work").await;
     let (monitor, config) = login(&db, "monitor").await;
     db.define("later").await; // its tables are younger than the grants
-    let worker = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3).await;
     worker.take().await;
     let names = |json: Value| -> Vec<String> {
@@ -159,7 +159,7 @@ async fn a_monitor_examines_all_with_the_grants_of_the_page() {
 async fn with_secrets(db: &Db) -> Vec<i64> {
     db.define("ordered").await;
     db.run("select tuskline.set_order('ordered', 'block')").await;
-    let hand = db.hand_with(&["work", "ordered"], Duration::from_secs(60)).await;
+    let worker = db.worker_with(&["work", "ordered"], Duration::from_secs(60)).await;
     let mut ids = Vec::new();
     for _ in 0..5 {
         ids.push(db.schedule_with("work", r#"{"card": "s3cret"}"#).await);
@@ -168,9 +168,9 @@ async fn with_secrets(db: &Db) -> Vec<i64> {
         let said = format!(
             r#""status": "{status}", "output": {{"card": "s3cret"}}, "message": "declined""#
         );
-        hand.note(&hand.take().await, &said).await;
+        worker.note(&worker.take().await, &said).await;
     }
-    let task = hand.take().await;
+    let task = worker.take().await;
     let progress = format!(
         "select tuskline.set_progress({}, {}, 50, 'half', '{{\"card\": \"s3cret\"}}')",
         task.id, task.fence
@@ -180,7 +180,7 @@ async fn with_secrets(db: &Db) -> Vec<i64> {
         "select tuskline.schedule('ordered', '{\"card\": \"s3cret\"}', p_ordering_key => 'k')";
     ids.push(db.one(order).await);
     while db.enqueue_due().await > 0 {}
-    hand.fail_for_good(&hand.claim(2).await[1]).await;
+    worker.fail_for_good(&worker.claim(2).await[1]).await;
     ids.push(db.one(order).await);
     db.run("select tuskline.gate('work', 'pause', p_reason => 'a test', p_priority => 'low')")
         .await;

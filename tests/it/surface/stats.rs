@@ -12,14 +12,14 @@ async fn busy() -> (Db, ScriptedWorker) {
         db.define(lambda).await;
     }
     db.pin().await;
-    let hand =
-        db.hand_with(&["send_email", "resize_image"], std::time::Duration::from_secs(20)).await;
+    let worker =
+        db.worker_with(&["send_email", "resize_image"], std::time::Duration::from_secs(20)).await;
     let (email, image) =
         (db.queue("send_email", "normal").await, db.queue("resize_image", "low").await);
     let report = format!(
         "{0}, '{{{1},{1},{1},{1},{1},{1},{2},{2},{2},{2},{2}}}', \
          '{{1,2,100,102,200,203,1,100,110,200,207}}', '{{54,6,600,60,1200,60,6,30000,6,4800,6}}'",
-        hand.executor, email, image
+        worker.executor, email, image
     );
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     db.run("select tuskline.set_order('resize_image')").await;
@@ -30,16 +30,16 @@ async fn busy() -> (Db, ScriptedWorker) {
         .await;
     }
     while db.enqueue_due().await > 0 {}
-    let held = hand.claim(10).await;
+    let held = worker.claim(10).await;
     db.advance(std::time::Duration::from_secs(7)).await;
-    hand.succeed_all(&held).await;
+    worker.succeed_all(&held).await;
     while db.enqueue_due().await > 0 {}
-    (db, hand)
+    (db, worker)
 }
 
 #[tokio::test]
 async fn stats_show_lambdas_queues_causes_and_workers() {
-    let (db, _hand) = busy().await;
+    let (db, _worker) = busy().await;
     let mut shown = String::new();
     for arguments in ["", " --by queue", " send_email", " --by cause", " --by executor"] {
         let call = on(&db.config, &format!("stats{arguments}"));
@@ -59,13 +59,13 @@ async fn stats_count_as_dead_what_top_calls_dead() {
     let db = Db::with_lambda("work").await;
     db.run("select tuskline.alter_lambda('work', p_max_attempts => 1)").await;
     db.schedule_many("work", 3).await;
-    let hand = db.hand("work").await;
-    let tasks = hand.claim(3).await;
-    hand.fail(&tasks[0]).await;
-    hand.fail_for_good(&tasks[1]).await;
-    hand.succeed(&tasks[2]).await;
+    let worker = db.worker("work").await;
+    let tasks = worker.claim(3).await;
+    worker.fail(&tasks[0]).await;
+    worker.fail_for_good(&tasks[1]).await;
+    worker.succeed(&tasks[2]).await;
     // The worker counts its attempts: a success, a retriable and a fatal failure.
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report = format!("{executor}, '{{{queue},{queue},{queue}}}', '{{1,2,3}}', '{{1,1,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     let letters: i64 = db.one("select count(*) from tuskline.dead_letters").await;
@@ -81,8 +81,8 @@ async fn the_share_that_failed_is_never_above_all() {
          values (tuskline.clock(), 'work', 'normal', 'crashed', 3, 0)",
     )
     .await;
-    let hand = db.hand("work").await;
-    let (executor, queue) = (hand.executor, db.queue("work", "normal").await);
+    let worker = db.worker("work").await;
+    let (executor, queue) = (worker.executor, db.queue("work", "normal").await);
     let report = format!("{executor}, '{{{queue},{queue}}}', '{{1,203}}', '{{1,1}}'");
     db.run(&format!("select tuskline.report_attempts({report})")).await;
     let said = on(&db.config, "stats work").run().fine();

@@ -12,10 +12,10 @@ use crate::support::{Db, ScriptedWorker, within};
 const LAMBDAS: [&str; 3] = ["send_email", "charge_card", "resize_image"];
 
 /// Reports attempts of a queue: `starts` in the bucket up to 100 ms or 10 s, `failed` of them.
-async fn report(db: &Db, hand: &ScriptedWorker, queue: i32, counts: [(i16, i64); 6]) {
+async fn report(db: &Db, worker: &ScriptedWorker, queue: i32, counts: [(i16, i64); 6]) {
     let (counters, amounts): (Vec<i16>, Vec<i64>) = counts.into_iter().unzip();
     let sql = "select tuskline.report_attempts($1, array_fill($2::integer, array[6]), $3, $4)";
-    db.client.execute(sql, &[&hand.executor, &queue, &counters, &amounts]).await.unwrap();
+    db.client.execute(sql, &[&worker.executor, &queue, &counters, &amounts]).await.unwrap();
 }
 
 /// An installation with a cause for each view: a worker that reports, a gate, an order, a limit, a chain, a
@@ -28,11 +28,11 @@ async fn troubled() -> (Db, ScriptedWorker) {
     db.define("nightly_report").await;
     db.run("select tuskline.alter_lambda('charge_card', p_retry_base => '1 minute')").await;
     db.pin().await;
-    let hand = db.hand_with(&LAMBDAS, Duration::from_secs(20)).await;
+    let worker = db.worker_with(&LAMBDAS, Duration::from_secs(20)).await;
     let email = db.queue("send_email", "normal").await;
     report(
         &db,
-        &hand,
+        &worker,
         email,
         [(1, 540), (2, 6), (100, 54_000), (103, 546), (200, 8_000), (204, 546)],
     )
@@ -40,7 +40,7 @@ async fn troubled() -> (Db, ScriptedWorker) {
     let charge = db.queue("charge_card", "high").await;
     report(
         &db,
-        &hand,
+        &worker,
         charge,
         [(1, 60), (2, 40), (100, 900_000), (111, 100), (200, 9_000), (204, 100)],
     )
@@ -52,17 +52,17 @@ async fn troubled() -> (Db, ScriptedWorker) {
                from generate_series(1, {tasks})"
         );
         db.run(&sql).await;
-        for task in hand.claim(10).await {
+        for task in worker.claim(10).await {
             let said = format!(
                 r#""status": "fatal_failure", "error_class": "Declined", "message": "{message}""#
             );
-            hand.note(&task, &said).await;
+            worker.note(&task, &said).await;
         }
     }
     db.schedule("charge_card").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     db.schedule_many("charge_card", 2).await;
-    hand.claim(2).await;
+    worker.claim(2).await;
     db.run("select tuskline.set_order('resize_image')").await;
     db.run("select tuskline.schedule('resize_image', p_ordering_key => 'k') from generate_series(1, 4)")
         .await;
@@ -72,14 +72,14 @@ async fn troubled() -> (Db, ScriptedWorker) {
     db.schedule("nightly_report").await;
     db.schedule_many("send_email", 12).await;
     db.advance(Duration::from_secs(7)).await;
-    hand.heartbeat().await;
+    worker.heartbeat().await;
     db.run("analyze tuskline.dead_letter; select pg_stat_force_next_flush()").await;
-    (db, hand)
+    (db, worker)
 }
 
 #[tokio::test]
 async fn each_view_shows_a_known_installation_at_80_and_at_160_columns() {
-    let (db, _hand) = troubled().await;
+    let (db, _worker) = troubled().await;
     let mut shown = String::new();
     for columns in [80, 160] {
         for view in ["lambdas", "queues", "executors", "waits", "dead"] {
@@ -101,7 +101,7 @@ async fn each_view_shows_a_known_installation_at_80_and_at_160_columns() {
 
 #[tokio::test]
 async fn json_has_the_facts_of_all_views_and_ids_as_strings() {
-    let (db, hand) = troubled().await;
+    let (db, worker) = troubled().await;
     let facts = on(&db.config, "--json top").run().json();
     let views = ["lambdas", "queues", "executors", "waits", "gates", "dead_groups"];
     let names: Vec<_> =
@@ -112,7 +112,7 @@ async fn json_has_the_facts_of_all_views_and_ids_as_strings() {
     let missing: Vec<_> =
         all.split_whitespace().filter(|key| !page.contains(&format!("`{key}`"))).collect();
     assert!(missing.is_empty(), "docs/top.md lacks the keys {missing:?}");
-    assert_eq!(facts["executors"][0]["executor_id"], hand.executor.to_string());
+    assert_eq!(facts["executors"][0]["executor_id"], worker.executor.to_string());
     assert_eq!(facts["gates"][0]["gate_id"], db.number(1).to_string());
     assert!(
         facts["dead_groups"].as_array().unwrap().iter().all(|one| one["latest_id"].is_string())
@@ -171,7 +171,7 @@ async fn an_operator_pauses_a_lambda_and_opens_it_again() {
 
 #[tokio::test]
 async fn an_operator_redrives_a_cause_as_a_canary() {
-    let (db, _hand) = troubled().await;
+    let (db, _worker) = troubled().await;
     let mut top = OnTerminal::start(on(&db.config, "top --view dead"));
     top.until_shown("no such card").await;
     top.press("\r");
@@ -240,11 +240,11 @@ async fn a_lost_database_is_told_and_found_again() {
 #[tokio::test]
 async fn a_row_that_is_opened_is_looked_into_on_the_next_connection_too() {
     let db = Db::with_lambda("send_email").await;
-    let hand = db.hand("send_email").await;
+    let worker = db.worker("send_email").await;
     let fail = async |message: &str| {
         db.schedule("send_email").await;
         let said = format!(r#""status": "fatal_failure", "message": "{message}""#);
-        hand.note(&hand.take().await, &said).await;
+        worker.note(&worker.take().await, &said).await;
     };
     let mut top = OnTerminal::start(on(&db.config, "top --interval 200ms"));
     top.until_shown("send_email").await;
@@ -335,14 +335,14 @@ async fn a_lambda_with_many_tasks_does_not_hide_those_of_another() {
     let db = Db::with_lambda("alpha").await;
     db.define("beta").await;
     db.define("gamma").await;
-    let hands = (db.hand("alpha").await, db.hand("beta").await);
+    let workers = (db.worker("alpha").await, db.worker("beta").await);
     db.schedule_many("alpha", 1_200).await;
     db.schedule_many("beta", 7).await;
     let mut claimed = 0;
     while claimed < 1_200 {
-        claimed += hands.0.claim(500).await.len();
+        claimed += workers.0.claim(500).await.len();
     }
-    assert_eq!(hands.1.claim(10).await.len(), 7);
+    assert_eq!(workers.1.claim(10).await.len(), 7);
     db.run(
         "select tuskline.schedule_many(array_fill('alpha'::text, array[1200]),
                                        p_delays => array_fill(interval '1 h', array[1200]));
@@ -364,22 +364,22 @@ async fn a_lambda_with_many_tasks_does_not_hide_those_of_another() {
         let due = row(&facts, "waits", &[("lambda", name), ("cause", "due")]);
         assert_eq!((&due["tasks"], &due["and_more"]), (&0.into(), &true.into()));
     }
-    let worker = hands.1.executor.to_string();
-    assert_eq!(row(&facts, "executors", &[("executor_id", &worker)])["held"], count(7, false));
+    let executor = workers.1.executor.to_string();
+    assert_eq!(row(&facts, "executors", &[("executor_id", &executor)])["held"], count(7, false));
 }
 
 #[tokio::test]
 async fn a_worker_that_met_its_bound_may_hold_tasks_of_each_of_its_lambdas() {
     let db = Db::with_lambda("alpha").await;
     db.define("beta").await;
-    let hand = db.hand_with(&["alpha", "beta"], Duration::from_secs(20)).await;
+    let worker = db.worker_with(&["alpha", "beta"], Duration::from_secs(20)).await;
     db.schedule_many("alpha", 1_100).await;
     let mut claimed = 0;
     while claimed < 1_100 {
-        claimed += hand.claim(500).await.len();
+        claimed += worker.claim(500).await.len();
     }
     db.schedule_many("beta", 7).await;
-    assert_eq!(hand.claim(10).await.len(), 7);
+    assert_eq!(worker.claim(10).await.len(), 7);
     let facts: Value = serde_json::from_str(&on(&db.config, "--json top").run().fine()).unwrap();
     let held = |name: &str| row(&facts, "lambdas", &[("lambda", name)])["held"].clone();
     assert_eq!((held("alpha"), held("beta")), (count(1_000, true), count(0, true)));
@@ -390,7 +390,7 @@ async fn a_worker_that_met_its_bound_may_hold_tasks_of_each_of_its_lambdas() {
 
 #[tokio::test]
 async fn a_list_breaks_no_word_on_80_columns() {
-    let (db, _hand) = troubled().await;
+    let (db, _worker) = troubled().await;
     db.run(
         "select tuskline.throttle('charge_card', 5, p_reason => 'the bank asked for fewer requests')",
     )

@@ -17,7 +17,7 @@ async fn all_sleep(db: &Db) -> Client {
 /// A database with a task in each place that a verb can act on, and the verbs as statements.
 async fn verbs(db: &Db) -> Vec<String> {
     db.define("child").await;
-    let worker = db.hand("work").await;
+    let worker = db.worker("work").await;
     let [claimed, running, asked] = db.schedule_many("work", 3).await.try_into().unwrap();
     let tasks = worker.claim(3).await;
     let fence = tasks[0].fence;
@@ -83,7 +83,7 @@ async fn every_verb_can_be_prepared_while_all_workers_sleep() {
 #[tokio::test]
 async fn a_prepared_task_is_queued_when_it_is_committed() {
     let db = Db::with_lambda("work").await;
-    let worker = db.hand("work").await;
+    let worker = db.worker("work").await;
     let _sleeper = all_sleep(&db).await;
     db.run("begin; set local tuskline.two_phase = on; select tuskline.schedule('work')").await;
     db.run("prepare transaction 'two_phase_task'").await;

@@ -139,7 +139,7 @@ async fn what_would_be_lost_is_said_and_nothing_is_executed() {
 #[tokio::test]
 async fn tasks_that_take_too_long_to_count_are_not_counted() {
     let db = Db::with_lambda("work").await;
-    let _hand = db.hand("work").await;
+    let _worker = db.worker("work").await;
     db.run(
         "alter view tuskline.tasks rename to quick_tasks;
          create view tuskline.tasks as select t.* from pg_sleep(60), tuskline.quick_tasks t",

@@ -35,16 +35,16 @@ async fn a_task_can_be_followed_through_its_life() {
             "enqueued | 0 | 20 | 0 | - | - | - | false | false | 0 | - | - | - | false | {tail}"
         )
     );
-    let hand = db.hand("work").await;
-    let task = hand.take().await;
+    let worker = db.worker("work").await;
+    let task = worker.take().await;
     assert_eq!(
         seen().await,
         format!(
             "claimed | 1 | 20 | 0 | 1 | host | 4711 | true | false | 0 | - | - | - | false | {tail}"
         )
     );
-    hand.start(&task).await;
-    hand.fail(&task).await;
+    worker.start(&task).await;
+    worker.fail(&task).await;
     assert_eq!(
         seen().await,
         format!(
@@ -53,8 +53,8 @@ async fn a_task_can_be_followed_through_its_life() {
     );
     db.advance(Duration::from_secs(2)).await;
     db.enqueue_due().await;
-    let task = hand.take().await;
-    hand.start(&task).await;
+    let task = worker.take().await;
+    worker.start(&task).await;
     db.cancel(id).await;
     assert_eq!(
         seen().await,
@@ -62,7 +62,7 @@ async fn a_task_can_be_followed_through_its_life() {
             "processing | 2 | 20 | 0 | 1 | host | 4711 | true | true | 1 | error | boom 1 | - | false | {tail}"
         )
     );
-    hand.succeed_with(&task, "[1]").await;
+    worker.succeed_with(&task, "[1]").await;
     assert_eq!(
         seen().await,
         format!(
@@ -75,9 +75,9 @@ async fn a_task_can_be_followed_through_its_life() {
 async fn waiting_says_why() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule("work").await;
-    hand.fail(&hand.take().await).await;
+    worker.fail(&worker.take().await).await;
     db.schedule_in("work", Duration::from_secs(60)).await;
     db.schedule_in("work", Duration::from_secs(5)).await;
     db.schedule("work").await;
@@ -102,7 +102,7 @@ async fn waiting_names_the_limit_the_order_and_the_parent() {
          select tuskline.set_limit('step', p_per_second => 0.001, p_by_key => true)",
     )
     .await;
-    let hand = db.hand("step").await;
+    let worker = db.worker("step").await;
     for call in [
         "'work'",
         "'work'",
@@ -131,8 +131,8 @@ async fn waiting_names_the_limit_the_order_and_the_parent() {
         format!("step: waits for task {}", ids[0]),
     ];
     assert_eq!(waiting().await, expected);
-    for task in hand.claim(9).await {
-        hand.note(&task, r#""status": "fatal_failure", "message": "no""#).await;
+    for task in worker.claim(9).await {
+        worker.note(&task, r#""status": "fatal_failure", "message": "no""#).await;
     }
     let held =
         format!("step: held: task {}, for whose success it waits, ended as fatal_failure", ids[0]);
@@ -161,8 +161,8 @@ async fn queues_and_lambdas_count_ready_tasks_and_live_workers() {
     db.pin().await;
     db.schedule_many("work", 3).await;
     db.run("insert into tuskline.task (lambda, priority) values ('work', 'low')").await;
-    let one = db.hand("work").await;
-    let two = db.hand_with(&["work", "other"], Duration::from_secs(60)).await;
+    let one = db.worker("work").await;
+    let two = db.worker_with(&["work", "other"], Duration::from_secs(60)).await;
     let queues = async || {
         db.lines("select lambda, priority, depth, live_workers, leaf = 'queue_' || queue_id named from tuskline.queues where depth > 0 or priority = 'high' order by queue_id").await
     };
@@ -190,9 +190,9 @@ async fn queues_and_lambdas_count_ready_tasks_and_live_workers() {
 async fn executors_are_alive_draining_silent_stopped_or_expired() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
-    let silent = db.hand("work").await;
+    let silent = db.worker("work").await;
     let (alive, draining, stopped) =
-        (db.hand("work").await, db.hand("work").await, db.hand("work").await);
+        (db.worker("work").await, db.worker("work").await, db.worker("work").await);
     db.schedule("work").await;
     silent.take().await;
     db.advance(LEASE / 2).await;

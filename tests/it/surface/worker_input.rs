@@ -7,7 +7,7 @@ use crate::support::Db;
 #[tokio::test]
 async fn a_claim_of_no_queue_or_of_a_group_without_a_budget_is_refused() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     db.schedule_many("work", 3).await;
     let queue = db.queue("work", "normal").await;
     for (queues, groups, got) in [
@@ -19,7 +19,7 @@ async fn a_claim_of_no_queue_or_of_a_group_without_a_budget_is_refused() {
         ("null".to_owned(), "1", "got queue null, group 1".to_owned()),
     ] {
         for verb in ["claim({}, ", "exchange({}, '{}', '{}', null, null, "] {
-            let verb = verb.replacen("{}", &hand.executor.to_string(), 1);
+            let verb = verb.replacen("{}", &worker.executor.to_string(), 1);
             let sql = format!(
                 "select tuskline.{verb}'{{{queues}}}', '{{0}}', '{{{groups}}}', '{{5}}', '{{5}}')"
             );
@@ -34,14 +34,14 @@ async fn a_claim_of_no_queue_or_of_a_group_without_a_budget_is_refused() {
 #[tokio::test]
 async fn a_result_with_a_misspelt_field_is_refused() {
     let db = Db::with_lambda("work").await;
-    let hand = db.hand("work").await;
+    let worker = db.worker("work").await;
     let id = db.schedule("work").await;
-    let task = hand.take().await;
+    let task = worker.take().await;
     let note = format!(
         r#"[{{"task": {id}, "fence": {}, "status": "fatal_failure", "mesage": "no such address"}}]"#,
         task.fence
     );
-    let set = format!("select tuskline.set_results({}, '{{}}', '{{}}', '{note}')", hand.executor);
+    let set = format!("select tuskline.set_results({}, '{{}}', '{{}}', '{note}')", worker.executor);
     let said = db.refused(&set).await;
     assert!(said.starts_with("TK012: TK012 invalid_result: unknown field 'mesage'"), "{said}");
     assert_eq!(db.status(id).await, "claimed");
