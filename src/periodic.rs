@@ -197,15 +197,15 @@ fn owed(
     until: DateTime<Utc>,
     most_ticks: usize,
 ) -> Result<Fire, ScheduleError> {
-    let rhythm = CronSchedule::parse(&schedule.cron, &schedule.zone)?;
+    let cron_schedule = CronSchedule::parse(&schedule.cron, &schedule.zone)?;
     let ended = |tick: &DateTime<Utc>| schedule.ends.is_some_and(|ends| *tick >= ends);
     let missed_until = schedule.on_time - TimeDelta::microseconds(1);
-    let mut ticks = rhythm.latest(schedule.since, missed_until, schedule.max_ticks)?;
-    ticks.extend(rhythm.between(schedule.since.max(missed_until), until)?);
+    let mut ticks = cron_schedule.latest(schedule.since, missed_until, schedule.max_ticks)?;
+    ticks.extend(cron_schedule.between(schedule.since.max(missed_until), until)?);
     ticks.retain(|tick| !ended(tick));
     ticks.truncate(most_ticks);
     let until = if ticks.len() < most_ticks { until } else { ticks[most_ticks - 1] };
     // A schedule that has not begun yet sleeps until it does.
-    let next = rhythm.next(until.max(schedule.since))?.filter(|tick| !ended(tick));
+    let next = cron_schedule.next(until.max(schedule.since))?.filter(|tick| !ended(tick));
     Ok(Fire { name: schedule.name.clone(), version: schedule.version, until, ticks, next })
 }

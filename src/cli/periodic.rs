@@ -163,8 +163,8 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
         if let Ok(payload) = serde_json::from_str(&output::field(&shown, "payload")) {
             shown["payload"] = payload;
         }
-        shown["ticks"] =
-            ticks.map_or(Value::Null, |(rhythm, ticks)| preview::json(&rhythm, &ticks));
+        shown["ticks"] = ticks
+            .map_or(Value::Null, |(cron_schedule, ticks)| preview::json(&cron_schedule, &ticks));
         return Ok(output::put_json(&shown)?);
     }
     let text = |name: &str| output::filled(&schedule, name);
@@ -194,7 +194,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
     ])?;
     output::put("")?;
     match ticks {
-        Ok((rhythm, ticks)) => Ok(preview::put(&rhythm, &ticks)?),
+        Ok((cron_schedule, ticks)) => Ok(preview::put(&cron_schedule, &ticks)?),
         Err(trouble) => Ok(output::put(&trouble.to_string())?),
     }
 }
@@ -212,16 +212,16 @@ fn ticks_of(
     schedule: &Value,
     now: DateTime<Utc>,
 ) -> Result<(CronSchedule, Vec<DateTime<Utc>>), ScheduleError> {
-    let rhythm =
+    let cron_schedule =
         CronSchedule::parse(&output::field(schedule, "cron"), &output::field(schedule, "zone"))?;
     let instant = |name: &str| output::field(schedule, name).parse::<DateTime<Utc>>().ok();
     let after = instant("starts_at").map_or(now, |starts| now.max(before(starts)));
-    let ticks = preview::ticks(&rhythm, after, instant("ends_at"))?;
-    Ok((rhythm, ticks))
+    let ticks = preview::ticks(&cron_schedule, after, instant("ends_at"))?;
+    Ok((cron_schedule, ticks))
 }
 
 async fn foresee(global: &Global, args: PreviewArgs) -> Result<()> {
-    let (rhythm, ticks) = match (&args.cron, &args.name) {
+    let (cron_schedule, ticks) = match (&args.cron, &args.name) {
         (None, Some(name)) => {
             let session = database::open(global).await?;
             let schedule = one(session.client(), name).await?;
@@ -232,13 +232,13 @@ async fn foresee(global: &Global, args: PreviewArgs) -> Result<()> {
             ticks_of(&schedule, after).map_err(|trouble| failed(trouble.to_string()))?
         }
         (cron, _) => {
-            let rhythm = read(cron.as_deref().unwrap_or_default(), &args.zone)?;
-            let ticks = preview::ticks(&rhythm, args.after.unwrap_or_else(Utc::now), None)?;
-            (rhythm, ticks)
+            let cron_schedule = read(cron.as_deref().unwrap_or_default(), &args.zone)?;
+            let ticks = preview::ticks(&cron_schedule, args.after.unwrap_or_else(Utc::now), None)?;
+            (cron_schedule, ticks)
         }
     };
     if global.json {
-        return Ok(output::put_json(&preview::json(&rhythm, &ticks))?);
+        return Ok(output::put_json(&preview::json(&cron_schedule, &ticks))?);
     }
-    Ok(preview::put(&rhythm, &ticks)?)
+    Ok(preview::put(&cron_schedule, &ticks)?)
 }

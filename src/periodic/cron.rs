@@ -1,4 +1,4 @@
-//! A rhythm: a cron and the time zone by whose clocks it is read, and the ticks that come of it.
+//! A cron schedule: a cron pattern with the time zone whose clocks it is read by, and its ticks.
 //!
 //! Promises for the two days of the year on which daylight saving begins and ends:
 //! - A cron at fixed times, with no `*` in its seconds, minutes and hours, ticks once for each of them. A
@@ -46,7 +46,7 @@ enum Times {
     Even,
 }
 
-/// Why a rhythm has no ticks.
+/// Why a cron schedule has no ticks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// It is no cron.

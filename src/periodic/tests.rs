@@ -9,17 +9,17 @@ fn at(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
 
-fn rhythm(cron: &str, zone: &str) -> CronSchedule {
+fn cron_schedule(cron: &str, zone: &str) -> CronSchedule {
     CronSchedule::parse(cron, zone).unwrap()
 }
 
 /// The next ticks after an instant.
 fn next(cron: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
-    let rhythm = rhythm(cron, zone);
+    let cron_schedule = cron_schedule(cron, zone);
     let mut last = at(after);
     let mut ticks = Vec::new();
     for _ in 0..count {
-        last = rhythm.next(last).unwrap().unwrap();
+        last = cron_schedule.next(last).unwrap().unwrap();
         ticks.push(last.to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
     }
     ticks
@@ -58,9 +58,9 @@ fn what_ticks_at_a_distance_goes_on_evenly() {
         ("Australia/Lord_Howe", "2026-04-04T00:00:00Z"),
     ] {
         for (cron, seconds) in [("*/5 * * * *", 300), ("* * * * *", 60), ("*/20 * * * * *", 20)] {
-            let rhythm = rhythm(cron, zone);
+            let cron_schedule = cron_schedule(cron, zone);
             let (from, mut last) = (at(midday_before), at(midday_before));
-            for tick in rhythm.between(from, from + TimeDelta::hours(36)).unwrap() {
+            for tick in cron_schedule.between(from, from + TimeDelta::hours(36)).unwrap() {
                 assert_eq!((tick - last).num_seconds(), seconds, "{cron} {zone} {tick}");
                 last = tick;
             }
@@ -131,14 +131,14 @@ fn every_pattern_keeps_the_rule_on_both_days_in_three_zones() {
             let from = start.to_utc() - TimeDelta::seconds(1);
             let end = days[2].and_hms_opt(23, 59, 0).unwrap();
             let end = zone.from_local_datetime(&end).unwrap().to_utc();
-            let found = rhythm(pattern.0, zone.name()).between(from, end).unwrap();
+            let found = cron_schedule(pattern.0, zone.name()).between(from, end).unwrap();
             assert_eq!(found, wanted, "{} {zone} {first}", pattern.0);
             // From any instant, and not only from a tick, the next is the same.
             for minute in (0..3 * 24 * 60).step_by(7) {
                 let after = start.to_utc() + TimeDelta::minutes(minute);
                 let next = wanted.iter().find(|tick| **tick > after);
                 let Some(next) = next else { break };
-                let found = rhythm(pattern.0, zone.name()).next(after).unwrap();
+                let found = cron_schedule(pattern.0, zone.name()).next(after).unwrap();
                 assert_eq!(found.as_ref(), Some(next), "{} {zone} after {after}", pattern.0);
             }
         }
@@ -164,7 +164,7 @@ fn a_cron_has_five_fields_or_six_and_a_zone_a_name() {
 
 #[test]
 fn a_day_that_never_comes_has_no_tick() {
-    assert_eq!(rhythm("0 0 30 2 *", "UTC").next(at("2026-01-01T00:00:00Z")), Ok(None));
+    assert_eq!(cron_schedule("0 0 30 2 *", "UTC").next(at("2026-01-01T00:00:00Z")), Ok(None));
 }
 
 /// A schedule that was last looked at then; ticks of the last minute are on time.
@@ -231,9 +231,9 @@ fn what_is_too_much_for_a_call_is_left_for_the_next() {
 #[test]
 fn the_latest_of_a_year_are_found_without_a_look_at_all_of_them() {
     let (from, until) = (at("2025-01-01T00:00:00Z"), at("2026-01-01T00:00:00Z"));
-    let ticks = rhythm("* * * * * *", "UTC").latest(from, until, 2).unwrap();
+    let ticks = cron_schedule("* * * * * *", "UTC").latest(from, until, 2).unwrap();
     assert_eq!(ticks, [until - TimeDelta::seconds(1), until]);
-    let first = rhythm("0 0 2 1 *", "UTC").latest(from, until, 5).unwrap();
+    let first = cron_schedule("0 0 2 1 *", "UTC").latest(from, until, 5).unwrap();
     assert_eq!(first, [at("2025-01-02T00:00:00Z")]);
-    assert!(rhythm("0 0 2 1 *", "UTC").latest(until, until, 5).unwrap().is_empty());
+    assert!(cron_schedule("0 0 2 1 *", "UTC").latest(until, until, 5).unwrap().is_empty());
 }

@@ -107,8 +107,8 @@ impl Backlog {
         let began = now_s(observer).await?;
         let before = observer.read().await?;
         let order = Order { limit: Some(self.tasks), ..Order::of(Part::Noop, lambdas) };
-        let crew = Workers::start(site, order, 1)?;
-        let executed = crew.until_enough(patience(self.tasks)).await?.executed;
+        let workers = Workers::start(site, order, 1)?;
+        let executed = workers.until_enough(patience(self.tasks)).await?.executed;
         observer.alone().await?;
         let after = observer.read().await?;
         let seconds = span_since(observer, began, executed).await?;

@@ -62,9 +62,9 @@ impl Queue {
         settle(observer).await?;
         let began = now_s(observer).await?;
         let before = observer.read().await?;
-        let crew = Workers::start(site, order, self.workers)?;
+        let workers = Workers::start(site, order, self.workers)?;
         until_drained(observer, self.tasks).await?;
-        crew.end().await?;
+        workers.end().await?;
         observer.alone().await?;
         let after = observer.read().await?;
         let seconds = span_since(observer, began, self.tasks).await?;

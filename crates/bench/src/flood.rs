@@ -64,7 +64,7 @@ impl Flood {
         let all: Vec<String> = quiet.iter().cloned().chain([FLOODED.to_owned()]).collect();
         define(&observer, &all).await?;
         let order = Order::of(Part::Stamped, &all);
-        let crew = Workers::asleep(site, &observer, order, self.workers).await?;
+        let workers = Workers::asleep(site, &observer, order, self.workers).await?;
         let server = match self.quota {
             Some(quota) => {
                 let set = format!("select tuskline.set_limit('flooded', p_per_second => {quota})");
@@ -87,7 +87,7 @@ impl Flood {
             }
             None => until_drained(&observer, self.tasks).await?,
         }
-        let work = crew.end().await?;
+        let work = workers.end().await?;
         self.parts(&sent, &work, &course)
     }
 

@@ -45,7 +45,7 @@ impl HeldHorizon {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let order = Order::of(Part::Stamped, &lambdas);
-        let crew = Workers::asleep(site, &observer, order, self.singles.workers).await?;
+        let workers = Workers::asleep(site, &observer, order, self.singles.workers).await?;
         let holder = site.connect().await?;
         if !self.free {
             holder.batch_execute(HOLD).await?;
@@ -55,7 +55,7 @@ impl HeldHorizon {
             tokio::try_join!(pace.clone().send(site), self.course(site, &observer, &pace))?;
         drop(holder); // and what it holds
         until_drained(&observer, sent.iter().sum()).await?;
-        let held = Held { work: crew.end().await?, sent, readings };
+        let held = Held { work: workers.end().await?, sent, readings };
         let windows = held.readings.len() - 1;
         let edge = usize::try_from(WINDOW_S.min(self.seconds / 3) / self.step_s())?.max(1);
         let measured = |windows: Range<usize>| {

@@ -61,18 +61,18 @@ impl Idle {
             .with("postgresql_cpu_percent", percent(above(seen.server_us, base.server_us)))
     }
 
-    /// Looks at a crew for a while, and ends it.
+    /// Measures some workers for a while, and ends them.
     async fn look_at(
         &self,
-        crew: Workers,
+        workers: Workers,
         observer: &Observer,
         progress: &Progress,
     ) -> anyhow::Result<Seen> {
         tokio::time::sleep(CALM).await;
-        let (before, cpu_before) = (observer.read().await?, crew.cpu_us());
+        let (before, cpu_before) = (observer.read().await?, workers.cpu_us());
         progress.sleep(self.seconds).await;
-        let (after, cpu_after) = (observer.read().await?, crew.cpu_us());
-        crew.end().await?;
+        let (after, cpu_after) = (observer.read().await?, workers.cpu_us());
+        workers.end().await?;
         observer.alone().await?;
         let own = cpu_before.zip(cpu_after).map(|(from, to)| to.saturating_sub(from));
         Ok(Seen {

@@ -29,7 +29,7 @@ impl Latency {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let order = Order::of(Part::Stamped, &lambdas);
-        let crew = Workers::asleep(site, &observer, order, self.singles.workers).await?;
+        let workers = Workers::asleep(site, &observer, order, self.singles.workers).await?;
         let before = observer.read().await?;
         let pace = self.singles.pace(self.rate, self.seconds, &lambdas);
         let progress = Progress::new("latency", self.seconds, site.quiet());
@@ -42,7 +42,7 @@ impl Latency {
         };
         let seconds = began.elapsed().as_secs_f64();
         until_drained(&observer, tasks).await?;
-        let latencies = crew.end().await?.latencies(0)?;
+        let latencies = workers.end().await?.latencies(0)?;
         observer.alone().await?;
         let after = observer.read().await?;
         anyhow::ensure!(latencies.count() == tasks, "{} of {tasks} started", latencies.count());

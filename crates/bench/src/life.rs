@@ -40,14 +40,14 @@ impl Life {
         let progress = Progress::new("life", self.tasks, site.quiet());
         checkpoint(&observer).await;
         let before = observer.read().await?;
-        let crew = Workers::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
+        let workers = Workers::start(site, Order::of(Part::Noop, &lambdas), self.workers)?;
         observer.until_workers(self.workers).await?;
         let scheduler = site.scheduler().await?;
         let batches = Batches { batch: self.batch, payload_bytes: self.payload_bytes };
         batches.schedule(&scheduler, self.tasks, &progress).await?;
         drop(scheduler);
         until_drained(&observer, self.tasks).await?;
-        crew.end().await?;
+        workers.end().await?;
         observer.alone().await?;
         let after = observer.read().await?;
         let span = observer.row(SPAN).await?;

@@ -36,7 +36,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Results of all processes of a crew, together.
+/// Results of all processes of the workers, together.
 #[derive(Debug)]
 pub(super) struct Work {
     pub executed: u64,
@@ -46,11 +46,11 @@ pub(super) struct Work {
 impl Workers {
     /// So many processes of one kind.
     pub(super) fn start(site: &Site, order: Order<'_>, processes: u64) -> anyhow::Result<Self> {
-        let mut crew = Self::default();
+        let mut workers = Self::default();
         for _ in 0..processes {
-            crew.0.push(spawn(site, order).context("cannot start a worker")?);
+            workers.0.push(spawn(site, order).context("cannot start a worker")?);
         }
-        Ok(crew)
+        Ok(workers)
     }
 
     /// Worker processes that have registered, listen and sleep.
@@ -60,10 +60,10 @@ impl Workers {
         order: Order<'_>,
         processes: u64,
     ) -> anyhow::Result<Self> {
-        let crew = Self::start(site, order, processes)?;
+        let workers = Self::start(site, order, processes)?;
         observer.until_workers(processes).await?;
         tokio::time::sleep(CALM).await;
-        Ok(crew)
+        Ok(workers)
     }
 
     /// SIGKILL to the first, no warning; its process id.

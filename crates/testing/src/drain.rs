@@ -148,15 +148,15 @@ impl Mark {
 /// Waits until nothing is left.
 pub(super) async fn drain(
     db: &Database,
-    crew: &mut Workers,
+    workers: &mut Workers,
     mark: &Mark,
     limit: Limit,
 ) -> Result<Drained, Error> {
-    let look = Look::of(db, crew.executor).await?;
+    let look = Look::of(db, workers.executor).await?;
     let began = Instant::now();
     let mut rest = RESTS.0;
     loop {
-        crew.check().await?;
+        workers.check().await?;
         let left = look.left().await?;
         if left.is_empty() {
             return Ok(Drained::sorted(db.tasks().await?, mark));

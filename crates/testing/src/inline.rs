@@ -20,14 +20,14 @@ const RUN_REST: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Inline<'d> {
     db: &'d Database,
-    crew: Workers,
+    workers: Workers,
     mark: Mark,
 }
 
 impl<'d> Inline<'d> {
     pub(super) async fn start(db: &'d Database, worker: WorkerBuilder) -> Result<Self, Error> {
         let mark = Mark::here(db).await?;
-        Ok(Self { db, crew: Workers::start(db, worker).await?, mark })
+        Ok(Self { db, workers: Workers::start(db, worker).await?, mark })
     }
 
     /// Schedules a task, waits for the end of its attempt, and answers with the task: with its output, if it has
@@ -41,10 +41,10 @@ impl<'d> Inline<'d> {
     /// [`Error::Sdk`]: what [`Client::schedule`] refuses. [`Error::Worker`], [`Error::Database`].
     pub async fn run(&mut self, task: &NewTask) -> Result<Task, Error> {
         let id = self.db.client().schedule(task).await?;
-        let look = Look::of(self.db, self.crew.executor).await?;
+        let look = Look::of(self.db, self.workers.executor).await?;
         let began = Instant::now();
         while !has_ended(self.db, id).await? {
-            self.crew.check().await?;
+            self.workers.check().await?;
             let left = look.left().await?;
             // In this order: it may have ended between the two looks.
             if left.is_empty() && !has_ended(self.db, id).await? {
@@ -77,7 +77,7 @@ impl<'d> Inline<'d> {
     /// # Errors
     /// As [`Database::drain`].
     pub async fn drain_within(&mut self, limit: Limit) -> Result<Drained, Error> {
-        let drained = drain::drain(self.db, &mut self.crew, &self.mark, limit).await?;
+        let drained = drain::drain(self.db, &mut self.workers, &self.mark, limit).await?;
         self.mark = Mark::here(self.db).await?;
         Ok(drained)
     }
@@ -88,7 +88,7 @@ impl<'d> Inline<'d> {
     /// # Errors
     /// [`Error::Worker`], [`Error::Sdk`].
     pub async fn stop(self) -> Result<(), Error> {
-        self.crew.stop().await
+        self.workers.stop().await
     }
 }
 

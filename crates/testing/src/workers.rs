@@ -59,7 +59,7 @@ impl Workers {
             RoleHealth::default(),
             end.clone(),
         );
-        let mut crew = Self {
+        let mut workers = Self {
             executor: 0,
             worker: Some(tokio::spawn(worker.run())),
             enough,
@@ -67,8 +67,8 @@ impl Workers {
             _ends_servers: end.drop_guard(),
             lost,
         };
-        crew.executor = crew.until_registered(db, before).await?;
-        Ok(crew)
+        workers.executor = workers.until_registered(db, before).await?;
+        Ok(workers)
     }
 
     async fn until_registered(&mut self, db: &Database, before: i64) -> Result<i64, Error> {

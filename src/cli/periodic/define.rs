@@ -74,7 +74,7 @@ fn label(value: &impl ValueEnum) -> String {
 }
 
 pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
-    let rhythm = super::read(&args.cron, &args.zone)?;
+    let cron_schedule = super::read(&args.cron, &args.zone)?;
     let payload = args.payload.map(task::payload).transpose()?;
     let (missed, overlap) = (label(&args.missed), label(&args.overlap));
     let session = database::open(global).await?;
@@ -102,5 +102,5 @@ pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
     }
     output::put(&format!("{} is {said}", args.name))?;
     let after = args.starts_at.map_or(now, |starts| now.max(super::before(starts)));
-    Ok(preview::put(&rhythm, &preview::ticks(&rhythm, after, args.ends_at)?)?)
+    Ok(preview::put(&cron_schedule, &preview::ticks(&cron_schedule, after, args.ends_at)?)?)
 }

@@ -12,14 +12,14 @@ const FORESEEN: usize = 10;
 
 /// The next ticks after an instant, and before the schedule's end.
 pub fn ticks(
-    rhythm: &CronSchedule,
+    cron_schedule: &CronSchedule,
     after: DateTime<Utc>,
     ends: Option<DateTime<Utc>>,
 ) -> Result<Vec<DateTime<Utc>>, ScheduleError> {
     let mut ticks = Vec::new();
     let mut last = after;
     while ticks.len() < FORESEEN {
-        let next = rhythm.next(last)?.filter(|tick| ends.is_none_or(|ends| *tick < ends));
+        let next = cron_schedule.next(last)?.filter(|tick| ends.is_none_or(|ends| *tick < ends));
         let Some(tick) = next else { break };
         ticks.push(tick);
         last = tick;
@@ -28,20 +28,20 @@ pub fn ticks(
 }
 
 /// As JSON.
-pub fn json(rhythm: &CronSchedule, ticks: &[DateTime<Utc>]) -> Value {
+pub fn json(cron_schedule: &CronSchedule, ticks: &[DateTime<Utc>]) -> Value {
     let tick = |tick: &DateTime<Utc>| {
         json!({
             "utc": tick.to_rfc3339_opts(SecondsFormat::Secs, true),
-            "local": tick.with_timezone(&rhythm.zone()).to_rfc3339(),
+            "local": tick.with_timezone(&cron_schedule.zone()).to_rfc3339(),
         })
     };
     ticks.iter().map(tick).collect()
 }
 
 /// As a table.
-pub fn put(rhythm: &CronSchedule, ticks: &[DateTime<Utc>]) -> std::io::Result<()> {
+pub fn put(cron_schedule: &CronSchedule, ticks: &[DateTime<Utc>]) -> std::io::Result<()> {
     let row = |tick: &DateTime<Utc>| {
-        let local = tick.with_timezone(&rhythm.zone());
+        let local = tick.with_timezone(&cron_schedule.zone());
         vec![
             local.format("%a %Y-%m-%d %H:%M:%S %Z").to_string(),
             tick.to_rfc3339_opts(SecondsFormat::Secs, true),

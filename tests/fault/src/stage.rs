@@ -101,7 +101,7 @@ pub struct Stage {
     pub proxy: Proxy,
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
-    pub crew: Arc<Mutex<Workers>>,
+    pub processes: Arc<Mutex<Workers>>,
     /// Held by whoever makes a store consumer stand still.
     pub one_consumer_still: Mutex<()>,
     pub faults: Faults,
@@ -157,7 +157,7 @@ impl Stage {
             Some(twin) if twin.shifted => ahead(&site)?,
             _ => Vec::new(),
         };
-        let crew = Arc::new(Mutex::new(Workers::new(plan, writer.clone())));
+        let processes = Arc::new(Mutex::new(Workers::new(plan, writer.clone())));
         let faults = Faults::new(writer);
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();
@@ -167,7 +167,7 @@ impl Stage {
             server,
             proxy,
             own_door,
-            crew,
+            processes,
             one_consumer_still,
             faults,
             scale,
@@ -193,13 +193,13 @@ impl Stage {
                     Role::StoreConsumer => shift.to_vec(),
                     _ => Vec::new(),
                 };
-                self.crew.lock().await.post(role, door, environment)?;
+                self.processes.lock().await.post(role, door, environment)?;
             }
         }
-        let (crew, told) = (Arc::clone(&self.crew), self.keeper.clone());
+        let (processes, told) = (Arc::clone(&self.processes), self.keeper.clone());
         tokio::spawn(told.run_until_cancelled_owned(async move {
             loop {
-                if let Err(error) = crew.lock().await.fill_all() {
+                if let Err(error) = processes.lock().await.fill_all() {
                     eprintln!("fault: a process cannot be replaced: {error:#}");
                 }
                 tokio::time::sleep(SUPERVISION).await;
@@ -279,7 +279,7 @@ impl Stage {
         let limit = self.scale.patience;
         let writer = self.faults.writer();
         writer.note(Event::Phase { name: "quiet".into(), edge: Edge::Begin });
-        self.crew.lock().await.end(Role::Client, Duration::from_secs(30)).await;
+        self.processes.lock().await.end(Role::Client, Duration::from_secs(30)).await;
         let client = self.session().await?;
         let began = std::time::Instant::now();
         let open = "select count(*) from tuskline.task where finished_at is null";
@@ -289,10 +289,10 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         self.keeper.cancel();
-        let mut crew = self.crew.lock().await;
-        let in_order = crew.end(Role::Worker, Duration::from_secs(20)).await;
-        crew.end(Role::StoreConsumer, Duration::from_secs(20)).await;
-        drop(crew);
+        let mut processes = self.processes.lock().await;
+        let in_order = processes.end(Role::Worker, Duration::from_secs(20)).await;
+        processes.end(Role::StoreConsumer, Duration::from_secs(20)).await;
+        drop(processes);
         writer.note(Event::Phase { name: "quiet".into(), edge: Edge::End });
         if left > 0 {
             eprintln!("fault: {left} tasks had not ended after {limit:?}");

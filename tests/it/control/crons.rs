@@ -38,8 +38,8 @@ async fn sql_and_the_servers_judge_every_cron_alike() {
 async fn every_cron_that_is_accepted_has_a_tick() {
     let now = chrono::Utc::now();
     for (_, cron) in crons().iter().filter(|(readable, _)| *readable) {
-        let rhythm = CronSchedule::parse(cron, "Europe/Berlin").unwrap();
-        assert!(rhythm.next(now).unwrap().is_some(), "{cron:?}");
+        let cron_schedule = CronSchedule::parse(cron, "Europe/Berlin").unwrap();
+        assert!(cron_schedule.next(now).unwrap().is_some(), "{cron:?}");
     }
 }
 

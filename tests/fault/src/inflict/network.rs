@@ -10,11 +10,11 @@ use tuskline_history::Role;
 
 /// A door of the plan's choice, and who is behind it.
 async fn door(stage: &Stage, choice: u64, roles: &[Role]) -> anyhow::Result<(Door, Option<u32>)> {
-    let crew = stage.crew.lock().await;
-    let posts: Vec<usize> = roles.iter().flat_map(|role| crew.of(*role)).collect();
+    let processes = stage.processes.lock().await;
+    let posts: Vec<usize> = roles.iter().flat_map(|role| processes.of(*role)).collect();
     anyhow::ensure!(!posts.is_empty(), "no door");
     let at = posts[usize::try_from(choice % posts.len() as u64)?];
-    Ok((crew.posts[at].door.clone(), crew.member(at).map(|member| member.pid)))
+    Ok((processes.posts[at].door.clone(), processes.member(at).map(|member| member.pid)))
 }
 
 const EVERYBODY: [Role; 3] = [Role::Worker, Role::StoreConsumer, Role::Client];

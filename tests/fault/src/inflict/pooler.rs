@@ -31,13 +31,13 @@ pub async fn stand_between(stage: &Stage, fault: Planned) -> Done {
 
 async fn move_to(stage: &Stage, upstream: Upstream) {
     stage.proxy.redirect(upstream);
-    let crew = stage.crew.lock().await;
+    let processes = stage.processes.lock().await;
     let members: Vec<_> = [Role::Worker, Role::StoreConsumer, Role::Client]
         .into_iter()
-        .flat_map(|role| crew.of(role))
-        .filter_map(|at| crew.member(at))
+        .flat_map(|role| processes.of(role))
+        .filter_map(|at| processes.member(at))
         .collect();
-    drop(crew);
+    drop(processes);
     for member in &members {
         member.signal(Signal::TERM);
     }

@@ -36,8 +36,8 @@ async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Member> {
 }
 
 async fn running(stage: &Stage, role: Role) -> Vec<Member> {
-    let crew = stage.crew.lock().await;
-    crew.of(role).into_iter().filter_map(|at| crew.member(at)).collect()
+    let processes = stage.processes.lock().await;
+    processes.of(role).into_iter().filter_map(|at| processes.member(at)).collect()
 }
 
 /// SIGKILL.
@@ -133,7 +133,8 @@ pub async fn shift_clocks(stage: &Stage, fault: Planned) -> Done {
     let Some(library) = stage.site.tools().faketime.clone() else {
         return Ok(Some(Skipped { what: word(fault.kind), why: "libfaketime is absent".into() }));
     };
-    let posts: Vec<usize> = stage.crew.lock().await.of(Role::Worker).into_iter().take(2).collect();
+    let posts: Vec<usize> =
+        stage.processes.lock().await.of(Role::Worker).into_iter().take(2).collect();
     let _ongoing = stage.faults.begin(&word(fault.kind), None, "+1 h and -1 h");
     for (at, offset) in posts.iter().zip(["+3600s", "-3600s"]) {
         restart(stage, *at, shifted(&library, offset)).await;
@@ -147,10 +148,10 @@ pub async fn shift_clocks(stage: &Stage, fault: Planned) -> Done {
 
 /// The post's process ends in order; the supervisor starts the next with these variables.
 async fn restart(stage: &Stage, at: usize, environment: Vec<(String, String)>) {
-    let mut crew = stage.crew.lock().await;
-    crew.posts[at].environment = environment;
-    let member = crew.member(at);
-    drop(crew);
+    let mut processes = stage.processes.lock().await;
+    processes.posts[at].environment = environment;
+    let member = processes.member(at);
+    drop(processes);
     if let Some(member) = member {
         member.signal(Signal::TERM);
         member.ended(PATIENCE).await;

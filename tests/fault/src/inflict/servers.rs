@@ -75,11 +75,11 @@ pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
         server.drop_unlogged_tables(DATABASE).await?;
     }
     stage.proxy.redirect(Upstream::Unix(server.socket_file()));
-    let crew = stage.crew.lock().await;
-    for post in crew.posts.iter().skip(usize::try_from(fault.choice % 2)?).step_by(2) {
+    let processes = stage.processes.lock().await;
+    for post in processes.posts.iter().skip(usize::try_from(fault.choice % 2)?).step_by(2) {
         post.door.reset();
     }
-    drop(crew);
+    drop(processes);
     stage.own_door.reset();
     server.wait_until_answering(Duration::from_secs(30)).await?;
     drop(server);
