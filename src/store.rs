@@ -52,7 +52,7 @@ pub async fn enqueue_due(
     installation: &str,
 ) -> Result<Enqueued, Error> {
     #[cfg(mutants)]
-    twin::tell_own_clock(client).await?;
+    mutant::tell_own_clock(client).await?;
     let row = client
         .query_typed_one(
             "select moved, looked_until, next_due_ms, oldest_writer_xid, xid, gates \
@@ -193,14 +193,14 @@ pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
     Ok(Readiness { schema_version: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
 }
 
-/// A broken twin, in no ordinary build: a store consumer that judges by its own clock what is due. The
+/// A mutant, in no ordinary build: a store consumer that judges by its own clock what is due. The
 /// test that wants it has an `enqueue_due` which believes the session's word.
 #[cfg(mutants)]
-mod twin {
+mod mutant {
     use super::{Client, Error, Type, Utc};
 
     pub(super) async fn tell_own_clock(client: &Client) -> Result<(), Error> {
-        if std::env::var("TUSKLINE_TWIN").as_deref() != Ok("own_clock_for_due") {
+        if std::env::var("TUSKLINE_MUTANT").as_deref() != Ok("own_clock_for_due") {
             return Ok(());
         }
         let now = Utc::now().to_rfc3339();

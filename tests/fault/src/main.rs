@@ -5,6 +5,7 @@
 //! front of it, clients, workers and store consumers. It must never touch anything else.
 
 mod inflict;
+mod mutant;
 mod mutants;
 mod record;
 mod report;
@@ -13,7 +14,6 @@ mod run;
 mod stage;
 mod stale;
 mod timetable;
-mod twins;
 mod workers;
 
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs every broken twin, each of which must be caught.
+    /// Runs every mutant, each of which must be caught.
     Mutants(mutants::Args),
     /// Prints the timetable of a seed and runs nothing.
     Timetable {
@@ -119,8 +119,14 @@ async fn run(args: RunArgs) -> anyhow::Result<bool> {
     if let Some(minutes) = args.minutes {
         extent = extent.lasting(60 * minutes);
     }
-    let options =
-        Options { seed: args.seed, extent, scale, twin: None, keep: args.keep, quiet: args.quiet };
+    let options = Options {
+        seed: args.seed,
+        extent,
+        scale,
+        mutant: None,
+        keep: args.keep,
+        quiet: args.quiet,
+    };
     let report = run::run(&options).await?;
     show(&report, args.json)?;
     Ok(report.ok)

@@ -1,4 +1,4 @@
-//! Runs the broken twins: each must be caught by an invariant that was named before.
+//! Runs the mutants: each must be caught by an invariant that was named before.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::mutant::{MUTANTS, Mutant};
 use crate::run::{self, Options};
 use crate::stage::Scale;
 use crate::timetable::Extent;
-use crate::twins::{TWINS, Twin};
 
-/// Most runs for one twin. Some flaws show only when a moment meets another: a run is a sample, and
+/// Most runs for one mutant. Some flaws show only when a moment meets another: a run is a sample, and
 /// one of three has to show it. Tuskline itself gets no second run.
 const MOST_RUNS: u64 = 3;
 
@@ -23,7 +23,7 @@ const RATE: u32 = 250;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only these twins, separated by commas.
+    /// Only these mutants, separated by commas.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// One third of them: 0, 1 or 2.
@@ -40,7 +40,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What became of a twin.
+/// What became of a mutant.
 #[derive(Debug, Serialize)]
 struct Verdict {
     name: &'static str,
@@ -55,14 +55,14 @@ struct Verdict {
     seconds: f64,
 }
 
-/// Runs the twins that are asked for; false: one was not caught.
+/// Runs the mutants that are asked for; false: one was not caught.
 ///
 /// # Errors
-/// A name that no twin has, or a run that does not come to its end.
+/// A name that no mutant has, or a run that does not come to its end.
 pub async fn run(args: &Args) -> anyhow::Result<bool> {
     let mut verdicts = Vec::new();
-    for twin in chosen(args)? {
-        let verdict = judge(twin, args.seed, args.keep.as_deref()).await?;
+    for mutant in chosen(args)? {
+        let verdict = judge(mutant, args.seed, args.keep.as_deref()).await?;
         if !args.json {
             let word = if verdict.caught { "caught" } else { "NOT CAUGHT" };
             let by = if verdict.caught { &verdict.by } else { &verdict.violated };
@@ -73,7 +73,8 @@ pub async fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let caught = verdicts.iter().filter(|verdict| verdict.caught).count();
     if args.json {
-        let all = serde_json::json!({ "twins": verdicts, "caught": caught, "of": verdicts.len() });
+        let all =
+            serde_json::json!({ "mutants": verdicts, "caught": caught, "of": verdicts.len() });
         println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         println!("{caught} of {} caught", verdicts.len());
@@ -81,70 +82,70 @@ pub async fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(caught == verdicts.len())
 }
 
-fn chosen(args: &Args) -> anyhow::Result<Vec<&'static Twin>> {
+fn chosen(args: &Args) -> anyhow::Result<Vec<&'static Mutant>> {
     for name in &args.only {
-        anyhow::ensure!(Twin::named(name).is_some(), "no twin is called {name:?}");
+        anyhow::ensure!(Mutant::named(name).is_some(), "no mutant is called {name:?}");
     }
-    let wanted = |at: usize, twin: &Twin| {
-        (args.only.is_empty() || args.only.iter().any(|name| name == twin.name))
+    let wanted = |at: usize, mutant: &Mutant| {
+        (args.only.is_empty() || args.only.iter().any(|name| name == mutant.name))
             && args.third.is_none_or(|third| at % 3 == usize::from(third))
     };
-    Ok(TWINS
+    Ok(MUTANTS
         .iter()
         .enumerate()
-        .filter(|(at, twin)| wanted(*at, twin))
-        .map(|(_, twin)| twin)
+        .filter(|(at, mutant)| wanted(*at, mutant))
+        .map(|(_, mutant)| mutant)
         .collect())
 }
 
-async fn judge(twin: &'static Twin, seed: u64, keep: Option<&Path>) -> anyhow::Result<Verdict> {
+async fn judge(mutant: &'static Mutant, seed: u64, keep: Option<&Path>) -> anyhow::Result<Verdict> {
     anyhow::ensure!(
-        cfg!(mutants) || !twin.compiled,
+        cfg!(mutants) || !mutant.compiled,
         "{} is in no ordinary build: use ./x mutants",
-        twin.name
+        mutant.name
     );
     let began = std::time::Instant::now();
     let mut runs = 0;
     let (by, violated) = loop {
-        let violated = match twin.caught_by {
+        let violated = match mutant.caught_by {
             ["40P01"] => interleave()?,
-            _ => violations(twin, seed + runs, keep).await?,
+            _ => violations(mutant, seed + runs, keep).await?,
         };
         runs += 1;
-        let named = |id: &&String| twin.caught_by.contains(&id.as_str());
+        let named = |id: &&String| mutant.caught_by.contains(&id.as_str());
         let by: Vec<_> = violated.iter().filter(named).cloned().collect();
         if !by.is_empty() || runs == MOST_RUNS {
             break (by, violated);
         }
     };
     let (caught, seconds) = (!by.is_empty(), began.elapsed().as_secs_f64());
-    Ok(Verdict { name: twin.name, flaw: twin.flaw, caught, by, violated, runs, seconds })
+    Ok(Verdict { name: mutant.name, flaw: mutant.flaw, caught, by, violated, runs, seconds })
 }
 
 /// Invariants that a short run with the flaw violates.
 async fn violations(
-    twin: &'static Twin,
+    mutant: &'static Mutant,
     seed: u64,
     keep: Option<&Path>,
 ) -> anyhow::Result<Vec<String>> {
-    let only: Vec<_> = twin.phases.iter().map(|&name| name.to_owned()).collect();
-    let mut scale = Scale::usual(RATE, twin.timings).playing(&only);
+    let only: Vec<_> = mutant.phases.iter().map(|&name| name.to_owned()).collect();
+    let mut scale = Scale::usual(RATE, mutant.timings).playing(&only);
     scale.patience = PATIENCE;
-    scale.long_one_in = twin.long_one_in;
-    scale.workers = twin.workers;
-    scale.long_most_ms = 2 * twin.timings.lease_ms + 2_000;
-    scale.pill_one_in = twin.pill_one_in;
+    scale.long_one_in = mutant.long_one_in;
+    scale.workers = mutant.workers;
+    scale.long_most_ms = 2 * mutant.timings.lease_ms + 2_000;
+    scale.pill_one_in = mutant.pill_one_in;
     let options = Options {
         seed,
         extent: Extent {
             only,
-            percent: twin.percent,
+            percent: mutant.percent,
             stretch_percent: 100,
-            lease_ms: twin.timings.lease_ms,
+            lease_ms: mutant.timings.lease_ms,
         },
         scale,
-        twin: Some(twin),
-        keep: keep.map(|dir| dir.join(twin.name)),
+        mutant: Some(mutant),
+        keep: keep.map(|dir| dir.join(mutant.name)),
         quiet: true,
     };
     let report = run::run(&options).await?;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::mutant::Mutant;
 use crate::report::{Report, machine};
 use crate::stage::{Scale, Stage};
 use crate::timetable::{self, Extent, Phase};
-use crate::twins::Twin;
 use crate::{inflict, record, stale};
 
 /// What to run.
@@ -17,7 +17,7 @@ pub struct Options {
     /// What is played of the course.
     pub extent: Extent,
     pub scale: Scale,
-    pub twin: Option<&'static Twin>,
+    pub mutant: Option<&'static Mutant>,
     /// Where to leave the history; none: nowhere.
     pub keep: Option<PathBuf>,
     pub quiet: bool,
@@ -37,7 +37,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         }
     };
     say("setting the stage");
-    let stage = Stage::set(dir.path(), options.scale.clone(), options.seed, options.twin).await?;
+    let stage = Stage::set(dir.path(), options.scale.clone(), options.seed, options.mutant).await?;
     let outcome = play(&Arc::new(stage), options, &say).await;
     let (mut report, history) = match outcome {
         Ok(played) => played,
@@ -145,7 +145,7 @@ fn keep_logs(dir: &Path, options: &Options) -> anyhow::Result<()> {
 fn place(options: &Options, red: bool) -> Option<PathBuf> {
     match &options.keep {
         Some(to) => Some(to.clone()),
-        None if red && options.twin.is_none() => {
+        None if red && options.mutant.is_none() => {
             let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
             Some(PathBuf::from(target).join("fault").join(format!("seed-{}", options.seed)))
         }

@@ -14,9 +14,9 @@ use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 use tuskline_history::{Actor, Edge, Event, Rate, Role, Writer};
 
+use crate::mutant::Mutant;
 use crate::role::{Load, RATED, Timings, broken};
 use crate::timetable::{CHAINS, CONTROL, REDRIVES, TICKS};
-use crate::twins::Twin;
 use crate::workers::{Faults, Plan, Workers};
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
 use tuskline_fault::server::{OURS, Server, Site};
@@ -120,7 +120,7 @@ impl Stage {
         dir: &Path,
         scale: Scale,
         seed: u64,
-        twin: Option<&Twin>,
+        mutant: Option<&Mutant>,
     ) -> anyhow::Result<Self> {
         let (history, logs) = (dir.join("history"), dir.join("logs"));
         for made in [&history, &logs] {
@@ -134,7 +134,7 @@ impl Stage {
         let user = server.config("postgres").get_user().unwrap_or("postgres").to_owned();
         let proxy = Proxy::new(Upstream::Unix(server.socket_file()));
         let own_door = proxy.open_door("injector").await?;
-        scenery::prepare_database(&server, &scale, twin).await?;
+        scenery::prepare_database(&server, &scale, mutant).await?;
         let plan = Plan {
             history: history.clone(),
             locks: locks.path().to_path_buf(),
@@ -151,10 +151,10 @@ impl Stage {
                 chained: scale.chained,
                 brittle: scale.brittle,
             },
-            environment: twin.map(Twin::environment).unwrap_or_default(),
+            environment: mutant.map(Mutant::environment).unwrap_or_default(),
         };
-        let shift = match twin {
-            Some(twin) if twin.shifted => ahead(&site)?,
+        let shift = match mutant {
+            Some(mutant) if mutant.shifted => ahead(&site)?,
             _ => Vec::new(),
         };
         let processes = Arc::new(Mutex::new(Workers::new(plan, writer.clone())));

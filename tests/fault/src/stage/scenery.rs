@@ -6,9 +6,9 @@ use tuskline_fault::server::{Clock, Disk, Server, Site, Volume};
 use tuskline_history::Settings;
 
 use super::{DATABASE, MOST, Scale, rate};
+use crate::mutant::Mutant;
 use crate::record;
 use crate::role::{BRITTLE, CONTROLLED, LAMBDAS, LIMITED, ORDERED, PILL, RATED};
-use crate::twins::Twin;
 
 /// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
 const DATA_BYTES: u64 = 4 << 30;
@@ -39,11 +39,11 @@ fn server_settings() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// The schema, the record, the lambdas; and, of a broken twin, its flaw.
+/// The schema, the record, the lambdas; and, of a mutant, its flaw.
 pub(super) async fn prepare_database(
     server: &Server,
     scale: &Scale,
-    twin: Option<&Twin>,
+    mutant: Option<&Mutant>,
 ) -> anyhow::Result<()> {
     let (client, connection) = server.config("postgres").connect(NoTls).await?;
     tokio::spawn(connection);
@@ -73,8 +73,8 @@ pub(super) async fn prepare_database(
     client.execute(sql, &[&ORDERED, &LIMITED, &MOST.cast_signed()]).await?;
     let sql = "select tuskline.set_limit($1, p_per_second => $2)";
     client.execute(sql, &[&RATED, &rate(scale.tasks_per_second).per_second]).await?;
-    if let Some(twin) = twin {
-        twin.break_database(&client).await?;
+    if let Some(mutant) = mutant {
+        mutant.break_database(&client).await?;
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
     ("pooler", 12, &[(Pooler, 1)]),
 ];
 
-/// Phases that are played only when they are asked for: those that catch a broken twin, and those of what
+/// Phases that are played only when they are asked for: those that catch a mutant, and those of what
 /// only some tasks use.
 pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
     ("partitions", 60, &[(Partition, 60)]),

@@ -10,23 +10,23 @@ impl Filling {
     pub(super) fn tell_ids_apart(&mut self) {
         for (at, lost) in self.lost_and_issued_again() {
             let (task, op) = (self.accepted[at].task, self.accepted[at].op);
-            let twin = self.tasks.another(task);
-            self.accepted[at].task = twin;
+            let renamed = self.tasks.another(task);
+            self.accepted[at].task = renamed;
             let mut attempts = HashSet::new();
             for body in self.bodies.iter_mut().filter(|body| (body.task, body.op) == (task, op)) {
                 attempts.insert((body.process, body.fence));
-                body.task = twin;
+                body.task = renamed;
             }
             for claim in self.claims.iter_mut().filter(|claim| claim.task == task) {
                 let attempt = (claim.process, claim.fence);
                 if lost.meets(claim.at, claim.at) || attempts.contains(&attempt) {
                     attempts.insert(attempt);
-                    claim.task = twin;
+                    claim.task = renamed;
                 }
             }
             for end in self.ends.iter_mut().filter(|end| end.task == task) {
                 if attempts.contains(&(end.process, end.fence)) {
-                    end.task = twin;
+                    end.task = renamed;
                 }
             }
         }

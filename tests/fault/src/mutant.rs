@@ -1,8 +1,8 @@
-//! Broken twins: seventeen flaws that Tuskline does not have, each with the phase and the invariant that
+//! Mutants: seventeen flaws that Tuskline does not have, each with the phase and the invariant that
 //! must catch it. A checker that was never seen red proves nothing.
 //!
 //! A flaw is a break of an SQL function, made in the database of its run, or a piece of the SDK or
-//! server that is compiled with `--cfg mutants` only and switched on by `TUSKLINE_TWIN`.
+//! server that is compiled with `--cfg mutants` only and switched on by `TUSKLINE_MUTANT`.
 
 use tokio_postgres::Client;
 use tuskline_breaks::Breaks;
@@ -12,11 +12,11 @@ use crate::timetable::{REDRIVES, TICKS};
 
 /// A flaw, and how it is caught.
 #[derive(Debug, Clone, Copy)]
-pub struct Twin {
+pub struct Mutant {
     pub name: &'static str,
     /// What is wrong with it.
     pub flaw: &'static str,
-    /// Whether the flaw is in the SQL. The lists of `tests/breaks` say where, under the twin's name.
+    /// Whether the flaw is in the SQL. The lists of `tests/breaks` say where, under the mutant's name.
     pub broken: bool,
     /// Whether the flaw is in the Rust code.
     pub compiled: bool,
@@ -36,7 +36,7 @@ pub struct Twin {
     pub pill_one_in: u32,
 }
 
-const PLAIN: Twin = Twin {
+const PLAIN: Mutant = Mutant {
     name: "",
     flaw: "",
     broken: false,
@@ -62,9 +62,9 @@ const TIGHT: Timings = Timings {
     request_timeout_ms: 6_000,
 };
 
-/// Every twin.
-pub const TWINS: [Twin; 17] = [
-    Twin {
+/// Every mutant.
+pub const MUTANTS: [Mutant; 17] = [
+    Mutant {
         name: "no_fence_in_results",
         flaw: "results are recorded whatever their fence",
         broken: true,
@@ -73,7 +73,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I6", "I8", "I15"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "t_longer_than_l",
         flaw: "a worker may live longer without heartbeats than its lease lasts",
         compiled: true,
@@ -82,7 +82,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I9"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "t_from_ack",
         flaw: "T is counted from the answer to a heartbeat, not from its sending",
         compiled: true,
@@ -93,7 +93,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I9"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "claim_without_guard",
         flaw: "a claim takes a task whatever its status",
         broken: true,
@@ -102,7 +102,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I5", "I6", "I8", "I9"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "rescue_by_age",
         flaw: "an executor counts as dead when its row is old, however it beats",
         broken: true,
@@ -111,7 +111,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I9", "I23"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "low_water_cursor",
         flaw: "a queue is read by a cursor that never looks back",
         compiled: true,
@@ -122,7 +122,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I5"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "ack_before_commit",
         flaw: "a task is acknowledged before its commit is on disk",
         broken: true,
@@ -131,7 +131,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I1"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "own_clock_for_due",
         flaw: "a store consumer judges by its own clock what is due",
         compiled: true,
@@ -141,7 +141,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I10"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "notify_only",
         flaw: "nothing is looked at but what is notified, and notifications get lost",
         compiled: true,
@@ -150,7 +150,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I5"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "release_without_fence",
         flaw: "work is given back whoever holds it by now",
         broken: true,
@@ -159,7 +159,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I6", "I8", "I9", "I12"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "crashes_not_counted",
         flaw: "the death of a worker is not charged to what it was executing",
         broken: true,
@@ -169,7 +169,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I5", "I18"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "incarnation_of_a_copy",
         flaw: "a copy of the database believes the incarnation that was copied with it",
         broken: true,
@@ -177,7 +177,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I7"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "tick_without_key",
         flaw: "whoever has calculated a tick fires it, whoever has before",
         broken: true,
@@ -187,7 +187,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I26"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "ticks_from_start",
         flaw: "a server that starts counts ticks from then on, not from the last that was fired",
         broken: true,
@@ -197,7 +197,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I26"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "redrive_in_circles",
         flaw: "a redrive is also about those that die while it goes on, its own, too",
         broken: true,
@@ -207,7 +207,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I27"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "redrive_counts_first",
         flaw: "a redrive counts a task before it knows whether it can let it go",
         broken: true,
@@ -217,7 +217,7 @@ pub const TWINS: [Twin; 17] = [
         caught_by: &["I27"],
         ..PLAIN
     },
-    Twin {
+    Mutant {
         name: "unordered_batch",
         flaw: "a batch locks its tasks in the order it was given",
         caught_by: &["40P01"],
@@ -225,15 +225,15 @@ pub const TWINS: [Twin; 17] = [
     },
 ];
 
-impl Twin {
-    /// The twin of a name.
+impl Mutant {
+    /// The mutant of a name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        TWINS.iter().find(|twin| twin.name == name)
+        MUTANTS.iter().find(|mutant| mutant.name == name)
     }
 
     /// What switches the flaw on in a process.
     pub fn environment(&self) -> Vec<(String, String)> {
-        vec![("TUSKLINE_TWIN".into(), self.name.into())]
+        vec![("TUSKLINE_MUTANT".into(), self.name.into())]
     }
 
     /// Breaks the functions.
@@ -253,18 +253,19 @@ mod tests {
 
     #[test]
     fn seventeen_flaws_with_names_of_their_own() {
-        let names: std::collections::HashSet<_> = TWINS.iter().map(|twin| twin.name).collect();
+        let names: std::collections::HashSet<_> =
+            MUTANTS.iter().map(|mutant| mutant.name).collect();
         assert_eq!(names.len(), 17);
     }
 
     #[test]
     fn every_flaw_in_the_sql_is_listed_as_a_break() {
         let breaks = Breaks::read().expect("lists that can be read");
-        for twin in TWINS {
-            let sql = breaks.sql_of("fault", twin.name);
-            assert_eq!(sql.is_ok(), twin.broken, "{}: {sql:?}", twin.name);
+        for mutant in MUTANTS {
+            let sql = breaks.sql_of("fault", mutant.name);
+            assert_eq!(sql.is_ok(), mutant.broken, "{}: {sql:?}", mutant.name);
         }
-        let strange = breaks.names("fault").find(|name| Twin::named(name).is_none());
-        assert_eq!(strange, None, "a break names a twin that is none");
+        let strange = breaks.names("fault").find(|name| Mutant::named(name).is_none());
+        assert_eq!(strange, None, "a break names a mutant that is none");
     }
 }
