@@ -52,7 +52,6 @@ begin
   -- The upsert above waited for each transaction that granted permits by the old settings: it holds
   -- the row lock of the limit (acquire_permits). From here on we see the waiters that it left.
   if p_burst < v_burst then perform tuskline_core.withdraw_above_burst(v_limit_id, v_now); end if;
-  update tuskline_core.rate_state set looks_at = '-infinity' where limit_id = v_limit_id;
   perform tuskline_core.recheck_wait_lists(v_limit_id, v_now);
   return v_limit_id;
 end $$;

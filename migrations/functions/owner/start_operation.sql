@@ -253,8 +253,7 @@ begin
     from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = o.ids[1];
   if octet_length(o.payload::text) > v_most then
     raise exception using errcode = 'TK004', message = tuskline_core.message_of('TK004',
-      format('payload_too_large: at most %s bytes, got %s',
-             v_most, octet_length(o.payload::text)));
+      format('payload_too_large: at most %s bytes, got %s', v_most, octet_length(o.payload::text)));
   elsif strpos(o.payload::text, chr(92) || 'u0000') > 0
     and not tuskline_core.is_storable(o.payload) then
     raise exception using errcode = 'TK003', message = tuskline_core.message_of('TK003',

@@ -15,118 +15,6 @@
 -- Each claim needs a permit of its own: a task that comes back from a worker, for whatever reason,
 -- acquires a new one.
 
--- Lists the permits of one key of a rate limit above a number, and when a claim spent each.
---
--- Null: it is unspent. A task that is gone, or that was restarted since, counts as claimed now.
---
--- Planner: limit 1 makes it look up one task at a time. A join of 2,000 permits, planned for 10,
--- compared each task with each permit, 100 ms.
-create or replace function tuskline_core.rate_permits(
-  p_limit_id bigint, p_key text, p_above bigint, p_now timestamptz)
-returns table (place tid, permit_no bigint, claimed_at timestamptz)
-language sql stable as $$
-  select s.ctid, s.permit_no,
-         case when t.fence is distinct from s.fence
-              then least(coalesce(t.started_at, p_now), p_now) end
-    from tuskline.permit s
-         left join lateral (select t.fence, t.started_at from tuskline.task t
-                             where t.id = s.task_id limit 1) t on true
-   where s.limit_id = p_limit_id and s.key = p_key and s.permit_no > p_above
-$$;
-comment on function tuskline_core.rate_permits(bigint, text, bigint, timestamptz) is
-  'Permits of one key of a rate limit above a number, and when a claim spent each. Null: unspent.';
-
--- Moves the bucket of a rate limit by claims, in the order of their times.
---
--- next_at counts as at most burst - 1 tokens in the past; each claim moves it by one token.
--- Clock: after a backward step claims lie in the future. next_at is at most one token from now:
--- otherwise no task would start until the clock has caught up.
-create or replace function tuskline_core.moved_by_claims(
-  p_next_at timestamptz, r tuskline.task_limit, p_claims timestamptz[], p_now timestamptz)
-returns timestamptz language sql immutable as $$
-  select least(
-    p_now + interval '1 second' / r.per_second,
-    greatest(p_next_at, max(c.at - (c.nth + r.burst - 2) / r.per_second * interval '1 second'))
-      + count(*) / r.per_second * interval '1 second')
-    from unnest(p_claims) with ordinality as c (at, nth)
-$$;
-comment on function tuskline_core.moved_by_claims(
-  timestamptz, tuskline.task_limit, timestamptz[], timestamptz) is
-  'The time of the next token of a rate limit after these claims, which are in the order of time.';
-
--- Counts the spent permits of one key of a rate limit: deletes them and moves the bucket.
---
--- The caller has locked the row of the limit, and saves the bucket.
---
--- Race: a claim that has not committed is counted as unspent, as if it came now or later. So no
--- claim is counted as too early.
-create or replace function tuskline_core.settle_rate(
-  p tuskline_core.rate_state, r tuskline.task_limit, p_now timestamptz)
-returns tuskline_core.rate_state language plpgsql as $$
-declare
-  v_unspent bigint[];
-  v_spent   bigint[]; -- with the times of the claims
-  v_claims  timestamptz[];
-  v_deleted bigint[];
-begin
-  with o as materialized (
-    select * from tuskline_core.rate_permits(r.limit_id, p.key, p.settled_no, p_now)
-     order by permit_no
-  ), d as (
-    delete from tuskline.permit d
-     where d.ctid = any (array(
-       select s.ctid from tuskline.permit s
-        where s.ctid = any (array(select o.place from o where o.claimed_at is not null))
-          for update skip locked))
-    returning d.permit_no)
-  select array_agg(o.permit_no) filter (where o.claimed_at is null),
-         array_agg(o.permit_no) filter (where o.claimed_at is not null),
-         array_agg(o.claimed_at) filter (where o.claimed_at is not null),
-         (select array_agg(d.permit_no order by d.permit_no) from d)
-    into v_unspent, v_spent, v_claims, v_deleted from o;
-  if v_deleted is distinct from v_spent then -- other transactions hold the rest
-    v_unspent := v_unspent || array(select unnest(v_spent) except select unnest(v_deleted));
-    v_claims := array(select o.at from unnest(v_spent, v_claims) as o (no, at)
-                       where o.no = any (v_deleted));
-  end if;
-  p.unspent := coalesce(cardinality(v_unspent), 0);
-  p.settled_no := coalesce((select min(no) from unnest(v_unspent) as no) - 1, p.last_no);
-  p.next_at := tuskline_core.moved_by_claims(
-    p.next_at, r, array(select at from unnest(v_claims) as at order by at), p_now);
-  return p;
-end $$;
-comment on function tuskline_core.settle_rate(
-  tuskline_core.rate_state, tuskline.task_limit, timestamptz) is
-  'Counts the spent permits of one key of a rate limit: deletes them, returns the moved bucket.';
-
--- Counts the spent permits of ended tasks of one segment, for find_stalled.
---
--- A limit counts them itself when a task asks for a permit. It does not where no task comes any
--- more, as that of a key that is used once.
--- Locks: limits, with SKIP LOCKED.
-create or replace function tuskline_core.settle_rates(p_segment bigint, p_now timestamptz)
-returns void language plpgsql as $$
-declare
-  o record;
-  p tuskline_core.rate_state;
-begin
-  for o in
-    select u as of_limit, s as bucket
-      from tuskline_core.rate_state s join tuskline.task_limit u on u.limit_id = s.limit_id
-     where exists (select from tuskline.permit h
-                    where h.limit_id = s.limit_id and h.key = s.key and h.permit_no > s.settled_no
-                      and tuskline_core.segment_of(h.task_id) = p_segment)
-     order by s.limit_id, s.key for no key update of u skip locked
-  loop
-    p := tuskline_core.settle_rate(o.bucket, o.of_limit, p_now);
-    update tuskline_core.rate_state s
-       set next_at = p.next_at, unspent = p.unspent, settled_no = p.settled_no
-     where s.limit_id = p.limit_id and s.key = p.key;
-  end loop;
-end $$;
-comment on function tuskline_core.settle_rates(bigint, timestamptz) is
-  'Counts the spent permits of the rate limits whose permits tasks of one segment hold.';
-
 -- Returns how many permits of a rate limit may be granted now.
 create or replace function tuskline_core.free_tokens(
   p tuskline_core.rate_state, r tuskline.task_limit, p_now timestamptz)
@@ -138,6 +26,26 @@ $$;
 comment on function tuskline_core.free_tokens(
   tuskline_core.rate_state, tuskline.task_limit, timestamptz) is
   'How many permits of a rate limit may be granted now.';
+
+-- Tells whether it is time to count the spent permits of one key of a rate limit.
+--
+-- It is at the time that the last look has set (looks_at), and when the first waiter after the
+-- start of the scan rechecks. A look that lies further ahead than any can was set before the clock
+-- stepped back: it is due, too.
+create or replace function tuskline_core.is_look_due(
+  p tuskline_core.rate_state, r tuskline.task_limit, p_ids bigint[],
+  p_from double precision, p_above bigint, p_now timestamptz)
+returns boolean language sql stable as $$
+  select p.looks_at <= p_now
+      or p.looks_at > p_now + greatest(20, 1 + 1 / r.per_second) * interval '1 second'
+      or (select l.task_id = any (p_ids) and l.joined_at < p_now from tuskline.wait_list l
+           where l.limit_id = r.limit_id and l.key = p.key
+             and (l.position, l.task_id) > (p_from, p_above)
+           order by l.position, l.task_id limit 1)
+$$;
+comment on function tuskline_core.is_look_due(
+  tuskline_core.rate_state, tuskline.task_limit, bigint[], double precision, bigint, timestamptz) is
+  'Whether it is time to count the spent permits of one key of a rate limit.';
 
 -- Returns when the first waiter of a rate limit looks again, at least 50 ms from now.
 --
@@ -183,8 +91,7 @@ comment on function tuskline_core.grant_rate(
 -- If waiters remain, the first of them looks again (next_rate_look).
 --
 -- Cost: spent permits are counted (settle_rate) only if the tokens do not suffice without, and only
--- when a look is due (looks_at): otherwise each batch of tasks that join would read all of them.
--- A look that lies further ahead than any can was set before the clock stepped back: it is due.
+-- when a look is due: otherwise each batch of tasks that join would read all of them.
 --
 -- Planner: granted waiters leave dead index entries at the head of the wait list. While an old
 -- snapshot exists, vacuum keeps these, and each scan from the head would read all of them.
@@ -216,8 +123,7 @@ begin
           select l.position, l.task_id - 1 from tuskline.wait_list l
            where l.task_id = any (p_ids) and l.limit_id + 0 = r.limit_id and l.key = p_key
            order by 1, 2 limit 1) f;
-  v_look := p.looks_at <= p_now
-    or p.looks_at > p_now + greatest(20, 1 + 1 / r.per_second) * interval '1 second';
+  v_look := tuskline_core.is_look_due(p, r, p_ids, v_from, v_above, p_now);
   if v_look and exists (
        select from tuskline.wait_list l
         where l.limit_id = r.limit_id and l.key = p_key
