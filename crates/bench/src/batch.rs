@@ -83,6 +83,8 @@ impl Batch {
         let tasks = self.tasks(batch);
         Preload::noop(tasks, self.payload_bytes).insert("preload", site, observer).await?;
         let order = Order { max_batch: Some(batch), ..Order::of(Part::Noop, lambdas) };
-        Queue { workload: "batch", tasks, workers: 1 }.drain(site, observer, order).await
+        Queue { workload: "batch", tasks, workers: 1, server: false }
+            .drain(site, observer, order)
+            .await
     }
 }

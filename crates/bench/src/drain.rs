@@ -11,10 +11,12 @@ use super::site::Site;
 use super::worker::Part;
 use super::workers::{Order, Workers};
 
-/// The queues and the leases are empty only when every result is recorded; both are small, so that
-/// looking costs the drain nothing.
+/// Queues, leases, wait lists and due timers are gone only when every result is recorded. The question reads
+/// a row of each, so it costs the drain nothing.
 pub(super) const DRAINED: &str = "select not exists (select from tuskline.queued) \
-                                  and not exists (select from tuskline.lease)";
+                                  and not exists (select from tuskline.lease) \
+                                  and not exists (select from tuskline.wait_list) \
+                                  and not exists (select from tuskline.timer where due <= now())";
 
 /// Options of `drain`.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +37,8 @@ impl Drain {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         Preload::noop(self.tasks, self.payload_bytes).insert("preload", site, &observer).await?;
-        let queue = Queue { workload: "drain", tasks: self.tasks, workers: self.workers };
+        let queue =
+            Queue { workload: "drain", tasks: self.tasks, workers: self.workers, server: false };
         let outcome = queue.drain(site, &observer, Order::of(Part::Noop, &lambdas)).await?;
         Ok(outcome.with("payload_bytes", self.payload_bytes))
     }
@@ -49,6 +52,8 @@ pub(super) struct Queue {
     pub tasks: u64,
     /// Processes that drain it.
     pub workers: u64,
+    /// Whether a server runs, too: it moves tasks out of wait lists.
+    pub server: bool,
 }
 
 impl Queue {
@@ -62,9 +67,11 @@ impl Queue {
         settle(observer).await?;
         let began = now_s(observer).await?;
         let before = observer.read().await?;
+        let server = Workers::start(site, Order::of(Part::Server, &[]), u64::from(self.server))?;
         let workers = Workers::start(site, order, self.workers)?;
         until_drained(observer, self.tasks).await?;
         workers.end().await?;
+        server.end().await?;
         observer.alone().await?;
         let after = observer.read().await?;
         let seconds = span_since(observer, began, self.tasks).await?;

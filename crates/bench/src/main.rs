@@ -26,6 +26,7 @@ mod meter;
 mod mixed;
 mod plot;
 mod plots;
+mod policies;
 mod proc;
 mod progress;
 mod rebuild;
@@ -85,6 +86,8 @@ pub enum Workload {
     Scale(scale::ScaleOut),
     /// Retries, delays, far futures and payloads of every size, with a server.
     Mixed(mixed::Mixed),
+    /// A drain without a policy, under a limit, a limit by key, an order and a fair limit.
+    Policies(policies::Policies),
 }
 
 impl Workload {
@@ -152,6 +155,7 @@ async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report>
         Workload::Batch(options) => options.run(site).await?,
         Workload::Scale(options) => options.run(site).await?,
         Workload::Mixed(options) => vec![options.run(site).await?],
+        Workload::Policies(options) => options.run(site).await?,
     };
     Report::of(parts, &site.observer().await?).await
 }

@@ -37,6 +37,7 @@ impl Workload {
                 | Self::Idle(_)
                 | Self::Rebuild(_)
                 | Self::Mixed(_)
+                | Self::Policies(_)
         )
     }
 }

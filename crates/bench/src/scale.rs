@@ -46,7 +46,7 @@ impl ScaleOut {
         for &workers in &self.workers {
             self.preload(site, &observer, None).await?;
             let known = deadlocks(&observer).await?;
-            let queue = Queue { workload: "scale", tasks: self.tasks, workers };
+            let queue = Queue { workload: "scale", tasks: self.tasks, workers, server: false };
             let drain = queue.drain(site, &observer, Order::of(Part::Noop, &lambdas)).await?;
             let drain = drain.part(format!("workers: {workers}"));
             drains.push(drain.with("deadlocks", deadlocks(&observer).await? - known));

@@ -51,22 +51,25 @@ begin
     update tuskline.tenant set last_position = 0
      where limit_id = p_limit_id and last_position > 0;
   end if;
-  with n as (
-    select u.id, u.nth, coalesce(t.fairness_key, '') as fairness_key,
-           row_number() over (partition by coalesce(t.fairness_key, '') order by u.id) as k
+  with n as materialized (
+    select u.id, u.nth, coalesce(t.fairness_key, '') as fairness_key
       from unnest(p_ids) with ordinality as u (id, nth) join tuskline.task t on t.id = u.id
-  ), b as (
-    select k.fairness_key, coalesce(e.weight, 1) as weight,
-           greatest(v_base, coalesce(e.last_position, 0)) as position, k.tasks
-      from (select n.fairness_key, count(*) as tasks from n group by 1) k
-           left join tuskline.tenant e
-             on e.limit_id = p_limit_id and e.fairness_key = k.fairness_key
+     where t.id between (select min(id) from unnest(p_ids) as id) -- prunes the partitions
+                    and (select max(id) from unnest(p_ids) as id)
+  ), b as materialized (
+    select n.nth, n.fairness_key, coalesce(e.weight, 1) as weight,
+           greatest(v_base, coalesce(e.last_position, 0)) as position,
+           row_number() over (partition by n.fairness_key order by n.id) as k,
+           count(*) over (partition by n.fairness_key) as tasks
+      from n left join lateral (
+             select e.weight, e.last_position from tuskline.tenant e
+              where e.limit_id = p_limit_id and e.fairness_key = n.fairness_key limit 1) e on true
   ), w as (
     insert into tuskline.tenant (limit_id, fairness_key, weight, has_weight, last_position)
-    select p_limit_id, b.fairness_key, b.weight, false, b.position + b.tasks / b.weight from b
+    select p_limit_id, b.fairness_key, b.weight, false, b.position + b.tasks / b.weight
+      from b where b.k = 1
     on conflict (limit_id, fairness_key) do update set last_position = excluded.last_position)
-  select array_agg(b.position + n.k / b.weight order by n.nth) into v_positions
-    from n join b using (fairness_key);
+  select array_agg(b.position + b.k / b.weight order by b.nth) into v_positions from b;
   return v_positions;
 end $$;
 comment on function tuskline_core.fair_positions(bigint, bigint[]) is

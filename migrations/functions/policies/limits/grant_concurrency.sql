@@ -1,7 +1,7 @@
 -- Grants the free permits of some keys of a concurrency limit, or of an ordering policy.
 --
--- An ordering policy is a concurrency limit of 1 per ordering key. Keys are handled in sorted
--- order. The caller has locked the row of the limit.
+-- An ordering policy is a concurrency limit of 1 per ordering key. The caller has locked the row of
+-- the limit.
 -- Returns the waiters that got a permit.
 --
 -- Locked waiters: under a concurrency limit, a free waiter is served before a locked one. Under an
@@ -14,60 +14,68 @@
 --                                        has added task 7 to the wait list
 --                                        counts the permit as held, so grants nothing
 --   commits: the permit is free          commits: task 7 waits forever
--- Therefore this function locks the permits that it counted as held. A release that starts later
--- waits for the commit and then sees task 7. A permit that is locked or gone is being released
--- now: the head rechecks in 20 ms.
+-- Therefore this function locks the permits of each key that still has waiters. A release that
+-- starts later waits for the commit and then sees task 7. A permit that is locked or gone is being
+-- released now: the head rechecks in 20 ms.
+--
+-- Cost: one scan of each wait list, and three statements for all keys.
 create or replace function tuskline_core.grant_concurrency(
   r tuskline.task_limit, p_keys text[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
 declare
   v_most  integer := case when r.kind = 'order' then 1 else r.max_concurrency end;
-  v_given bigint[] := '{}';
-  v_key   text;
-  v_taken bigint[]; -- numbers of the permits that are counted as held
-  v_still bigint[]; -- numbers of the held permits that no other transaction has locked
-  v_first bigint[]; -- first waiters, as many as there are free permits
-  v_next  bigint[]; -- waiters that get a permit
+  v_given bigint[];
+  v_since timestamptz[];
+  v_keys  text[];    -- keys that still have waiters
 begin
-  for v_key in select distinct k from unnest(p_keys) as k order by 1 loop
-    v_taken := array(select s.permit_no from tuskline.permit s
-                      where s.limit_id = r.limit_id and s.key = v_key);
-    v_first := array(select l.task_id from tuskline.wait_list l
-                      where l.limit_id = r.limit_id and l.key = v_key
+  with t as materialized (
+    select k.key, array(select s.permit_no from tuskline.permit s
+                         where s.limit_id = r.limit_id and s.key = k.key) as taken,
+           case r.kind when 'order' then ( -- the head
+             select l.task_id from tuskline.wait_list l
+              where l.limit_id = r.limit_id and l.key = k.key
+              order by l.position, l.task_id limit 1) else 0 end as last,
+           case r.kind when 'order' then 0 else 'infinity'::double precision end as most
+      from (select distinct k from unnest(p_keys) as k) k (key)
+  ), w as materialized (
+    select t.key, t.taken, n.*
+      from t cross join lateral (
+             select array_agg(l.row) as rows, array_agg(l.task_id) as ids,
+                    array_agg(l.joined_at) as since
+               from (select l.ctid as row, l.task_id, l.joined_at from tuskline.wait_list l
+                      where l.limit_id = r.limit_id and l.key = t.key
+                        and (l.position, l.task_id) <= (t.most, t.last)
                       order by l.position, l.task_id
-                      limit greatest(0, v_most - cardinality(v_taken)));
-    if r.kind = 'order' then
-      v_next := array(select l.task_id from tuskline.wait_list l
-                       where l.task_id = any (v_first)
-                         and l.limit_id + 0 = r.limit_id -- + 0: use wait_list_task
-                       order by l.position, l.task_id for update skip locked);
-    else
-      v_next := array(select l.task_id from tuskline.wait_list l
-                       where l.limit_id = r.limit_id and l.key = v_key
-                       order by l.position, l.task_id
-                       limit cardinality(v_first) for update skip locked);
-    end if;
-    if v_next <> '{}' then
-      insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
-      select r.limit_id, v_key, f.permit_no, n.id, p_now
-        from unnest(v_next) with ordinality as n (id, nth)
-             join (select i as permit_no, row_number() over (order by i) as nth
-                     from generate_series(1, v_most) as i where i <> all (v_taken)) f using (nth);
-      perform tuskline_core.end_waits(r, v_next, p_now);
-      v_given := v_given || v_next;
-    end if;
-    continue when not exists (
-      select from tuskline.wait_list l where l.limit_id = r.limit_id and l.key = v_key);
-    v_still := array(select s.permit_no from tuskline.permit s
-                      where s.limit_id = r.limit_id and s.key = v_key
-                        and s.permit_no = any (v_taken)
-                      order by s.permit_no for update skip locked);
-    if cardinality(v_still) < cardinality(v_taken)
-       or cardinality(v_next) < cardinality(v_first) then
-      perform tuskline_core.recheck_head(r.limit_id, v_key, p_now);
-    end if;
-  end loop;
-  return v_given;
+                      limit greatest(0, v_most - cardinality(t.taken))
+                        for update skip locked) l) n
+     where n.ids is not null
+  ), d as (
+    delete from tuskline.wait_list l
+     where l.ctid = any (array(select unnest(w.rows) from w))
+  ), i as (
+    insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
+    select r.limit_id, w.key, u.no, u.id, p_now
+      from w cross join lateral unnest(w.ids, array( -- the free numbers
+             select n from generate_series(1, cardinality(w.taken) + cardinality(w.ids)) as n
+             except select unnest(w.taken)
+              order by 1 limit cardinality(w.ids))) as u (id, no))
+  select array_agg(u.id), array_agg(u.since) filter (where u.since < p_now)
+    into v_given, v_since
+    from w cross join lateral unnest(w.ids, w.since) as u (id, since);
+  perform tuskline_core.count_waits(
+    case r.kind when 'order' then 'order' else 'limit' end, r.lambda, v_since, p_now);
+
+  v_keys := array(
+    select k from (select distinct k from unnest(p_keys) as k) d
+     where exists (select from tuskline.wait_list l
+                    where l.limit_id = r.limit_id and l.key = d.k) order by k);
+  perform tuskline_core.recheck_head(r.limit_id, k.key, p_now)
+     from unnest(v_keys) as k (key)
+    where v_most > (select count(*)
+                      from (select from tuskline.permit s
+                             where s.limit_id = r.limit_id and s.key = k.key
+                             order by s.permit_no for update skip locked) s);
+  return coalesce(v_given, '{}');
 end $$;
 comment on function tuskline_core.grant_concurrency(tuskline.task_limit, text[], timestamptz) is
   'Grants the free permits of some keys to their first waiters. Needs the row lock of the limit.';

@@ -28,14 +28,16 @@ create or replace function tuskline_core.release_permits(
   p_ids bigint[], p_max integer, p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 declare
-  v        tuskline_core.verdicts;
-  s        record;
-  v_low    bigint := (select min(id) from unnest(p_ids) as id);
-  v_high   bigint := (select max(id) from unnest(p_ids) as id);
-  v_ids    bigint[]; -- tasks that hold permits; their status, whether they have ended, their fence
-  v_is     tuskline.status[]; v_ended boolean[]; v_fences bigint[];
-  v_paused bigint[];
-  v_next   bigint; v_doomed bigint[];
+  v          tuskline_core.verdicts;
+  n          tuskline_core.verdicts;
+  s          record;
+  v_low      bigint := (select min(id) from unnest(p_ids) as id);
+  v_high     bigint := (select max(id) from unnest(p_ids) as id);
+  v_ids      bigint[]; -- tasks that hold permits; their status, whether they ended, their fence
+  v_is       tuskline.status[]; v_ended boolean[]; v_fences bigint[];
+  v_paused   bigint[];
+  v_released tuskline.permit[];
+  v_doomed   bigint[];
 begin
   if not exists (select from tuskline_core.policy_flag) then return v; end if;
   v_ids := tuskline_core.permit_holders(p_ids);
@@ -54,7 +56,7 @@ begin
       into v_ids, v_is, v_ended, v_fences from tuskline.tasks t where t.id = any (v_ids);
   end if;
 
-  for s in
+  with d as (
     delete from tuskline.permit d
      using tuskline.task_limit r,
            unnest(v_ids, v_is, v_ended, v_fences) as t (id, status, ended, fence)
@@ -64,32 +66,29 @@ begin
                                     and t.status in ('fatal_failure', 'dead'))
              else t.status in ('new', 'retriable_failure') and r.kind <> 'order'
            end
-    returning d.limit_id, d.key, d.permit_no, d.task_id, t.status,
-              r.kind, r.max_concurrency, r.on_failure
-  loop
-    if s.kind = 'order' and s.on_failure = 'dead' and s.status in ('fatal_failure', 'dead') then
+    returning d as permit)
+  select array_agg(d.permit) into v_released from d;
+  if v_released is null then return v; end if;
+  if v_is && '{fatal_failure,dead}' then
+    for s in
+      select e.limit_id, e.key, e.task_id
+        from unnest(v_released) e
+             join tuskline.task_limit r
+               on r.limit_id = e.limit_id and r.kind = 'order' and r.on_failure = 'dead'
+             join unnest(v_ids, v_is) as t (id, status)
+               on t.id = e.task_id and t.status in ('fatal_failure', 'dead')
+    loop
       v_doomed := tuskline_core.leave_wait_list(s.limit_id, s.key, p_max);
       v.doomed := v.doomed || v_doomed;
       v.message := v.message || array_fill(
         format('task %s before it, of the same ordering key, has failed', s.task_id),
         array[cardinality(v_doomed)]);
-    end if;
-    if s.kind = 'rate' or s.kind = 'concurrency' and s.permit_no > s.max_concurrency then
-      -- The token is free again, or the limit was lowered. The head looks for a permit.
-      perform tuskline_core.recheck_head(s.limit_id, s.key, p_now);
-      continue;
-    end if;
-    continue when not exists (
-      select from tuskline.wait_list l where l.limit_id = s.limit_id and l.key = s.key);
-    if coalesce(cardinality(v.due), 0) + coalesce(cardinality(v.doomed), 0) >= p_max then
-      insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
-      values (s.limit_id, s.key, s.permit_no, s.task_id, p_now);
-      v.again := v.again || s.task_id;
-    else
-      v_next := tuskline_core.grant_to_next_waiter(s.limit_id, s.key, s.permit_no, s.kind, p_now);
-      if v_next is not null then v.due := v.due || v_next; end if;
-    end if;
-  end loop;
+    end loop;
+  end if;
+  n := tuskline_core.grant_to_next_waiters(
+    v_released, p_max - coalesce(cardinality(v.doomed), 0), p_now);
+  v.due := n.due;
+  v.again := n.again;
   if v.doomed is not null then
     v.outcome := array_fill('dead'::tuskline.status, array[cardinality(v.doomed)]);
     v.error_class := array_fill('order'::text, array[cardinality(v.doomed)]);
@@ -100,50 +99,88 @@ comment on function tuskline_core.release_permits(bigint[], integer, timestamptz
   'Releases the permits that tasks no longer need and grants each to the next waiter. Returns the '
   'new holders.';
 
--- Grants one permit that was just released to the next waiter of its wait list.
+-- Grants permits that were just released to the next waiters of their wait lists.
 --
 -- Under a concurrency limit a free waiter is served before a locked one. Under an ordering policy
--- only the head may be served.
--- Returns the waiter. Null: no task waits, or the next waiter is locked and rechecks in 20 ms.
-create or replace function tuskline_core.grant_to_next_waiter(
-  p_limit_id bigint, p_key text, p_permit_no bigint, p_kind text, p_now timestamptz)
-returns bigint language plpgsql as $$
+-- only the head may be served. A token of a rate limit, and a permit above a limit that was
+-- lowered, are not granted: the head looks for a permit.
+-- Returns (verdicts):
+--   due    waiters that got a permit, p_max at most
+--   again  tasks that get their permits back, because due would exceed p_max
+--
+-- A wait list whose waiters are locked rechecks in 20 ms.
+--
+-- Cost: one scan of each wait list for all permits of a key. The rows that it deletes stay in the
+-- index until the transaction ends, and each further scan would read them.
+create or replace function tuskline_core.grant_to_next_waiters(
+  p_released tuskline.permit[], p_max integer, p_now timestamptz)
+returns tuskline_core.verdicts language plpgsql as $$
 declare
-  v_first bigint := (
-    select l.task_id from tuskline.wait_list l
-     where l.limit_id = p_limit_id and l.key = p_key
-     order by l.position, l.task_id limit 1);
+  v         tuskline_core.verdicts;
+  v_since   timestamptz[]; -- waits that end
+  v_lambdas text[]; v_causes text[];
+  v_limits  bigint[];      -- wait lists that recheck
+  v_keys    text[];
 begin
-  if p_kind = 'concurrency' then -- the first waiter that is not locked; if there is none, the head
-    v_first := coalesce((select l.task_id from tuskline.wait_list l
-                          where l.limit_id = p_limit_id and l.key = p_key
-                          order by l.position, l.task_id limit 1 for update skip locked), v_first);
-  end if;
-  with d as (
+  with e as materialized (
+    select s.limit_id, s.key, r.kind, r.lambda,
+           array_agg(s.permit_no order by s.permit_no) filter (where n.is_free) as nos,
+           array_agg(s order by s.permit_no) filter (where n.is_free) as permits,
+           count(*) filter (where n.is_free)::integer as free, bool_or(not n.is_free) as looks
+      from unnest(p_released) s join tuskline.task_limit r on r.limit_id = s.limit_id
+           cross join lateral (select r.kind = 'order' or r.kind = 'concurrency'
+                                      and s.permit_no <= r.max_concurrency as is_free) n
+     group by s.limit_id, s.key, r.kind, r.lambda
+  ), g as materialized (
+    select e.*, h.position, h.task_id,
+           greatest(0, least(e.free, p_max - (sum(e.free) over (
+             order by e.limit_id, e.key rows unbounded preceding) - e.free)))::integer as most
+      from e cross join lateral (
+             select l.position, l.task_id from tuskline.wait_list l
+              where l.limit_id = e.limit_id and l.key = e.key
+              order by l.position, l.task_id limit 1) h
+  ), w as materialized (
+    select g.*, n.rows, n.ids, n.since
+      from g cross join lateral (
+             select array_agg(l.row) as rows, array_agg(l.task_id) as ids,
+                    array_agg(l.joined_at) as since
+               from (select l.ctid as row, l.task_id, l.joined_at from tuskline.wait_list l
+                      where l.limit_id = g.limit_id and l.key = g.key
+                        and (l.position, l.task_id)
+                            <= (case when g.kind = 'order' then g.position else 'infinity' end,
+                                g.task_id)
+                      order by l.position, l.task_id limit g.most for update skip locked) l) n
+  ), d as (
     delete from tuskline.wait_list l
-     where l.task_id = (
-             select m.task_id from tuskline.wait_list m
-              where m.task_id = v_first
-                and m.limit_id + 0 = p_limit_id -- + 0: use wait_list_task
-                for update skip locked)
-       and l.limit_id + 0 = p_limit_id
-    returning l.task_id, (1000 * extract(epoch from p_now - l.joined_at))::bigint as ms
-  ), c as (
-    insert into tuskline_core.event_count (at, lambda, event, bucket, events, total_ms)
-    select p_now, r.lambda,
-           case p_kind when 'order' then 'order' else 'limit' end::tuskline_core.counted_event,
-           tuskline_core.bucket_of(d.ms), 1, d.ms
-      from d join tuskline.task_limit r on r.limit_id = p_limit_id
-     where d.ms > 0) -- below 0: the task joined after this transaction had read the clock
-  insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
-  select p_limit_id, p_key, p_permit_no, d.task_id, p_now from d
-  returning task_id into v_first;
-  if found then return v_first; end if;
-  perform tuskline_core.recheck_head(p_limit_id, p_key, p_now);
-  return null;
+     where l.ctid = any (array(select unnest(w.rows) from w))
+  ), i as (
+    insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
+    select w.limit_id, w.key, u.no, u.id, p_now
+      from w cross join lateral unnest(w.ids, w.nos[:cardinality(w.ids)]) as u (id, no)
+    union all
+    select b.limit_id, b.key, b.permit_no, b.task_id, p_now
+      from w cross join lateral unnest(w.permits[w.most + 1:]) b
+  ), o as (
+    select w.limit_id, w.key from w where w.looks or coalesce(cardinality(w.ids), 0) < w.most
+  )
+  select array_agg(u.id), array_agg(u.since), array_agg(w.lambda),
+         array_agg(case w.kind when 'order' then 'order' else 'limit' end),
+         (select array_agg(b.task_id) from w cross join lateral unnest(w.permits[w.most + 1:]) b),
+         (select array_agg(o.limit_id) from o), (select array_agg(o.key) from o)
+    into v.due, v_since, v_lambdas, v_causes, v.again, v_limits, v_keys
+    from w cross join lateral unnest(w.ids, w.since) as u (id, since);
+  perform tuskline_core.count_waits(k.cause, k.lambda, k.since, p_now)
+     from (select u.cause, u.lambda, array_agg(u.since) as since
+             from unnest(v_causes, v_lambdas, v_since) as u (cause, lambda, since)
+            where u.since < p_now group by 1, 2) k;
+  perform tuskline_core.recheck_head(u.limit_id, u.key, p_now)
+     from unnest(v_limits, v_keys) as u (limit_id, key);
+  return v;
 end $$;
-comment on function tuskline_core.grant_to_next_waiter(bigint, text, bigint, text, timestamptz) is
-  'Grants a permit that was just released to the next waiter. Null: none waits, or it is locked.';
+comment on function tuskline_core.grant_to_next_waiters(
+  tuskline.permit[], integer, timestamptz) is
+  'Grants permits that were just released to the next waiters. Returns the new holders, and tasks '
+  'that get their permits back.';
 
 -- Tells whether a permit still counts for its task. A claim spends a rate permit.
 create or replace function tuskline_core.is_unspent(s tuskline.permit) returns boolean
