@@ -172,7 +172,7 @@ begin
   perform tuskline_core.count_waits(k.cause, k.lambda, k.since, p_now)
      from (select u.cause, u.lambda, array_agg(u.since) as since
              from unnest(v_causes, v_lambdas, v_since) as u (cause, lambda, since)
-            where u.since < p_now group by 1, 2) k;
+            group by 1, 2) k;
   perform tuskline_core.recheck_head(u.limit_id, u.key, p_now)
      from unnest(v_limits, v_keys) as u (limit_id, key);
   return v;
