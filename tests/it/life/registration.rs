@@ -48,6 +48,7 @@ async fn a_worker_that_was_ended_is_not_of_the_past() {
     db.run(&format!("select tuskline.end_executor({executor})")).await;
     assert_eq!(beat(&db, executor, Some(1)).await, "f f");
     begin_a_life(&db).await;
+    assert_eq!(beat(&db, executor, Some(1)).await, "f f", "the row knows all its heartbeats");
     assert_eq!(beat(&db, executor, Some(2)).await, "f t");
 }
 
