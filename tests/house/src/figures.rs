@@ -143,8 +143,25 @@ fn of_rust(root: &Path) -> anyhow::Result<Vec<Figure>> {
         figures.push(found.before(circles_before).at_most(0));
         let what = format!("names taken from the root of {directory}");
         figures.push(Figure::list(&format!("{name}_from_root"), &what, imports.from_root));
+        figures.extend((name == "sdk").then(|| doors_of_controller(&tree)));
     }
     Ok(figures)
+}
+
+/// The methods by which the rooms of a worker call its controller.
+fn doors_of_controller(sdk: &Tree) -> Figure {
+    let is_room = |path: &Path| path.starts_with("worker/controller") && !is_test(path);
+    let rooms = sdk.files.iter().filter(|(path, text)| {
+        (is_room(path) || path == Path::new("worker/controller.rs"))
+            && text.contains("\nimpl Controller {")
+    });
+    let method = |line: &str| {
+        let rest = line.strip_prefix("    pub(crate) ")?;
+        let rest = rest.strip_prefix("async ").unwrap_or(rest).strip_prefix("fn ")?;
+        rest.split_once('(').map(|(name, _)| name.to_owned()).filter(|name| name != "new")
+    };
+    let doors = rooms.flat_map(|(_, text)| text.lines()).filter_map(method).collect();
+    Figure::list("controller_doors", "doors of a worker's controller", doors).at_most(36)
 }
 
 fn of_sizes(root: &Path) -> anyhow::Result<Vec<Figure>> {

@@ -27,7 +27,7 @@ VARIABLES
   shares,   \* transactions that hold the shared lock
   owner,    \* the controller that holds the exclusive lock ("nobody": none)
   rows,     \* committed queue rows
-  watch,    \* each controller (controller/queue_watch.rs): hot, falling, last, asleep, or dead
+  watch,    \* each controller (queue_watch/watch_state.rs): awake, falling, last, asleep, or dead
   heard,    \* a notification has arrived
   asks,     \* stands by, and will ask for the lock (standby.rs)
   busy,     \* all its executors are at work
@@ -43,7 +43,7 @@ Init ==
   /\ shares = {}
   /\ owner = "nobody"
   /\ rows = 0
-  /\ watch = [c \in Controllers |-> "hot"]
+  /\ watch = [c \in Controllers |-> "awake"]
   /\ heard = [c \in Controllers |-> FALSE]
   /\ asks = [c \in Controllers |-> FALSE]
   /\ busy = [c \in Controllers |-> FALSE]
@@ -82,16 +82,16 @@ Take(c) ==
   /\ rows' = rows - 1
   /\ IF owner = c /\ rows = 1
      THEN watch' = [watch EXCEPT ![c] = "asleep"] /\ UNCHANGED owner
-     ELSE /\ watch' = [watch EXCEPT ![c] = "hot"]
+     ELSE /\ watch' = [watch EXCEPT ![c] = "awake"]
           /\ owner' = IF owner = c THEN "nobody" ELSE owner     \* tuskline.unwatch
 
 Look(c) ==
-  /\ watch[c] \in {"hot", "last"} /\ ~busy[c]
+  /\ watch[c] \in {"awake", "last"} /\ ~busy[c]
   /\ IF rows > 0 /\ c \notin Strangers
      THEN Take(c)
      ELSE /\ watch' = [watch EXCEPT ![c] =
                  CASE watch[c] = "last" -> "asleep"
-                   [] stream[c] -> IF Flaw = "a stream is not polled" THEN "asleep" ELSE "hot"
+                   [] stream[c] -> IF Flaw = "a stream is not polled" THEN "asleep" ELSE "awake"
                    [] OTHER -> "falling"]
           /\ UNCHANGED <<rows, owner>>
   /\ UNCHANGED <<insert, tells, shares, heard, asks, busy, stream, counts>>
@@ -101,7 +101,7 @@ Look(c) ==
 (* who is busy, or polls a stream, does not keep a lock.                    *)
 Held(c) ==
   IF busy[c] \/ stream[c]
-  THEN watch' = [watch EXCEPT ![c] = "hot"] /\ UNCHANGED owner
+  THEN watch' = [watch EXCEPT ![c] = "awake"] /\ UNCHANGED owner
   ELSE /\ watch' = [watch EXCEPT ![c] = IF Flaw = "looks before it locks" THEN "asleep" ELSE "last"]
        /\ owner' = c
 
@@ -111,13 +111,13 @@ Shared == Strangers # {}
 Taken(c) ==
   IF Shared /\ watch[c] = "asleep" /\ rows > 0 /\ c \notin Strangers
        /\ Flaw # "a shared bell is trusted"
-  THEN "hot" ELSE "asleep"
+  THEN "awake" ELSE "asleep"
 
 AskLock(c, taken) ==
   CASE owner = "nobody" /\ shares = {} ->
          Held(c) /\ asks' = [asks EXCEPT ![c] = FALSE]
     [] owner = "nobody" /\ shares # {} ->
-         watch' = [watch EXCEPT ![c] = "hot"] /\ asks' = [asks EXCEPT ![c] = FALSE] /\ UNCHANGED owner
+         watch' = [watch EXCEPT ![c] = "awake"] /\ asks' = [asks EXCEPT ![c] = FALSE] /\ UNCHANGED owner
     [] OTHER ->
          watch' = [watch EXCEPT ![c] = Taken(c)] /\ asks' = [asks EXCEPT ![c] = taken] /\ UNCHANGED owner
 
@@ -139,20 +139,20 @@ Called(c) ==
   THEN UNCHANGED <<watch, owner, stream>>
   ELSE \/ ~busy[c] /\ ~stream[c] /\ watch' = [watch EXCEPT ![c] = "last"]
           /\ UNCHANGED <<owner, stream>>
-       \/ watch' = [watch EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+       \/ watch' = [watch EXCEPT ![c] = "awake"] /\ owner' = "nobody"
           /\ stream' = [stream EXCEPT ![c] = stream[c] \/ ~busy[c]]
 
 (* A call for a queue that is not its own costs the insert a notification    *)
 (* because of it: it counts.                                                 *)
 CalledForAnother(c) ==
   \/ UNCHANGED <<watch, owner, stream>>
-  \/ watch' = [watch EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+  \/ watch' = [watch EXCEPT ![c] = "awake"] /\ owner' = "nobody"
      /\ stream' = [stream EXCEPT ![c] = TRUE]
 
-(* A watch that got busy before it could look gives up, too (plan_claims).  *)
+(* A watch that got busy before it could look gives up, too (no_free_slot). *)
 GiveUp(c) ==
   /\ busy[c] /\ owner = c /\ watch[c] = "last"
-  /\ watch' = [watch EXCEPT ![c] = "hot"] /\ owner' = "nobody"
+  /\ watch' = [watch EXCEPT ![c] = "awake"] /\ owner' = "nobody"
   /\ UNCHANGED <<insert, tells, shares, rows, heard, asks, busy, stream, counts>>
 
 Hear(c) ==
@@ -162,12 +162,12 @@ Hear(c) ==
        [] owner # c /\ watch[c] = "asleep" ->
             /\ asks' = [asks EXCEPT ![c] = Flaw # "standby is deaf"] /\ UNCHANGED <<watch, owner>>
             /\ stream' \in {stream, [stream EXCEPT ![c] = TRUE]}
-       [] OTHER -> watch' = [watch EXCEPT ![c] = "hot"] /\ UNCHANGED <<asks, owner, stream>>
+       [] OTHER -> watch' = [watch EXCEPT ![c] = "awake"] /\ UNCHANGED <<asks, owner, stream>>
   /\ UNCHANGED <<insert, tells, shares, rows, busy, counts>>
 
 SafetyPoll(c) ==
   /\ Poll /\ watch[c] = "asleep"
-  /\ watch' = [watch EXCEPT ![c] = IF owner = c THEN "last" ELSE "hot"]
+  /\ watch' = [watch EXCEPT ![c] = IF owner = c THEN "last" ELSE "awake"]
   /\ UNCHANGED <<insert, tells, shares, owner, rows, heard, asks, busy, stream, counts>>
 
 (* The executors get work, from another queue for instance, and end it.     *)
@@ -215,7 +215,7 @@ SitsOn(c) == owner = c /\ (busy[c] \/ c \in Strangers) /\ watch[c] = "asleep" /\
 Idle == {c \in Controllers \ Strangers : watch[c] # "dead" /\ ~busy[c]}
 NobodySleepsPast ==
   rows > 0 /\ Idle # {} => \E c \in Idle :
-    \/ watch[c] \in {"hot", "falling", "last"}
+    \/ watch[c] \in {"awake", "falling", "last"}
     \/ watch[c] = "asleep" /\ (heard[c] \/ (asks[c] /\ ((Shared /\ Flaw # "a shared bell is trusted") \/ owner = "nobody" \/ ~SitsOn(owner))))
 
 EventuallyClaimed == []<>(rows = 0)

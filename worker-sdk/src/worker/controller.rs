@@ -37,7 +37,7 @@ use deferred_results::DeferredResults;
 pub(crate) use exchange_plan::ExchangePlan;
 use lease_ledger::{LeaseLedger, ReconcileTiming};
 use queue_watch::QueueWatch;
-pub(crate) use queue_watch::{Peek, WatchRequest};
+pub(crate) use queue_watch::{Holder, Peek, WatchEvent, WatchRequest};
 use slots::Slots;
 #[cfg(feature = "metrics")]
 use slots::Usage;

@@ -38,7 +38,7 @@ impl Heartbeat {
                     self.controller.statistics.beat(true);
                     self.db.opener.connections.hear(true);
                     self.db.opener.troubles.acknowledged();
-                    self.heed(beat, &mut errands);
+                    self.act_on(beat, &mut errands);
                     let period = self.controller.config.heartbeat_period;
                     tokio::select! {
                         () = tokio::time::sleep(period) => {}
@@ -52,8 +52,8 @@ impl Heartbeat {
                         self.db.opener.connections.want();
                     }
                     self.db.opener.troubles.missed(&trouble);
-                    let nap = backoff.rest().min(self.controller.config.heartbeat_period / 4);
-                    tokio::time::sleep(nap).await;
+                    let pause = backoff.rest().min(self.controller.config.heartbeat_period / 4);
+                    tokio::time::sleep(pause).await;
                 }
             }
             while errands.try_join_next().is_some() {}
@@ -83,7 +83,7 @@ impl Heartbeat {
         Ok(beat)
     }
 
-    fn heed(&self, beat: Beat, errands: &mut JoinSet<()>) {
+    fn act_on(&self, beat: Beat, errands: &mut JoinSet<()>) {
         for attempt in beat.cancelled {
             self.controller.stop(attempt);
         }

@@ -8,7 +8,7 @@
 //!
 //! Queues share bells, so neither locks nor LISTENs grow with the queues. A bell is held while one of our
 //! queues sleeps under it, and it is given up as a whole: all our queues on it are awake before its lock
-//! goes. Another worker may hold a bell for a queue that we do not serve. So we heed the calls for our
+//! goes. Another worker may hold a bell for a queue that we do not serve. So we take the calls for our
 //! queues, and peek whenever we ask for the bell (`standby`).
 
 mod standby;
@@ -26,7 +26,7 @@ use crate::db::connect::{Heard, Notifications, Session, Trouble, connect_listeni
 use crate::db::hsc;
 use crate::db::hsc::Watched;
 use crate::worker::connections;
-use crate::worker::controller::{Controller, Peek, WatchRequest};
+use crate::worker::controller::{Controller, Holder, Peek, WatchEvent, WatchRequest};
 use crate::worker::database::Database;
 use standby::Standby;
 
@@ -65,10 +65,10 @@ impl WatchConnection {
                     backoff.reset();
                     // Requests to the last connection do not matter to this one.
                     while self.requests.try_recv().is_ok() {}
-                    self.controller.woken(None);
+                    self.controller.watch_event(WatchEvent::AllMayHaveTasks);
                     self.db.opener.troubles.works(CANNOT_OPEN);
                     let trouble = self.serve(&client, heard).await;
-                    self.controller.unwatched();
+                    self.controller.watch_event(WatchEvent::Lost);
                     self.db.opener.troubles.failed(LOST, &trouble);
                 }
                 Err(trouble) => {
@@ -78,11 +78,11 @@ impl WatchConnection {
             }
             while let Ok(request) = self.requests.try_recv() {
                 if let WatchRequest::Watch(bell) = request {
-                    self.controller.watch_answered(bell, Watched::Busy);
+                    self.bell_answered(bell, Watched::Busy);
                 }
             }
-            let nap = if shortage { connections::rest() } else { backoff.rest() };
-            tokio::time::sleep(nap).await;
+            let pause = if shortage { connections::rest() } else { backoff.rest() };
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -117,7 +117,7 @@ impl WatchConnection {
                     Some(heard) => self.notified(client, &mut bells, &heard).await,
                     None => return "connection closed".into(),
                 },
-                Some(request) = self.requests.recv() => self.heed(client, &mut bells, request).await,
+                Some(request) = self.requests.recv() => self.act_on(client, &mut bells, request).await,
                 () = sleep_until(ask_at) => {
                     let due = bells.standby.due(Instant::now());
                     self.watch(client, &mut bells, &due).await
@@ -133,21 +133,24 @@ impl WatchConnection {
     /// The safety poll of all that sleeps; of nothing, if the connection has been silent for long.
     async fn peek(&self, client: &Client, peeked_at: &mut Instant) -> Result<(), String> {
         let now = Instant::now();
-        let peeks = self.controller.peeks_at(now);
+        let peeks = self.controller.peeks(None, now);
         if peeks.is_empty() && now < *peeked_at + PROBE_PERIOD {
             return Ok(());
         }
         *peeked_at = now;
-        self.peek_at(client, &peeks).await
+        self.peek_at(client, &peeks, now).await
     }
 
-    async fn peek_at(&self, client: &Client, peeks: &[Peek]) -> Result<(), String> {
-        let sent = Instant::now();
+    async fn peek_at(
+        &self,
+        client: &Client,
+        peeks: &[Peek],
+        sent_at: Instant,
+    ) -> Result<(), String> {
         let ids: Vec<_> = peeks.iter().map(|peek| peek.queue_id).collect();
         let marks: Vec<_> = peeks.iter().map(|peek| peek.mark).collect();
-        self.controller.peeking(peeks, sent);
         let found = answer(hsc::peek(client, &ids, &marks)).await?;
-        self.controller.peeked(peeks, &found, sent);
+        self.controller.watch_event(WatchEvent::Peeked { peeks, found: &found, sent_at });
         Ok(())
     }
 
@@ -163,25 +166,26 @@ impl WatchConnection {
         }
         let bell = heard.channel.strip_prefix(CHANNEL).and_then(|bell| bell.parse().ok());
         let (Some(bell), Ok(queue_id)) = (bell, heard.payload.parse()) else {
-            self.controller.woken(None);
+            self.controller.watch_event(WatchEvent::AllMayHaveTasks);
             let held: Vec<_> = bells.held.drain().collect();
             return self.unwatch(client, &held).await;
         };
-        if bells.held.contains(&bell) {
-            if self.controller.called(bell, queue_id) {
-                return Ok(());
-            }
+        let holder = bells.holder(bell);
+        let called = WatchEvent::Called { bell, queue_id, holder };
+        let needs_bell = self.controller.watch_event(called);
+        if holder == Holder::We && !needs_bell {
             return self.give_up(client, bells, &[bell]).await;
         }
-        let own = self.controller.overheard(bell, queue_id);
-        let stands_by = bells.standby.called(bell, own.is_some(), Instant::now());
-        if let Some(index) = own.filter(|index| !stands_by || self.controller.distrusts(*index)) {
-            self.controller.woken(Some(index));
-        }
+        bells.standby.called(bell, needs_bell, Instant::now());
         Ok(())
     }
 
-    async fn heed(
+    /// True: one of our queues sleeps under its lock.
+    fn bell_answered(&self, bell: i32, said: Watched) -> bool {
+        self.controller.watch_event(WatchEvent::BellAnswered { bell, said })
+    }
+
+    async fn act_on(
         &mut self,
         client: &Client,
         bells: &mut Bells,
@@ -193,7 +197,7 @@ impl WatchConnection {
             match request {
                 // It sleeps under the lock for its bell that another queue of ours has brought.
                 WatchRequest::Watch(bell) if bells.held.contains(&bell) => {
-                    if !self.controller.watch_answered(bell, Watched::Held) {
+                    if !self.bell_answered(bell, Watched::Held) {
                         give_up.push(bell);
                     }
                 }
@@ -223,7 +227,7 @@ impl WatchConnection {
             if said == Watched::Shared {
                 shared.push(bell);
             }
-            if self.controller.watch_answered(bell, said) {
+            if self.bell_answered(bell, said) {
                 bells.held.insert(bell);
             } else if said == Watched::Held {
                 refused.push(bell);
@@ -231,8 +235,12 @@ impl WatchConnection {
         }
         self.unwatch(client, &refused).await?;
         // Such a bell may be kept for another queue, or have been free for a while since we last asked.
-        let peeks = self.controller.peeks_under(&shared, Instant::now());
-        self.peek_at(client, &peeks).await
+        let now = Instant::now();
+        let peeks = self.controller.peeks(Some(&shared), now);
+        if peeks.is_empty() {
+            return Ok(());
+        }
+        self.peek_at(client, &peeks, now).await
     }
 
     /// Gives up bells under which queues may sleep: these wake first.
@@ -244,7 +252,7 @@ impl WatchConnection {
     ) -> Result<(), String> {
         let held: Vec<_> = give_up.iter().filter_map(|bell| bells.held.take(bell)).collect();
         for bell in &held {
-            self.controller.give_up(*bell);
+            self.controller.watch_event(WatchEvent::BellGivenUp(*bell));
         }
         self.unwatch(client, &held).await
     }
@@ -263,6 +271,18 @@ struct Bells {
     /// Their locks are ours.
     held: HashSet<i32>,
     standby: Standby,
+}
+
+impl Bells {
+    fn holder(&self, bell: i32) -> Holder {
+        if self.held.contains(&bell) {
+            Holder::We
+        } else if self.standby.contains(bell) {
+            Holder::Another
+        } else {
+            Holder::Unknown
+        }
+    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -270,9 +270,9 @@ fn until_over(shared: &Shared, limits: Limits) -> Option<Over> {
             };
             return Some(Over { why, deadline });
         }
-        // Short naps, because park_timeout's clock stands still while the machine sleeps.
-        let nap = Duration::from_nanos(limit.saturating_sub(now)).min(Duration::from_millis(100));
-        std::thread::park_timeout(nap);
+        // Short pauses, because park_timeout's clock stands still while the machine sleeps.
+        let pause = Duration::from_nanos(limit.saturating_sub(now)).min(Duration::from_millis(100));
+        std::thread::park_timeout(pause);
     }
 }
 

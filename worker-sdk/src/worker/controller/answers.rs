@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::exchange_plan::{ClaimPlan, ExchangePlan};
-use super::queue_watch::{Found, WatchState};
+use super::queue_watch::ClaimAnswer;
 use super::{Controller, State};
 use crate::db::hsc::{AttemptResult, Claimed, LambdaClaim, LeaseId, QueueClaim, Verdict};
 use crate::worker::failure_log;
@@ -171,7 +171,7 @@ impl State {
         let ended = plan.claim.take()?;
         self.asked_bytes -= ended.claim.max_bytes;
         ended.claim.lambdas.iter().for_each(|lambda| self.slots.answered(lambda));
-        ended.claim.queues().for_each(|queue| self.watch.claimed(queue.queue));
+        ended.claim.queues().for_each(|queue| self.watch.claim_ended(queue.queue));
         Some(ended)
     }
 
@@ -183,13 +183,20 @@ impl State {
             if claimed.cut_at.is_some_and(|cut| cut < visited) {
                 self.claim_bound.left_out(lambda.lambda, *asked_before);
             }
-            self.learn_of(lambda, visited, claimed, now);
+            self.learn_of(lambda, visited, plan.planned_at, claimed, now);
             visited += lambda.queues.len();
         }
     }
 
     /// The answer of a claim for the queues of one lambda; its first queue has this place in the claim.
-    fn learn_of(&mut self, lambda: &LambdaClaim, first: usize, claimed: &Claimed, now: Instant) {
+    fn learn_of(
+        &mut self,
+        lambda: &LambdaClaim,
+        first: usize,
+        sent_at: Instant,
+        claimed: &Claimed,
+        now: Instant,
+    ) {
         let mut left = lambda.budget;
         for (at, queue) in (first..).zip(&lambda.queues) {
             let QueueClaim { queue: index, asked, bound, .. } = *queue;
@@ -197,17 +204,14 @@ impl State {
             // The budget was used up before the turn of this queue: nothing was learnt of it.
             let Some(tasks) = rows.popped else { continue };
             let most = bound.map_or(left, |bound| bound.min(left));
-            let plenty = claimed.cut_at == Some(at) || tasks >= most;
+            let is_full = claimed.cut_at == Some(at) || tasks >= most;
             left -= tasks.min(left);
             // Read only where it matters: of a queue that slept.
-            let slept = self.watch.queues[index].watch == WatchState::Asleep;
+            let slept = self.watch.queues[index].state.is_asleep();
             let longest_wait = if slept { claimed.longest_wait(at) } else { Duration::ZERO };
             let around = claimed.around;
-            self.watch.found(
-                index,
-                Found { asked, rows, tasks, around, plenty, longest_wait },
-                now,
-            );
+            let answer = ClaimAnswer { asked, sent_at, rows, tasks, around, is_full, longest_wait };
+            self.watch.claimed(index, answer, now);
         }
     }
 

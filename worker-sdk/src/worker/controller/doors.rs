@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use super::lease_ledger::Sent;
-use super::{Controller, Peek, State};
-use crate::db::hsc::{Attempt, AttemptResult, LeaseId, Verdict, Watched};
+use super::{Controller, Peek, State, WatchEvent};
+use crate::db::hsc::{Attempt, AttemptResult, LeaseId, Verdict};
 use crate::worker::work::{StopReason, Work};
 
 /// Slots: for the executors, the heartbeat and the drain.
@@ -118,81 +118,24 @@ impl Controller {
         self.lock().watch.bells()
     }
 
-    /// The answer for a bell. True: a queue sleeps under its lock, which is ours. False: if we got the
-    /// lock, it is to be given up.
-    pub(crate) fn watch_answered(&self, bell: i32, said: Watched) -> bool {
+    /// Takes an event of the watch connection. True: a queue of ours needs the bell that the event names.
+    /// False: if we hold its lock, it is to be given up.
+    pub(crate) fn watch_event(&self, event: WatchEvent<'_>) -> bool {
         let mut state = self.lock();
         let State { watch, slots, .. } = &mut *state;
-        let is_free = |queue| slots.will_have_free_slot(queue);
-        let answer = watch.answered(bell, said, is_free, Instant::now());
-        self.look_if(answer.look);
-        answer.watching
+        let effect = watch.take(event, |queue| slots.will_have_free_slot(queue), Instant::now());
+        self.look_if(effect.look);
+        effect.needs_bell
     }
 
-    /// A notification on a bell that we hold. False: its lock is to be given up.
-    pub(crate) fn called(&self, bell: i32, queue_id: i32) -> bool {
+    /// The peeks to send now: at the sleeping queues whose safety poll is near; `under`: at those only that
+    /// sleep under these bells, which other workers hold, perhaps for other queues.
+    pub(crate) fn peeks(&self, under: Option<&[i32]>, now: Instant) -> Vec<Peek> {
         let mut state = self.lock();
         let State { watch, slots, .. } = &mut *state;
-        let is_free = |queue| slots.will_have_free_slot(queue);
-        let called = watch.called(bell, queue_id, is_free, Instant::now());
-        self.look_if(called.look);
-        called.keep
-    }
-
-    /// A notification on a bell that another worker keeps; the queue, if it is ours.
-    pub(crate) fn overheard(&self, bell: i32, queue_id: i32) -> Option<usize> {
-        self.lock().watch.heard(bell, queue_id, Instant::now())
-    }
-
-    /// A notification shall wake this queue although another worker keeps watch.
-    pub(crate) fn distrusts(&self, queue: usize) -> bool {
-        self.lock().watch.distrusts(queue, Instant::now())
-    }
-
-    /// A reason to look into one queue; `None`: into all of them. No lock is held from here on.
-    pub(crate) fn woken(&self, queue: Option<usize>) {
-        self.lock().watch.wake(queue);
-        self.exchanges.notify_one();
-    }
-
-    /// The lock of a bell is about to go: what sleeps under it wakes.
-    pub(crate) fn give_up(&self, bell: i32) {
-        self.lock().watch.give_up(bell, Instant::now());
-        self.exchanges.notify_one();
-    }
-
-    /// The watch connection broke, and with it each lock of ours.
-    pub(crate) fn unwatched(&self) {
-        self.lock().watch.lost_all();
-    }
-
-    /// The sleeping queues whose safety poll is near.
-    pub(crate) fn peeks_at(&self, now: Instant) -> Vec<Peek> {
-        let state = self.lock();
-        state.watch.peeks_at(|queue| state.slots.has_room(queue), now)
-    }
-
-    /// The queues that sleep under bells which other workers hold, perhaps for other queues.
-    pub(crate) fn peeks_under(&self, bells: &[i32], now: Instant) -> Vec<Peek> {
-        if bells.is_empty() {
-            return Vec::new();
-        }
-        let mut state = self.lock();
-        let State { watch, slots, .. } = &mut *state;
-        let (peeks, woke) = watch.peeks_under(bells, |queue| slots.has_room(queue), now);
-        self.look_if(woke);
-        peeks
-    }
-
-    /// Peeks are sent: the claims of these queues wait for the answer.
-    pub(crate) fn peeking(&self, peeks: &[Peek], sent: Instant) {
-        self.lock().watch.peeking(peeks, sent);
-    }
-
-    /// Takes the answers of peeks that were sent at that time.
-    pub(crate) fn peeked(&self, peeks: &[Peek], found: &[bool], sent: Instant) {
-        let look = self.lock().watch.peeked(peeks, found, sent);
+        let (peeks, look) = watch.peeks(under, |queue| slots.has_room(queue), now);
         self.look_if(look);
+        peeks
     }
 
     fn look_if(&self, look: bool) {

@@ -63,7 +63,7 @@ impl Controller {
             plan.bulk |= plan.has_results();
             state.bulk += usize::from(plan.bulk);
             let more = !last && state.results_due(self, now);
-            if more || state.watch.queues.iter().any(|queue| queue.deep) {
+            if more || state.watch.queues.iter().any(|queue| queue.has_backlog) {
                 self.exchanges.notify_one();
             }
             return Decision::Go(Box::new(plan));
@@ -96,7 +96,7 @@ impl Controller {
             (_, true) => &[Ask::Quick],
             (_, false) => &[Ask::Backlogs, Ask::Quick],
         };
-        // Owed until it is done: another connection may have the aged queue in flight at this moment.
+        // It stays due until it is done: another connection may have the aged queue in flight at this moment.
         let aged_first = state.claims_since_aged >= 3;
         for ask in asks {
             let mut lambdas = self.worth_asking(state, *ask, with_results, now);
@@ -125,10 +125,13 @@ impl Controller {
             let mut queues = lambda.queues.iter();
             let asked = match ask {
                 Ask::All => true,
-                _ => (ask == Ask::Backlogs) == queues.any(|queue| state.watch.queues[*queue].deep),
+                _ => {
+                    (ask == Ask::Backlogs)
+                        == queues.any(|queue| state.watch.queues[*queue].has_backlog)
+                }
             };
             if asked
-                && self.has_room(state, index, with_results)
+                && self.has_room(state, index, with_results, now)
                 && lambda.queues.iter().any(|queue| state.is_due(*queue, now))
             {
                 worth.push(index);
@@ -137,12 +140,12 @@ impl Controller {
         worth
     }
 
-    fn has_room(&self, state: &mut State, index: usize, with_results: bool) -> bool {
+    fn has_room(&self, state: &mut State, index: usize, with_results: bool, now: Instant) -> bool {
         let room = state.slots.room(index);
         for queue in &self.lambdas[index].queues {
             let full = room == 0 || state.slots.queue_room(*queue) == Some(0);
             if full && !state.slots.will_have_free_slot(*queue) {
-                state.watch.stop_watching(*queue);
+                state.watch.no_free_slot(*queue, now);
             }
         }
         room > 0 && (with_results || state.slots.is_worth_a_claim(index))
@@ -205,7 +208,7 @@ impl Controller {
         let part = |queue| QueueClaim {
             queue,
             queue_id: watch.queues[queue].id,
-            asked: watch.claiming(queue, now),
+            asked: watch.claim_sent(queue, now),
             bound: slots.queue_room(queue).map(|own| own.min(budget)),
         };
         LambdaClaim { lambda, budget, queues: queues.into_iter().map(part).collect() }
@@ -256,8 +259,8 @@ impl State {
 
     fn next_look(&self, controller: &Controller, now: Instant) -> Option<Instant> {
         let askable = |(index, queue): (usize, &WatchedQueue)| {
-            let idle = queue.claiming == 0 && self.slots.has_room(index);
-            idle.then(|| queue.askable_at(now))
+            let idle = queue.claims == 0 && self.slots.has_room(index);
+            idle.then(|| queue.state.claim_at())
         };
         let next = self.watch.queues.iter().enumerate().filter_map(askable).min()?;
         // A queue that is askable already but was left out waits for room: results bring that.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::exchange_plan::ClaimPlan;
 use super::*;
 use crate::db::hsc::{
-    Claim, Claimed, ClaimedTask, LambdaClaim, LeaseId, QueueFound, Verdict, Watched,
+    Claim, Claimed, ClaimedTask, LambdaClaim, LeaseId, QueueFound, Verdict, Watched, bell_of,
 };
 use crate::db::low_water_mark::Around;
 use crate::task::Priority;
@@ -135,6 +135,23 @@ fn but(task: i64, verdict: Verdict) -> impl Fn(&AttemptResult) -> Verdict {
     move |one| if one.attempt.task == task { verdict } else { Verdict::Done }
 }
 
+/// The answer of the server for a bell. True: one of our queues needs it.
+fn answered(controller: &Controller, bell: i32, said: Watched) -> bool {
+    controller.watch_event(WatchEvent::BellAnswered { bell, said })
+}
+
+/// A notification for a queue on a bell that this worker holds. True: it keeps the bell.
+fn called(controller: &Controller, bell: i32, queue_id: i32) -> bool {
+    controller.watch_event(WatchEvent::Called { bell, queue_id, holder: Holder::We })
+}
+
+/// A notification for this queue on a bell of which we know no holder.
+fn wake(controller: &Controller, queue: usize) {
+    let queue_id = controller.queues[queue].id;
+    let (bell, holder) = (bell_of(queue_id), Holder::Unknown);
+    controller.watch_event(WatchEvent::Called { bell, queue_id, holder });
+}
+
 fn tasks_left(controller: &Controller, lease: i64) -> usize {
     controller.lock().ledger.tasks_left(LeaseId(lease))
 }
@@ -171,7 +188,7 @@ async fn a_claim_sent_before_the_lock_was_ours_is_no_last_look() {
     let same = early.claim.iter().flat_map(|plan| plan.claim.queues()).copied().collect();
     let part = LambdaClaim { lambda: 0, budget: 1, queues: same };
     let mut state = controller.lock();
-    state.watch.queues.iter_mut().for_each(|queue| queue.claiming += 1);
+    state.watch.queues.iter_mut().for_each(|queue| queue.claims += 1);
     state.slots.ask(&part);
     drop(state);
     let claim = Claim { lambdas: vec![part], max_bytes: 0 };
@@ -180,7 +197,7 @@ async fn a_claim_sent_before_the_lock_was_ours_is_no_last_look() {
     let nothing = brought(&early, 7, 0, &[]);
     controller.claimed(&mut early, nothing);
     while let Ok(WatchRequest::Watch(bell)) = requests.try_recv() {
-        controller.watch_answered(bell, Watched::Held);
+        answered(&controller, bell, Watched::Held);
     }
     let nothing = brought(&late, 7, 0, &[]);
     controller.claimed(&mut late, nothing);
@@ -230,7 +247,7 @@ async fn tasks_behind_a_long_one_are_taken_out_of_the_buffer() {
     claim(&controller, 7, 0, &[1]).await;
     let one = work(&controller).await;
     controller.finish(0, AttemptResult::cancelled(&one), Duration::from_micros(1));
-    controller.woken(None);
+    controller.watch_event(WatchEvent::AllMayHaveTasks);
     claim(&controller, 8, 0, &[2, 3, 4]).await;
     let _long = work(&controller).await;
     let now = Instant::now();

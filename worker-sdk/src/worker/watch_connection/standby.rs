@@ -41,13 +41,17 @@ impl Standby {
         self.0.remove(&bell);
     }
 
-    /// A notification came; `own`: for a queue of ours. False: we do not stand by.
-    pub(super) fn called(&mut self, bell: i32, own: bool, now: Instant) -> bool {
-        let Some(turn) = self.0.get_mut(&bell) else { return false };
+    /// Another worker held its lock when we last asked.
+    pub(super) fn contains(&self, bell: i32) -> bool {
+        self.0.contains_key(&bell)
+    }
+
+    /// A notification came; `own`: for a queue of ours.
+    pub(super) fn called(&mut self, bell: i32, own: bool, now: Instant) {
+        let Some(turn) = self.0.get_mut(&bell) else { return };
         turn.pause = turn.pause.min(if own && turn.shared { SOON } else { LATEST });
         let ask_at = now + jittered(turn.pause);
         turn.ask_at = Some(turn.ask_at.map_or(ask_at, |planned| planned.min(ask_at)));
-        true
     }
 
     /// When to ask next.
@@ -73,7 +77,8 @@ mod tests {
     #[test]
     fn asks_soon_after_a_call_then_ever_later_then_not_at_all() {
         let (now, mut standby) = (Instant::now(), Standby::default());
-        assert!(!standby.called(3, true, now), "no worker keeps watch");
+        standby.called(3, true, now);
+        assert!(!standby.contains(3), "no worker keeps watch");
         let mut asked = 0;
         standby.taken(3, false, now);
         while let Some(at) = standby.next_at() {
@@ -84,7 +89,7 @@ mod tests {
         assert_eq!(asked, 4, "4, 16, 64, 256 ms");
         assert!(standby.due(now + LONGEST).is_empty());
         let later = now + Duration::from_secs(60);
-        assert!(standby.called(3, true, later));
+        standby.called(3, true, later);
         assert!(standby.next_at().is_some_and(|at| at <= later + LATEST * 2));
     }
 

@@ -21,7 +21,7 @@ const MOST_DOUBLINGS: u32 = 2;
 /// More queues than this are polled as often as these.
 const LARGEST: u32 = 400;
 /// Polls take so much time for each queue at least: ten times of what a look at it costs.
-const NAP_PER_QUEUE: Duration = Duration::from_micros(500);
+const PAUSE_PER_QUEUE: Duration = Duration::from_micros(500);
 
 /// See the module.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct CallRate {
     stream: Option<Instant>,
     /// Queues in the last poll.
     polled: u32,
-    /// How often the nap between two polls of a stream was doubled.
+    /// How often the pause between two polls of a stream was doubled.
     doublings: u32,
     poll_at: Instant,
 }
@@ -82,10 +82,15 @@ impl CallRate {
         };
     }
 
-    /// The next poll: one time for all queues, so that one claim serves them. `nap` makes the length.
-    pub(super) fn next_poll(&mut self, now: Instant, nap: impl FnOnce(u32) -> Duration) -> Instant {
+    /// The next poll: one time for all queues, so that one claim serves them. `pause` makes the length.
+    pub(super) fn next_poll(
+        &mut self,
+        now: Instant,
+        pause: impl FnOnce(u32) -> Duration,
+    ) -> Instant {
         if self.poll_at <= now {
-            self.poll_at = now + nap(self.doublings).max(NAP_PER_QUEUE * self.polled.min(LARGEST));
+            self.poll_at =
+                now + pause(self.doublings).max(PAUSE_PER_QUEUE * self.polled.min(LARGEST));
         }
         self.poll_at
     }
@@ -149,9 +154,9 @@ mod tests {
     fn all_queues_are_polled_at_one_time() {
         let now = Instant::now();
         let mut rate = CallRate::new(now);
-        let nap = |_| Duration::from_millis(2);
-        let at = rate.next_poll(now, nap);
-        assert_eq!(rate.next_poll(now + Duration::from_millis(1), nap), at);
-        assert_eq!(rate.next_poll(at, nap), at + Duration::from_millis(2));
+        let pause = |_| Duration::from_millis(2);
+        let at = rate.next_poll(now, pause);
+        assert_eq!(rate.next_poll(now + Duration::from_millis(1), pause), at);
+        assert_eq!(rate.next_poll(at, pause), at + Duration::from_millis(2));
     }
 }

@@ -7,7 +7,8 @@
 
 use std::time::Instant;
 
-use super::{QueueWatch, WatchState};
+use super::watch_state::Event;
+use super::{Effect, QueueWatch};
 
 /// A sleeping queue, to be peeked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,71 +21,45 @@ pub(crate) struct Peek {
 }
 
 impl QueueWatch {
-    /// The queues that sleep and would be polled within a safety poll from now. A queue whose sweep is due
-    /// is left out, because a sweep takes a claim. `has_room`: a task of a queue could be claimed.
-    pub(in crate::worker::controller) fn peeks_at(
-        &self,
-        has_room: impl Fn(usize) -> bool,
-        now: Instant,
-    ) -> Vec<Peek> {
-        let peek = |(index, queue): (usize, &super::WatchedQueue)| {
-            let polls = queue.sleeps() && queue.safety_at <= now + self.safety_poll;
-            let mark = queue.mark.for_look(now).filter(|_| polls && has_room(index))?;
-            Some(Peek { queue: index, queue_id: queue.id, mark })
-        };
-        self.queues.iter().enumerate().filter_map(peek).collect()
-    }
-
-    /// The queues that sleep under bells which other workers hold, perhaps for other queues. A queue that
-    /// no peek is for, because it has no room or its sweep is due, wakes: its claim waits for a slot.
-    /// True: a queue woke.
-    pub(in crate::worker::controller) fn peeks_under(
+    /// The peeks to send now: at the queues that sleep and would be polled within a safety poll. With
+    /// `under`, at those only that sleep under these bells, which other workers hold, perhaps for other
+    /// queues. `has_room`: a task of a queue could be claimed. True: a queue woke.
+    pub(in crate::worker::controller) fn peeks(
         &mut self,
-        bells: &[i32],
+        under: Option<&[i32]>,
         has_room: impl Fn(usize) -> bool,
         now: Instant,
     ) -> (Vec<Peek>, bool) {
-        let mut peeks = self.peeks_at(has_room, now);
-        peeks.retain(|peek| {
-            let queue = &self.queues[peek.queue];
-            !queue.watching && bells.contains(&queue.bell)
-        });
-        let mut woke = false;
-        let all = bells.iter().filter_map(|bell| self.on_bell.get(bell)).flatten();
-        for index in all.filter(|index| peeks.iter().all(|peek| peek.queue != **index)) {
-            let queue = &mut self.queues[*index];
-            if queue.watch == WatchState::Asleep && !queue.watching {
-                queue.wake_late();
-                woke = true;
-            }
+        let mut peeks = Vec::new();
+        for (index, queue) in self.queues.iter().enumerate() {
+            let polls = queue.sleeps() && queue.state.claim_at() <= now + self.safety_poll;
+            let meant = under
+                .is_none_or(|bells| !queue.state.is_watching() && bells.contains(&queue.bell()));
+            // A sweep takes a claim: no peek is for a queue whose sweep is due.
+            let mark = queue.mark.for_look(now).filter(|_| polls && meant && has_room(index));
+            peeks.extend(mark.map(|mark| Peek { queue: index, queue_id: queue.id, mark }));
+        }
+        let woke = self.wake_unpeeked(under.unwrap_or_default(), &peeks, now);
+        let answer_by = now + self.safety_poll;
+        for peek in &peeks {
+            self.apply(peek.queue, Event::PeekSent { answer_by }, now);
         }
         (peeks, woke)
     }
 
-    /// Peeks are sent: the claims of these queues wait for the answer.
-    pub(in crate::worker::controller) fn peeking(&mut self, peeks: &[Peek], sent: Instant) {
-        for peek in peeks {
-            let queue = &mut self.queues[peek.queue];
-            queue.safety_at = queue.safety_at.max(sent + self.safety_poll);
-        }
+    /// The queues under these bells that no peek is for, because they have no room or their sweep is due:
+    /// a claim looks as soon as it can.
+    fn wake_unpeeked(&mut self, bells: &[i32], peeks: &[Peek], now: Instant) -> bool {
+        let queues = bells.iter().filter_map(|bell| self.on_bell.get(bell)).flatten().copied();
+        let left: Vec<_> =
+            queues.filter(|index| peeks.iter().all(|peek| peek.queue != *index)).collect();
+        self.apply_to(left, Event::CannotPeek { now }, now).look
     }
 
-    /// Takes the answers of peeks that were sent at that time. True: a queue is worth a look.
-    pub(in crate::worker::controller) fn peeked(
-        &mut self,
-        peeks: &[Peek],
-        found: &[bool],
-        sent: Instant,
-    ) -> bool {
-        let mut look = false;
-        for (peek, any) in peeks.iter().zip(found) {
-            let queue = &mut self.queues[peek.queue];
-            // The claim finds out whether we should have been called.
-            if *any && queue.sleeps() {
-                queue.safety_at = sent;
-                look = true;
-            }
-        }
-        look
+    /// Takes the answers of peeks that were sent at that time.
+    pub(super) fn peeked(&mut self, peeks: &[Peek], found: &[bool], sent_at: Instant) -> Effect {
+        let found = peeks.iter().zip(found).filter(|(_, any)| **any);
+        let queues: Vec<_> = found.map(|(peek, _)| peek.queue).collect();
+        self.apply_to(queues, Event::PeekFound { sent_at }, sent_at)
     }
 }

@@ -53,9 +53,9 @@ impl Rests {
     }
 
     /// The next poll: one time for the queues of all resting bells, so that one claim serves them.
-    pub(super) fn next_poll(&mut self, now: Instant, nap: impl FnOnce() -> Duration) -> Instant {
+    pub(super) fn next_poll(&mut self, now: Instant, pause: impl FnOnce() -> Duration) -> Instant {
         if self.poll_at <= now {
-            self.poll_at = now + nap();
+            self.poll_at = now + pause();
         }
         self.poll_at
     }

@@ -29,7 +29,7 @@ async fn a_backlog_and_quick_tasks_are_not_claimed_together() {
     work_off(&controller).await;
     let first = plan(&controller).await;
     assert_eq!((asked(&first), first.bulk, sent(&first).len()), (vec![0], true, 1));
-    controller.woken(Some(4));
+    wake(&controller, 4);
     let second = plan(&controller).await;
     assert_eq!((asked(&second), second.bulk), (vec![0], true));
     let third = plan(&controller).await;
@@ -44,7 +44,7 @@ async fn the_last_connection_takes_neither_a_backlog_nor_results() {
     assert!(bulk.bulk);
     let next = work(&controller).await;
     controller.finish(0, AttemptResult::of(&next, Outcome::Success(None), None), SHORT);
-    controller.woken(Some(4));
+    wake(&controller, 4);
     let mut last = plan(&controller).await;
     assert_eq!((asked(&last), sent(&last).len()), (vec![1], 0));
     let found = brought(&last, 0, 0, &[]);
@@ -76,6 +76,6 @@ async fn a_claim_that_failed_frees_its_connection_for_the_backlog() {
 async fn a_single_connection_serves_all_lambdas_at_once() {
     let (controller, _requests) = flooded(1).await;
     work_off(&controller).await;
-    controller.woken(Some(4));
+    wake(&controller, 4);
     assert_eq!(asked(&*plan(&controller).await), [0, 1]);
 }

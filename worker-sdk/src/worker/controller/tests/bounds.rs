@@ -22,8 +22,8 @@ async fn a_bounded_queue_is_asked_for_no_more_than_its_own_slots() {
     assert_eq!(bounds(&plan), [None, None, None, Some(1)]);
     let found = brought(&plan, 7, LOW, &[1]);
     controller.claimed(&mut plan, found);
-    assert!(controller.lock().watch.queues[LOW].deep, "as many as were asked for");
-    controller.woken(None);
+    assert!(controller.lock().watch.queues[LOW].has_backlog, "as many as were asked for");
+    controller.watch_event(WatchEvent::AllMayHaveTasks);
     let next = super::plan(&controller).await;
     assert_eq!(queues(&next), [0, 1, 2], "its own slot is taken");
 }

@@ -144,7 +144,7 @@ async fn a_queue_that_the_cut_left_something_in_is_asked_again_at_once() {
     let mut plan = plan(&controller).await;
     let found = cut(&plan, 1, 0);
     controller.claimed(&mut plan, found);
-    assert!(controller.lock().watch.queues[0].deep);
+    assert!(controller.lock().watch.queues[0].has_backlog);
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn a_full_buffer_leaves_one_task_for_a_lambda_that_has_nothing_else() {
     let mut found = brought(&large, 1, 0, &[1]).expect("a claim");
     found.tasks[0].payload = Some(crate::db::json::JsonOwned("x".repeat(100)));
     controller.claimed(&mut large, Some(found));
-    controller.woken(None);
+    controller.watch_event(WatchEvent::AllMayHaveTasks);
     let mut quick = plan(&controller).await;
     assert_eq!((lambdas(&quick), max_bytes(&quick)), (vec![(1, 1)], 1));
     let nothing = brought(&quick, 2, 0, &[]);

@@ -1,7 +1,7 @@
 //! One worker keeps watch of a queue; the other workers stand by.
 
 use super::*;
-use crate::worker::controller::queue_watch::WatchState;
+use crate::worker::controller::queue_watch::{Role, WatchState};
 
 /// Everything found empty, every lock asked for and answered alike.
 pub(super) async fn fall_asleep(
@@ -11,7 +11,7 @@ pub(super) async fn fall_asleep(
 ) {
     claim(controller, 0, 0, &[]).await;
     while let Ok(WatchRequest::Watch(bell)) = requests.try_recv() {
-        controller.watch_answered(bell, said);
+        answered(controller, bell, said);
     }
 }
 
@@ -19,17 +19,41 @@ pub(super) fn is_askable(controller: &Controller) -> bool {
     controller.lock().watch.queues.iter().any(|queue| queue.is_askable(Instant::now()))
 }
 
-/// The nap before the next look at the first queue, without its jitter.
+/// The doublings of the pause before the next look at the first queue.
 fn doublings(controller: &Controller) -> u32 {
     controller.lock().watch.queues[0].doublings
 }
 
-/// Its nap is over.
+/// The pause before its next poll is over.
 pub(super) fn wake_up(controller: &Controller) {
     let mut state = controller.lock();
     let queue = &mut state.watch.queues[0];
-    assert!(matches!(queue.watch, WatchState::Poll(_)), "{:?}", queue.watch);
-    queue.watch = WatchState::Poll(Instant::now());
+    assert!(is_polled(queue.state), "{:?}", queue.state);
+    queue.state = WatchState::Poll { at: Instant::now() };
+}
+
+pub(super) fn is_polled(state: WatchState) -> bool {
+    matches!(state, WatchState::Poll { .. })
+}
+
+/// Found empty, and the bell is asked for.
+pub(super) fn falling_asleep() -> WatchState {
+    WatchState::FallingAsleep { poll_at: Instant::now() + Duration::from_secs(1) }
+}
+
+/// The safety poll of the first queue is due.
+fn safety_poll(controller: &Controller) {
+    let asleep = WatchState::Asleep { role: Role::StandingBy, poll_at: Instant::now() };
+    controller.lock().watch.queues[0].state = asleep;
+}
+
+/// Each call for this queue is a reason to claim, although another worker keeps watch.
+fn follows_calls(controller: &Controller, queue: usize) -> bool {
+    Instant::now() < controller.lock().watch.queues[queue].follow_calls_until
+}
+
+pub(super) fn peeked(controller: &Controller, peeks: &[Peek], found: &[bool], sent_at: Instant) {
+    controller.watch_event(WatchEvent::Peeked { peeks, found, sent_at });
 }
 
 pub(super) fn pause(controller: &Controller) {
@@ -44,7 +68,7 @@ async fn a_watch_looks_once_for_a_call_and_stays_one() {
     assert!(!is_askable(&controller), "the last look is done");
     for lease in 7..10 {
         pause(&controller);
-        assert!(controller.called(3, 3), "it keeps the lock");
+        assert!(called(&controller, 3, 3), "it keeps the lock");
         let mut look = plan(&controller).await;
         assert_eq!(queues(&look), [2]);
         let found = brought(&look, lease, 0, &[lease]);
@@ -59,15 +83,15 @@ async fn a_watch_gives_up_the_lock_when_it_is_busy_or_called_too_often() {
     fall_asleep(&controller, &mut requests, Watched::Held).await;
     claim(&controller, 0, 0, &[]).await;
     pause(&controller);
-    assert!(controller.called(1, 1) && controller.called(2, 2));
-    assert!(controller.called(2, 2), "two calls at once");
-    let calls = (0..10_000).take_while(|_| controller.called(2, 2)).count();
+    assert!(called(&controller, 1, 1) && called(&controller, 2, 2));
+    assert!(called(&controller, 2, 2), "two calls at once");
+    let calls = (0..10_000).take_while(|_| called(&controller, 2, 2)).count();
     assert!((2..10_000).contains(&calls), "{calls} more at once: a stream");
     claim(&controller, 7, 0, &[1]).await;
     assert!(matches!(requests.try_recv(), Ok(WatchRequest::Unwatch(1))), "as much as it asked for");
     let _running = work(&controller).await;
     pause(&controller);
-    assert!(!controller.called(4, 4), "its only slot is taken");
+    assert!(!called(&controller, 4, 4), "its only slot is taken");
 }
 
 #[tokio::test]
@@ -76,14 +100,14 @@ async fn a_watch_that_gets_busy_before_it_looks_gives_up_the_lock() {
     fall_asleep(&controller, &mut requests, Watched::Held).await;
     claim(&controller, 0, 0, &[]).await;
     pause(&controller);
-    assert!(controller.called(3, 3));
+    assert!(called(&controller, 3, 3));
     controller.lock().slots.usage(0).running = 1;
     let look = controller.next_exchange();
     tokio::pin!(look);
     assert!(futures_util::poll!(&mut look).is_pending());
     assert!(matches!(requests.try_recv(), Ok(WatchRequest::Unwatch(3))));
-    controller.lock().watch.queues[3].watch = WatchState::FallingAsleep;
-    assert!(!controller.watch_answered(4, Watched::Held), "and takes no other");
+    controller.lock().watch.queues[3].state = falling_asleep();
+    assert!(!answered(&controller, 4, Watched::Held), "and takes no other");
 }
 
 #[tokio::test]
@@ -91,33 +115,33 @@ async fn who_stands_by_sleeps_without_a_look_until_the_lock_is_free() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     assert!(!is_askable(&controller));
-    controller.watch_answered(2, Watched::Taken);
+    answered(&controller, 2, Watched::Taken);
     assert!(!is_askable(&controller));
-    controller.watch_answered(2, Watched::Held);
+    answered(&controller, 2, Watched::Held);
     let look = plan(&controller).await;
     assert_eq!(queues(&look), [1]);
 }
 
 #[tokio::test]
-async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
+async fn calls_are_followed_for_a_while_after_a_watch_left_a_task_waiting() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
-    assert!(!controller.distrusts(0));
-    controller.lock().watch.queues[0].safety_at = Instant::now();
+    assert!(!follows_calls(&controller, 0));
+    safety_poll(&controller);
     claim(&controller, 6, 0, &[1]).await;
-    assert!(!controller.distrusts(0), "the watch was about to come");
+    assert!(!follows_calls(&controller, 0), "the watch was about to come");
     assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))), "or has given up the lock");
-    controller.watch_answered(1, Watched::Taken);
+    answered(&controller, 1, Watched::Taken);
     assert!(!is_askable(&controller), "it sleeps on");
-    controller.lock().watch.queues[0].safety_at = Instant::now();
+    safety_poll(&controller);
     let mut look = plan(&controller).await;
     let mut found = brought(&look, 7, 0, &[2]).expect("a task");
     found.tasks[0].waited = Duration::from_millis(100);
     assert_eq!(controller.claimed(&mut look, Some(found)), None);
-    assert!(controller.distrusts(0) && !controller.distrusts(1));
+    assert!(follows_calls(&controller, 0) && !follows_calls(&controller, 1));
     claim(&controller, 0, 0, &[]).await;
     assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))));
-    controller.watch_answered(1, Watched::Taken);
+    answered(&controller, 1, Watched::Taken);
     let look = plan(&controller).await;
     assert_eq!(queues(&look), [0]);
 }
@@ -125,18 +149,17 @@ async fn a_watch_that_left_a_task_lying_is_not_trusted_for_a_while() {
 #[tokio::test]
 async fn a_claim_waits_for_a_peek_for_a_safety_poll() {
     let (controller, mut requests) = controller(config());
-    assert_eq!(controller.peeks_at(Instant::now()), [], "nothing sleeps");
+    assert_eq!(controller.peeks(None, Instant::now()), [], "nothing sleeps");
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     let sent = Instant::now() + Duration::from_millis(950);
-    let peeks = controller.peeks_at(sent);
+    let peeks = controller.peeks(None, sent);
     assert_eq!(peeks.iter().map(|peek| peek.queue_id).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let askable = |at: Instant| {
         let queues = &controller.lock().watch.queues;
         (0..4).filter(|index| queues[*index].is_askable(at)).collect::<Vec<_>>()
     };
-    controller.peeking(&peeks, sent);
     assert!(askable(sent + Duration::from_millis(999)).is_empty(), "no answer yet");
-    controller.peeked(&peeks, &[false, false, true, false], sent);
+    peeked(&controller, &peeks, &[false, false, true, false], sent);
     assert_eq!(askable(sent), [2], "at once");
     assert_eq!(askable(sent + Duration::from_millis(999)), [2]);
     assert_eq!(askable(sent + Duration::from_secs(1)), [0, 1, 2, 3], "the line is silent");
@@ -147,26 +170,26 @@ async fn a_peek_is_no_sweep_and_not_for_who_has_no_room() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
     let soon = Instant::now() + Duration::from_millis(1);
-    assert_eq!(controller.peeks_at(soon + Duration::from_secs(61)), [], "a sweep is due");
+    assert_eq!(controller.peeks(None, soon + Duration::from_secs(61)), [], "a sweep is due");
     controller.lock().slots.usage(0).running = 8;
-    assert_eq!(controller.peeks_at(soon), [], "no slot is free");
+    assert_eq!(controller.peeks(None, soon), [], "no slot is free");
 }
 
 #[tokio::test]
 async fn a_peek_says_nothing_of_a_queue_that_woke_since() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Taken).await;
-    let peeks = controller.peeks_at(Instant::now());
-    controller.woken(Some(1));
-    controller.peeked(&peeks, &[true; 4], Instant::now());
+    let peeks = controller.peeks(None, Instant::now());
+    wake(&controller, 1);
+    peeked(&controller, &peeks, &[true; 4], Instant::now());
     let look = plan(&controller).await;
     assert_eq!(queues(&look), [0, 1, 2, 3]);
-    controller.peeked(&peeks, &[false; 4], Instant::now());
-    assert_eq!(controller.peeks_at(Instant::now()), [], "a claim is in flight");
+    peeked(&controller, &peeks, &[false; 4], Instant::now());
+    assert_eq!(controller.peeks(None, Instant::now()), [], "a claim is in flight");
 }
 
 #[tokio::test]
-async fn a_look_that_finds_nothing_doubles_the_nap_and_one_that_finds_several_halves_it() {
+async fn a_look_that_finds_nothing_doubles_the_pause_and_one_that_finds_several_halves_it() {
     let (controller, mut requests) = controller(config());
     fall_asleep(&controller, &mut requests, Watched::Busy).await;
     assert_eq!(doublings(&controller), 0, "a commit's time");
@@ -178,7 +201,7 @@ async fn a_look_that_finds_nothing_doubles_the_nap_and_one_that_finds_several_ha
     wake_up(&controller);
     claim(&controller, 7, 0, &[1]).await;
     assert!(matches!(requests.try_recv(), Ok(WatchRequest::Watch(1))), "one may be the last");
-    controller.watch_answered(1, Watched::Busy);
+    answered(&controller, 1, Watched::Busy);
     assert_eq!(doublings(&controller), 6, "one at a time is in time");
     wake_up(&controller);
     claim(&controller, 8, 0, &[2, 3]).await;
@@ -186,8 +209,8 @@ async fn a_look_that_finds_nothing_doubles_the_nap_and_one_that_finds_several_ha
     wake_up(&controller);
     claim(&controller, 9, 0, &[4, 5]).await;
     assert_eq!(doublings(&controller), 4);
-    controller.lock().watch.queues[0].watch = WatchState::FallingAsleep;
-    controller.watch_answered(1, Watched::Held);
+    controller.lock().watch.queues[0].state = falling_asleep();
+    answered(&controller, 1, Watched::Held);
     assert_eq!(doublings(&controller), 0, "nobody was in the way");
 }
 
@@ -215,23 +238,23 @@ async fn a_worker_that_is_called_often_in_all_watches_no_queue_that_has_tasks() 
     fall_asleep(&controller, &mut requests, Watched::Held).await;
     claim(&controller, 0, 0, &[]).await;
     let calls = (0..10_000)
-        .take_while(|call| controller.called(call % 3 * 4 + 1, call % 3 * 4 + 1))
+        .take_while(|call| called(&controller, call % 3 * 4 + 1, call % 3 * 4 + 1))
         .count();
     assert!((3..300).contains(&calls), "{calls} calls at once, a third for each lambda");
-    assert!(!controller.called(1, 1) && !controller.called(5, 5) && !controller.called(9, 9));
+    assert!(!called(&controller, 1, 1) && !called(&controller, 5, 5) && !called(&controller, 9, 9));
     let mut look = plan(&controller).await;
     assert_eq!(queues(&look), [0, 4, 8], "the others sleep on");
     let found = brought(&look, 7, 1, &[1]);
     controller.claimed(&mut look, found);
     let state = controller.lock();
-    let polls: Vec<_> = [0, 4, 8].map(|queue| state.watch.queues[queue].watch).into();
-    assert!(matches!(polls[0], WatchState::Poll(_)), "{polls:?}");
-    assert!(polls.iter().all(|watch| *watch == polls[0]), "one claim for all: {polls:?}");
+    let polls: Vec<_> = [0, 4, 8].map(|queue| state.watch.queues[queue].state).into();
+    assert!(is_polled(polls[0]), "{polls:?}");
+    assert!(polls.iter().all(|state| *state == polls[0]), "one claim for all: {polls:?}");
     assert!(requests.try_recv().is_err(), "nobody asks for a lock");
 }
 
 #[tokio::test]
-async fn a_nap_is_not_stretched_to_the_linger_of_results() {
+async fn a_pause_is_not_stretched_to_the_linger_of_results() {
     let (controller, mut requests) =
         controller(WorkerConfig { linger: Duration::from_secs(3600), ..config() });
     fall_asleep(&controller, &mut requests, Watched::Busy).await;
