@@ -55,7 +55,7 @@ pub const POLICIES: [&str; 17] = [
     "apply_gates",
     "acquire_permits",
     "release_permits",
-    "grant_to_next_waiter",
+    "grant_to_next_waiters",
     "permit_holders",
     "grant_concurrency",
     "grant_rate",
