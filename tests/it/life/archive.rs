@@ -1,4 +1,4 @@
-//! What a lambda wants archived is safe before it is deleted.
+//! A lambda's archive is complete before its tasks are deleted.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -18,8 +18,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// A payload that is JSON over two lines, with all that a text format would escape.
 const PAYLOAD: &str = "{\"a\":\n \"\\\\ \\n \\u0001 ö \\\" , 'x'\"}";
 
-/// One that succeeded, one that failed for good after a failure, one that waits, and one of a lambda that
-/// wants no archive; a day later in a segment that is used up.
+/// A full segment, a day old. It has a success, a fatal failure after a retry, a waiting task, and
+/// a task of a lambda without an archive.
 struct Old {
     db: Db,
     worker: ScriptedWorker,
@@ -69,7 +69,7 @@ impl Old {
         self.db.all("select id from tuskline.tasks order by id").await
     }
 
-    /// What waits runs, whatever became of the rest.
+    /// The waiting task runs, with or without the archived tasks.
     async fn check_runs(&self) {
         self.db.advance(DAY * 2).await;
         self.db.enqueue_due().await;
@@ -94,7 +94,7 @@ impl Old {
     }
 }
 
-/// Every line of the files whose names begin so.
+/// Every line of the files whose names begin with the prefix.
 fn lines(dir: &Path, prefix: &str) -> Vec<Value> {
     let mut files: Vec<_> =
         std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
@@ -110,7 +110,7 @@ fn lines(dir: &Path, prefix: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Payloads are for no other account of the machine.
+/// Checks that no other account of the machine can read the payloads.
 fn assert_private(dir: &Path) {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());
     let modes: Vec<_> = files.map(|file| file.metadata().unwrap().permissions().mode()).collect();
@@ -151,7 +151,7 @@ async fn an_archive_that_was_interrupted_is_finished_and_has_everything_once() {
     let next: Option<i64> =
         old.db.one(&format!("select tuskline.archive_segment({no}, 0, 1)")).await;
     assert_eq!(next, Some(old.success));
-    // Whoever did that is gone.
+    // The process that wrote the first batch is gone, so the archive is written again.
     old.round(None).await;
     assert_eq!(old.archived().await, old.expected());
     assert!(old.db.all::<i64>("select * from tuskline.segments_set_aside()").await.is_empty());

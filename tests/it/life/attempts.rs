@@ -1,4 +1,4 @@
-//! What became of each attempt of a task is on record, with its times.
+//! The outcome and the times of each attempt of a task are recorded.
 
 use std::time::Duration;
 

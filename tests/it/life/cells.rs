@@ -103,7 +103,7 @@ async fn a_cell_is_set_once() {
          [create an empty database: tuskline migrate --cell {other}]"
     );
     assert_eq!(db.refused(&set(other)).await, expected);
-    // Its segments are lost, its ids are not.
+    // The segments are lost, but the sequence of ids is not.
     db.run("select nextval('tuskline.future_seq'); delete from tuskline.segment").await;
     assert_eq!(db.refused(&set(other)).await, expected);
     for wrong in [-1, 64] {
@@ -135,7 +135,7 @@ async fn the_first_migration_chooses_the_cell_and_a_later_one_changes_nothing() 
     }
     let refused = migrate_in_cell(&db.config, 6).await.unwrap_err();
     assert!(format!("{refused:?}").contains("TK042 invalid_cell"), "{refused:?}");
-    // The same with functions to renew: none of them is.
+    // A migration in the wrong cell renews no function either.
     db.run("update tuskline_core.stamp set digest = 'another'").await;
     migrate_in_cell(&db.config, 6).await.unwrap_err();
     assert_eq!(db.one::<String>("select digest from tuskline_core.stamp").await, "another");

@@ -1,5 +1,5 @@
-//! A worker that is told to end claims nothing more, gives back what has not begun, finishes what
-//! has, and leaves nothing behind.
+//! A worker that drains claims nothing more, releases tasks that have not begun, and finishes the
+//! tasks that have. It leaves no lease behind.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn sigterm_drains_a_worker() {
     let executor = worker.executor(&db).await;
     let first = db.schedule_with("work", r#""go""#).await;
     db.until_status(first, "success").await;
-    // One runs, two wait in the worker.
+    // The first task runs; the other two wait in the worker.
     let ids = db.schedule_many("work", 3).await;
     worker.record().until_begun(2).await;
     db.until("select count(*) = 3 from tuskline.task where status in ('claimed', 'processing')")
@@ -76,7 +76,7 @@ async fn a_body_that_does_not_yield_ends_the_process_with_it() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended().await.signal(), Some(9), "{}", worker.said());
     assert!(worker.said().contains(&format!("task {stuck} ignored")), "{}", worker.said());
-    // Whoever runs it next waits until this worker is known to be dead.
+    // The task runs again only after this worker is known to be dead.
     let held: bool = db
         .ask(
             "select ended_at is null and exists (select from tuskline.lease
@@ -94,7 +94,8 @@ async fn a_drain_does_not_wait_for_anything_but_the_bodies() {
     let db = Db::with_lambda("work").await;
     let mut config = calm();
     config.drain_grace = Duration::from_millis(50);
-    // Longer than a test may take: were an exchange connection left behind, the drain would wait for it so long.
+    // The timeout exceeds the test's deadline: a drain would wait so long for an exchange
+    // connection left behind.
     config.request_timeout = Duration::from_secs(300);
     let gate = Gate::new();
     let worker = Running::start(&db, config, vec![gate.lambda("work")]);
@@ -111,7 +112,7 @@ async fn a_drain_waits_for_the_second_attempt_when_the_first_of_the_same_task_ha
     let worker = Running::start(&db, quick(), vec![gate.lambda("work").slots(2)]);
     let id = db.schedule("work").await;
     let first = gate.next().await.context;
-    // As after a failover that lost the claim.
+    // The release imitates a failover that lost the claim.
     let executor: i64 = db.one("select max(executor_id) from tuskline.executor").await;
     let released = format!(
         "select cardinality(deferred) = 0 from tuskline.release({executor}, '{{{id}}}', '{{{}}}', '{{}}')",
@@ -150,7 +151,7 @@ async fn durations_of_ages_are_waited_for_without_an_overflow() {
     let worker = Running::start(&db, config, vec![gate.lambda("work").slots(1)]);
     let id = db.schedule("work").await;
     gate.next().await;
-    // A heartbeat, which looks for those that outlast their graces.
+    // A heartbeat has passed. Each heartbeat checks for bodies that outlast their graces.
     db.until_status(id, "processing").await;
     worker.tell_to_stop();
     db.until("select draining from tuskline.executor").await;
@@ -184,7 +185,7 @@ async fn a_worker_that_loses_an_exchange_connection_drains_and_says_so() {
     db.run(SPOIL_A_CLAIM).await;
     let gate = Gate::new();
     let mut config = quick();
-    // The drain does not wait for what that connection had under way.
+    // The drain does not wait for the requests that were under way on that connection.
     config.drain_grace = Duration::MAX;
     let token = CancellationToken::new();
     let worker = Worker::builder(db.config.clone())

@@ -168,7 +168,7 @@ async fn a_due_time_and_a_delay_together_are_refused() {
         assert_eq!(said.contains("(row 2 of 2)"), sql.contains("schedule_many"), "{said}");
     }
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task").await, 0);
-    // Each of them alone, in one call.
+    // A call may give a due time for one task and a delay for another.
     db.run(&format!(
         "select tuskline.schedule_many('{{work,work}}', p_scheduled_at => array[null, {at}],
                                        p_delays => array[{delay}, null])"

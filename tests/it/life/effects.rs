@@ -24,7 +24,7 @@ async fn rows(db: &Db, table: &str) -> i64 {
     db.one(&format!("select count(*) from tuskline.{table}")).await
 }
 
-/// Calls of the store consumer until it finds nothing to do.
+/// Calls the store consumer's verbs until they find nothing to do.
 async fn consume_all(db: &Db) -> i64 {
     let mut calls = 0;
     while db.enqueue_due().await > 0 {
@@ -33,7 +33,7 @@ async fn consume_all(db: &Db) -> i64 {
     calls
 }
 
-/// Claims and ends all that is enqueued, so often as anything is.
+/// Claims and ends all enqueued tasks, until none is enqueued.
 async fn drain(db: &Db, worker: &ScriptedWorker) -> usize {
     let mut done = 0;
     loop {

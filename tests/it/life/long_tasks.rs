@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Db, Gate, Running, calm, quick};
 
-/// In one look: a heartbeat moves tasks from one status to the other.
+/// Counts both statuses in one query, because a heartbeat moves tasks from one to the other.
 async fn in_hand(db: &Db) -> i64 {
     db.one("select count(*) from tuskline.task where status in ('claimed', 'processing')").await
 }
@@ -50,14 +50,14 @@ async fn nothing_is_claimed_ahead_until_short_executions_were_measured() {
     config.safety_poll = Duration::from_millis(1);
     let worker = Running::start(&db, config, vec![gate.lambda("work").slots(2)]);
     gate.next_many(2).await;
-    // It has looked, or could have, many times while this one runs through its life elsewhere.
+    // The worker has had time for many claims while this task runs elsewhere.
     db.define("other").await;
     let other = Gate::open();
     let second = Running::start(&db, calm(), vec![other.lambda("other")]);
     let id = db.schedule("other").await;
     db.until_status(id, "success").await;
     second.stop().await;
-    // Processing as soon as a heartbeat came in between.
+    // A task is processing once a heartbeat has come in between.
     assert_eq!(in_hand(&db).await, 2);
     assert_eq!(db.queued().await, 8);
     gate.open_for_good();
@@ -81,7 +81,7 @@ async fn tasks_behind_one_that_turned_out_long_go_to_another_worker() {
     gate.next_many(4).await;
     let other = Gate::open();
     let second = Running::start(&db, quick(), vec![other.lambda("work").slots(1)]);
-    // The second gets them all, although the first had claimed some of them.
+    // The second worker gets them all, although the first had claimed some of them.
     db.until_count("success", short.len() + 4).await;
     assert_eq!(other.record().ended(), 4);
     gate.open_for_good();

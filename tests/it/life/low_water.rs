@@ -1,6 +1,5 @@
-//! A low-water mark saves cost and decides nothing: what commits late below it is found by the next
-//! look from the start, and what verbs tell of the transactions around them keeps the mark from
-//! passing it.
+//! A low-water mark saves cost and decides nothing. A scan from the start finds rows that commit
+//! late below it. The oldest writing transaction that verbs report keeps the mark behind it.
 
 use std::time::Duration;
 
@@ -28,8 +27,8 @@ async fn a_number_drawn_long_before_its_commit_is_found_by_a_look_from_the_start
     assert_eq!(tasks(&claim_above(&worker, 0).await).len(), 1);
 }
 
-/// Waits until what is asked for lies above. Every transaction of this cluster counts, those of other
-/// tests, too.
+/// Waits until the answer lies above a number. Every transaction of this cluster counts, also those
+/// of other tests.
 async fn until_above(number: i64, mut ask: impl AsyncFnMut() -> i64) {
     let limit = std::time::Instant::now() + Duration::from_secs(20);
     while ask().await <= number {
@@ -37,7 +36,8 @@ async fn until_above(number: i64, mut ask: impl AsyncFnMut() -> i64) {
     }
 }
 
-/// Makes an open transaction an old one: as many others come and go as it takes to look closer.
+/// Makes an open transaction old. So many other transactions pass that the verb examines it more
+/// closely.
 const TIME_PASSES: &str =
     "do $$ begin for n in 1..220 loop perform pg_current_xact_id(); commit; end loop; end $$";
 
@@ -93,7 +93,8 @@ async fn a_claim_that_takes_nothing_has_no_number() {
 
 #[tokio::test]
 async fn an_old_transaction_that_wrote_to_no_queue_holds_no_mark_back_until_it_does() {
-    // Of its own: in the shared one the tests beside it draw two hundred numbers within a moment.
+    // The test has its own cluster: in the shared one, neighbouring tests draw two hundred
+    // transaction numbers in a moment.
     let mut cluster = own_cluster().await;
     let db = Db::in_cluster(&cluster).await;
     db.define("work").await;

@@ -1,11 +1,11 @@
-//! The specification: what every verb makes of a task in every state.
+//! The specification: the effect of every verb on a task in every state.
 //!
-//! The table is made by doing it. ARCHITECTURE.md shows the same one.
+//! The test makes the table by calling the verbs. ARCHITECTURE.md shows the same table.
 
 use crate::support::{Answer, Db, ScriptedWorker, Task};
 
-/// The columns, in the order in which tasks are brought there: what is enqueued comes last, so that
-/// no claim on the way takes it.
+/// The columns, in the order in which tasks are brought there. Enqueued comes last, so that no
+/// claim on the way takes it.
 const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "enqueued"];
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
@@ -99,7 +99,7 @@ struct Staged {
     task: Task,
 }
 
-/// One verb on one task of every status; the last cell is for every terminal status.
+/// Runs a verb on a task of every status. The last cell is for every terminal status.
 async fn row(db: &Db, verb: &str) -> Vec<String> {
     db.empty().await;
     let worker = db.worker("work").await;
@@ -120,7 +120,8 @@ async fn row(db: &Db, verb: &str) -> Vec<String> {
     cells
 }
 
-/// What became of one task: a status, `-` for no change, `lost` for a refusal, blank for not asked.
+/// The effect on one task: a status, `-` for no change, `lost` for a refusal, blank for a case that
+/// does not apply.
 async fn cell(db: &Db, staged: &Staged, lost: Reply) -> String {
     let status = "select coalesce((select status::text from tuskline.tasks where id = $1), 'gone')";
     let status: String = db.ask(status, &[&staged.task.id]).await;
@@ -137,7 +138,7 @@ async fn cell(db: &Db, staged: &Staged, lost: Reply) -> String {
     }
 }
 
-/// What a verb answered.
+/// The answer of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reply {
     Nothing,
@@ -169,7 +170,7 @@ async fn stage(db: &Db, worker: &ScriptedWorker, status: &'static str) -> Staged
             last_attempt(db).await;
             assert_eq!(worker.fail(&task).await, Answer::Accepted);
         }
-        // A gate's doing, here without one.
+        // A gate would drop the task; the test does it without one.
         "dropped" => {
             db.run(&format!(
                 "update tuskline.task set status = 'dropped', next_trigger_at = null, finished_at = tuskline.clock() where id = {id}"
@@ -186,7 +187,7 @@ async fn last_attempt(db: &Db) {
     db.run("update tuskline.task set attempt = 20 where status in ('claimed', 'processing')").await;
 }
 
-/// The circumstances that a row names, for tasks of every status alike.
+/// Prepares the circumstances that a row names, for tasks of every status.
 async fn prepare(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) {
     let executor = worker.executor;
     for Staged { task: Task { id, fence, .. }, status } in staged {
@@ -225,7 +226,7 @@ async fn prepare(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]
     }
 }
 
-/// Does what the row says to every task, and notes what it was told.
+/// Runs the row's verb on every task, and notes each answer.
 async fn act(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) -> Vec<Reply> {
     match verb.split(',').next().unwrap() {
         "enqueue_due" => _ = db.enqueue_due().await,
@@ -263,7 +264,7 @@ async fn act(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) ->
     vec![Reply::Nothing; staged.len()]
 }
 
-/// All are asked for by their ids; only who has failed for good is meant.
+/// The redrive names all tasks by their ids, but it concerns only fatal failures.
 async fn redrive(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let ids: Vec<String> = staged.iter().map(|one| one.task.id.to_string()).collect();
     let ids = ids.join(",");
@@ -278,7 +279,8 @@ async fn to_the_end(db: &Db, arguments: &str) {
     while db.one::<String>(&advance).await == "running" {}
 }
 
-/// Two walks: the first one ends the tasks that wait. The erase then waits for the worker.
+/// Runs the erase's first walk, which ends the waiting tasks, and a batch of the second. The erase
+/// then waits for the worker.
 async fn erase(db: &Db) {
     let start = "select tuskline.start_operation('erase', 'work', p_reason => 'x')";
     let number: i64 = db.one(start).await;
@@ -288,7 +290,7 @@ async fn erase(db: &Db) {
     }
 }
 
-/// The tasks whose worker was asked to stop.
+/// Tells for each task whether its worker is asked to stop.
 async fn asked(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let mut told = Vec::new();
     for one in staged {
@@ -299,7 +301,7 @@ async fn asked(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     told
 }
 
-/// Of what has ended only failures were meant; the rest is as it was.
+/// The verb concerns only failures among ended tasks; the others stay as they are.
 async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Reply> {
     let mut told = Vec::new();
     for one in staged {
@@ -347,7 +349,7 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
                 _ => said == "retried",
             }
         }
-        // Its own row, "the same result again".
+        // Another row of the table covers "the same result again".
         _ if same => return Reply::NotDone,
         "success" | "success, asked to stop" => accepted(worker.succeed(task).await),
         "retriable" | "retriable, asked" | "retriable, last attempt" => {

@@ -1,7 +1,6 @@
 //! The life of a task: accepted, due, claimed, executed, ended, kept for a while, deleted.
 //!
-//! A test stands here when none of the other three rooms claims it. `main.rs` states the order in
-//! which they are asked.
+//! A test belongs here when no other room claims it. `main.rs` states the order of the rooms.
 
 mod archive;
 mod attempts;

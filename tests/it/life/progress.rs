@@ -1,4 +1,5 @@
-//! What a body tells of itself is kept, from one attempt to the next, and nobody else can say it.
+//! A body's progress is kept from one attempt to the next. Only the attempt that holds the task can
+//! write it.
 
 use std::time::Duration;
 

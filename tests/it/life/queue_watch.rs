@@ -1,4 +1,5 @@
-//! Queues share bells: what a worker locks and listens to is bounded, and no task is late for it.
+//! Queues share bells. The number of locks and channels of a worker is bounded, and no task is late
+//! for it.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use tuskline_sdk::Lambda;
 
 use crate::support::{Db, Gate, Running, calm};
 
-/// The safety poll comes each five seconds, which is as rare as it gets: before, only a notification can
-/// wake a worker.
+/// The safety poll comes every five seconds, its longest interval. Before it, only a notification
+/// can wake a worker.
 fn never_polls() -> tuskline_sdk::WorkerConfig {
     let mut config = calm();
     config.safety_poll = Duration::from_secs(3_600);
@@ -39,12 +40,13 @@ const LOCKS: &str = "from pg_locks where locktype = 'advisory' and classid = 195
     and mode = 'ExclusiveLock' and granted
     and database = (select oid from pg_database where datname = current_database())";
 
-/// The locks are those of the bells that SQL computes, so that both sides compute alike.
+/// The locks are those of the bells that SQL computes, so SQL and Rust compute the same bells.
 #[tokio::test]
 async fn what_an_idle_worker_locks_and_asks_does_not_grow_with_its_queues() {
     let db = Db::new().await;
     let gate = Gate::open();
-    // Not its transactions: an idle session begins one for each signal that other tests cause.
+    // The test does not count transactions: an idle session begins one for each signal that other
+    // tests cause.
     let calls = "select sum(calls)::bigint from pg_stat_user_functions where schemaname in ('tuskline', 'tuskline_core')
         and funcname in ('peek', 'watch', 'unwatch', 'claim', 'exchange', 'set_results', 'heartbeat')";
     let name: String = db.one("select current_database()::text").await;
@@ -88,17 +90,17 @@ async fn a_statement_asks_once_for_each_bell() {
     assert_eq!(db.one::<i64>("select last_value from tuskline.asked").await, 2);
 }
 
-/// What a notification brings about, which takes some ms; a safety poll would seldom be in time.
+/// Awaits the effect of a notification, which takes some ms; a safety poll would seldom be in time.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(3), what).await.expect("without a safety poll")
 }
 
-/// Until everybody sleeps who found nothing.
+/// Waits until every worker that found no task sleeps.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
 
-/// Tasks in turn, each when all sleep again.
+/// Schedules tasks in turn, each when all workers sleep again.
 async fn each_is_executed(db: &Db) {
     for done in 1..=8 {
         db.until_asleep("work_0").await;

@@ -1,8 +1,9 @@
-//! A worker's number: whether the database it finds still knows it, and how one number follows another.
+//! A worker's number: whether a database still knows it, and how a worker gets the next number.
 
 use crate::support::{Db, ScriptedWorker};
 
-/// `alive past` of a heartbeat that says how many were acknowledged before.
+/// The columns `alive` and `past` of a heartbeat that reports how many earlier beats were
+/// acknowledged.
 async fn beat(db: &Db, executor: i64, acknowledged: Option<i64>) -> String {
     let sql = "select concat_ws(' ', alive, past) from tuskline.heartbeat($1, false, false, $2)";
     db.ask(sql, &[&executor, &acknowledged]).await
@@ -18,7 +19,7 @@ async fn reason(db: &Db, executor: i64) -> Option<String> {
     db.ask(sql, &[&executor]).await
 }
 
-/// The numbers that were issued so far are of an earlier life of the database.
+/// Declares all numbers issued so far to be of an earlier life of the database.
 async fn begin_a_life(db: &Db) {
     let first = "select 1 + greatest(4711, max(executor_id)) from tuskline.executor";
     db.run(&format!("update tuskline_core.incarnation set first_executor = ({first})")).await;

@@ -1,5 +1,5 @@
-//! What is past its retention goes in whole segments; what must stay, stays, and every id resolves
-//! until its task is gone.
+//! Ended tasks past their retention are deleted in whole segments. Tasks that must stay, stay.
+//! Every id resolves until its task is deleted.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Old {
         self.db.lines("select * from tuskline.segments_to_finish()").await
     }
 
-    /// The waiting and the dead task resolve, whatever is going on.
+    /// Checks that the ids of the waiting and the dead task resolve.
     async fn check_resolves(&self, when: &str) {
         let found = self
             .db
@@ -66,7 +66,7 @@ impl Old {
         assert_eq!(known, 1, "{when}");
     }
 
-    /// Everything that the janitor does for a segment, by hand.
+    /// Performs the janitor's steps for a segment.
     async fn retire(&self) {
         let no = self.db.first_segment();
         self.check_resolves("before").await;
@@ -259,7 +259,7 @@ async fn a_rebuild_reads_no_sealed_segment() {
     let sealed: Vec<i64> =
         db.all("select segment_no from tuskline.segment where sealed_at is not null").await;
     assert_eq!(sealed, [db.first_segment()]);
-    // A mark that only a reader would find.
+    // Only a reader of the sealed segment would find this change.
     db.run("update tuskline.task set status = 'enqueued'; truncate tuskline.queued, tuskline_core.queues_complete")
         .await;
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 0);
@@ -282,7 +282,7 @@ async fn a_batch_may_reach_over_segments() {
     let segments: Vec<_> = tasks.iter().map(|task| (task.id >> 24) - first).collect();
     assert_eq!(segments, [0, 0, 0, 1, 1, 1, 1 << 26], "in id order");
     assert!(tasks.iter().all(|task| task.fence == tasks[0].fence && task.attempt == 1));
-    // One in each of them is not ours any more.
+    // The worker has lost a task of each segment: its fence is stale.
     for stale in [1, 4] {
         tasks[stale].fence -= 1;
     }
@@ -327,14 +327,14 @@ async fn what_a_segment_had_of_its_own_goes_with_it_and_results_for_it_are_refus
 
 /// Counted from the first segment.
 async fn sealed(db: &Db) -> Vec<i64> {
-    // Time to look again.
+    // The janitor may check the segments again.
     db.run("update tuskline.segment set ripe_at = null").await;
     db.run("select tuskline.segments_to_retire()").await;
     let sealed = "from tuskline.segment where sealed_at is not null";
     db.all(&format!("select segment_no - {} {sealed}", db.first_segment())).await
 }
 
-/// A store whose first segment has one task, which has ended.
+/// A store whose first segment holds one ended task.
 async fn with_one() -> (Db, ScriptedWorker) {
     let db = Db::with_lambda("work").await;
     db.pin().await;
@@ -367,7 +367,7 @@ async fn a_segment_into_which_a_prepared_transaction_writes_is_not_sealed() {
     db.run("select tuskline.roll_segments()").await;
     assert!(sealed(&db).await.is_empty());
     late.batch_execute("prepare transaction 'a_prepared_one'").await.unwrap();
-    // After a restart it goes by another name than was noted.
+    // A restart gives the prepared transaction another name than the one noted.
     db.run("update tuskline.segment set late_writers = '{3/14}' where late_writers is not null")
         .await;
     assert!(sealed(&db).await.is_empty());
@@ -382,7 +382,7 @@ async fn a_segment_with_ids_that_an_open_transaction_may_still_write_is_not_seal
     late.batch_execute("begin; select nextval('tuskline.task_seq')").await.unwrap();
     db.run("select tuskline.roll_segments()").await;
     assert!(sealed(&db).await.is_empty());
-    // Whoever comes later takes ids of the next segment.
+    // The next transaction takes ids of the next segment.
     busy.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     assert!(sealed(&db).await.is_empty());
     late.batch_execute("commit").await.unwrap();
@@ -433,7 +433,7 @@ async fn a_shorter_retention_is_heeded_by_a_look_that_goes_on() {
     altered.unwrap();
     assert_eq!(old.to_retire().await, [0]);
 
-    // And by one that begins while it is altered.
+    // The same holds for a transaction that begins during the change of the table.
     let old = self::old().await;
     old.db.advance(DAY).await;
     let (janitor, operator) = (old.db.connect().await, old.db.connect().await);

@@ -1,4 +1,4 @@
-//! Each status may have a retention of its own, and a few that stay longer hold no segment.
+//! Each status may have a retention of its own. A few tasks that stay longer hold no segment.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{Db, ScriptedWorker};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A hundred tasks of a segment that is used up a day later: so many cancelled, the rest succeeded.
+/// A hundred tasks of a segment that is full a day later: so many cancelled, the rest succeeded.
 async fn hundred(cancelled: usize) -> Db {
     let db = Db::with_lambda("work").await;
     db.pin().await;
@@ -27,7 +27,7 @@ async fn to_retire(db: &Db) -> Vec<i64> {
     db.all("select * from tuskline.segments_to_retire()").await
 }
 
-/// What the janitor does with a segment, by hand; how many tasks were kept.
+/// Performs the janitor's steps for a segment; returns the number of tasks kept.
 pub async fn retire(db: &Db) -> i64 {
     let no = db.first_segment();
     let kept = db.one(&format!("select tuskline.keep_remaining({no})")).await;

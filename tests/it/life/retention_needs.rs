@@ -1,4 +1,5 @@
-//! What somebody still needs outlives its retention, and what nobody could see is not lost.
+//! A task that another task or operation needs outlives its retention. No open transaction loses
+//! tasks that it could not see.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ async fn with_worker() -> (Db, ScriptedWorker) {
     (db, worker)
 }
 
-/// Its segment is used up, and the retention of all but the dead is over.
+/// Waits until the segment is full, and all retentions except that of dead tasks are over.
 async fn a_week_later(db: &Db) {
     db.advance(DAY).await;
     db.run("select tuskline.roll_segments()").await;
@@ -30,7 +31,7 @@ async fn chain(db: &Db, tasks: &str) -> Vec<i64> {
     db.one(&format!("select ids from tuskline.schedule_chain('{tasks}')")).await
 }
 
-/// One that succeeded with an output, and a task that waits for it and for another that does not end.
+/// Makes a success with an output, and a task that waits for it and for another that does not end.
 async fn child_of(db: &Db, worker: &ScriptedWorker) -> (i64, i64) {
     let parent = db.schedule("work").await;
     let child = chain(
@@ -80,7 +81,7 @@ async fn a_success_is_noted_when_a_chain_is_scheduled_behind_it() {
             {{"lambda": "work", "name": "else", "after": [{{"task": {parent}, "on": "failure"}}]}}]"#),
     )
     .await;
-    // Somebody deletes it before the store consumer looks.
+    // A statement deletes the parent before the store consumer checks the dependents.
     db.run(&format!("delete from tuskline.task where id = {parent}")).await;
     db.enqueue_due().await;
     assert_eq!(worker.take().await.id, ids[0]);
@@ -164,7 +165,7 @@ async fn what_is_committed_into_a_segment_while_it_goes_is_not_lost() {
     assert_eq!((task.attempt, task.id > held.id), (1, true));
 }
 
-/// Two tasks, of a transaction that commits while their segment is detached.
+/// Schedules two tasks in a transaction that commits while their segment is detached.
 async fn commit_late(db: &Db) {
     let no = db.first_segment();
     let late = db.connect().await;
@@ -410,7 +411,7 @@ async fn what_is_put_back_before_it_is_due_has_a_timer() {
     a_week_later(&db).await;
     assert_eq!(db.one::<i64>(&format!("select tuskline.keep_remaining({no})")).await, 1);
     db.run("delete from tuskline.timer").await;
-    // It could not be detached.
+    // The segment could not be detached, so its kept tasks return.
     assert_eq!(db.one::<i64>(&format!("select tuskline.return_kept({no})")).await, 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_kept").await, 0);
     assert_eq!((db.timers().await, db.enqueue_due().await), (1, 0), "it is not due");

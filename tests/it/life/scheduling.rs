@@ -232,8 +232,9 @@ async fn a_payload_is_measured_as_it_is_written_not_as_a_table_stores_it() {
     }
 }
 
-/// Whether a row may go straight into its queue is decided once: the statement waits for the table of the first
-/// row's queue, meanwhile the lambda of the others changes.
+/// The route of a row, straight into its queue or by the store consumer, is decided once. The
+/// statement waits for the table of the first row's queue; meanwhile the other rows' lambda
+/// changes.
 #[tokio::test]
 async fn a_lambda_that_changes_while_a_batch_is_routed_strands_none_of_its_rows() {
     for (before, after, waits_in) in [("false", "true", "timer"), ("true", "false", "queued")] {

@@ -70,7 +70,8 @@ async fn only_the_first_claim_of_a_task_tells_how_long_it_was_due() {
     db.pin().await;
     let worker = db.worker_with(&["work"], MINUTE * 60).await;
     let seconds = Duration::from_secs;
-    // Due in some time, then in the queue for so long. A later claim says -1 and less.
+    // Makes a task due, then claims it after a time in the queue. Later claims of a task report
+    // negative waits.
     let claimed = async |due_in: Duration, queued: Duration| {
         db.advance(due_in).await;
         while db.enqueue_due().await > 0 {}
@@ -177,7 +178,7 @@ async fn no_percentile_is_above_the_longest_duration() {
     assert_eq!(slowest(&db).await.1, None, "the last bucket has no end");
     fold(&db).await;
     assert_eq!(slowest(&db).await.1, None);
-    // They are over. Bodies of 10 µs: p95 would be 4.8 ms.
+    // The first minutes have passed. Bodies take 10 µs: p95 would be 4.8 ms.
     db.advance(MINUTE * 10).await;
     report("{1,200,201,217}", "{100,1,100,10}").await;
     fold(&db).await;
@@ -399,7 +400,8 @@ async fn steady(db: &Db, worker: &ScriptedWorker, time: Duration, folded: bool) 
     }
 }
 
-/// Attempts per second of the queue and of the worker, over the time that is said to be covered.
+/// Attempts per second of the queue and of the worker, over the time that the statistics claim to
+/// cover.
 async fn rates(db: &Db, span: &str) -> Vec<String> {
     db.lines(&format!(
         "select round(s.success / extract(epoch from s.span), 2),
@@ -423,7 +425,8 @@ async fn a_steady_rate_is_shown_as_it_is_over_every_span() {
     for span in ["1 minute", "5 minutes"] {
         assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span} without a janitor");
     }
-    // One fold brings half an hour: it is no rate of one minute.
+    // A late fold adds half an hour of attempts at once: this must not count as the rate of one
+    // minute.
     fold(&db).await;
     for span in ["1 minute", "5 minutes"] {
         assert_eq!(rates(&db, span).await, ["10.00 | 10.00"], "{span} after a late fold");
@@ -547,7 +550,8 @@ async fn old_statistics_go_and_the_differences_of_the_rest_stay() {
         let sql = format!("select tuskline.purge_statistics('{retention}', {limit})");
         db.one::<Option<i64>>(&sql).await
     };
-    // For queue and worker alike: the base of the oldest difference stays, and earlier rows go.
+    // In both tables, of queues and of workers, the base of the oldest difference stays, and
+    // earlier rows go.
     assert_eq!(purge("90 minutes", 2).await, Some(2 * 2), "a full batch is not the end");
     assert_eq!(purge("90 minutes", 2).await, Some(2));
     assert_eq!(purge("0 s", 2).await, None, "once an hour");
@@ -604,7 +608,7 @@ async fn counts_that_no_integer_holds_stop_no_fold_and_no_reader() {
     db.pin().await;
     let worker = db.worker("work").await;
     let (executor, queue) = (worker.executor, worker.queues[0]);
-    // As an older set of functions took them.
+    // An older set of functions accepted these counts.
     let huge = format!(
         "insert into tuskline_core.attempt_count (at, executor_id, queue_ids, counters, amounts)
          select tuskline.clock(), {executor}, array_fill({queue}, '{{6}}'), '{{1,100,110,200,210,2}}',

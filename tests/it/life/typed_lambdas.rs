@@ -1,5 +1,5 @@
-//! Typed lambdas: a payload names its lambda and its defaults, a body takes values of the worker, and each
-//! error becomes the end that it stands for.
+//! Typed lambdas: a payload names its lambda and its defaults. A body takes values of the worker,
+//! and each error becomes the matching end.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Only the sleeping are woken: a busy system sends no notification, an idle one misses none.
+//! Only sleeping controllers are notified. A busy system sends no notification, and an idle one
+//! misses none.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use tokio_postgres::Client;
 
 use crate::support::{Db, LEASE};
 
-/// What a controller is told that wants to sleep under these bells.
+/// Watches these bells before a controller sleeps; returns the names in the answer.
 async fn watch(session: &Client, bells: &[i32]) -> Vec<String> {
     session.query_one("select tuskline.watch($1)", &[&bells]).await.unwrap().get(0)
 }
@@ -193,7 +194,7 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     db.run("select tuskline.gate('paused', 'pause', p_reason => 'to be asked about')").await;
     let worker = db.worker("few").await;
     worker.succeed(&worker.take().await).await;
-    worker.take().await; // the permit was handed on at once, whatever is gated elsewhere
+    worker.take().await; // the permit was granted at once, with or without the other gate
 
     db.run("select tuskline.set_order('ordered', 'block')").await;
     for _ in 0..2 {

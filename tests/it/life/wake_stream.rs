@@ -11,7 +11,7 @@ fn never_polls() -> tuskline_sdk::WorkerConfig {
     config
 }
 
-/// Each of the lambdas is quiet by itself. On a machine that is too slow for a stream the rounds go on.
+/// Each lambda is quiet by itself. On a machine that is too slow for a stream, the rounds go on.
 #[tokio::test]
 async fn a_stream_into_many_lambdas_sends_few_notifications() {
     let db = Db::new().await;

@@ -28,7 +28,8 @@ async fn a_sleeping_worker_is_notified_and_a_busy_one_is_not() {
     db.schedule("work").await;
     gate.next().await;
     assert_eq!(ear.heard().await, [channel.as_str()]);
-    // Its only slot is taken and the lock given up: nobody sleeps, nobody is notified.
+    // The worker's only slot is taken and its lock released. No controller sleeps, so no
+    // notification is sent.
     db.until(&format!(
         "select not exists (select from pg_locks where locktype = 'advisory' and objid = {queue}
            and mode = 'ExclusiveLock'
@@ -128,7 +129,7 @@ async fn a_row_held_uncommitted_while_the_worker_falls_asleep_is_found() {
     let gate = Gate::open();
     let worker = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
     db.until_asleep("work").await;
-    // While it sleeps: the insert notifies when it commits.
+    // The worker sleeps: the insert notifies when it commits.
     other.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     db.schedule_at("work", "low").await;
     db.until_count("success", 1).await;
@@ -140,7 +141,7 @@ async fn a_row_held_uncommitted_while_the_worker_falls_asleep_is_found() {
         and classid = 1953854315 and mode = 'ExclusiveLock'
         and database = (select oid from pg_database where datname = current_database())";
     db.until(&asleep.replace('%', "0")).await;
-    // While nobody sleeps: the insert's lock keeps whoever comes from falling asleep.
+    // No worker sleeps yet. The insert's lock keeps a new worker from falling asleep.
     other.batch_execute("begin; select tuskline.schedule('work')").await.unwrap();
     let second = Running::start(&db, never_polls(), vec![gate.lambda("work")]);
     db.until(&asleep.replace('%', "3")).await;
@@ -206,7 +207,7 @@ async fn one_task_wakes_one_of_many_sleeping_workers() {
     db.until_asleep("work").await;
     let looks = "select last_value from tuskline.popped";
     let mut before: i64 = db.one(looks).await;
-    // The last of the four may still be on its way to bed.
+    // The last of the four workers may still be falling asleep.
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now: i64 = db.one(looks).await;
@@ -260,7 +261,8 @@ async fn without_notifications(db: &Db) -> Config {
 #[tokio::test]
 async fn a_store_consumer_works_before_it_knows_whether_it_hears() {
     let mut db = Db::with_lambda("work").await;
-    // What the listening session has said last, noted in the transaction that moves a task.
+    // A trigger notes the last statement of the listening session, in the transaction that moves a
+    // task.
     db.run(
         "create table tuskline_test.said (what text);
          create function tuskline_test.note() returns trigger language plpgsql as $$
@@ -280,7 +282,7 @@ async fn a_store_consumer_works_before_it_knows_whether_it_hears() {
     db.config = direct;
     db.until_count("enqueued", 1).await;
     assert_eq!(db.lines("select what from tuskline_test.said").await, ["listen tuskline_timer"]);
-    // Then it finds out, and polls.
+    // The store consumer then finds that it hears nothing, and polls.
     db.until(
         "select exists (select from pg_stat_activity
           where datname = current_database() and query = 'unlisten *')",
@@ -303,7 +305,7 @@ async fn an_echo_that_comes_during_a_long_first_lap_is_heard() {
     db.run("create trigger dawdle after update on tuskline.task for each row execute function tuskline_test.dawdle()").await;
     let _store_consumer = db.store_consumer();
     db.until_count("enqueued", 1).await;
-    // Whoever hears sleeps under a lock; the deaf only poll.
+    // A store consumer that hears notifications sleeps under a lock; a deaf one only polls.
     db.until(
         "select exists (select from pg_stat_activity where datname = current_database()
           and application_name = 'tuskline store-consumer bell' and query ilike '%tuskline.watch%')",

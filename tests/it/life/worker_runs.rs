@@ -1,5 +1,5 @@
-//! A running worker executes whatever was accepted, however it was scheduled, and what a body says
-//! is what the task store keeps.
+//! A running worker executes every accepted task, however it was scheduled. The task store keeps
+//! the outcome that the body returns.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tuskline_sdk::{Client, Context, Failure, Lambda, NewTask, Outcome, Priority,
 
 use crate::support::{DEADLINE, Db, Gate, Running, calm, quick, within};
 
-/// A worker for the lambda `work`, which says what the test wants.
+/// Starts a worker for the lambda `work` with the outcome that the test wants.
 async fn saying(
     db: &Db,
     say: impl Fn(Value, Context) -> Outcome + Send + Sync + 'static,
@@ -397,7 +397,7 @@ async fn a_blocking_lambda_that_panics_is_a_retriable_failure() {
     worker.stop().await;
 }
 
-/// With heartbeats this far apart only the notification can have told the worker.
+/// Sets heartbeats so far apart that only the notification can reach the worker in time.
 fn slow_heartbeats() -> WorkerConfig {
     let mut config = WorkerConfig::with_heartbeat(Duration::from_secs(300));
     config.heartbeat_timeout = Duration::from_secs(1);
@@ -450,8 +450,8 @@ async fn a_body_that_heeds_the_request_ends_cancelled() {
 async fn a_task_that_waits_in_the_worker_is_cancelled_before_it_starts() {
     let db = Db::with_lambda("work").await;
     let gate = Gate::new();
-    // Once it has seen a task end it claims ahead. The answer of a claim may come after the notice of the
-    // cancellation: then the next heartbeat tells.
+    // The worker claims ahead once it has seen a task end. The answer of a claim may come after the
+    // notice of the cancellation. Then the next heartbeat reports it.
     let mut config = WorkerConfig::with_heartbeat(Duration::from_secs(2));
     config.buffer_target = Duration::from_secs(3600);
     let worker = Running::start(&db, config, vec![gate.lambda("work").slots(1)]);
@@ -511,7 +511,7 @@ async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() 
     let other = Lambda::named("other", |_: Value, _: Context| async {});
     let worker = Running::start(&db, quick(), vec![stuck.slots(64), other]);
     db.schedule_many("stuck", 64).await;
-    // Every thread that it has stands still.
+    // Every thread of the worker is blocked.
     let threads = quick().threads.min(64);
     while blocked.load(Ordering::Relaxed) < threads {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -529,7 +529,7 @@ async fn code_that_blocks_its_threads_delays_no_other_lambda_and_no_heartbeat() 
     worker.stop().await;
 }
 
-/// A body that begins to stand still when `opened`, after it has done what needs the database.
+/// A body that blocks its thread when `opened`, after its use of the database.
 fn standing_still(
     name: &str,
     opened: Arc<Notify>,
@@ -539,7 +539,8 @@ fn standing_still(
     Lambda::named(name, move |_: Value, context: Context| {
         let (opened, released) = (Arc::clone(&opened), Arc::clone(&released));
         async move {
-            // Two at once: the second is opened here. Both go back to the pool.
+            // The body uses two connections at once; the second is opened here. Both return to the
+            // pool.
             let both = (context.client().connection().await?, context.client().connection().await?);
             drop(both);
             opened.notify_one();
@@ -549,7 +550,7 @@ fn standing_still(
     })
 }
 
-/// Nothing that is asked of the database is given up before the test is.
+/// Sets a request timeout beyond the deadline of the test.
 fn patient() -> WorkerConfig {
     let mut config = quick();
     config.request_timeout = Duration::from_secs(300);
@@ -591,7 +592,8 @@ async fn a_lambda_that_stands_still_holds_up_no_rare_call() {
     let worker = Running::start(&db, patient(), vec![stuck, gate.lambda("other")]);
     db.until_asleep("stuck").await;
     db.until_asleep("other").await;
-    // The start of suspects is reported on the control connection; that of the first opens it again.
+    // The start of suspects is reported on the control connection, which the first suspect opens
+    // again.
     db.cut_workers().await;
     db.run("begin").await;
     db.schedule("stuck").await;
