@@ -1,5 +1,5 @@
-//! A lambda whose attempts fail of one cause is paused by itself, tries one task now and then, and goes on
-//! when that succeeds.
+//! A circuit breaker pauses a lambda whose attempts fail with one cause. It tries one task now and
+//! then, and closes when that task succeeds.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn watched() -> (Db, ScriptedWorker) {
     (db, worker)
 }
 
-/// So many tasks of which each fails once, and some that succeed.
+/// Runs some tasks that fail once each, and some that succeed.
 async fn attempts(db: &Db, worker: &ScriptedWorker, failures: i32, successes: i32) {
     db.schedule_many("work", failures + successes).await;
     for (at, task) in worker.claim(failures + successes).await.iter().enumerate() {
@@ -29,7 +29,7 @@ async fn attempts(db: &Db, worker: &ScriptedWorker, failures: i32, successes: i3
     }
 }
 
-/// A second later, the store consumer's part.
+/// Advances a second, then runs the store consumer's verbs.
 async fn consume(db: &Db) {
     db.advance(SECOND).await;
     db.run("select tuskline.run_policies()").await;
@@ -40,7 +40,7 @@ async fn state(db: &Db) -> String {
     db.one("select state from tuskline.breakers").await
 }
 
-/// Trips it, with so many tasks that wait.
+/// Trips the breaker while so many tasks wait.
 async fn trip(db: &Db, worker: &ScriptedWorker, waiting: i32) -> Vec<i64> {
     attempts(db, worker, 5, 0).await;
     consume(db).await;

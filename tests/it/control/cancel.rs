@@ -1,4 +1,4 @@
-//! A task that waits is cancelled at once; one that a worker holds is asked to stop.
+//! A waiting task is cancelled at once. A task that a worker holds is asked to stop.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Random graphs of tasks, ended in random order: every task ends once and as its parents' ends and its own
-//! conditions say, none runs before all that it waits for, and a retried chain comes to what it should be.
+//! Random graphs of tasks that end in random order. Every task ends once, as the ends of its
+//! parents and its own conditions require. No task runs before the tasks it waits for. A retried
+//! chain ends as it should.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,17 +18,17 @@ struct Node {
     id: i64,
     policy: &'static str,
     parents: Vec<(usize, &'static str)>,
-    /// What its body says when it runs.
+    /// Whether the body returns success.
     succeeds: bool,
 }
 
-/// What becomes of a task.
+/// The expected end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Success,
     Failure,
     Cancelled,
-    /// It waits, for one that is held or for itself to be let go.
+    /// The task waits for a held task, or is held itself.
     Waits,
 }
 
@@ -91,7 +92,8 @@ impl Graph {
         Self { db, worker, rng, nodes, by_id }
     }
 
-    /// What must become of each, from the first to the last; `kept`: has succeeded already.
+    /// The expected end of each task, in graph order. `kept` marks the tasks that have succeeded
+    /// already.
     fn fates(&self, kept: &[bool]) -> Vec<Fate> {
         let mut fates: Vec<Fate> = Vec::new();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -119,7 +121,7 @@ impl Graph {
         fates
     }
 
-    /// Runs everything that becomes ready, in random order, until nothing has for 100 s.
+    /// Runs every task that becomes ready, in random order, until none has been ready for 100 s.
     async fn run(&mut self) {
         let (mut held, mut idle) = (Vec::<Task>::new(), 0);
         for _ in 0..self.nodes.len() * 4 + 20 {
@@ -193,7 +195,7 @@ async fn every_task_of_a_random_graph_ends_as_its_parents_ends_say() {
         let none = vec![false; graph.nodes.len()];
         graph.run().await;
         graph.check(&graph.fates(&none)).await;
-        // Whoever fixed the cause retries all of it.
+        // The retry covers the whole chain, after the cause is fixed.
         let kept = graph.succeeded().await;
         for node in &mut graph.nodes {
             node.succeeds = true;

@@ -1,4 +1,4 @@
-//! Tasks that wait for others run when these have ended as they need, once, and not before.
+//! A task with dependencies runs once, when its parents have ended as it requires, and not before.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn chained() -> (Db, ScriptedWorker) {
     (db, worker)
 }
 
-/// A task of `work` with a name that waits for others.
+/// Describes a task of `work` with a name and dependencies.
 fn task(name: &str, after: &Value) -> Value {
     json!({ "lambda": "work", "name": name, "after": after })
 }
@@ -27,7 +27,7 @@ async fn schedule(db: &Db, tasks: &[Value]) -> HashMap<String, i64> {
     tasks.iter().map(|task| task["name"].as_str().unwrap().to_owned()).zip(ids).collect()
 }
 
-/// What a worker gets once the store consumer has done its part.
+/// Lets the store consumer run once, then claims: the ids that the worker gets.
 async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<i64> {
     db.enqueue_due().await;
     worker.claim(100).await.iter().map(|task| task.id).collect()
@@ -46,7 +46,7 @@ async fn a_task_runs_when_the_one_before_it_has_succeeded_in_the_same_transactio
     let held = worker.claim(100).await;
     assert_eq!(held.iter().map(|task| task.id).collect::<Vec<_>>(), [ids["a"]]);
     worker.succeed(&held[0]).await;
-    // No store consumer ran in between.
+    // No store consumer has run in between.
     assert_eq!(worker.take().await.id, ids["b"]);
     assert_eq!(db.timers().await, 0);
 }
@@ -305,7 +305,8 @@ async fn a_child_that_has_just_chosen_whom_to_watch_hears_of_that_end() {
     db.schedule("work").await;
     let parent = worker.take().await;
     let ids = schedule(&db, &[task("a", &json!([parent.id]))]).await;
-    // The look holds the parent's row; its end waits for the look and sees who watches.
+    // The check of dependencies locks the parent's row. The parent's end waits for the check and
+    // sees the new dependent.
     let store_consumer = db.connect().await;
     store_consumer.batch_execute("begin; select tuskline.enqueue_due()").await.unwrap();
     let session = db.connect().await;
@@ -403,7 +404,7 @@ async fn a_held_task_goes_on_though_another_parent_ended_while_its_own_was_retri
     worker.fail_for_good(&running[0]).await;
     worker.succeed(&running[2]).await;
     assert!(next(&db, &worker).await.is_empty());
-    // The retry makes it watch q, and is not yet committed when q ends.
+    // The retry makes the held task wait for q. It has not committed when q ends.
     let owner = db.connect().await;
     owner.batch_execute(&format!("begin; select tuskline.retry({})", ids["p"])).await.unwrap();
     worker.succeed(&running[1]).await;
@@ -449,7 +450,8 @@ async fn a_parent_that_ends_otherwise_than_needed_in_the_middle_of_a_look_is_hee
     let child = task("else", &json!([{ "task": "a", "on": "failure" }]));
     let ids = schedule(&db, &[task("a", &json!([])), child]).await;
     let parent = worker.take().await;
-    // The look stops where it asks for outcomes, at a lock that the end of the parent holds.
+    // The check of dependencies stops where it reads outcomes, at a lock that the end of the parent
+    // holds.
     let stops: String = db
         .one(
             "select replace(pg_get_functiondef('tuskline_core.read_parents'::regproc), \
@@ -657,7 +659,7 @@ async fn a_parent_that_is_waited_for_on_two_conditions_is_refused() {
             )
         );
     }
-    // Twice on the same one is once.
+    // Two entries for the same parent count once.
     let after = json!(["a", on(&json!("a"), "success"), before, before]);
     let ids = schedule(&db, &[task("a", &json!([])), task("b", &after)]).await;
     let parents = format!("select count(*) from tuskline.parents({})", ids["b"]);
@@ -667,7 +669,7 @@ async fn a_parent_that_is_waited_for_on_two_conditions_is_refused() {
 #[tokio::test]
 async fn more_than_a_hundred_children_are_left_to_the_store_consumer() {
     let (db, worker) = chained().await;
-    // Then a timer is left: for the parent, of which there may be more to do.
+    // A timer is left for the parent if more children may remain.
     for (children, at_once, timers) in [(99, 99, 0), (1000, 100, 1)] {
         let mut tasks = vec![task("parent", &json!([]))];
         tasks.extend((0..children).map(|n| task(&format!("c{n}"), &json!(["parent"]))));

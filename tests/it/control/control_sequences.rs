@@ -1,6 +1,6 @@
-//! Random sequences of schedules, claims, results, releases, deaths of workers, cancellations, gates, changed
-//! rates and time: whatever comes, no limit is exceeded, no key is out of order, nothing starts behind a gate,
-//! and all of it ends.
+//! Random sequences of schedules, claims, results, releases, worker deaths, cancellations, gates,
+//! rate changes and time. No limit is exceeded and no key is out of order. No task starts behind a
+//! gate, and every task ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::support::{Db, ScriptedWorker, Task};
 
 const MOST: usize = 3;
-/// Of every other sequence: tasks a second, and at once. The second ones hold after a lowering.
+/// Rate limits of every second sequence: tasks per second, and the burst. The second pair applies
+/// after the rate is lowered.
 const RATES: [(f64, f64); 2] = [(2.0, 3.0), (1.0, 1.0)];
 const CASES: u64 = 12;
 const STEPS: usize = 70;
 
-/// What a task was scheduled with.
+/// The policies that a task was scheduled with.
 #[derive(Clone, Debug)]
 struct Asked {
     order: Option<&'static str>,
@@ -30,7 +31,8 @@ struct World {
     ended: Vec<i64>,
     /// Number of the gate that is set, and whether it is on `news` only.
     gate: Option<(i64, bool)>,
-    /// Under a rate: the place of the rate in RATES, and each start since it was set.
+    /// The index of the rate in RATES, and each start since the rate was set; none: there is no
+    /// rate.
     rate: Option<(usize, Vec<(i64, Duration)>)>,
     elapsed: Duration,
 }
@@ -120,7 +122,7 @@ impl World {
         self.db.advance(more).await;
     }
 
-    /// One that no worker holds.
+    /// Cancels a random task that no worker holds.
     async fn cancel_one(&mut self) {
         let is_held = |id: &&i64| self.held.iter().any(|task| task.id == **id);
         let mut waiting: Vec<i64> = self
@@ -174,7 +176,7 @@ impl World {
         assert!(self.held.len() <= MOST, "{:?}", self.held);
     }
 
-    /// In each span that begins with a start and ends now.
+    /// Checks the rate in each span that begins with a start and ends now.
     fn check_rate(&self) {
         let Some((at, starts)) = &self.rate else { return };
         let (rate, burst) = RATES[*at];

@@ -1,4 +1,4 @@
-//! Whoever fails for good is listed, with what it died of, until it begins anew or is purged.
+//! A task that fails for good is listed with its error, until it is redriven or purged.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ async fn a_restarted_task_is_no_dead_letter_until_it_dies_again() {
     assert_eq!(listed(&db).await, [format!("{id} | fatal_failure | fatal | no")]);
 }
 
-/// A dead letter whose segment was retired a month later; the id.
+/// Makes a dead letter whose segment is retired; returns its id.
 async fn kept() -> (Db, ScriptedWorker, i64) {
     let (db, worker) = with_worker().await;
     let no = db.first_segment();
@@ -334,12 +334,12 @@ async fn a_segment_with_a_restarted_task_is_not_sealed_by_a_look_that_began_befo
     db.run("select tuskline.roll_segments()").await;
     let sealed = "select count(*) from tuskline.segment where sealed_at is not null";
     let (operator, janitor) = (db.connect().await, db.connect().await);
-    // An open retry: the look leaves the segment out.
+    // The retry is open: the janitor's check skips the segment.
     operator.batch_execute(&format!("begin; select tuskline.retry({id})")).await.unwrap();
     db.run("select tuskline.segments_to_retire()").await;
     operator.batch_execute("rollback").await.unwrap();
     assert_eq!(db.one::<i64>(sealed).await, 0);
-    // An open look: the retry waits, and sees what it has noted.
+    // The janitor's check is open: the retry waits for it and sees its result.
     janitor.batch_execute("begin; select tuskline.segments_to_retire()").await.unwrap();
     let pid: i32 = operator.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let retry = format!("select tuskline.retry({id})");
@@ -441,7 +441,8 @@ async fn a_kept_task_that_is_restarted_while_the_janitor_drops_its_segment_is_no
 async fn a_kept_task_that_is_restarted_as_its_segment_is_deleted_is_found() {
     let (db, _worker, id) = kept().await;
     let no = db.first_segment();
-    // An earlier retry, cancelled since: the janitor finds nothing that waits, and forgets the segment.
+    // An earlier retry of the task was cancelled. The janitor finds no waiting task, and deletes
+    // the row of the segment.
     db.run(&format!("insert into tuskline.segment (segment_no) values ({no})")).await;
     let (janitor, operator) = (db.connect().await, db.connect().await);
     janitor.batch_execute(&format!("begin; select tuskline.return_kept({no})")).await.unwrap();

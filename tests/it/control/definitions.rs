@@ -1,5 +1,5 @@
-//! Lambdas defined by the code of an application: only what differs from the last definition is applied, an
-//! operator's change stays, and an older version changes nothing.
+//! An application's code defines lambdas. Only differences from the last definition are applied. An
+//! operator's change stays, and an older version of the code changes nothing.
 
 use std::time::Duration;
 

@@ -49,20 +49,21 @@ async fn start(db: &Db, what: &str) -> i64 {
         .await
 }
 
-/// The store consumer's part.
+/// Runs the store consumer's verbs.
 async fn consume(db: &Db) {
     db.enqueue_due().await;
     db.run("select tuskline.run_policies()").await;
 }
 
-/// A batch of three; state, rows erased, and what it waits for.
+/// Runs a batch of three; returns the state, the rows erased, and the cause of its wait.
 async fn advance(db: &Db, erase: i64) -> (String, i64, String) {
     let sql = "select state, changed, coalesce(note, '-') from tuskline.advance_operation($1, 3)";
     let row = db.client.query_one(sql, &[&erase]).await.unwrap();
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// With a store consumer beside it, until it ends or waits for a worker; as [`advance`].
+/// Advances the erase beside a store consumer, until it ends or waits for a worker; returns as
+/// [`advance`] does.
 async fn carry(db: &Db, erase: i64) -> (String, i64, String) {
     let mut before = (String::new(), -1, String::new());
     for _ in 0..200 {
@@ -110,7 +111,7 @@ async fn failed(db: &Db, worker: &ScriptedWorker, schedule: &str, customer: &str
     id
 }
 
-/// Tasks whose keys name a customer. Returns the worker that holds two of them.
+/// Makes tasks with keys that name a customer. Returns the worker that holds two of them.
 async fn keyed(db: &Db, customer: &str) -> ScriptedWorker {
     let worker = db.worker_with(&["ordered"], MINUTE).await;
     let ordered = format!("'ordered', p_ordering_key => '{customer}'");
@@ -132,7 +133,7 @@ async fn keyed(db: &Db, customer: &str) -> ScriptedWorker {
     worker
 }
 
-/// Tasks whose payload names a customer, and all that is stored about them.
+/// Makes tasks with payloads that name a customer, and all data that is stored about them.
 async fn with_payload(db: &Db, customer: &str) {
     let payload = format!(r#"'{{"customer": {{"mail": "{customer}"}}}}'"#);
     let worker = db.worker_with(&["work", "archived"], MINUTE).await;

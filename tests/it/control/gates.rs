@@ -9,7 +9,7 @@ use crate::support::{Db, Gate, Running, ScriptedWorker, quick};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Sets a gate with a reason; its number.
+/// Sets a gate with a reason; returns its number.
 async fn gate(db: &Db, arguments: &str) -> i64 {
     db.one(&format!("select tuskline.gate({arguments}, p_reason => 'too many complaints')")).await
 }
@@ -18,7 +18,7 @@ async fn open(db: &Db, gate: i64) {
     assert!(db.ask::<bool>("select tuskline.ungate($1)", &[&gate]).await);
 }
 
-/// The store consumer's verbs, once; how many tasks gates held or let go.
+/// Runs the store consumer's verbs once; returns the number of tasks that gates held or released.
 async fn consume(db: &Db) -> i32 {
     db.enqueue_due().await;
     db.one("select moved from tuskline.run_policies()").await
@@ -28,12 +28,12 @@ async fn of_collection(db: &Db, collection: &str) -> i64 {
     db.ask("select tuskline.schedule('work', p_collection => $1)", &[&collection]).await
 }
 
-/// Ids of what a worker gets.
+/// The ids of the tasks that a worker claims.
 async fn claimed(worker: &ScriptedWorker) -> Vec<i64> {
     worker.claim(100).await.iter().map(|task| task.id).collect()
 }
 
-/// Ids of what waits behind gates.
+/// The ids of the tasks that wait behind gates.
 async fn parked(db: &Db) -> Vec<i64> {
     db.all("select task_id from tuskline.parked order by task_id").await
 }
@@ -213,7 +213,7 @@ async fn a_drop_of_a_lambda_reaches_what_stands_in_its_queues_a_batch_at_a_time(
     }
     assert_eq!((db.count("dropped").await, db.queued().await), (24, 1));
     locker.batch_execute("rollback").await.unwrap();
-    db.run("select tuskline.run_policies(10)").await; // it was open when the first look was
+    db.run("select tuskline.run_policies(10)").await; // the batch was open during the first check
     assert_eq!((db.count("dropped").await, db.queued().await), (25, 0));
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.flagged_queue").await, 0);
 }
@@ -394,7 +394,7 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let bodies = Gate::new();
-    // Once it has seen a task end it claims ahead.
+    // The worker claims ahead once it has seen a task end.
     let mut config = quick();
     config.buffer_target = Duration::from_secs(3600);
     let sdk_worker = Running::start(&db, config, vec![bodies.lambda("work").slots(1)]);
@@ -406,7 +406,8 @@ async fn a_worker_gives_back_what_it_has_claimed_and_not_begun() {
     let held = "select count(*) = 2 from tuskline.tasks where status in ('claimed', 'processing')";
     db.until(held).await;
     let number = gate(&db, "'work', 'pause'").await;
-    // The one whose body has begun goes on; the other leaves the worker and is back in its queue.
+    // The task whose body has begun goes on. The other task leaves the worker and returns to its
+    // queue.
     db.until("select count(*) = 1 from tuskline.task where status = 'enqueued'").await;
     bodies.open_for_good();
     db.until_count("success", 2).await;

@@ -1,5 +1,5 @@
-//! No more tasks at a time, or in a second, than a limit says, over all workers; who waits is served by
-//! priority and age, or in turns.
+//! A limit bounds the tasks that run at a time or start in a second, over all workers. Waiting
+//! tasks are served by priority and age, or in turns.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn limited(arguments: &str) -> (Db, ScriptedWorker, i64) {
     (db, worker, rule)
 }
 
-/// What a worker gets once the store consumer has done its part.
+/// Lets the store consumer finish, then claims: the tasks that the worker gets.
 async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     while db.enqueue_due().await > 0 {}
     worker.claim(100).await
@@ -151,14 +151,14 @@ async fn no_more_than_so_many_in_a_second() {
     assert_eq!(next(&db, &worker).await.len(), 3, "a rest is worth a burst");
 }
 
-/// From here on claims ask no limit.
+/// Waits until no queue is flagged: claims then check no limit.
 async fn sorted(db: &Db) {
     while db.one::<bool>("select exists (select from tuskline_core.flagged_queue)").await {
         db.run("select tuskline.run_policies()").await;
     }
 }
 
-/// Ten seconds of looks, and one claim behind each once a worker is there.
+/// Runs policies for ten seconds. A worker, if there is one, claims after each round.
 async fn ten_seconds(db: &Db, worker: Option<&ScriptedWorker>) -> Vec<usize> {
     sorted(db).await;
     let mut started = Vec::new();
@@ -348,7 +348,7 @@ async fn of_those_in_line_the_more_urgent_go_first_but_age_counts() {
         worker.succeed(task).await;
         held = next(&db, &worker).await;
     }
-    // critical at 60 s, low at 0 + 60 s: of equals the older one; high at 30 + 20 s.
+    // Critical counts 60 s, low 0 + 60 s (the older wins a tie), high 30 + 20 s.
     assert_eq!(order, [first, high, low, late]);
 }
 
@@ -435,7 +435,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     db.define_with("work", "p_max_backlog => 5").await;
     let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
-    db.schedule("work").await; // nobody has looked yet
+    db.schedule("work").await; // the backlog is not counted yet
     db.run("select tuskline.run_policies()").await;
     let said = db.refused("select tuskline.schedule('work')").await;
     let hint = "[try again later, or: select tuskline.alter_lambda('work', p_max_backlog => ...)]";
@@ -456,7 +456,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     db.schedule("work").await;
 }
 
-/// Rows that wait in line, and timers.
+/// The number of rows in the wait list, and of timers.
 async fn in_line(db: &Db) -> (i64, i64) {
     let line = db.one("select count(*) from tuskline.wait_list").await;
     (line, db.one("select count(*) from tuskline.timer").await)
@@ -632,7 +632,7 @@ async fn a_task_that_joins_behind_unspent_permits_reads_none_of_them() {
     let entries = db.one::<i64>(read).await - before;
     assert!(entries < 500, "10 tasks read {entries} entries of 500 permits");
 
-    // A higher rate does not wait for the look of the lower one.
+    // A higher rate does not wait for the recheck of the lower rate.
     worker.claim(300).await;
     db.run("select tuskline.set_limit('work', p_per_second => 5000, p_burst => 500)").await;
     db.advance(Duration::from_millis(60)).await;
@@ -665,7 +665,7 @@ async fn a_rate_serves_a_task_that_commits_long_after_later_ones_ran() {
 async fn a_narrower_limit_that_is_set_later_stops_no_task_for_good() {
     let (db, worker, _) = limited("1").await;
     let first = keyed(&db, "limit_key", "c").await;
-    db.enqueue_due().await; // it has the lambda's place
+    db.enqueue_due().await; // it has the lambda's permit
     db.run("select tuskline.set_limit('work', 1, p_by_key => true)").await;
     let second = keyed(&db, "limit_key", "c").await;
     let third = keyed(&db, "limit_key", "d").await;

@@ -1,4 +1,5 @@
-//! One action on all tasks that a filter names: a batch at a time, past locked tasks, to its end.
+//! An operation performs an action on all tasks that a filter matches. It works in batches, skips
+//! locked tasks, and runs to its end.
 
 use std::time::Duration;
 
@@ -19,14 +20,14 @@ async fn start(db: &Db, what: &str) -> i64 {
     db.one(&format!("select tuskline.start_operation({what})")).await
 }
 
-/// A batch of three; state, looked and changed.
+/// Runs a batch of three; returns the state and the counts of tasks looked at and changed.
 async fn advance(db: &Db, operation: i64) -> (String, i64, i64) {
     let sql = "select state, looked, changed from tuskline.advance_operation($1, 3)";
     let row = db.client.query_one(sql, &[&operation]).await.unwrap();
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// To its end; how many tasks it changed.
+/// Runs the operation to its end; returns the number of tasks that it changed.
 async fn finish(db: &Db, operation: i64) -> i64 {
     loop {
         match advance(db, operation).await {
@@ -72,7 +73,7 @@ async fn it_goes_on_where_it_stood_and_stops_where_it_is_told() {
     db.schedule_many("work", 8).await;
     let operation = start(&db, "'cancel', 'work'").await;
     assert_eq!(advance(&db, operation).await, ("running".into(), 3, 3));
-    // The session that did that is gone.
+    // Another session can continue the operation.
     assert_eq!(advance(&db, operation).await, ("running".into(), 6, 6));
     assert!(db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);
     assert!(!db.one::<bool>(&format!("select tuskline.stop_operation({operation})")).await);

@@ -1,5 +1,5 @@
-//! Tasks of one ordering key run one at a time, in the order in which they were accepted; a failure stops
-//! its own key at most.
+//! Tasks of one ordering key run one at a time, in the order of acceptance. A failure stops at most
+//! its own key.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn of_key(db: &Db, key: &str) -> i64 {
     db.ask("select tuskline.schedule('work', p_ordering_key => $1)", &[&key]).await
 }
 
-/// What a worker gets once the store consumer has done its part.
+/// Lets the store consumer run once, then claims: the ids that the worker gets.
 async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<i64> {
     db.enqueue_due().await;
     worker.claim(100).await.iter().map(|task| task.id).collect()
@@ -182,7 +182,7 @@ async fn a_place_given_back_while_another_joins_the_line_is_not_lost() {
     db.enqueue_due().await;
     let held = worker.take().await;
     worker.client.batch_execute("begin").await.unwrap();
-    worker.succeed(&held).await; // finds nobody in line
+    worker.succeed(&held).await; // finds the wait list empty
     let next_one = of_key(&db, "a").await;
     assert_eq!(db.enqueue_due().await, 1, "it finds the place taken, and just being given back");
     worker.client.batch_execute("commit").await.unwrap();

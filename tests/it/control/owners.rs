@@ -1,5 +1,5 @@
-//! What owners of lambdas do through the SDK: batches with a task after them, schedules, dead letters that
-//! return, acts on many. The verbs behind them have tests of their own.
+//! Owners of lambdas use the SDK for batches with a task after them, schedules, redriven dead
+//! letters and bulk acts. The SQL verbs behind these calls have tests of their own.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A tick becomes one task, whoever fires it and however often; what is late, overlaps or is paused
-//! follows its schedule.
+//! A tick becomes one task, however many sessions fire it and however often. Late, overlapping and
+//! paused ticks follow the settings of their schedule.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ async fn define(db: &Db, settings: &str) -> String {
         .await
 }
 
-/// Fires ticks of so many seconds ago, as somebody who has just asked; how many tasks, none: look again.
+/// Fires ticks of so many seconds ago under the current version. Returns the number of tasks, or
+/// none if the caller must read the schedule again.
 async fn fire(db: &Db, seconds_ago: &[i64]) -> Option<i32> {
     fire_by(&db.client, seconds_ago).await
 }
@@ -48,7 +49,7 @@ async fn due(db: &Db) -> Vec<String> {
     db.one("select coalesce(names, '{}') from tuskline.due_periodic()").await
 }
 
-/// What became of every tick: how long ago it was, and its task or why not.
+/// The outcome of every tick: its age in seconds, and its task or the reason why it has none.
 async fn ticks(db: &Db) -> Vec<String> {
     db.lines(
         "select extract(epoch from tuskline.clock() - tick)::integer as ago, task_id, reason from tuskline.tick order by tick",
@@ -97,7 +98,7 @@ async fn a_tick_calculated_for_another_version_is_refused() {
     assert_eq!(tasks(&db).await, 0);
 }
 
-/// Fires the next five seconds that are owed, of those up to now; false: there are none.
+/// Fires the next five seconds that are due, up to now. Returns false if none are due.
 const NEXT_FIVE: &str = "
     with d as (select * from tuskline.due_periodic()),
          w as (select d.*, date_trunc('second', d.sinces[1]) as since, least(date_trunc('second', d.sinces[1]) + interval '5 s', d.until) as upto from d)
@@ -140,7 +141,7 @@ async fn a_tick_of_a_server_that_dies_before_its_commit_is_fired_by_another() {
     let dying = db.connect().await;
     dying.batch_execute("begin").await.unwrap();
     assert_eq!(fire_by(&dying, &[0]).await, Some(1));
-    // It does not wait for the other one.
+    // The second call does not wait for the first.
     assert_eq!(fire(&db, &[0]).await, None);
     dying.batch_execute("rollback").await.unwrap();
     assert_eq!((fire(&db, &[0]).await, tasks(&db).await), (Some(1), 1));
@@ -201,7 +202,7 @@ async fn missed_ticks_are_skipped_fired_once_or_all_as_the_schedule_says() {
             .await
             .iter()
             .map(|tick| tick.split(':').next().unwrap().to_owned())
-            // Tasks by their place, not by their id.
+            // The lines name tasks by their position, not by their id.
             .map(|tick| {
                 (1..=4).fold(tick, |line, nth| {
                     line.replace(&format!("| {} |", db.id(nth)), &format!("| {nth} |"))
@@ -418,7 +419,7 @@ async fn a_schedule_without_a_server_or_that_none_can_read_says_so() {
     assert_eq!(db.one::<String>(trouble).await, "no such zone");
     let due = "select names[1], troubles[1], next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(due).await, ["nightly | no such zone | -"], "looked at, but not at once");
-    // Another server can.
+    // Another server may know the zone.
     assert_eq!(fire(&db, &[]).await, Some(0));
     assert_eq!(db.lines(trouble).await, ["-"]);
     db.advance(MINUTE * 3).await;

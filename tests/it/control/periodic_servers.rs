@@ -7,7 +7,7 @@ use tuskline::config::PeriodicOptions;
 
 use crate::support::Db;
 
-/// A server that hears of what happens, or never looks.
+/// Starts a server that reacts to notifications, or polls once an hour.
 fn server(db: &Db) -> DropGuard {
     let options =
         PeriodicOptions { longest_nap: Duration::from_secs(3600), ..PeriodicOptions::default() };
@@ -94,7 +94,7 @@ async fn what_was_missed_is_made_up_for_when_a_server_comes() {
     let apart = "select max(step) from (select tick - lag(tick) over (order by tick) as step from tuskline.tick) s";
     assert_eq!(db.one::<String>(&format!("select ({apart})::text")).await, "00:01:00");
     db.advance(Duration::from_secs(60)).await;
-    // The clock has stepped: it says itself that somebody should look.
+    // The test moved the clock, so it sends the notification itself.
     db.run("notify tuskline_periodic").await;
     until_fired(&db, 7).await;
 }
@@ -106,7 +106,7 @@ async fn one_that_cannot_be_read_is_shown_and_stops_none_but_itself() {
     for name in ["cron", "zone"] {
         db.run(&format!("select tuskline.define_periodic('{name}', 'work', '* * * * *')")).await;
     }
-    // As a server of another version would define them, that can read what this one cannot.
+    // A server of another version could define these schedules, which this server cannot read.
     db.run(
         "update tuskline.periodic set cron = '61 * * * *', next_tick = null,
            version = nextval('tuskline.periodic_version_seq') where name = 'cron';
@@ -159,7 +159,7 @@ async fn a_server_that_starts_calculates_every_next_tick_again() {
     let db = Db::with_lambda("work").await;
     define(&db, "* * * * * *", "").await;
     db.run("select tuskline.define_periodic('s' || n, 'work', '0 0 1 1 *') from generate_series(1, 120) n").await;
-    // As one would that knew other rules of the zone.
+    // A server with other rules of the zone could have set these times.
     db.run("update tuskline.periodic set next_tick = tuskline.clock() + interval '10 years'").await;
     let _server = server(&db);
     until_fired(&db, 2).await;

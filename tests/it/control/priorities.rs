@@ -1,4 +1,4 @@
-//! Higher priorities go first, in the queues and in the worker's own buffers, and starve nobody.
+//! Higher priorities go first, in the queues and in the worker's own buffers. No priority starves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

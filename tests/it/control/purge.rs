@@ -1,4 +1,5 @@
-//! A purge deletes what it is told to and nothing that is still needed, and nothing waits for it.
+//! A purge deletes the tasks that its filter matches, unless something still needs them. No other
+//! session waits for it.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ async fn with_worker() -> (Db, ScriptedWorker) {
     (db, worker)
 }
 
-/// So many that have succeeded.
+/// Makes so many tasks that have succeeded.
 async fn succeeded(db: &Db, worker: &ScriptedWorker, count: i32) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
     worker.succeed_all(&worker.claim(count).await).await;
@@ -30,14 +31,14 @@ async fn start(db: &Db, what: &str) -> i64 {
     db.one(&format!("select tuskline.start_operation('purge', {what})")).await
 }
 
-/// A batch of three; state, looked, purged and spared.
+/// Runs a batch of three; returns the state and the counts of tasks looked at, purged and spared.
 async fn advance(session: &Client, purge: i64) -> (String, i64, i64, i64) {
     let sql = "select state, looked, changed, spared from tuskline.advance_operation($1, 3)";
     let row = session.query_one(sql, &[&purge]).await.unwrap();
     (row.get(0), row.get(1), row.get(2), row.get(3))
 }
 
-/// To its end; how many went and how many were spared.
+/// Runs the purge to its end; returns the counts of tasks purged and spared.
 async fn finish(db: &Db, purge: i64) -> (i64, i64) {
     loop {
         match advance(&db.client, purge).await {
@@ -48,7 +49,7 @@ async fn finish(db: &Db, purge: i64) -> (i64, i64) {
     }
 }
 
-/// As [`finish`], for a purge of which a client writes the files.
+/// Acts as [`finish`], for a purge whose client writes the files.
 async fn finish_with_files(db: &Db, purge: i64) -> (i64, i64) {
     let sql = "select state = 'done', changed, spared from tuskline.advance_operation($1, 3, true)";
     loop {
@@ -193,7 +194,8 @@ async fn what_a_redrive_has_in_hand_stays() {
     let canary = worker.take().await;
     worker.succeed(&canary).await;
     db.advance(MINUTE).await;
-    // One that it watches, one that it is to let go, and one of another collection.
+    // A task that the redrive watches, a task that it has yet to release, and a task of another
+    // collection.
     assert_eq!(finish(&db, start(&db, "'work'").await).await, (1, 2));
     assert_eq!(left(&db).await, [tasks[0].id, tasks[1].id]);
     db.run(&format!("select tuskline.stop_operation({redrive})")).await;
@@ -248,7 +250,7 @@ async fn a_batch_that_is_not_committed_holds_up_no_session() {
     let purger = db.connect().await;
     let sql = format!("begin; select tuskline.advance_operation({purge}, 1000)");
     purger.batch_execute(&sql).await.unwrap();
-    // All of it is deleted there, and nothing of it here.
+    // The purge has deleted all tasks in its transaction, and none outside it.
     assert_eq!(db.count("success").await, 500);
     let fresh = db.worker("work").await;
     for task in &held[..4] {
@@ -265,7 +267,7 @@ async fn a_batch_that_is_not_committed_holds_up_no_session() {
     assert_eq!(db.enqueue_due().await, 1, "the one that failed");
     db.rescue().await;
     db.run("select tuskline.segments_to_retire(); select tuskline.purge(); select tuskline.purge_kept(); select tuskline.rebuild_queues()").await;
-    // Another purge steps around all of it.
+    // Another purge skips all locked tasks.
     let second = start(&db, "p_ended_to => tuskline.clock() - interval '2 minutes'").await;
     db.run(&format!("select tuskline.advance_operation({second}, 1000)")).await;
     let seen =

@@ -1,5 +1,5 @@
-//! Dead letters return as they were asked to: all of those that were meant and no others, at their pace, and
-//! not when they die again.
+//! A redrive returns the dead letters that its filter matches, and no others, at the requested
+//! rate. It stops when they die again.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn fail(worker: &ScriptedWorker, task: &Task, message: &str) {
     worker.note(task, &note).await;
 }
 
-/// So many tasks that fail for good, with a message; their ids.
+/// Makes so many tasks that fail for good with a message; returns their ids.
 async fn die(db: &Db, worker: &ScriptedWorker, count: i32, message: &str) -> Vec<i64> {
     let ids = db.schedule_many("work", count).await;
     for task in worker.claim(count).await {
@@ -30,7 +30,7 @@ async fn die(db: &Db, worker: &ScriptedWorker, count: i32, message: &str) -> Vec
     ids
 }
 
-/// Sets a redrive with a reason; its number.
+/// Sets a redrive with a reason; returns its number.
 async fn redrive(db: &Db, arguments: &str) -> i64 {
     db.one(&format!(
         "select tuskline.start_operation('redrive', {arguments}, p_reason => 'the bug is fixed')"
@@ -38,13 +38,13 @@ async fn redrive(db: &Db, arguments: &str) -> i64 {
     .await
 }
 
-/// The store consumer's part, once.
+/// Runs the store consumer's verbs once.
 async fn consume(db: &Db) {
     db.run("select tuskline.run_policies()").await;
     db.enqueue_due().await;
 }
 
-/// What a worker gets once the store consumer has done its part.
+/// Lets the store consumer finish, then claims: the tasks that the worker gets.
 async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     consume(db).await;
     worker.claim(1000).await
@@ -314,7 +314,7 @@ async fn a_task_that_two_redrives_want_returns_once() {
     let all = die(&db, &worker, 4, "no").await;
     let first = redrive(&db, "'work'").await;
     redrive(&db, "'work'").await;
-    // Another store consumer has just let two go for the first.
+    // Another store consumer has just released two tasks for the first redrive.
     let other = db.connect().await;
     let advance = format!("begin; select tuskline.advance_operation({first}, 2)");
     other.batch_execute(&advance).await.unwrap();
@@ -412,7 +412,7 @@ async fn a_task_that_dies_again_is_not_taken_a_second_time_by_the_same_redrive()
     redrive(&db, "'work'").await;
     db.run("select tuskline.run_policies(2)").await;
     db.enqueue_due().await;
-    // At the very time at which the redrive was set.
+    // The tasks fail at the same instant at which the redrive was set.
     for task in worker.claim(2).await {
         fail(&worker, &task, "no").await;
     }

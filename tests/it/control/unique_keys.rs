@@ -1,4 +1,4 @@
-//! Of the tasks of one unique key the first holds it: decided once, when a task is scheduled.
+//! The first task of a unique key holds the key. The key is checked once, when a task is scheduled.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn stage(db: &Db, worker: &ScriptedWorker, status: &str) -> i64 {
     id
 }
 
-/// What a second call with the key comes to.
+/// The outcome of a second call with the same key.
 async fn second(db: &Db, first: i64) -> String {
     let sql = "select tuskline.schedule('work', '2', p_unique_key => 'a', p_delay => '2 minutes')";
     let answer = match db.client.query_one(sql, &[]).await {
@@ -253,7 +253,7 @@ async fn a_postponed_task_does_not_run_when_its_turn_in_an_order_would_have_come
     db.enqueue_due().await;
     let next = worker.take().await;
     assert_eq!(next.id, behind, "the other is as one that was scheduled for then");
-    // The same when it has a place already.
+    // The same holds if the task has a permit already.
     worker.succeed(&next).await;
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;

@@ -16,7 +16,8 @@ async fn client(db: &Db) -> Client {
     Client::connect(db.config.clone()).await.unwrap()
 }
 
-/// Says what its payload asks: a number; the sum of its parents' outputs; a failure while `broken`.
+/// Returns a result as its payload asks: a number; the sum of its parents' outputs; a failure while
+/// `broken`.
 async fn calculate(payload: Value, context: Context) -> Result<Outcome, Error> {
     match &payload {
         Value::Number(_) => Ok(Outcome::Success(Some(payload))),
@@ -65,7 +66,7 @@ async fn a_chain_runs_in_order_and_hands_on_what_was_returned() {
     let ended = client.cancel_chain(scheduled.id(sum), None).await.unwrap();
     assert_eq!((ended.cancelled, ended.requested), (1, 0));
     assert_eq!(client.retry(scheduled.id(sum)).await.unwrap(), Retried::Succeeded);
-    // The failed one, the unneeded one and the held one.
+    // The retry covers the failed, the unneeded and the held task.
     assert_eq!(client.retry_chain(scheduled.id(sum)).await.unwrap(), 3);
     db.until_status(scheduled.id(unneeded).0, "cancelled").await;
     sdk_worker.stop().await;
