@@ -1,4 +1,4 @@
-//! Every accepted task is executed at least once, whoever dies on the way.
+//! Every accepted task is executed at least once, whichever process dies on the way.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_claim_that_rolls_back_leaves_the_task_in_its_queue() {
     assert_eq!(worker.take().await.id, id);
     worker.client.batch_execute("rollback").await.unwrap();
     assert_eq!((db.status(id).await.as_str(), db.queued().await), ("enqueued", 1));
-    // As the end of its session does.
+    // The end of its session has the same effect.
     worker.client.batch_execute("begin").await.unwrap();
     worker.take().await;
     let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);

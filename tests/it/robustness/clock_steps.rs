@@ -1,5 +1,5 @@
 //! Steps of the database's clock, and a store consumer that loses its time, with real workers and a
-//! real store consumer: nobody who lives is ended, whoever is dead is.
+//! real store consumer. No live worker is ended, and every dead worker is.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{Db, Gate, Process, Running, mortal, quick, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The lease of a mortal worker; a store consumer has seen more than that when so many beats are over.
+/// Heartbeats of a mortal worker in which a store consumer observes more than a lease.
 const BEATS_OF_A_LEASE: i64 = 7;
 
 /// Waits until the latest executor has beaten so many times more.
@@ -22,14 +22,14 @@ async fn until_beaten(db: &Db, times: i64) {
     db.until(&format!("select ({beats}) >= {enough}")).await;
 }
 
-/// Waits until a store consumer has moved a task that was due later: it has been there.
+/// Waits until a store consumer has moved a task that was due later: it has run a round.
 async fn until_seen(db: &Db) {
     let id = db.schedule_in("marker", Duration::from_millis(1)).await;
     db.advance(Duration::from_millis(1)).await;
     db.until_status(id, "enqueued").await;
 }
 
-/// A store with a lambda, one that nobody serves, and a pinned clock.
+/// Makes a store with a lambda, another lambda without a worker, and a pinned clock.
 async fn store() -> Db {
     let db = Db::with_lambda("work").await;
     db.define("marker").await;
@@ -53,7 +53,8 @@ async fn survives(step: impl AsyncFn(&Db)) {
     let sdk_worker = Running::start(&db, config, vec![gate.lambda("work")]);
     let id = db.schedule("work").await;
     let body = gate.next().await;
-    // Right after a beat: before the next the store consumer looks, which it does every second.
+    // The step follows a beat. The store consumer, which looks every second, looks before the next
+    // beat.
     until_beaten(&db, 1).await;
     step(&db).await;
     until_beaten(&db, 2).await;
@@ -141,7 +142,7 @@ async fn a_store_consumer_that_loses_its_sessions_goes_on_counting() {
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                 where datname = current_database() and application_name like 'tuskline store-consumer%'";
     let cutting = async {
-        // Often enough that no session sees a lease from end to end.
+        // The cuts are so frequent that no session sees a whole lease.
         while db.status(id).await != "enqueued" {
             tokio::time::sleep(Duration::from_secs(2)).await;
             db.one::<i64>(cut).await;
@@ -154,7 +155,7 @@ async fn a_store_consumer_that_loses_its_sessions_goes_on_counting() {
 async fn a_timer_is_found_though_the_clock_stepped_back_before_it_was_set() {
     let db = store().await;
     let _consumer = db.store_consumer();
-    // Long enough for a low-water mark.
+    // Four rounds are enough for a low-water mark.
     for _ in 0..4 {
         until_seen(&db).await;
     }

@@ -1,7 +1,8 @@
-//! One task followed in its trace: from the span of the caller to the second attempt, as a collector gets it by
-//! OTLP. A collector that is silent delays no attempt.
+//! An OTLP collector receives the trace of a task, from the caller's span to the second attempt. A
+//! collector that is silent delays no attempt.
 //!
-//! The program is the example `otlp`, as users run it: the settings of OTLP are variables of a process.
+//! The program is the example `otlp`, as users run it: the settings of OTLP are variables of a
+//! process.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

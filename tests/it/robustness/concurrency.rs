@@ -10,7 +10,7 @@ use crate::support::{Db, ScriptedWorker, Task, ids_and_fences, refusal, within};
 
 const TASKS: i32 = 600;
 
-/// Who holds what, as the workers see it.
+/// The attempts that workers hold now, as the workers see them.
 #[derive(Default)]
 struct Held {
     now: HashSet<i64>,
@@ -86,7 +86,7 @@ async fn ended(worker: &ScriptedWorker) -> bool {
     worker.client.query_one(open, &[&i64::from(TASKS)]).await.unwrap().get(0)
 }
 
-/// Schedules the tasks in batches that the others meet half-way.
+/// Schedules the tasks in batches that the acts of the other sessions meet half-way.
 async fn schedule(db: &Db) {
     let session = db.connect().await;
     for _ in 0..TASKS / 50 {
@@ -153,9 +153,9 @@ async fn batches_that_overlap_in_opposite_orders_do_not_deadlock() {
     let worker = db.worker_with(&["work"], Duration::from_secs(600)).await;
     let (ids, fences) = ids_and_fences(&worker.claim(400).await);
     let sessions = join_all((0..6).map(|_| db.connect())).await;
-    // Somebody holds a row in the middle until all are on their way, but for start, which steps around:
-    // whoever came from the other end holds what the others need. Release would step around, too, after
-    // a while, which may be over before all have met.
+    // A blocker holds a row in the middle until all sessions wait. Each session from one end then
+    // holds rows that a session from the other end needs. `start` skips locked rows. `release`
+    // would skip them after its lock timeout, which may end too early, so the test removes it.
     db.run("alter function tuskline.release reset lock_timeout").await;
     let blocker = db.connect().await;
     let middle = ids[200];

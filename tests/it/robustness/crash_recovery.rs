@@ -1,5 +1,5 @@
-//! A crash of the database empties the queues. Whoever notices first rebuilds them from the task
-//! store; workers connect again by themselves, and nothing is lost.
+//! A crash of the database empties the queues. The first process that notices rebuilds them from
+//! the task store. Workers connect again by themselves, and no task is lost.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::support::{Db, Execution, Gate, Running, calm, own_cluster};
 async fn crash(with_store_consumer: bool) {
     let mut cluster = own_cluster().await;
     let mut db = Db::in_cluster(&cluster).await;
-    // A throw-away cluster forgets its last commits in a crash unless it is told to write them.
+    // A throw-away cluster may lose its last commits in a crash, unless commits are synchronous.
     let name = db.config.get_dbname().unwrap().to_owned();
     db.run(&format!("alter database {name} set synchronous_commit = on")).await;
     db.reconnect().await;
     db.define("work").await;
     let _consumer = with_store_consumer.then(|| db.store_consumer());
     let gate = Gate::new();
-    // None is claimed ahead: what begins after a crash has been claimed after it, but for those under way.
+    // The workers claim nothing ahead. A body that begins after a crash was claimed after it, or
+    // was under way.
     let mut config = calm();
     config.buffer_target = Duration::ZERO;
     let start = || Running::start(&db, config.clone(), vec![gate.lambda("work").slots(4)]);
@@ -28,14 +29,14 @@ async fn crash(with_store_consumer: bool) {
     for round in 1..=2 {
         let fence: i64 = db.one("select max(fence) from tuskline.task").await;
         cluster.stop(Stop::Immediate).await.unwrap();
-        // Bodies end while there is nobody to tell.
+        // Bodies end while the database is down.
         gate.let_pass(4);
         gate.record().until(|all| ended(all) == round * 4).await;
         cluster.start_again().await.unwrap();
         db.reconnect().await;
         db.until_count("success", round * 4).await;
         gate.next_many(4).await;
-        // These may have been claimed before the crash. More are only after somebody has rebuilt the queues.
+        // These tasks may have been claimed before the crash. Further claims need rebuilt queues.
         db.until(&format!("select max(fence) <> {fence} from tuskline.task")).await;
         let claimed: i64 = db.one("select max(fence) from tuskline.task").await;
         // A sequence alone would go on at most 32 further.

@@ -1,4 +1,4 @@
-//! `tuskline doctor` names each trouble, and the command that it prints mends it.
+//! `tuskline doctor` names each fault, and the command that it prints repairs it.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn doctor(db: &Db, examined: &str) -> (String, String, String) {
     line(db, "doctor", examined)
 }
 
-/// A trouble with that command.
+/// Checks that a finding names a fault and that command.
 fn trouble(db: &Db, examined: &str, said: &str, command: &str) {
     let (verdict, found, mends) = doctor(db, examined);
     assert!(verdict != "ok" && found.contains(said), "{verdict}: {found}");

@@ -1,5 +1,5 @@
-//! A commit that a failover may lose never looks like success: the server says so in a warning when
-//! somebody cancels the wait for a synchronous standby.
+//! A commit that a failover may lose never looks like success. The server reports it in a warning
+//! when the wait for a synchronous standby is cancelled.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tuskline_sdk::{Client, ErrorKind, NewTask, TaskId, WorkerConfig};
 
 use crate::support::{Answer, Db, Gate, Running, calm, own_cluster, within};
 
-/// A cluster of the test's own whose every commit waits for a standby that does not exist, but for
-/// those of sessions that the test opens to look.
+/// A cluster of the test's own, where every commit waits for a standby that does not exist.
+/// Sessions that the test opens to read do not wait.
 async fn waiting() -> (Cluster, Db) {
     let cluster = own_cluster().await;
     let db = Db::in_cluster(&cluster).await;
@@ -23,7 +23,7 @@ async fn waiting() -> (Cluster, Db) {
     (cluster, db)
 }
 
-/// Commits wait from when the checkpointer has read the setting, which may be later than that a session has.
+/// Waits until commits wait. The checkpointer may read the setting later than a session does.
 async fn until_commits_wait(db: &Db) {
     let probe = db.connect().await;
     let commit = "select pg_logical_emit_message(true, 'probe', '')";
@@ -41,7 +41,7 @@ async fn until_commits_wait(db: &Db) {
     db.until(&format!("select count(*) = 0 {WAITERS}")).await;
 }
 
-/// How sessions commit that begin from now on. Throw-away clusters do not wait for anything.
+/// Sets how later sessions commit. Throw-away clusters do not wait for the disk.
 async fn commit(db: &Db, how: &str) {
     let name: String = db.one("select current_database()::text").await;
     db.run(&format!("alter database {name} set synchronous_commit = {how}")).await;
@@ -50,7 +50,7 @@ async fn commit(db: &Db, how: &str) {
 const WAITERS: &str =
     "from pg_stat_activity where datname = current_database() and wait_event = 'SyncRep'";
 
-/// Cancels the wait of the call's commit, once it is there; what the call answered.
+/// Cancels the wait of the call's commit, once it waits; returns the answer of the call.
 async fn cancelled<T: Send + 'static>(
     db: &Db,
     call: impl Future<Output = T> + Send + 'static,
@@ -97,7 +97,7 @@ async fn a_cancelled_wait_for_a_standby_is_unknown_and_no_success() {
     assert_eq!(db.status(id).await, "cancelled");
     let defining = with();
     doubtful(cancelled(&db, async move { defining.define_lambda("more").await }).await);
-    // A doubt belongs to the call it came with.
+    // An uncertain commit concerns only its own call.
     let read = within(client.status(TaskId(id))).await.unwrap();
     assert!(read.is_some());
     db.run("alter system set synchronous_standby_names = ''").await;
@@ -146,7 +146,7 @@ async fn a_commit_of_the_callers_own_can_be_asked_after() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warning_of_another_kind_is_no_doubt() {
     let db = Db::with_lambda("work").await;
-    // In the words of the server, from another place.
+    // The warning has the words of the server, but comes from a trigger.
     db.run(
         "create function tuskline_test.warn() returns trigger language plpgsql as
            $$ begin raise warning 'canceling wait for synchronous replication due to user request'; return null; end $$;
@@ -210,9 +210,9 @@ async fn an_answer_that_changes_nothing_waits_for_the_standby_too() {
     let note =
         format!("[{{\"task\":{},\"fence\":{},\"status\":\"fatal_failure\"}}]", open.id, fence + 1);
     let calls = [
-        // Said again after an answer that was in doubt: what the first call did is no proof.
+        // The call is repeated after an uncertain commit: the effect of the first call is no proof.
         (format!("tuskline.set_results({})", results(done.id, fence)), vec![]),
-        // A primary that is none any more does not know the attempt.
+        // A demoted primary does not know the attempt.
         (format!("tuskline.set_results({})", results(open.id, fence + 1)), vec![open.id]),
         (format!("tuskline.set_results({executor}, '{{}}', '{{}}', '{note}')"), vec![open.id]),
         (
@@ -295,7 +295,8 @@ async fn a_heartbeat_in_doubt_is_sent_again_and_counts_for_nothing() {
     );
     db.until(&format!("select count(*) = 1 {WAITERS}")).await;
     db.run(&format!("select pg_cancel_backend(pid) {WAITERS}")).await;
-    // Not in ten minutes: a promoted standby knows nothing of the first.
+    // The heartbeat is repeated well before ten minutes: a promoted standby does not know the
+    // first.
     db.until("select last_value = 2 from tuskline_test.beats").await;
     sdk_worker.stop().await;
     cluster.stop(Stop::Immediate).await.unwrap();

@@ -1,4 +1,5 @@
-//! A role that may insert may draw ids without a task, as fast as the server gives them: segments follow.
+//! A role that may insert may also draw ids without a task, as fast as the server issues them. The
+//! janitor adds segments in time.
 
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use crate::support::Db;
 
 const AHEAD: &str = "select tuskline.segments_ahead()";
 
-/// Made, and told to every session: the lock of the one that made them goes last.
+/// The segments exist, and every session knows them: their creator releases its lock last.
 const MADE: &str = "select tuskline.segments_ahead() >= 8
     and tuskline_core.lock_holders('tuskline_core.segment_guard', '{ShareRowExclusiveLock}') is null";
 
-/// A janitor whose rounds are rare, as seen from ids that are drawn fast.
+/// Starts a janitor whose full rounds are rare, compared with the rate at which ids are drawn.
 fn janitor(db: &Db) -> DropGuard {
     let options = JanitorOptions {
         every: Duration::from_secs(3_600),
@@ -43,7 +44,7 @@ async fn draw(db: &Db, segments: i64) {
 async fn segments_are_made_between_two_rounds_of_a_janitor() {
     let db = Db::with_lambda("work").await;
     let no = db.first_segment();
-    // Before the janitor starts: its first round sets it, and the next one comes much later.
+    // The setting precedes the janitor's first round; its next round comes much later.
     db.run(&format!("update tuskline.segment set opened_at = null where segment_no = {no}")).await;
     let _janitor = janitor(&db);
     db.until(&format!(
@@ -68,7 +69,7 @@ async fn ids_beyond_every_segment_stop_scheduling_for_a_moment_only() {
     db.until(MADE).await;
     let id = db.schedule("work").await;
     assert_eq!(db.status(id).await, "enqueued");
-    // What was passed over leaves nothing behind.
+    // The janitor deletes the segments that were passed over.
     let no = db.first_segment();
     let left = "select count(*) = 0 from tuskline.segment where segment_no between";
     db.until(&format!("{left} {} and {}", no + 1, no + 19)).await;

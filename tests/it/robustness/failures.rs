@@ -1,4 +1,4 @@
-//! What goes wrong around Tuskline, and what each who asks is told: in one line, with what to do.
+//! Failures around Tuskline. Each caller gets an error of one line that says what to do.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,14 +30,14 @@ const COMMANDS: [&str; 10] = [
     "serve",
 ];
 
-/// What a command on an address is told.
+/// The error of a command at an address.
 fn told(address: &str, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     // A server logs on the stream on which it tells its error.
     tuskline(&words).database(address).env("TUSKLINE_LOG", "off").run().refusal()
 }
 
-/// What the SDK's client and its worker are told.
+/// The errors of the SDK's client and worker at an address.
 async fn sdk_is_told(address: &str) -> [Error; 2] {
     let client = within(Client::connect(address)).await.expect_err("it must be refused");
     let lambda = Lambda::named("work", async |(): (), _: Context| Ok::<_, String>(()));
@@ -45,7 +45,7 @@ async fn sdk_is_told(address: &str) -> [Error; 2] {
     [client, within(sdk_worker.run()).await.expect_err("it must be refused")]
 }
 
-/// A port nobody listens on.
+/// A port without a listener.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -204,7 +204,7 @@ async fn a_later_migration_has_ended_before_its_functions() {
     let told = on(&db.config, "migrate").run().fine();
     assert!(told.starts_with("tables: unchanged\nfunctions: set "), "{told}");
     assert!(on(&db.config, "migrate --plan").run().fine().ends_with("\nnothing to do\n"));
-    // Its own functions on tables that it does not know.
+    // The build has other functions, on tables that it does not know.
     db.run("update tuskline_core.stamp set digest = 'another'").await;
     for call in ["migrate", "migrate --plan"] {
         let said = on(&db.config, call).run().refusal();
@@ -249,7 +249,7 @@ pub(super) async fn standby_of(primary: &Cluster, dir: &Path, more: &[(&str, &st
         let ids = format!("{}:{}", owner.uid(), owner.gid());
         assert!(Command::new("chown").arg("-R").arg(ids).arg(&data).status().unwrap().success());
     }
-    // As much of everything as its primary has, or it would not start.
+    // A standby does not start with less of any setting than its primary has.
     let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings = settings().into_iter().chain(more).collect();
     Cluster::start(Options { settings, ..Options::throw_away(dir) }).await.unwrap()
@@ -338,12 +338,12 @@ async fn only_reads(config: &Config, id: i64) {
 
 #[test]
 fn a_server_before_14_is_refused() {
-    // No such binaries are at hand: somebody who speaks the protocol and says that it is one.
+    // PostgreSQL 13 is not installed here, so a thread speaks its protocol and reports its version.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for connection in listener.incoming() {
-            // Who is told what he came for hangs up.
+            // A client that has its answer hangs up.
             let _ = be_postgresql_13(connection.unwrap());
         }
     });
@@ -494,7 +494,7 @@ fn a_socket_path_that_is_too_long_falls_back_to_a_short_one() {
     assert_eq!(dev.end().code, 0);
 }
 
-/// Names the place for the next test's other half.
+/// Names the directory for the second half of the next test.
 const SMALL_DISK: &str = "TUSKLINE_TEST_SMALL_DISK";
 
 /// A tmpfs in a mount namespace, which goes with the processes in it, however they end.
@@ -511,7 +511,8 @@ fn a_full_disk_refuses_tasks_and_loses_none() {
         shell
     };
     if !allowed(&["true"]).output().is_ok_and(|output| output.status.success()) {
-        // Past the harness, which keeps what a test prints to itself.
+        // The reason goes to standard error directly: the test harness captures what the macros
+        // print.
         let why =
             "skipped: a_full_disk_refuses_tasks_and_loses_none: no tmpfs may be mounted here\n";
         std::io::stderr().write_all(why.as_bytes()).unwrap();
@@ -528,8 +529,8 @@ fn a_full_disk_refuses_tasks_and_loses_none() {
 #[tokio::test]
 async fn on_a_small_disk_fill_it() {
     let Some(disk) = std::env::var_os(SMALL_DISK) else { return };
-    // The database is there; the log of what commits is on the usual disk: without room for that
-    // PostgreSQL stops, and it is not ours to test.
+    // The tablespace is on the small disk and the WAL on the usual disk. PostgreSQL stops without
+    // room for the WAL, and this test does not cover that.
     let cluster = own_cluster().await;
     let db = on_small_disk(&cluster, Path::new(&disk)).await;
     db.define("work").await;
@@ -573,7 +574,7 @@ async fn on_a_small_disk_fill_it() {
     assert_eq!(count().await, all(&accepted));
 }
 
-/// A database whose tables lie on a disk of their own.
+/// Makes a database whose tables lie on a disk of their own.
 async fn on_small_disk(cluster: &Cluster, disk: &Path) -> Db {
     let any = Db::in_cluster(cluster).await;
     let home: String = any.one("select current_setting('data_directory')").await;

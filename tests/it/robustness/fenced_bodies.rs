@@ -1,5 +1,5 @@
-//! Bodies that write in transactions of their own: whatever becomes of a transaction, the task's
-//! success and the writes agree, and the worker's bookkeeping with both.
+//! Bodies that write in transactions of their own. The task's success and its writes agree, whether
+//! the transaction commits or not, and the worker's bookkeeping agrees with both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ async fn bookings(db: &Db) -> Vec<i64> {
     db.all("select by_fence from booking order by 1").await
 }
 
-/// How a body ends its transaction and what it says then.
+/// Writes a booking, and ends the transaction and the body as `how` says.
 async fn book(how: &str, context: &Context) -> Result<Outcome, Failure> {
     let mut connection = context.client().connection().await?;
     let mut transaction = connection.transaction().await?;
@@ -92,7 +92,7 @@ async fn what_was_rolled_back_is_decided_by_what_the_body_says() {
     db.assert_nothing_left().await;
 }
 
-/// A lambda that stops at a gate before its writes, and tells what it was told.
+/// A lambda that stops at a gate before its writes, and reports the answer to its check.
 fn stopping(gate: &Gate, told: UnboundedSender<Result<(), Error>>) -> Lambda {
     let gate = gate.clone();
     Lambda::named("work", move |payload: Value, context: Context| {
@@ -121,14 +121,16 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     db.pin().await;
     let gate = Gate::new();
     let (tell, mut told) = unbounded_channel();
-    // One slot: a claim under way while its worker is ended would take the task again, under a dead lease.
+    // The worker has one slot. A claim under way while the test ends its lease would take the task
+    // again.
     let sdk_worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
     let id = db.schedule_with("work", "1").await;
     let stopped = gate.next().await;
-    // Nor may its first beat come after the clock's step; the next one is 5 s away.
+    // The worker's first beat must not come after the clock's step. The next beat is 5 s away.
     db.until("select beats > 0 from tuskline.executor").await;
     db.advance(LEASE).await;
-    // After that beat it may just be reporting its task, whose row rescue then steps around.
+    // After that beat the worker may be reporting its task: rescue skips the row while it is
+    // locked.
     let mut rescued = 0;
     while rescued == 0 {
         rescued = db.rescue().await.1;
@@ -153,7 +155,7 @@ async fn a_commit_whose_answer_is_lost_is_decided_by_the_database() {
     let db = with_bookings().await;
     let rounds = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&rounds);
-    // Commits, and then believes that the connection broke: it says failure.
+    // Commits, and then reports a failure, as if the connection had broken.
     let lambda = Lambda::named("work", move |(): (), context: Context| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {

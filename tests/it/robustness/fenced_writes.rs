@@ -1,4 +1,4 @@
-//! What lambda code writes in its own transaction commits only while its attempt holds the task.
+//! Writes of lambda code in its own transaction commit only while its attempt holds the task.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn with_bookings() -> Db {
     db
 }
 
-/// Who wrote in the user's table.
+/// The fences of the attempts that wrote in the user's table.
 async fn bookings(db: &Db) -> Vec<i64> {
     db.all("select by_fence from booking order by 1").await
 }
@@ -25,7 +25,7 @@ async fn write(session: &Client, task: &Task) {
     session.execute("insert into booking values ($1)", &[&task.fence]).await.unwrap();
 }
 
-/// What one of the two verbs answers on a session: nothing, or its refusal.
+/// The answer of a verb on a session: nothing, or its refusal.
 async fn ask(session: &Client, verb: &str, task: &Task) -> Result<(), String> {
     let sql = format!("select tuskline.{verb}({}, {})", task.id, task.fence);
     session.batch_execute(&sql).await.map_err(|error| refusal(&error))
@@ -201,7 +201,7 @@ async fn the_writes_of_one_attempt_commit_once_though_it_completes_twice() {
     let worker = db.worker("work").await;
     let task = worker.take().await;
     for committed in [true, false] {
-        // As if the first commit had not been answered, and the lambda tried all of it again.
+        // The repetition imitates a first commit without an answer.
         write(&worker.client, &task).await;
         assert_eq!(ask(&worker.client, "complete", &task).await.is_ok(), committed);
         worker.client.batch_execute("commit").await.unwrap();
@@ -221,7 +221,7 @@ async fn schedule_after(db: &Db, parent: i64, lambda: &str) -> i64 {
     db.one(&format!("select ids[1] from tuskline.schedule_chain('{chain}')")).await
 }
 
-/// What a worker gets once the store consumer has done its part.
+/// Lets the store consumer finish, then claims: the ids that the worker gets.
 async fn next(db: &Db, worker: &ScriptedWorker) -> Vec<i64> {
     for _ in 0..3 {
         db.enqueue_due().await;
@@ -235,7 +235,7 @@ async fn a_child_that_the_snapshot_of_its_parents_end_does_not_show_goes_on() {
     let parent = db.schedule("work").await;
     let worker = db.worker("work").await;
     let task = worker.take().await;
-    // Not even that there are chains is to be seen in it.
+    // The snapshot does not even show that chains exist.
     freeze(&worker.client).await;
     let child = schedule_after(&db, parent, "work").await;
     let other = db.worker("work").await;

@@ -28,8 +28,8 @@ async fn more_workers_than_the_server_has_connections_for_end_none_and_do_all_wo
     }
 }
 
-/// A stranger takes six connections at the moment when three workers have lost all of theirs: what is left
-/// is enough for each to live and to work, and for no more.
+/// A stranger takes six connections when three workers have just lost all of theirs. The
+/// connections left are enough for each worker to live and to work, and for no more.
 #[tokio::test]
 async fn heartbeats_come_first_when_every_connection_is_lost_at_once() {
     let cluster = own_cluster_with(FEW).await;

@@ -34,7 +34,7 @@ async fn a_thousand_half_open_requests_do_not_keep_it_from_answering() {
     assert!(get(address, "/healthz").await.ends_with(r#"{"status":"up"}"#));
     assert!(get(address, "/readyz").await.ends_with(r#"{"status":"ready"}"#));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    // The oldest made room, and the youngest are given up in time.
+    // The oldest connections are closed to make room; the youngest time out.
     assert!(is_closed(&mut open[0], Duration::from_secs(1)).await, "connections are bounded");
     assert!(is_closed(&mut open[1_049], Duration::from_secs(8)).await, "a request has a deadline");
     token.cancel();
@@ -65,7 +65,7 @@ async fn a_request_that_has_begun_is_answered_when_the_server_stops() {
     let db = Db::new().await;
     let (address, token, serving) = served(&db).await;
     let mut stream = half_open(address).await;
-    // The server has taken it: another one after it was answered.
+    // The server has accepted the first connection, because it answers a later one.
     get(address, "/healthz").await;
     token.cancel();
     stream.write_all(b"st\r\n\r\n").await.unwrap();

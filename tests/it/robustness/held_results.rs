@@ -1,5 +1,5 @@
-//! What a worker does with results whose rows somebody else has locked: it keeps them, sends them
-//! again, and ends in time all the same.
+//! Results whose rows another session has locked: the worker keeps them, sends them again, and
+//! still ends in time.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn an_idle_session_delays_one_result_and_no_other() {
     let holder = lock(&db, ids[40]).await;
     gate.open_for_good();
     db.until_count("success", 99).await;
-    // What comes later is not held up either.
+    // A later result is not held up either.
     let later = db.schedule("work").await;
     db.until_status(later, "success").await;
     assert_ne!(db.status(ids[40]).await, "success");
@@ -74,11 +74,11 @@ async fn a_drain_does_not_wait_for_a_row_it_cannot_give_back() {
     let worker = Running::start(&db, hasty(), vec![gate.lambda("work")]);
     let ids = db.schedule_many("work", 3).await;
     gate.next_many(3).await;
-    // Before the first heartbeat says that they have started: that must not wait either.
+    // The first heartbeat has not reported the starts yet: that report must not wait either.
     let holder = lock(&db, ids[1]).await;
     db.until_count("processing", 2).await;
     worker.stop().await;
-    // The two whose rows were free went back at once and free of charge.
+    // The two tasks with unlocked rows returned at once, and no crash was counted.
     assert_eq!(db.count("enqueued").await, 2);
     holder.batch_execute("rollback").await.unwrap();
     assert_eq!(db.rescue().await, (1, 1, 0));

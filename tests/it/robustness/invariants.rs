@@ -1,5 +1,5 @@
-//! `tuskline.invariants()` sees each way in which the stored state can break a guarantee, and none where there
-//! is none. The tests break it by hand, as no verb does.
+//! `tuskline.invariants()` finds each way in which the stored state can break a guarantee, and
+//! reports none in a sound state. The tests break the state by hand, as no verb does.
 
 use std::time::Duration;
 

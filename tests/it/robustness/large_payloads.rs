@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use crate::support::{Db, Gate, Running, ScriptedWorker, calm, tasks};
 
-/// A lambda with a queue of tasks of so many bytes each, and one who claims them.
+/// Makes a lambda with a queue of tasks of so many bytes each, and a worker that claims them.
 async fn holding(sizes: &[i32]) -> (Db, ScriptedWorker, Vec<i64>) {
     let db = Db::new().await;
     db.define_with("work", "p_max_payload_bytes => 1048576").await;
@@ -18,7 +18,7 @@ async fn holding(sizes: &[i32]) -> (Db, ScriptedWorker, Vec<i64>) {
 
 const SCHEDULE: &str = "select tuskline.schedule('work', $payload)";
 
-/// A task by a statement, with a payload of so many bytes that shrinks to a third when it is stored.
+/// Schedules a task by a statement. Its payload has so many bytes, and a third of that when stored.
 async fn schedule(db: &Db, sql: &str, size: i32) -> i64 {
     let text: String = db
         .one(&format!(
@@ -111,8 +111,8 @@ async fn a_claim_leaves_nothing_that_an_undone_one_left_behind_others() {
     assert_eq!(ids(&claim(&worker, 8 << 20).await), all);
 }
 
-/// Each way into a queue, and what the queue knows then: the length itself, or more than that where the
-/// payload is compressed and must not be read.
+/// Every way into a queue records a size for the payload. It is the exact length, or an upper bound
+/// where the payload is compressed and must not be read.
 #[tokio::test]
 async fn a_queue_knows_the_size_of_a_payload_however_it_came() {
     let many = "select (tuskline.schedule_many('{work,work}', array[$payload, 'null']))[1]";

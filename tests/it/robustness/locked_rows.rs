@@ -1,4 +1,4 @@
-//! A task row that somebody's open transaction has locked delays its own result, and no other.
+//! A transaction that has locked a task row delays this task's result, and no other.
 
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Row};
@@ -15,7 +15,7 @@ async fn lock(db: &Db, tasks: &[&Task]) -> Client {
     session
 }
 
-/// What an exchange without a claim refused and held back.
+/// The refused and the deferred tasks of an exchange without a claim.
 async fn exchange(
     worker: &ScriptedWorker,
     plain: &[Task],
@@ -84,7 +84,7 @@ async fn results_with_something_to_say_are_held_back_too() {
         ["claimed", "success", "claimed", "retriable_failure", "fatal_failure", "claimed"];
     assert_eq!(db.all::<String>(statuses).await, expected);
     assert_eq!(leases(&db).await, 1);
-    // Only notes, and none of them free.
+    // The exchange has only notes, and all their rows are locked.
     let rest = [notes[0].clone(), notes[3].clone()];
     let (_, held) = exchange(&worker, &[], Some(json!(rest))).await;
     assert_eq!(held, [tasks[2].id, tasks[5].id]);
@@ -126,7 +126,7 @@ async fn set_results_waits_for_a_locked_row() {
     let holder = lock(&db, &[&task]).await;
     let pid: i32 = worker.client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let release = async {
-        // Longer than exchange would wait.
+        // The lock outlasts the lock timeout of exchange.
         db.until_blocked(pid).await;
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         holder.batch_execute("rollback").await.unwrap();
@@ -135,7 +135,7 @@ async fn set_results_waits_for_a_locked_row() {
     assert_eq!(answer, Answer::Accepted);
 }
 
-/// What a release moved and held back.
+/// The released and the deferred tasks of a release.
 async fn release(worker: &ScriptedWorker, tasks: &[Task]) -> (Vec<i64>, Vec<i64>) {
     let (ids, fences) = ids_and_fences(tasks);
     let sql = "select released, deferred from tuskline.release($1, $2, $3, array[$4::bigint])";
@@ -191,7 +191,7 @@ async fn asking_for_a_notification_waits_for_no_session_that_sends_one() {
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.awaited").await, 1);
 }
 
-/// One place for all: who has it, and who waits.
+/// Makes a lambda with one permit: a task holds it, and another waits for it.
 async fn one_place(db: &Db, settings: &str) -> (ScriptedWorker, i64) {
     db.define_with("work", settings).await;
     let rule: i64 = db.one("select tuskline.set_limit('work', 1)").await;
@@ -220,13 +220,13 @@ async fn a_limit_that_its_owner_drops_and_has_not_yet_holds_up_no_result() {
     assert_eq!(exchange(&worker, &tasks, None).await, (vec![], vec![]));
     assert_eq!(db.status(tasks[0].id).await, "success");
     assert_eq!(other.claim(1).await.len(), 1);
-    // What the place is held by comes to nothing.
+    // The owner's transaction, which blocks the permit, rolls back.
     owner.batch_execute("rollback").await.unwrap();
     db.advance(std::time::Duration::from_secs(1)).await;
     while db.enqueue_due().await > 0 {}
     tasks = worker.claim(2).await;
     assert_eq!(tasks.len(), 1, "the place went to the next");
-    // The same for one that is to be tried again: it has no place while it waits.
+    // The same holds for a task that will be retried: it has no permit while it waits.
     let owner = drop_and_wait(&db, rule).await;
     let failed = json!([note(&tasks[0], "retriable_failure")]);
     assert_eq!(exchange(&worker, &[], Some(failed)).await, (vec![], vec![]));
@@ -276,8 +276,9 @@ async fn a_locked_wait_list_holds_up_no_result() {
     assert_eq!(db.status(second).await, "dead");
 }
 
-/// A migration locks each view until its end, and takes the guards last. A transaction that holds a guard and
-/// then reads a view would end in a deadlock with it. (rebuild_queues reads verified_incarnation before.)
+/// A migration locks each view until its end, and takes the guards last. A transaction that holds a
+/// guard and then reads a view would deadlock with it. (rebuild_queues reads verified_incarnation
+/// before.)
 #[tokio::test]
 async fn a_call_that_takes_a_guard_reads_no_view() {
     let db = Db::with_lambda("work").await;

@@ -1,5 +1,5 @@
-//! A claim whose answer never reaches the worker is given back and executed, and nobody waits for ever
-//! for a server that says nothing.
+//! A claim whose answer never reaches the worker is released and executed. No process waits for
+//! ever for a silent server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,8 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_executed() {
     let gate = Gate::open();
     let worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
     db.until_asleep("work").await;
-    // Claimed in the worker's name in the transaction that schedules, so that nobody else can.
+    // The test claims in the worker's name in the transaction that schedules, so no other session
+    // can claim.
     db.run("begin").await;
     let ids = db.schedule_many("work", 5).await;
     let executor: i64 = db.one("select max(executor_id) from tuskline.executor").await;
@@ -44,8 +45,8 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_executed() {
     db.assert_nothing_left().await;
 }
 
-/// The first answer of `start` says that the attempt is not ours, as if the call had been repeated
-/// after its answer was lost.
+/// The first answer of `start` refuses the attempt, as if the call had been repeated after its
+/// answer was lost.
 const LOSE_ONE_START: &str = "
     alter function tuskline.start(bigint, bigint[], bigint[]) rename to start_unharmed;
     create sequence tuskline_test.starts;
@@ -62,7 +63,7 @@ async fn a_suspect_whose_start_was_not_answered_is_given_back_and_executed() {
     let db = Db::with_lambda("work").await;
     db.run(LOSE_ONE_START).await;
     let id = db.schedule("work").await;
-    // It was part of a worker's death: its start is reported before its body begins.
+    // The task is a suspect of a crash: its start is reported before its body begins.
     db.run("update tuskline.task set crashes = 1").await;
     let gate = Gate::open();
     let worker = Running::start(&db, quick(), vec![gate.lambda("work")]);
@@ -87,7 +88,7 @@ async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_agai
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
                     and application_name = 'tuskline-client'";
     db.run("commit").await;
-    // It was on its way: the server goes on with it, for nobody.
+    // The call had reached the server, which carries it out without a reader.
     db.until("select count(*) = 1 from tuskline.task").await;
     db.until(&format!("select ({sessions}) = 0")).await;
     let second = client.schedule(&task).await.unwrap();
@@ -95,8 +96,8 @@ async fn a_call_without_an_answer_is_unknown_and_its_connection_is_not_used_agai
     assert_eq!(db.one::<i64>(sessions).await, 1);
 }
 
-/// The server on a port of loopback, and how many connections more it answers. All others are accepted
-/// and hear nothing.
+/// Opens the server on a loopback port; returns how many more connections it answers. Further
+/// connections are accepted and hear nothing.
 async fn through_a_port(db: &Db) -> (Config, Arc<AtomicUsize>) {
     let (listener, config, socket) = db.port().await;
     let left = Arc::new(AtomicUsize::new(usize::MAX));
@@ -173,7 +174,7 @@ async fn a_drain_ends_although_new_connections_are_never_answered() {
         .await;
     assert_eq!(side, 1);
     worker.stop().await;
-    // Nobody could say that it ended: its lease does.
+    // The worker could not report its end, so its lease expires.
     let ended: bool = db.one("select ended_at is not null from tuskline.executor").await;
     assert!(!ended);
 }
@@ -181,7 +182,7 @@ async fn a_drain_ends_although_new_connections_are_never_answered() {
 #[tokio::test]
 async fn a_worker_that_is_not_answered_does_not_start() {
     let db = Db::with_lambda("work").await;
-    // Its client is answered, and then, one by one, the connections that it checks the server on.
+    // The client gets an answer; then, one by one, the worker's own connections do.
     for answered in 1..=2 {
         let (config, left) = through_a_port(&db).await;
         left.store(answered, Ordering::SeqCst);
@@ -193,9 +194,9 @@ async fn a_worker_that_is_not_answered_does_not_start() {
     }
 }
 
-/// The first results, the first start of a suspect and the first release get the answer of a server that
-/// knows none of their attempts, such as a primary that is none any more. A heartbeat starts what runs, too,
-/// and may do so before the suspect's own start.
+/// The first results, the first release and a suspect's first start get the answer of a server that
+/// knows none of their attempts. A demoted primary answers like that. A heartbeat starts running
+/// tasks, too, perhaps before the suspect's own start.
 const ANSWER_AS_A_STRANGER: &str = "
     create sequence tuskline_test.refusals;
     create sequence tuskline_test.starts;
@@ -242,7 +243,7 @@ async fn a_task_whose_result_was_refused_beside_the_rest_of_its_lease_is_not_los
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 1);
     gate.let_pass(1);
     db.until("select is_called from tuskline_test.refusals").await;
-    // The last of its lease as far as the worker knows.
+    // This task is the last of its lease, as far as the worker knows.
     gate.let_pass(1);
     db.until_count("success", 1).await;
     gate.open_for_good();
@@ -259,7 +260,8 @@ async fn a_task_that_was_not_returned_with_the_rest_of_its_lease_is_not_lost() {
     db.run(ANSWER_AS_A_STRANGER).await;
     db.run("select nextval('tuskline_test.refusals')").await;
     let gate = Gate::new();
-    // The second was part of a worker's death: its start is reported, refused, and it is given back.
+    // The second task is a suspect of a crash. Its start is reported and refused, and the worker
+    // releases it.
     db.run("begin").await;
     let ids = db.schedule_many("work", 2).await;
     db.run(&format!("update tuskline.task set crashes = 1 where id = {}", ids[1])).await;

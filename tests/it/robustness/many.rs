@@ -1,5 +1,5 @@
-//! Many tasks, several workers and store consumers, schedulers at the same time: nothing is lost,
-//! nothing overlaps, nothing is left behind.
+//! Many tasks, several workers and store consumers, and schedulers at the same time. No task is
+//! lost, no executions overlap, and nothing is left behind.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const BATCHES: usize = 20;
 const BATCH: usize = 250;
 const LAMBDAS: [&str; 3] = ["one", "two", "three"];
 
-/// One task in ten is due a little later, one in ten fails in its first attempt.
+/// A tenth of the tasks is due a little later; a tenth fails in its first attempt.
 fn task(number: usize) -> NewTask {
     let payload = json!({ "number": number, "fails": number % 10 == 3 });
     let task = NewTask::new(LAMBDAS[number % 3], &payload);

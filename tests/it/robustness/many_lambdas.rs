@@ -1,5 +1,5 @@
-//! A worker that serves many lambdas, each with a backlog, goes on: no claim is larger than the server can
-//! answer in time, and no lambda is left out.
+//! A worker that serves many lambdas, each with a backlog, makes progress. No claim is larger than
+//! the server can answer in time, and no lambda starves.
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ async fn a_claim_from_many_backlogs_takes_no_more_than_one_batch() {
     db.assert_nothing_left().await;
 }
 
-/// One claim of all of them would take longer than this worker waits for an answer. Ignored by default: to
-/// make 4,000 queues takes a minute.
+/// A claim on all queues at once would take longer than this worker waits for an answer. The test
+/// is ignored by default, because 4,000 queues take a minute to make.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "makes 4,000 queues, which takes a minute"]
 async fn a_worker_with_a_thousand_backlogs_executes_every_task_of_every_lambda() {

@@ -1,7 +1,7 @@
-//! The same guarantees while something goes wrong: a process, a session, a server, a standby or a
-//! clock fails, a database is restored, rows are locked, many sessions race, inputs are huge.
+//! The same guarantees in the presence of a fault. A process, a session, a server, a standby or a
+//! clock fails; a database is restored; rows are locked. Or many sessions race, or inputs are huge.
 //!
-//! A test stands here when it causes such a trouble, unless it is about a policy.
+//! A test belongs here when it causes such a fault, unless it is about a policy.
 
 mod at_least_once;
 mod clock_steps;

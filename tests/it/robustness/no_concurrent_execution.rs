@@ -1,5 +1,5 @@
-//! No task is executed by two workers at a time: the lease keeps others away, the fence keeps the
-//! one away who overslept.
+//! No task is executed by two workers at a time. The lease keeps other workers away; the fence
+//! refuses a worker that lost its lease.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ async fn a_task_in_its_queue_twice_is_claimed_once() {
     let again = "insert into tuskline.queued (queue_id, task_id) select queue_id, task_id from tuskline.queued";
     db.run(again).await;
     let (one, two) = (db.worker("work").await, db.worker("work").await);
-    // The first two rows and the third, a repetition of the first.
+    // The worker gets the first two rows. The third row repeats the first.
     let first: Vec<_> = one.claim(3).await.iter().map(|task| task.id).collect();
     assert_eq!(first, ids);
     assert_eq!(two.claim(3).await, []);

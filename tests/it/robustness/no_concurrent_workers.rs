@@ -17,7 +17,7 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let mut frozen = Process::start(&db, "work", 1);
-    // A short one first, so that the worker claims ahead and wakes with work in its buffer.
+    // A short task runs first, so that the worker claims ahead and wakes with work in its buffer.
     let first = db.schedule_with("work", r#""go""#).await;
     db.until_status(first, "success").await;
     let ids = db.schedule_many("work", 3).await;
@@ -35,7 +35,7 @@ async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
     assert_eq!(taken, ids);
     let woke_ns = now_ns();
     frozen.signal(Signal::CONT);
-    // The body may end before the watchdog gets a processor. Then nothing runs on, and the worker registers again.
+    // The body may end before the watchdog gets a processor. Then the worker registers again.
     within(async {
         while frozen.is_running() && !frozen.said().contains("registers again") {
             tokio::time::sleep(HEARTBEAT).await;
@@ -60,7 +60,7 @@ async fn a_worker_whose_last_results_are_not_taken_ends_itself_all_the_same() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
     let mut frozen = Process::start_unheard(&db, "work", 1);
-    // A body that stops when it is told leaves nothing to end the process for.
+    // A body that stops on request would leave the process no reason to end.
     db.schedule_with("work", r#""stuck""#).await;
     frozen.record().until_begun(1).await;
     frozen.freeze().await;
@@ -107,7 +107,7 @@ async fn a_worker_whose_connections_are_cut_keeps_its_tasks_and_connects_again()
     gate.next_many(4).await;
     for round in 0..3 {
         assert!(db.cut_workers().await > 0, "round {round}");
-        // Read after the cut: the next beat comes by a new session.
+        // The test reads this after the cut: the next beat comes by a new session.
         let beaten: chrono::DateTime<chrono::Utc> =
             db.one("select max(beat_at) from tuskline.executor").await;
         let beats = "select max(beat_at) > '%'::timestamptz from tuskline.executor";
@@ -145,7 +145,7 @@ async fn heartbeats_go_on_while_a_body_holds_every_connection_of_the_pool() {
     let worker = Running::start(&db, mortal(), vec![lambda]);
     let id = db.schedule("work").await;
     within(holding.notified()).await;
-    // Longer than a worker without heartbeats lives.
+    // The body holds longer than a worker without heartbeats lives.
     let started: f64 = db.one("select extract(epoch from clock_timestamp())::float8").await;
     let enough = (HEARTBEAT * 6).as_secs_f64();
     db.until(&format!(

@@ -1,5 +1,6 @@
-//! An outage of the database costs a worker its registration, not its process: its bodies stop at T, and
-//! it registers again when the database is back. Only where a body does not stop the process ends.
+//! An outage of the database costs a worker its registration, not its process. Its bodies stop at
+//! T, and it registers again when the database is back. The process ends only if a body does not
+//! stop.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ async fn out(cluster: &mut Cluster) {
     tokio::time::sleep(OUTAGE).await;
 }
 
-/// Waits until a process has another number than it had.
+/// Waits until a process has a new executor number.
 async fn registered_anew(db: &Db, former: i64) -> i64 {
     let others = format!(
         "select executor_id from tuskline.executor where ended_at is null and pid =
@@ -43,7 +44,7 @@ async fn bodies_that_can_be_dropped_stop_at_t_and_the_worker_goes_on_after_the_o
     db.define("work").await;
     let _consumer = db.store_consumer();
     let mut worker = Process::start(&db, "work", 3);
-    // One listens when it is told to stop, two do not.
+    // The first body listens to the request to stop; the other two do not.
     for payload in [r#""""#, r#""stubborn""#, r#""stubborn""#] {
         db.schedule_with("work", payload).await;
     }
@@ -65,7 +66,7 @@ async fn bodies_that_can_be_dropped_stop_at_t_and_the_worker_goes_on_after_the_o
     assert_eq!(executions.len(), 6, "each once before and once after the outage");
     assert!(executions[3..].iter().all(|one| one.began_ns > back_ns));
     assert_no_overlap(executions, now_ns());
-    // The last of them goes with an exchange of its own.
+    // A later exchange deletes the last lease.
     db.until("select not exists (select from tuskline.lease)").await;
     db.assert_nothing_left().await;
 }
@@ -117,7 +118,7 @@ async fn a_body_that_never_yields_ends_the_process_at_t() {
     cluster.start_again().await.unwrap();
 }
 
-/// The body itself is dropped, and what it waited for runs on, as a blocking thread of the runtime does.
+/// The body itself is dropped. The blocking thread that it waited for runs on.
 #[tokio::test]
 async fn what_a_dropped_body_left_on_a_blocking_thread_ends_the_process_at_t() {
     let mut cluster = own_cluster().await;
@@ -168,7 +169,7 @@ async fn a_worker_that_waits_for_the_database_ends_at_once_when_it_is_told_to() 
     db.define("work").await;
     let mut worker = Process::start(&db, "work", 1);
     worker.executor(&db).await;
-    // Registered is not yet at work: a server that goes away at the start ends the worker.
+    // A registered worker is not at work yet: the loss of the server during its start would end it.
     db.until("select beats > 0 from tuskline.executor").await;
     out(&mut cluster).await;
     assert!(worker.is_running(), "{}", worker.said());
@@ -217,7 +218,7 @@ async fn a_frozen_worker_without_a_body_registers_again_when_it_wakes() {
     assert!(frozen.is_running(), "{}", frozen.said());
 }
 
-/// Its threads have nothing to do, and may wait for a processor for longer than bodies have.
+/// The worker's idle threads may wait for a processor for longer than bodies have.
 #[tokio::test]
 async fn an_idle_worker_that_the_database_counts_as_dead_keeps_its_process() {
     let db = Db::with_lambda("work").await;
@@ -234,7 +235,7 @@ async fn an_idle_worker_that_the_database_counts_as_dead_keeps_its_process() {
     db.until_status(id, "success").await;
 }
 
-/// Ends every session of a database, and lets nobody in.
+/// Ends every session of a database, and refuses new ones.
 async fn shut(admin: &tokio_postgres::Client, name: &str) {
     admin.batch_execute(&format!("alter database {name} allow_connections false")).await.unwrap();
     let cut =
@@ -242,7 +243,7 @@ async fn shut(admin: &tokio_postgres::Client, name: &str) {
     admin.query_one(cut, &[&name]).await.unwrap();
 }
 
-/// Writes down who claims.
+/// Records the executors that claim.
 const CLAIMS: &str = "create table public.claimed (executor_id bigint);
     create function public.note() returns trigger language plpgsql as $$
     begin insert into public.claimed values (new.executor_id); return null; end $$;
@@ -253,7 +254,7 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     let mut db = Db::with_lambda("work").await;
     let name = db.config.get_dbname().unwrap().to_owned();
     let (_consumer, gate) = (db.store_consumer(), Gate::new());
-    // In the copy nothing is claimed for a lease of this worker.
+    // The copy allows no claims for a lease of this worker.
     let worker = Running::start(&db, mortal(), vec![gate.lambda("work").slots(2)]);
     let ids = db.schedule_many("work", 4).await;
     drop(gate.next_many(2).await);
@@ -304,10 +305,10 @@ async fn a_database_replaced_by_an_earlier_copy_is_noticed_before_anything_is_cl
     db.assert_nothing_left().await;
 }
 
-/// What clients said, connection by connection.
+/// The bytes that clients sent, by connection.
 type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Passes on what comes at the port, and notes what clients say.
+/// Relays connections from the port to the socket, and records the clients' bytes.
 async fn relay(listener: TcpListener, socket: PathBuf, heard: Heard) {
     while let Ok((client, _)) = listener.accept().await {
         let server = UnixStream::connect(&socket).await.unwrap();

@@ -1,4 +1,4 @@
-//! A claim passes what other claims are taking, and passes nothing for good.
+//! A claim passes the rows that other claims are taking, and passes no row for good.
 
 use tokio_postgres::{Client, Row};
 
@@ -13,8 +13,8 @@ fn ids(row: &Row) -> Vec<i64> {
     tasks(row).iter().map(|task| task.id).collect()
 }
 
-/// A queue of 500 tasks and their numbers. Claims under way: of the first 100, of 150 after them, of 150
-/// after these.
+/// A queue of 500 tasks, with their numbers. Three claims are under way: on the first 100, the next
+/// 150, and 150 more.
 struct Busy {
     db: Db,
     worker: ScriptedWorker,
@@ -38,7 +38,7 @@ impl Busy {
         Self { db, worker, ids: all, seqs, under_way }
     }
 
-    /// The claim of a session never was.
+    /// Rolls back the claim of a session.
     async fn undo(&self, session: usize) {
         self.under_way[session].batch_execute("rollback").await.unwrap();
     }

@@ -12,7 +12,7 @@ use crate::support::{Answer, Db, Gate, LEASE, Running, calm, own_cluster, refusa
 async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild() {
     let mut cluster = own_cluster().await;
     let mut db = Db::in_cluster(&cluster).await;
-    // A throw-away cluster does not wait for its log.
+    // A throw-away cluster does not wait for its WAL by default.
     db.run("set synchronous_commit = on").await;
     db.define("work").await;
     db.define("other").await;
@@ -32,7 +32,7 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
 
     let ready: bool = db.one("select queues_rebuilt from tuskline.readiness()").await;
     assert_eq!((ready, db.queued().await, db.count("enqueued").await), (false, 0, 23));
-    // Scheduled while nobody may claim: rebuild finds it a second time.
+    // This task is scheduled while claims are refused: rebuild finds it a second time.
     let meanwhile = db.schedule("work").await;
     assert!(meanwhile >> 24 > queued[0] >> 24, "an id of the lost past: {meanwhile}");
     assert_eq!(damage(&db).await, Vec::<String>::new());
@@ -79,14 +79,15 @@ async fn two_failovers_that_know_nothing_of_each_other_issue_no_number_twice() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     db.schedule_many("work", 2).await;
-    // The numbers were raised to the clock a moment ago: a fixed step would be the same for both.
+    // The numbers were raised to the clock a moment ago. A fixed step would be the same for both
+    // failovers.
     lose_the_queues(&db).await;
     db.one::<bool>("select rebuilt from tuskline.rebuild_queues()").await;
     let first = db.worker("work").await;
     let before = first.take().await;
     let mut seen = vec![(before.fence, first.executor)];
     for _ in 0..2 {
-        // Each new primary has what was there before the first failover, and nothing since.
+        // Each new primary has the state before the first failover, and nothing later.
         for (sequence, at) in [("fence_seq", before.fence), ("executor_seq", first.executor)] {
             db.run(&format!("select setval('tuskline.{sequence}', {at})")).await;
         }
@@ -154,7 +155,7 @@ async fn a_lease_that_ended_while_the_server_was_down_is_rescued_after_the_rebui
     let task = dead.take().await;
     lose_the_queues(&db).await;
     db.advance(LEASE).await;
-    // Before or after the rebuild: the task is in its queue, and claimed once.
+    // The rescue may come before or after the rebuild: the task is in its queue, and claimed once.
     assert_eq!(db.rescue().await, (1, 1, 0));
     db.run("select tuskline.rebuild_queues()").await;
     let worker = db.worker("work").await;
@@ -178,7 +179,7 @@ async fn a_rebuild_takes_in_only_what_is_enqueued() {
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 1);
 }
 
-/// What a clean restart does: the server was started at another time.
+/// Imitates a clean restart: the server was started at another time.
 async fn restart(db: &Db) {
     db.run(
         "update tuskline_core.incarnation set started_at = started_at - interval '1 second';
@@ -230,7 +231,7 @@ async fn fifty_crashes_without_a_janitor_issue_no_id_twice_and_leave_a_segment()
     let mut last = [db.schedule("work").await, db.schedule_in("work", LEASE).await];
     for round in 0..50 {
         lose_the_queues(&db).await;
-        // Also those that end before their commit.
+        // A rebuild that rolls back raises the ids, too.
         if round % 7 == 0 {
             db.run("begin; select tuskline.rebuild_queues(); rollback").await;
             db.schedule("work").await;
@@ -289,7 +290,7 @@ async fn a_worker_of_a_lost_future_delays_claims_until_one_lease_after_the_recov
     assert_eq!(worker.claim(1).await, []);
     db.advance(Duration::from_secs(1)).await;
     assert_eq!(worker.claim(1).await.len(), 1);
-    // By now the others have ended.
+    // By now the other workers have ended.
     assert!(db.one::<bool>(&beat).await);
     assert_eq!(worker.claim(1).await.len(), 1);
 }
@@ -522,7 +523,7 @@ async fn an_insert_whose_id_was_drawn_before_is_refused_once() {
     }
 }
 
-/// A default, or a client that draws its ids first.
+/// The writer draws an id before the recovery, as a column default or a client does.
 #[tokio::test]
 async fn an_id_that_was_drawn_before_a_recovery_is_refused_retriably_and_not_for_ever() {
     let db = Db::with_lambda("work").await;
@@ -538,7 +539,7 @@ async fn an_id_that_was_drawn_before_a_recovery_is_refused_retriably_and_not_for
         let refused = refusal(&writer.batch_execute(&insert).await.unwrap_err());
         assert!(refused.starts_with("40001: 40001 ids_raised: "), "{refused}");
         writer.batch_execute("rollback").await.unwrap();
-        // Another transaction may have begun before, and nobody saw it.
+        // Another transaction may have begun before the rebuild, unseen.
         let refused = db.refused(&insert).await;
         assert!(refused.starts_with("40001"), "{refused}");
         db.run(
@@ -613,10 +614,11 @@ async fn a_rebuild_waits_for_an_ungate_and_stands_in_the_way_of_none() {
     assert!(db.all::<i32>("select queue_id from tuskline_core.flagged_queue").await.is_empty());
 }
 
-/// Since when claims are delayed after the recovery.
+/// The delay of claims after the recovery.
 const DELAY: &str = "select (claims_from - verified_at)::text from tuskline_core.incarnation";
 
-/// Recovers a database with a worker of before, of this lease, and one of after, of an hour.
+/// Recovers a database with two workers: an earlier one with this lease, and a later one with a
+/// lease of an hour.
 async fn recovered(db: &Db, lease: &str) -> (i64, i64) {
     let register = |lease: &str| {
         format!("select tuskline.register_executor('host', 7, '{{work}}', '0', '{lease}')")
@@ -633,7 +635,7 @@ async fn a_heartbeat_of_this_life_delays_no_claims() {
     db.pin().await;
     let (_, own) = recovered(&db, "30 s").await;
     db.run("select nextval('tuskline.executor_seq')").await;
-    // Its own number, and one that was given out and is not registered.
+    // The worker's own number, and a number that was issued and not registered.
     for number in [own, own + 1] {
         let beat = format!("select alive, past from tuskline.heartbeat({number}, p_beats => 9)");
         assert_eq!(db.lines(&beat).await, ["false | false"], "{number}");
@@ -650,7 +652,7 @@ async fn a_lease_of_this_life_delays_no_claims() {
         db.pin().await;
         let (before, own) = recovered(&db, lease).await;
         db.advance(Duration::from_secs(1)).await;
-        // It has ended since the recovery, which knew it.
+        // The worker has ended since the recovery, which knew it.
         db.run(&format!("select tuskline.end_executor({before})")).await;
         for stranger in [1 << 20, own + 9, before] {
             let beat = format!("select past from tuskline.heartbeat({stranger}, p_beats => 3)");

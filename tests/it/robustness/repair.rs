@@ -1,5 +1,5 @@
-//! After a restore of the data alone, rows name tables, functions and numbers that the catalogue does not
-//! have: `doctor` says so, `repair` makes them, and every task is executed.
+//! After a restore of the data alone, rows name tables, functions and numbers that the catalogue
+//! lacks. `doctor` reports them, `repair` makes them, and every task is executed.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn load(dump: &tempfile::NamedTempFile, db: &Db) -> String {
     String::from_utf8_lossy(&ran.unwrap().stderr).into_owned()
 }
 
-/// Everything a task may be in: queued, due later, limited, in a worker's hands, retried.
+/// Makes tasks in every state: queued, due later, limited, held by a worker, retried.
 async fn fill(db: &Db) {
     db.define("work").await;
     db.define("other").await;

@@ -1,6 +1,6 @@
-//! A database that is a copy of an earlier state: restored from a dump, a template, a base backup or a
-//! cold copy, or filled by logical replication. The future that the copy does not know has issued fences,
-//! executor numbers and task ids. None is issued again, and no stale result is accepted.
+//! A database is a copy of an earlier state: a restored dump, template, base backup or cold copy,
+//! or a subscriber of logical replication. The future that the copy does not know has issued
+//! fences, executor numbers and task ids. None is issued again, and no stale result is accepted.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::support::{
 /// The lease of every scripted worker here: short, because a test waits for one.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What the future that is lost has issued.
+/// The identities that the lost future has issued.
 struct Lost {
     worker: ScriptedWorker,
     held: Task,
@@ -44,7 +44,7 @@ async fn with_tasks(cluster: &Cluster) -> Db {
     db
 }
 
-/// What goes on after the copy was made.
+/// Claims, schedules and registers after the copy was made.
 async fn live_on(db: &Db) -> Lost {
     let worker = db.worker_with(&["work"], SHORT).await;
     worker.client.batch_execute("set synchronous_commit = on").await.unwrap();
@@ -56,12 +56,12 @@ async fn live_on(db: &Db) -> Lost {
     Lost { worker, held, executors, ids }
 }
 
-/// What a worker or a server does that was refused with TK011.
+/// Acts as a worker or a server that was refused with TK011.
 async fn recover(db: &Db) {
     db.run("select tuskline.rebuild_queues()").await;
 }
 
-/// Claims as if one lease had passed. What passes before is another test's.
+/// Claims as if one lease had passed. Another test covers the time before.
 async fn claim_after_the_wait(db: &Db, worker: &ScriptedWorker) -> Vec<Task> {
     db.run(
         "update tuskline_core.incarnation set claims_from = '-infinity';
@@ -171,7 +171,7 @@ async fn a_dump_that_is_restored_into_the_same_database_issues_nothing_again() {
     check_copy(&db, lost, Ids::Fresh).await;
 }
 
-/// Copies the database, to which nobody may be connected then, under its name with `_copy`.
+/// Copies the database under its name with `_copy`. No session may be connected to it then.
 async fn copy_as_template(db: &mut Db) {
     let (name, client) = (name_of(db), beside(db).await);
     let leave = format!(
@@ -313,7 +313,7 @@ async fn a_cold_copy_that_is_put_back_accepts_no_stale_result() {
         lost = check_copy(&db, lost, Ids::MayRepeat).await;
     }
     shell(&format!("rm -rf {}.copy", data.display()));
-    // What docs/restore.md says to do before services connect.
+    // These are the statements of docs/restore.md to run before services connect.
     db.run("truncate tuskline_core.queues_complete; select tuskline.rebuild_queues()").await;
     let next = db.schedule("work").await;
     assert!(next >> 24 > lost.ids.iter().filter(|id| *id >> 50 == 0).max().unwrap() >> 24);
@@ -337,7 +337,8 @@ async fn a_base_backup_that_is_restored_issues_nothing_again() {
 
 #[tokio::test]
 async fn a_subscriber_that_takes_over_issues_nothing_again() {
-    // Each table is copied by a worker with a slot of its own. One that finds none tries again 5 s later by default.
+    // Each table is copied by a worker with a slot of its own. A worker without a slot tries again
+    // after 5 s by default.
     let settings = [
         ("wal_level", "logical"),
         ("max_wal_senders", "20"),

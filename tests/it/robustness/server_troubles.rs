@@ -1,4 +1,5 @@
-//! What the database refuses a server is said as what it is, by `/healthz` too, and is over when it is mended.
+//! A server reports the database's refusals under their own names, by `/healthz` too. The report
+//! ends when the cause is repaired.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

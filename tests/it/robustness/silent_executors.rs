@@ -1,5 +1,6 @@
-//! An executor is ended only by somebody who saw it silent for a whole lease, and only if it has not
-//! beaten since; no step of the database's clock ends one or keeps a dead one alive. The verbs' part.
+//! The verbs' part of failure detection. An observer must have seen an executor silent for a whole
+//! lease to end it, and the executor must not have beaten since. No step of the database's clock
+//! ends an executor, or keeps a dead one alive.
 
 use std::time::Duration;
 
@@ -179,7 +180,7 @@ async fn a_task_that_waited_for_months_or_less_than_no_time_is_claimed() {
     assert_eq!(worker.take().await.waited_ms, 0);
 }
 
-/// Notes a silence as a store consumer does that saw it.
+/// Notes a silence as a store consumer does that observed it.
 async fn note(db: &Db, executor: i64, beats: i64, silent_ms: i64, booted_at: &str) {
     db.run(&format!(
         "select tuskline.note_silence(array[{executor}], array[{beats}], array[{silent_ms}], {booted_at})"

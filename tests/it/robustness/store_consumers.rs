@@ -1,4 +1,4 @@
-//! Any number of store consumers share the work, and a row that somebody has locked delays itself.
+//! Any number of store consumers share the work. A locked row delays only itself.
 
 use std::time::Duration;
 

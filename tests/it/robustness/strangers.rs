@@ -87,7 +87,7 @@ async fn limits_are_set_and_dropped() {
          select tuskline.drop_limit((select max(limit_id) from tuskline.task_limit))",
     )
     .await;
-    // What waited for it goes on, and the row goes.
+    // The tasks that waited for the limit go on, and its row goes.
     let _stranger = squat(&db, "_shared").await;
     db.until(
         "select moved >= 0 and not exists (select from tuskline.task_limit) from tuskline.run_policies()",

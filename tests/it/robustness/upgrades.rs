@@ -1,8 +1,8 @@
 //! A database of the first release becomes one of this build, and its tasks go on.
 //!
-//! `tests/upgrade/0.1.0.sql.gz` is such a database: its schema, and tasks in every status and under every
-//! policy. Until the first release it may be made again; from then on a change of a `V*.sql` that it
-//! was made with is an error that these tests find.
+//! `tests/upgrade/0.1.0.sql.gz` is such a database: its schema, and tasks in every status and under
+//! every policy. Until the first release it may be made again. From then on, these tests fail on a
+//! change of a `V*.sql` that it was made with.
 
 use std::path::PathBuf;
 use std::process::Command;
