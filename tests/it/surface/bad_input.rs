@@ -10,7 +10,7 @@ use tuskline_sdk::{Chain, Client, NewTask};
 use crate::support::cli::url;
 use crate::support::{Db, refusal, within};
 
-/// What is wrong, and a statement that does it.
+/// A fault, and a statement that has it.
 const BAD: &[(&str, &str)] = &[
     ("lambda null", "select tuskline.schedule(null)"),
     ("lambda empty", "select tuskline.schedule('')"),
@@ -353,7 +353,7 @@ async fn a_refusal_of_a_task_passes_three_places_at_most() {
         let places = context.lines().filter(is_place).count();
         assert!((1..=3).contains(&places), "{sql}:\n{context}");
     }
-    // A misspelt lambda is told in three lines.
+    // The error for a misspelt lambda has three lines.
     for sql in [
         "select tuskline.schedule('wokr')",
         "select tuskline.schedule('wokr', p_delay => '1 hour')",

@@ -13,14 +13,14 @@ use crate::support::cli::{PASSWORD, TUSKLINE, keys, on, processes_in, tuskline, 
 use crate::support::help::check_help;
 use crate::support::{Db, LEASE, shared};
 
-/// A database with nothing in it.
+/// Makes an empty database.
 async fn empty() -> Config {
     let name = format!("{}_empty", Db::new().await.config.get_dbname().unwrap());
     shared().create_database(&name, None).await.unwrap();
     shared().config(&name)
 }
 
-/// Calls, one after the other, as they look on a screen.
+/// Makes calls, one after the other; returns them as they look on a screen.
 fn session(database: &Config, lines: &[&str]) -> String {
     let mut screen = String::new();
     for line in lines {
@@ -34,7 +34,7 @@ fn session(database: &Config, lines: &[&str]) -> String {
     screen
 }
 
-/// Compares with the snapshot, after what differs from run to run got a name.
+/// Compares with the snapshot, after names have replaced the values that differ from run to run.
 fn check(name: &str, screen: &str) {
     let mut settings = insta::Settings::clone_current();
     for (pattern, name) in [
@@ -231,7 +231,7 @@ async fn gates_limits_and_orders_are_set_listed_explained_and_taken_away() {
 #[tokio::test]
 async fn dead_letters_are_listed_previewed_redriven_and_purged() {
     let db = Db::of_cell_0_with("work").await;
-    // Seconds with six digits, whenever this runs: a column is as wide as its times.
+    // The clock is pinned to seconds with six digits: a column is as wide as its times.
     db.run("update tuskline_test.pin set at = '2026-01-02 03:04:05.678901+00'").await;
     let worker = db.worker("work").await;
     db.run("select tuskline.schedule('work', '{\"n\": 1}', p_collection => 'news')").await;
@@ -511,7 +511,7 @@ async fn tasks_are_listed_by_their_time_of_creation_page_by_page() {
     loop {
         let (ids, said) = page(&db, &format!("--limit 2{before}"));
         found.extend(ids);
-        // A task that comes meanwhile is on no later page.
+        // A task that is scheduled meanwhile is on no later page.
         db.schedule("work").await;
         db.schedule_in("work", Duration::from_secs(60)).await;
         let Some(next) = said.strip_prefix("more: ") else { break };
@@ -959,7 +959,7 @@ fn a_dev_server_is_found_by_the_other_commands_and_leaves_nothing_running() {
     assert_eq!(keys(&said), "attached psql tcp url");
     assert_eq!(said["attached"], false);
     assert_eq!(at(&["lambda", "define", "work"]).run().fine(), "lambda work is defined\n");
-    // Through the server's roles: a timer that is due gets into its queue.
+    // A server's roles run: a timer that is due gets into its queue.
     let id = at(&["task", "schedule", "work", "--in", "1ms"]).run().fine();
     assert_eq!(at(&["task", "cancel", id.trim()]).run().code, 0);
     let doctor = at(&["doctor"]).run().fine();

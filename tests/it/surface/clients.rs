@@ -10,7 +10,7 @@ use tokio_postgres::config::Host;
 use crate::support::Db;
 use crate::support::cli::PASSWORD;
 
-/// What `run` ends with when a client cannot be had.
+/// The exit code of `run` when a client is not available.
 const SKIPPED: i32 = 77;
 
 /// The statements of the page, for one role.
@@ -21,7 +21,7 @@ fn grants(role: &str) -> String {
     grants.replace(" to app", &format!(" to {role}"))
 }
 
-/// The ids that a client says; none: the client cannot be had here.
+/// The ids that a client prints; none: the client is not available here.
 async fn ids_of(db: &Db, client: &str) -> Option<Value> {
     let database = db.config.get_dbname().unwrap();
     let role = format!("app_{database}");
@@ -33,7 +33,8 @@ async fn ids_of(db: &Db, client: &str) -> Option<Value> {
     let said = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
     let complaint = String::from_utf8_lossy(&said.stderr).into_owned();
     if said.status.code() == Some(SKIPPED) {
-        // Not by a macro, whose lines the test harness keeps to itself.
+        // The complaint goes to standard error directly: the test harness captures what the macros
+        // print.
         std::io::stderr().write_all(complaint.as_bytes()).unwrap();
         return None;
     }

@@ -1,6 +1,7 @@
-//! What a task costs in the log, which is what durable tasks cost at all, and in pages looked at.
+//! The cost of a task in bytes of WAL, which is the main cost of durable tasks, and in pages read.
 //!
-//! Both by the statement itself; WAL without page images (the cluster of the tests writes none).
+//! The statements themselves report both. The WAL has no page images: the cluster of the tests
+//! writes none.
 
 use tokio_postgres::Client;
 
@@ -28,7 +29,7 @@ async fn a_task_scheduled_in_a_batch_costs_at_most_400_bytes_of_log() {
     }
 }
 
-/// Claims 500 and reports them; bytes of log for both.
+/// Claims 500 tasks and reports them; returns the bytes of WAL for both.
 async fn claim_and_finish(worker: &ScriptedWorker) -> i64 {
     let claim = format!(
         "select * from tuskline.claim({}, array[{}], '{{0}}', '{{1}}', '{{500}}')",
@@ -93,7 +94,7 @@ async fn a_drain_by_exchange_is_one_statement_a_batch() {
     assert_eq!(db.one::<i64>("select count(*) from tuskline.lease").await, 0);
 }
 
-/// Pages that a statement looked at, with all that it calls.
+/// Pages that a statement read, with all that it calls.
 async fn pages(session: &Client, sql: &str) -> i64 {
     let explain = format!("explain (analyze, buffers, timing off, format json) {sql}");
     let plan: serde_json::Value = session.query_one(&explain, &[]).await.unwrap().get(0);
@@ -108,10 +109,11 @@ const OLD_LEASES: &str = "
       from generate_series(1, 2000) as n;
     delete from tuskline.lease where lease_id > 1000000";
 
-/// By now the statistics say that there is next to nothing: true of what is alive.
+/// Refreshes the statistics, which then count next to no live rows.
 const SMALL: &str = "analyze tuskline.lease; analyze tuskline.executor; analyze tuskline.task";
 
-/// Somebody has written, and taken a snapshot, and gone home: nothing is vacuumed, nothing forgotten.
+/// A forgotten transaction has written and holds a snapshot: nothing is vacuumed, nothing
+/// forgotten.
 #[tokio::test]
 async fn an_old_open_transaction_does_not_make_a_task_dearer() {
     let db = Db::with_lambda("work").await;
@@ -160,14 +162,14 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
         }
     }
     forgotten.batch_execute("rollback").await.unwrap();
-    // A backend that missed too many changes in neighbouring databases reads its catalogs anew, some 250
-    // pages: so what most of them touch.
+    // A backend that missed too many changes in neighbouring databases reads its catalogs anew,
+    // some 250 pages. The test therefore compares the usual number.
     let most = |of: &[i64]| {
         let mut of = of.to_vec();
         of.sort_unstable();
         of[of.len() / 2]
     };
-    // The first 200 transactions after it are within what may be under way.
+    // The first 200 transactions after it may still be under way.
     let [early, late] = [most(&looks[200..220]), most(&looks[380..])];
     assert!(late <= early + 4 && late <= 2 * most(&looks[20..40]), "{looks:?}");
     assert!(most(&beats[10..]) <= 2 * most(&beats[..10]), "{beats:?}");
@@ -177,8 +179,9 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
 async fn heartbeats_under_an_old_snapshot_do_not_make_a_claim_dearer() {
     let db = Db::with_lambda("work").await;
     let forgotten = db.connect().await;
-    // It has written. A claim reads the locks, some five pages, while a transaction of the server that has
-    // written is over 200 numbers behind: so it does that from the start, whatever other tests do.
+    // The transaction has written. A claim reads the locks, some five pages, while such a
+    // transaction is over 200 numbers behind. Here it is so from the start, whatever other tests
+    // do.
     let hold = "begin isolation level repeatable read; create table elsewhere ();
                 select count(*) from tuskline.task";
     forgotten.batch_execute(hold).await.unwrap();

@@ -1,4 +1,5 @@
-//! `tuskline doctor` names a page and a command for each trouble, has codes for monitoring, and costs little.
+//! `tuskline doctor` names a page and a command for each fault, has exit codes for monitoring, and
+//! costs little.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -103,7 +104,7 @@ pub fn findings(db: &Db, line: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_line_has_a_page_and_a_command_if_it_is_not_ok() {
-    // The clusters of tests have settings that hurt.
+    // The clusters of tests have settings that the doctor reports.
     let db = Db::with_lambda("work").await;
     let found = findings(&db, "doctor");
     let of = |verdict: &'static str| found.iter().filter(move |line| line["verdict"] == verdict);
@@ -289,7 +290,7 @@ async fn a_lock_whose_age_is_hidden_is_told_only_if_it_stays() {
     let last = CancellationToken::new();
     let until = last.clone();
     let locking = tokio::spawn(async move {
-        // One transaction after the next. The last one stays.
+        // Locks the table in transaction after transaction. The last transaction stays open.
         let lock = "begin; lock table tuskline.gate; select pg_sleep(0.2); commit";
         while !until.is_cancelled() {
             other.batch_execute(lock).await.unwrap();

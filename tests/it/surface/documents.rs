@@ -1,8 +1,9 @@
-//! README.md, CONTRIBUTING.md and `docs/` are true: each fenced block of `sh`, `sql` and `rust` runs, or
-//! says why it does not, each link leads somewhere, and each refusal is listed.
+//! README.md, CONTRIBUTING.md and `docs/` are true. Each fenced block of `sh`, `sql` and `rust`
+//! runs, or says why it does not. Each link leads somewhere, and each refusal is listed.
 //!
-//! The blocks of a page run in order, in a database of its own. `<!-- given` holds statements that run
-//! there and are not shown. Rust blocks stand in `documents/`, where tests compile and run them.
+//! The blocks of a page run in order, in a database of its own. `<!-- given` holds statements that
+//! run there and are not shown. Rust blocks stand in `documents/`, where tests compile and run
+//! them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -80,7 +81,7 @@ fn pages() -> Vec<(String, String)> {
     names.into_iter().map(|name| (name.clone(), text(&name))).collect()
 }
 
-/// Runs a statement; an error: what the server said.
+/// Runs a statement; returns the server's error if there is one.
 async fn execute(db: &Db, statement: &str) -> Result<(), tokio_postgres::Error> {
     if statement.starts_with("copy ") {
         let sink = db.client.copy_in::<_, &[u8]>(statement).await?;
@@ -167,7 +168,7 @@ async fn every_block_runs_or_says_why_not() {
         run + skipped,
         wrong.len()
     );
-    // Not by a macro, whose lines the test harness keeps to itself.
+    // The counts go to standard error directly: the test harness captures what the macros print.
     std::io::stderr().write_all(counts.as_bytes()).unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! The examples of the SDK do what they say: each one runs to its end on a database with a server, and prints
-//! what its head shows. `docs/examples.md` lists all of them.
+//! The examples of the SDK work. Each runs to its end on a database with a server, and prints the
+//! output that its head shows. `docs/examples.md` lists all of them.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
-//! What every table, view and function of the schema owes its readers and its owner.
+//! The duties of every table, view and function of the schema to its readers and its owner.
 
 use crate::support::Db;
 
-/// Things that break a rule; there must be none.
+/// Checks that a query for violations of a rule finds none.
 async fn check_none(db: &Db, rule: &str, sql: &str) {
     let broken: Vec<String> = db.all(sql).await;
     assert!(broken.is_empty(), "{rule}: {broken:?}");
@@ -194,8 +194,8 @@ async fn eight_segments_are_ready_in_each_range_of_ids() {
     assert_eq!(default, 0, "a default partition would let any reader block a new segment");
 }
 
-/// In a database whose `standard_conforming_strings` is off, a backslash in a literal of a function's body is an
-/// escape at the time of the call: `chr(92)` and classes as `[[:space:]]` are not.
+/// With `standard_conforming_strings` off, a backslash in a literal of a function's body is an
+/// escape at the time of the call. `chr(92)` and classes as `[[:space:]]` are not.
 #[test]
 fn no_text_of_ours_has_a_backslash() {
     let mut texts = 0;
@@ -219,7 +219,8 @@ fn no_text_of_ours_has_a_backslash() {
 #[tokio::test]
 async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
     let db = Db::new().await;
-    // Not definer functions, but called by servers, whose pooler may have taken no search_path.
+    // These are no definer functions. But servers call them, perhaps through a pooler that took no
+    // search_path.
     for verb in ["add_segments"] {
         let trusts: bool = db
             .ask(

@@ -19,7 +19,7 @@ use crate::support::cli::{Call, on, url};
 use crate::support::{Db, quick};
 
 const ORDER: &str = "TUSKLINE_TEST_LOGS";
-/// Stands in all that no log may hold.
+/// A secret in every text that no log may hold.
 const SECRET: &str = "Zq7PrivateZq7";
 /// Longest that a task of the other process takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -88,7 +88,8 @@ async fn commands_that_say_everything_log_no_payload() {
     }
 }
 
-/// The other half: what runs in the process. As a test of its own it has no order and does nothing.
+/// The other half, which runs in the process. Run as a test of its own it has no order and does
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_a_child_call_everything() {
     let Ok(url) = std::env::var(ORDER) else { return };
@@ -120,7 +121,7 @@ fn task(act: &str) -> NewTask {
     NewTask::new("work", &json!({ "act": act, "card": SECRET }))
 }
 
-/// Tasks by each way there is.
+/// Schedules tasks in every way there is.
 async fn scheduled(client: &Client, url: &str) -> Vec<TaskId> {
     let mut ids = Vec::new();
     for act in ["succeed", "retry", "fail", "panic", "complete"] {
@@ -150,7 +151,7 @@ async fn scheduled(client: &Client, url: &str) -> Vec<TaskId> {
     ids
 }
 
-/// Acts of an owner whose parameters are values of payloads.
+/// Performs acts of an owner whose parameters are values of payloads.
 async fn operate(client: &Client) {
     let cancel = Operation::new(Action::Cancel).lambda("work").field(&["card"], SECRET);
     client.start_operation(&cancel, Some(SECRET)).await.unwrap();

@@ -146,7 +146,7 @@ async fn a_hundred_scrapes_and_autoscalers_ask_the_database_once() {
         assert!(get(address, "/scale/work?objective=9s").await.starts_with("HTTP/1.1 200"));
     }
     let after: i64 = db.one(statements).await;
-    // The session of the test counts as well. A hundred scrapes of their own would be 700.
+    // The session of the test counts as well. If each scrape had a transaction, there would be 700.
     assert!(after - before < 100, "{} transactions", after - before);
     token.cancel();
     within(serving).await.unwrap();
@@ -553,7 +553,8 @@ async fn a_prepared_transaction_holds_the_horizon_and_another_database_does_not(
     assert!(!db.one::<bool>(age).await, "it has ended");
 }
 
-/// A task of each cause: behind a limit, a blocked key, a gate, a parent, and due while no server runs.
+/// Makes a task for each cause of waiting: a limit, a blocked key, a gate, a parent, and a due time
+/// without a server.
 async fn with_tasks_that_wait() -> Db {
     let db = Db::new().await;
     for lambda in ["limited", "ordered", "gated", "child", "late"] {
@@ -628,7 +629,7 @@ async fn tasks_that_wait_are_seen_by_lambda_and_cause() {
     assert_eq!(db.one::<String>(left).await, "dependency gate due limit");
 }
 
-/// Waiters, keys, timers and dead letters, of each more than a reading may read.
+/// Makes waiters, keys, timers and dead letters, each more than a reading may read.
 async fn fill(db: &Db, thousands: i32) {
     db.run(&format!(
         "select tuskline.schedule_many(array_fill('limited'::text, array[1000]))

@@ -1,5 +1,5 @@
-//! A migration runs with all rights of its role: it refuses a session whose settings are not its own, and a
-//! schema in which another role could have planted what it runs.
+//! A migration runs with all rights of its role. It refuses a session with foreign settings, and a
+//! schema in which another role could have planted code.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,8 @@ use crate::support::{Db, shared, within};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A database without a schema, and a role that may do nothing but log in, and create what is said.
+/// A database without a schema, and a role that may log in and create the named objects, and no
+/// more.
 struct Bare {
     config: Config,
     admin: Client,
@@ -54,7 +55,7 @@ impl Bare {
     }
 }
 
-/// What stands between: it refuses the startup parameter `options`, or takes no notice of it.
+/// The pooler between refuses the startup parameter `options`, or ignores it.
 #[derive(Clone, Copy, Debug)]
 enum Pooler {
     Refuses,
@@ -141,7 +142,7 @@ async fn a_schema_that_another_role_made_is_refused() {
         bare.stranger
     );
     bare.admin.batch_execute(&grant).await.unwrap();
-    // What migrate reads first is a trap.
+    // The view that migrate reads first is a trap.
     let trap = format!(
         "create schema tuskline;
          create function tuskline.trap() returns integer language plpgsql as $$
@@ -187,7 +188,8 @@ async fn a_schema_in_which_another_role_owns_something_or_may_create_it_is_refus
     within(migrate(&bare.config)).await.unwrap();
 }
 
-/// Also where a role with a name that needs quotes got its right from a role that got it from the owner.
+/// The role's name needs quotes, and it got its right from another role, which got it from the
+/// owner.
 #[tokio::test]
 async fn the_revoke_that_migrate_prints_runs_as_printed() {
     let bare = bare().await;

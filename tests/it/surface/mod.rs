@@ -1,5 +1,6 @@
-//! The things that callers, operators and readers may rely on: refusals, the command line, views,
-//! grants and settings, clients of other languages, documents, examples, the schema's text, costs and plans.
+//! The surface that callers, operators and readers rely on. It has refusals, the command line,
+//! views, grants, settings and clients of other languages. It has documents, examples, the schema's
+//! text, costs and plans.
 //!
 //! A test stands here when it checks the text, the shape or the price of something that works.
 

@@ -1,4 +1,4 @@
-//! `migrate --plan` tells the locks that a migration takes, and who blocks it.
+//! `migrate --plan` lists the locks that a migration takes, and the sessions that block it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ async fn held(client: &Client, there: &BTreeSet<String>) -> BTreeMap<String, Mod
     strongest
 }
 
-/// The same, as the statements of a step are said to take them.
+/// The same locks, as the plan announces them for the statements of a step.
 fn told(step: &Step, there: &BTreeSet<String>) -> BTreeMap<String, Mode> {
     let mut strongest = BTreeMap::new();
     for (mode, relation) in step.statements.iter().flat_map(|statement| migrate::locks(statement)) {
@@ -237,7 +237,7 @@ async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
     assert_eq!(names, [Some("one"), Some("o'th\\er")]);
     let users = guard::users(&admin).await.unwrap().unwrap();
     assert!(users.contains("prepared transaction 'one', role plan_app, since 20"), "{users}");
-    // The printed command ends it.
+    // The printed command ends the session.
     for name in ["'one'", "E'o''th\\\\er'"] {
         app.batch_execute(&format!("rollback prepared {name}")).await.unwrap();
     }

@@ -46,7 +46,8 @@ async fn scans(session: &Client, sql: &str) -> Vec<String> {
     after.iter().filter(grown).map(|(what, _)| what.clone()).collect()
 }
 
-/// The counters of this session after a statement. They stand still for others in a transaction.
+/// The counters of this session after a statement, in its own transaction: other sessions do not
+/// move them.
 async fn scan_counts(session: &Client, sql: &str) -> Vec<(String, i64)> {
     session.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let counted = "
@@ -95,7 +96,7 @@ async fn every_verb_rides_primary_keys_into_one_segment() {
     let lambdas: Vec<_> = lambdas.iter().map(String::as_str).collect();
     let worker = db.worker_with(&lambdas, Duration::from_secs(600)).await;
     let session = db.connect().await;
-    // Beyond the fifth call a cached plan may be a generic one.
+    // Beyond the fifth call a cached plan may be generic.
     for round in 0..8 {
         let check = async |verb: &str, sql: &str| {
             check_narrow(&format!("{verb}, call {round}"), &scans(&session, sql).await);
@@ -159,7 +160,7 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
             &format!("enqueue_due, call {round}"),
             &scans(&session, "select * from tuskline.enqueue_due(null, 100)").await,
         );
-        // It is rare, and may probe every segment; it must not read one.
+        // The verb is rare, and may probe every segment; it must not read one.
         let seen = "array_agg(executor_id), array_agg(beats), verified_at";
         let silent = format!(
             "select tuskline.rescue(100, ids, beats, booted_at) from (select {seen}
@@ -186,7 +187,7 @@ async fn a_look_up_by_id_is_one_probe() {
     let (id, leaf) = (db.id(1500), format!("task_{}: index", db.first_segment()));
     let leaf = leaf.as_str();
     check(&format!("select status from tuskline.task where id = {id}"), &[leaf]).await;
-    // The view has the kept tasks, too.
+    // The view includes the kept tasks.
     check(
         &format!("select status from tuskline.tasks where id = {id}"),
         &[leaf, "task_kept: index"],
@@ -235,7 +236,7 @@ async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
         other.batch_execute(&format!("begin; {}", claim_sql(&worker, 1_000))).await.unwrap();
         // The first call of a session reads the catalogue.
         for _ in 0..2 {
-            // One claim in 16, by chance, reads the rows that other claims take. The seed prevents it.
+            // By chance, a claim in 16 reads the rows that other claims take. The seed prevents it.
             session.batch_execute("begin; select setseed(0.5)").await.unwrap();
             let chance: f64 = session.query_one("select random()", &[]).await.unwrap().get(0);
             assert!(chance >= 0.0625);
@@ -247,8 +248,8 @@ async fn a_claim_beside_more_claims_reads_little_of_their_rows() {
     assert!(seen[3] - seen[1] < 200, "with 1,000 rows more in the way: {seen:?}");
 }
 
-/// Pages that the end of two tasks costs, a plain one and one that another waits for, when so many that have
-/// ended lie between them: whoever waits has an id of another range.
+/// Pages that the end of two tasks costs: a plain task, and a parent whose child has an id of
+/// another range. So many ended tasks lie between the two.
 async fn end_of_two_far_apart(db: &Db, worker: &ScriptedWorker, between: i32) -> i64 {
     let chain = r#"[{"lambda": "work", "name": "a"}, {"lambda": "work", "name": "b", "after": ["a"]},
                     {"lambda": "work", "after": ["b"]}]"#;
@@ -296,7 +297,7 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
         .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.queue")
         .await
         .unwrap();
-    // As claim has it.
+    // The settings are those of claim.
     db.run("set enable_seqscan = off; set enable_bitmapscan = off").await;
     let mut seen = Vec::new();
     for _ in 0..60 {
@@ -348,7 +349,7 @@ async fn claim_and_result_are_heap_only_updates_though_nothing_can_be_pruned() {
         }
         worker.succeed_all(&tasks).await;
     }
-    // What a session has counted is known to all when it has ended.
+    // The counts of a session are visible to all when it has ended.
     drop(worker);
     let counts = "select sum(n_tup_upd), sum(n_tup_hot_upd) from pg_stat_user_tables where relname like 'task\\_%'";
     db.until(&format!("select (select sum from ({counts}) c (sum, hot)) >= 3000")).await;
@@ -436,7 +437,8 @@ async fn a_restarted_task_reads_its_own_children_only() {
     }
 }
 
-/// A session whose server says what each statement costs: what a plan compares in vain is in no counter.
+/// A session whose server reports the cost of each statement. No counter shows what a plan compares
+/// in vain.
 struct Metered {
     client: Client,
     said: UnboundedReceiver<String>,
@@ -464,8 +466,8 @@ impl Metered {
         Self { client, said }
     }
 
-    /// Seconds of processor time, the session's own, that a statement took: with those of its neighbours
-    /// the time on the wall would be another each time.
+    /// Seconds of processor time that a statement took in its own session. Wall time would vary
+    /// with the load of neighbouring tests.
     async fn seconds(&mut self, sql: &str) -> f64 {
         while self.said.try_recv().is_ok() {}
         self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
@@ -489,7 +491,8 @@ fn fan_out(lambda: &str, parent: Option<i64>, children: usize) -> String {
     format!("select tuskline.schedule_chain('{}')", Value::from(tasks))
 }
 
-/// That eight times the tasks are less than sixteen times the work; squared they would be 64 times.
+/// Checks that eight times the tasks cost less than sixteen times the work. Quadratic work would be
+/// 64 times.
 fn check_growth(few: f64, many: f64) {
     assert!(many < 16.0 * few, "{few} s for 500 tasks, {many} s for 4000");
 }
@@ -505,7 +508,7 @@ async fn the_work_of_scheduling_a_chain_grows_with_its_tasks_not_with_their_squa
         db.empty().await;
     }
     check_growth(seconds[2], seconds[3]);
-    // The most there may be, within the deadline of a test's statement.
+    // The largest chain runs within the deadline of a test's statement.
     db.run(&fan_out("work", None, 9_999)).await;
     assert_eq!(db.count("new").await, 9_999);
 }

@@ -1,4 +1,4 @@
-//! The registry of locks, intervals and limits (`words/locks.sql`) says what the functions do.
+//! The registry of locks, intervals and limits (`words/locks.sql`) agrees with the functions.
 
 use crate::support::Db;
 

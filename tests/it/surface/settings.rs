@@ -1,4 +1,5 @@
-//! Whatever settings a database or a role has, tasks are scheduled, executed and seen, or the refusal says why.
+//! With any settings of a database or a role, tasks are scheduled, executed and seen, or a refusal
+//! says why.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const TEXT: &str = r#"a \ b 'c' "d" é \\n"#;
 /// A setting for the database (`d`) or for the role in it (`r`).
 type Setting = (char, &'static str, &'static str);
 
-/// Settings under which all goes on. [`together`] says how a usual run takes them; the leg `settings`
-/// takes each alone.
+/// Settings under which everything works. A usual run combines them as [`together`] says; the leg
+/// `settings` takes each alone.
 const TEXTS: &[Setting] = &[
     ('d', "standard_conforming_strings", "off"),
     ('r', "standard_conforming_strings", "off"),
@@ -139,7 +140,7 @@ impl Case {
         migrated.unwrap_or_else(|error| panic!("{}: migrate: {error:?}", self.named));
     }
 
-    /// What an owner and a service do, in a session of theirs.
+    /// Performs the calls of an owner and a service, in a session of theirs.
     async fn schedule(&self) {
         let client = self.session().await;
         for sql in [
@@ -162,7 +163,8 @@ impl Case {
         within(sdk.schedule(&task)).await.unwrap_or_else(|error| panic!("{}: {error}", self.named));
     }
 
-    /// A worker, a server with all its roles, and an end for each task, one by a failure with a text in it.
+    /// Runs a worker and a server with all its roles, and ends each task. One task fails with a
+    /// text in its error.
     async fn work(&self) {
         let body = |payload: serde_json::Value, context: Context| async move {
             let first = context.attempt() == 1;
@@ -209,7 +211,7 @@ impl Case {
         panic!("{}: never {what}: {seen}", self.named);
     }
 
-    /// What people and janitors do.
+    /// Performs the calls of operators and janitors.
     async fn look(&self) {
         let client = self.session().await;
         let views = self.db.all::<String>(

@@ -18,8 +18,9 @@ async fn report(db: &Db, worker: &ScriptedWorker, queue: i32, counts: [(i16, i64
     db.client.execute(sql, &[&worker.executor, &queue, &counters, &amounts]).await.unwrap();
 }
 
-/// An installation with a cause for each view: a worker that reports, a gate, an order, a limit, a chain, a
-/// retry, dead letters of two causes, a lambda without a worker, and a due time.
+/// Makes an installation with something for each view: a reporting worker, a gate, an order, a
+/// limit, a chain and a retry. It has dead letters with two causes, a lambda without a worker, and
+/// a due time.
 async fn troubled() -> (Db, ScriptedWorker) {
     let db = Db::of_cell_0().await;
     for lambda in LAMBDAS {
@@ -213,7 +214,7 @@ async fn allow_connections(db: &Db, allowed: bool) {
     db.run(&allow).await;
 }
 
-/// Ends the session of the screen. It cannot connect again until it is allowed.
+/// Ends the session of the screen, which cannot connect again until it is allowed.
 async fn cut_off(db: &Db, top: &OnTerminal) {
     allow_connections(db, false).await;
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity

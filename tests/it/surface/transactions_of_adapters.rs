@@ -1,5 +1,5 @@
-//! Within a transaction of a library that the SDK does not know: each verb does what it does within one that
-//! it knows. Here that library is tokio-postgres, which binds texts and reads bytes.
+//! Each verb has the same effect in a transaction of a library that the SDK does not know. Here
+//! that library is tokio-postgres, which binds texts and reads bytes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The printed SQL removes Tuskline and nothing else, and says before what is lost.
+//! The printed SQL removes Tuskline and nothing else, and lists the losses before.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn the_printed_sql_leaves_nothing_of_it_and_all_of_the_user() {
         .await
         .unwrap();
     let name = database.get_dbname().unwrap();
-    // Only a superuser may store it.
+    // Only a superuser may store this setting.
     let setting = format!(
         "do $$ begin
            if (select rolsuper from pg_roles where rolname = current_user) then
@@ -84,7 +84,7 @@ async fn the_printed_sql_leaves_nothing_of_it_and_all_of_the_user() {
     let kept: String =
         client.query_one("select name from public.customer", &[]).await.unwrap().get(0);
     assert_eq!(kept, "ada");
-    // A script that broke off is run again.
+    // A script that stopped half-way is run again.
     run(&client, &script).await;
     let again = on(&database, "uninstall --print").run().fine();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The five-minute walk of `docs/walk.md`: a release breaks a collection; an operator sees it, stops it, mends
-//! it and loses nothing. The commands and the worker are those of the page.
+//! The five-minute walk of `docs/walk.md`: a release breaks a collection. An operator sees it,
+//! stops it, repairs it and loses nothing. The commands and the worker are those of the page.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ impl Walk {
         String::from_utf8(ran.stdout).unwrap()
     }
 
-    /// Starts a release of the worker, which writes down what it charges.
+    /// Starts a release of the worker, which records the cards that it charges.
     fn release(&self, release: &str, metrics: SocketAddr) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "surface::walk::worker::as_a_child_charge", "--nocapture"])
@@ -112,7 +112,7 @@ impl Walk {
     }
 }
 
-/// Ends a worker in order; the cards that it charged.
+/// Ends a worker in order; returns the cards that it charged.
 fn end(mut worker: Child) -> Vec<String> {
     kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
     let mut said = String::new();

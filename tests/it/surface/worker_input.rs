@@ -51,7 +51,7 @@ async fn a_result_with_a_misspelt_field_is_refused() {
 
 #[tokio::test]
 async fn a_worker_has_a_lambda_and_no_name_twice() {
-    // It is refused before anything is asked of the database.
+    // The mistake is refused before any call to the database.
     let worker = || Worker::builder("postgresql://app@localhost:1/app");
     let body = |_: u64, _: Context| async {};
     let said = worker().run().await.unwrap_err().to_string();
