@@ -20,7 +20,7 @@ const NOT_OURS: &[&str] = &[
     "bad_input::an_infinite_duration_is_refused_by_every_server",
     // The SDK's own refusals.
     "bad_input::the_sdk_names_the_row_that_it_refuses",
-    // Of the breaks themselves.
+    // These tests concern the breaks themselves.
     "breaks::every_break_can_be_done",
     // Run a migration, which mends the functions.
     "strangers::a_database_is_migrated",
@@ -57,7 +57,7 @@ const NOT_OURS: &[&str] = &[
     "breaks::every_test_is_listed_with_a_break",
 ];
 
-/// Files whose tests are of Rust, not of the SQL.
+/// Files that test Rust, not SQL.
 const OF_RUST: &[&str] = &[
     "::cli::",
     "::clients::",
@@ -109,9 +109,9 @@ const OF_RUST: &[&str] = &[
 
 /// A break, as a run of tests takes it.
 struct Harm {
-    /// Where the list says it.
+    /// The place of the break in the list.
     place: String,
-    /// The same, and what.
+    /// The place, and the text of the break.
     said: String,
     sql: String,
     seen_by: Vec<String>,
@@ -137,7 +137,7 @@ fn listed() -> BTreeSet<String> {
     said.lines().filter_map(|line| line.strip_suffix(": test")).map(Into::into).collect()
 }
 
-/// The name of a test with all its modules; a list leaves the outer ones away.
+/// The name of a test with all its modules. A list omits the outer ones.
 fn full_name(test: &str, tests: &BTreeSet<String>) -> String {
     let inner = |full: &&String| {
         full.strip_suffix(test).is_some_and(|outer| outer.is_empty() || outer.ends_with("::"))
@@ -147,7 +147,8 @@ fn full_name(test: &str, tests: &BTreeSet<String>) -> String {
     full[0].clone()
 }
 
-/// Runs the tests of a break under its harm; complaints about those that stayed green.
+/// Runs the tests of a break in its broken template; returns complaints about the tests that stayed
+/// green.
 fn still_green(harm: &Harm) -> Vec<String> {
     let run = Command::new(std::env::current_exe().unwrap())
         .arg("--exact")
@@ -180,7 +181,8 @@ fn every_check_has_been_seen_red() {
         let mut others = [false, true].into_iter().cycle();
         harms.retain(|_| others.next() == Some(half == "1"));
     }
-    // The next break, for whichever of two threads is free; a line on each, as the run is long.
+    // Each of two threads takes the next break when it is free. It prints a line for each break,
+    // because the run is long.
     let (next, green) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let check = || {
         loop {

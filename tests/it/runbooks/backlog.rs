@@ -159,7 +159,7 @@ async fn moment(db: &Db) -> String {
     db.one(&format!("select {text}")).await
 }
 
-/// Tasks whose partner was away.
+/// Fails tasks for good, because their partner is away.
 async fn fail(db: &Db) {
     let worker = db.worker("send_email").await;
     db.schedule_many("send_email", i32::try_from(FAILED).unwrap()).await;

@@ -62,7 +62,7 @@ impl Installation {
         on(&self.db.config, line).arg("--json").run().json()
     }
 
-    /// The findings of a doctor, whose exit code is not asked for.
+    /// The findings of a doctor, without a check of its exit code.
     pub fn findings(&self, line: &str) -> Vec<Value> {
         let ran = on(&self.db.config, line).arg("--json").run();
         serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))

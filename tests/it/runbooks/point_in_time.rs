@@ -17,7 +17,7 @@ async fn archived(site: &Site, archive: &Path) -> Installation {
     // The server that is restored is started by hand: its files say where it listens.
     let settings = [("unix_socket_directories", sockets.as_str()), ("listen_addresses", "")];
     let mut place = Installation::on(site.clone(), &settings, Disk::Plain).await;
-    // By `alter system`, whose file the restore must leave as it is.
+    // The settings are set by `alter system`, whose file the restore must leave as it is.
     for (name, value) in [("archive_mode", "on"), ("archive_command", &command)] {
         place.server.set(name, value).await.unwrap();
     }

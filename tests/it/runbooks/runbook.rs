@@ -64,7 +64,7 @@ impl Runbook {
         self.run(heading, shell, true).await
     }
 
-    /// Runs the next section, whose only command says by its exit code that something is wrong.
+    /// Runs the next section. Its only command must report a fault by its exit code.
     pub async fn shows(&mut self, heading: &str) -> Said {
         self.run(heading, &|| Command::new(SHELL), false).await
     }

@@ -28,7 +28,7 @@ pub async fn install(config: &Config) {
         panic!("{}: {}", NOT_DONE, refusal(&error));
     }
     drop(client);
-    // The session must have ended before somebody clones the database.
+    // The session must have ended before a test clones the database.
     driver.await.unwrap().unwrap();
 }
 

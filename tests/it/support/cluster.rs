@@ -1,4 +1,4 @@
-//! One throw-away cluster per run, started by the first test that needs it.
+//! A run has one throw-away cluster, started by the first test that needs it.
 //!
 //! Every `#[tokio::test]` has a runtime of its own that ends with it, so the cluster is started by
 //! a thread with another one. It stays in a static; `tuskline-postgres` stops the server and
@@ -75,8 +75,9 @@ async fn make_template(cluster: &Cluster, name: &str, cell: u8) {
     clock::install(&config).await;
 }
 
-/// Gives the name in every address to a role that is no superuser. It may do to the server what tests do
-/// to it: make databases, roles and base backups, end sessions, count calls, and change a few settings.
+/// Gives the name in every address to a role that is no superuser. The role may do what tests do to
+/// the server: make databases, roles and base backups, end sessions, count calls, and change some
+/// settings.
 async fn make_ordinary(cluster: &Cluster) {
     let mut config = cluster.config("postgres");
     execute(&config, "create role superuser superuser login").await;
@@ -98,8 +99,8 @@ async fn execute(config: &Config, sql: &str) {
     driver.await.unwrap().unwrap();
 }
 
-/// UTC for messages with a time in them; no autovacuum, which would join in at moments of its own;
-/// statistics of a backend are flushed by the tests that read them.
+/// The time zone is UTC for messages with a time. Autovacuum is off, because it would run at
+/// moments of its own. The tests that read a backend's statistics flush them.
 pub fn settings() -> Vec<(String, String)> {
     [
         ("timezone", "UTC"),

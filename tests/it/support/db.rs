@@ -19,18 +19,18 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Databases of tests that have ended, in the cluster of this run.
 static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What a look of a store consumer's did and saw.
+/// The effects and the observations of a store consumer's round.
 #[derive(Debug)]
 pub struct Rescued {
     /// Leases, rescued and buried tasks.
     pub did: (i32, i32, i32),
     /// The life of the server.
     pub booted_at: Option<DateTime<Utc>>,
-    /// Who has not ended, with how many beats.
+    /// The executors that have not ended, with their numbers of beats.
     pub pulses: Vec<(i64, i64)>,
     /// Their leases.
     pub lease_ms: Vec<i64>,
-    /// For how long they have been silent at least, as noted.
+    /// Their shortest silences, as noted.
     pub silent_ms: Vec<i64>,
 }
 
@@ -200,7 +200,7 @@ impl Db {
         self.all(&wrapped).await
     }
 
-    /// What a statement that must fail was told, as [`refusal`] writes it.
+    /// The error of a statement that must fail, as [`refusal`] writes it.
     pub async fn refused(&self, sql: &str) -> String {
         match self.client.batch_execute(sql).await {
             Ok(()) => panic!("it was not refused: {sql}"),
@@ -326,19 +326,19 @@ impl Db {
         self.one("select count(*) from tuskline.timer").await
     }
 
-    /// The store consumer's verb, once; how many tasks it moved.
+    /// Calls the store consumer's verb once; returns the number of tasks that it moved.
     pub async fn enqueue_due(&self) -> i32 {
         self.one("select moved from tuskline.enqueue_due()").await
     }
 
-    /// The store consumer's second verb, once: leases, rescued and buried.
+    /// Calls the store consumer's second verb once; returns leases, rescued and buried tasks.
     pub async fn rescue(&self) -> (i32, i32, i32) {
         let row = self.client.query_one("select * from tuskline.rescue()", &[]).await.unwrap();
         (row.get(0), row.get(1), row.get(2))
     }
 
-    /// The same by a session that has seen these executors silent, with so many beats, in the life of
-    /// the server that began then.
+    /// The same by a session that has seen these executors silent, with so many beats. The server
+    /// began its life at that time.
     pub async fn rescue_silent(
         &self,
         session: &Client,
@@ -358,7 +358,7 @@ impl Db {
         }
     }
 
-    /// A look at the executors that ends none.
+    /// Looks at the executors, and ends none.
     pub async fn look(&self) -> Rescued {
         self.rescue_silent(&self.client, &[], None).await
     }
@@ -369,7 +369,8 @@ impl Db {
     }
 }
 
-/// An error as the caller sees it: code, message and hint; what is not the server's as it is.
+/// An error as the caller sees it: code, message and hint. An error that is not the server's stays
+/// as it is.
 pub fn refusal(error: &Error) -> String {
     let Some(said) = error.as_db_error() else { return error.to_string() };
     let hint = said.hint().map(|hint| format!(" [{hint}]")).unwrap_or_default();
@@ -379,7 +380,7 @@ pub fn refusal(error: &Error) -> String {
 async fn connect(config: &Config) -> Client {
     let (client, connection) = within(config.connect(NoTls)).await.unwrap();
     tokio::spawn(connection);
-    // A test that forgets a lock gets an error, not silence.
+    // A test that forgets a lock gets an error, instead of a hang.
     client.batch_execute("set statement_timeout = '15s'").await.unwrap();
     client
 }

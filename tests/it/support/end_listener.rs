@@ -16,8 +16,8 @@ pub struct EndListener {
 }
 
 impl EndListener {
-    /// The channels of the notifications that have been sent to this session since the last call:
-    /// all those of transactions that had committed when this was called.
+    /// The channels of the notifications sent to this session since the last call. All transactions
+    /// that had committed before this call are included.
     pub async fn heard(&mut self) -> Vec<String> {
         // Notifications arrive before the answer to a statement that began after their commit.
         within(self.client.batch_execute("notify tuskline_test_end")).await.unwrap();

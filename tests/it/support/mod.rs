@@ -1,4 +1,5 @@
-//! What the tests stand on: a database of their own, a clock they turn, hands that work by SQL.
+//! The support of the tests: a database for each test, a clock that the test sets, workers scripted
+//! in SQL.
 
 // The file of a guarantee takes what it needs.
 #![allow(dead_code, unused_imports)]

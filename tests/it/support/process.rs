@@ -26,7 +26,7 @@ const ORDER: &str = "TUSKLINE_TEST_WORKER";
 /// The filter of its log, which it writes only if this is set.
 const LOG: &str = "TUSKLINE_TEST_WORKER_LOG";
 
-/// What the process shall do.
+/// The settings of the process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     host: PathBuf,
@@ -40,9 +40,9 @@ struct Order {
     drain_grace_ms: Option<u64>,
 }
 
-/// A worker process with one lambda. Its bodies wait until [`Process::open`]; one whose payload is
-/// `"go"` does not wait, one with `"stubborn"` does not listen when it is told to stop, one with `"stuck"`
-/// does not even yield, one with `"beside"` waits for a blocking thread that does not.
+/// A worker process with one lambda. Its bodies wait until [`Process::open`], except for a payload
+/// `"go"`. A `"stubborn"` body ignores the request to stop, and a `"stuck"` body does not even
+/// yield. A `"beside"` body waits for a blocking thread that ignores it.
 pub struct Process {
     child: Child,
     stdin: ChildStdin,
@@ -58,12 +58,12 @@ impl Process {
         Self::start_saying(db, lambda, slots, None, None)
     }
 
-    /// The same, and its log is a part of what it says.
+    /// The same, with the log as a part of its output.
     pub fn start_logging(db: &Db, lambda: &str, slots: usize, filter: &str) -> Self {
         Self::start_with(db, lambda, slots, None, None, Some(filter))
     }
 
-    /// The same, with nobody to hear what it says: the pipe that is its standard error is full.
+    /// The same, without a reader of its output: the pipe that is its standard error is full.
     pub fn start_unheard(db: &Db, lambda: &str, slots: usize) -> Self {
         let (unread, mut full) = std::io::pipe().unwrap();
         fcntl_setfl(&full, OFlags::NONBLOCK).unwrap();
@@ -79,7 +79,7 @@ impl Process {
         Self::start_saying(db, lambda, slots, Some(drain_grace), None)
     }
 
-    /// Without a `stderr` what it says is kept in a file.
+    /// Without a `stderr`, a file keeps the output.
     fn start_saying(
         db: &Db,
         lambda: &str,
@@ -128,7 +128,7 @@ impl Process {
         Self { child, stdin, record, said, _unread: None, _dir: dir }
     }
 
-    /// What its executions wrote down.
+    /// The record of its executions.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -181,7 +181,7 @@ impl Process {
         assert_eq!(self.ended().await.signal(), Some(9));
     }
 
-    /// What it wrote on standard error.
+    /// Its output on standard error.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.said).unwrap()
     }
@@ -207,7 +207,8 @@ impl Drop for Process {
     }
 }
 
-/// The other half: what runs in the process. As a test of its own it has no order and does nothing.
+/// The other half, which runs in the process. Run as a test of its own it has no order and does
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_a_child_work() {
     let Ok(order) = std::env::var(ORDER) else { return };

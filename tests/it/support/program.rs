@@ -69,7 +69,7 @@ impl Call {
         self
     }
 
-    /// For what the standard library can do to a command.
+    /// Changes the command by the means of the standard library.
     pub fn with(mut self, change: impl FnOnce(&mut Command)) -> Self {
         change(&mut self.0);
         self
@@ -209,7 +209,7 @@ impl Ran {
         self
     }
 
-    /// Its standard output, after success without a word on standard error.
+    /// Its standard output, after success with an empty standard error.
     pub fn fine(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         self.out
@@ -256,8 +256,8 @@ pub fn processes_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Copies a program, by another process. While this one has the copy open for writing, a child that
-/// another thread starts may inherit the open file, and then the copy cannot be executed.
+/// Copies a program, by another process. If this process had the copy open for writing, a child of
+/// another thread could inherit the open file. Then the copy could not be executed.
 pub fn copy(program: &Path, to: &Path) {
     let copied = Command::new("cp").arg(program).arg(to).status().unwrap();
     assert!(copied.success(), "{copied}");

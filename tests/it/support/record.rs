@@ -1,5 +1,5 @@
-//! What executions write down: a line when a body begins, one when it ends, in an append-only file.
-//! Lines that were written survive SIGKILL: they are in the kernel by then.
+//! The record of executions: a line when a body begins and a line when it ends, in an append-only
+//! file. Lines that were written survive SIGKILL: they are in the kernel by then.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use tuskline_sdk::Context;
 
 use super::DEADLINE;
 
-/// One execution, from the beginning of its body to its end.
+/// An execution, from the beginning of its body to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     /// The task.
@@ -59,7 +59,7 @@ impl Record {
         Begun { record: self.clone(), task, fence }
     }
 
-    /// One line with one write.
+    /// Appends a line with a single write.
     fn write(&self, what: &str, task: i64, fence: i64) {
         let line = format!("{what} {task} {fence} {}\n", now_ns());
         (&*self.file).write_all(line.as_bytes()).unwrap();
@@ -125,8 +125,8 @@ impl Drop for Begun {
     }
 }
 
-/// Panics if two executions of one task overlap. One without an end counts up to `dead_ns`, when
-/// its process was known to be gone.
+/// Panics if two executions of a task overlap. An execution without an end counts up to `dead_ns`,
+/// when its process was known to be gone.
 pub fn assert_no_overlap(mut executions: Vec<Execution>, dead_ns: u64) {
     executions.sort_by_key(|one| (one.task, one.began_ns));
     for pair in executions.windows(2) {

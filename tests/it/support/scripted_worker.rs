@@ -1,5 +1,4 @@
-//! A scripted worker: it speaks to the verbs by SQL and does what the test says, when the
-//! test says it.
+//! A scripted worker: it calls the verbs by SQL, each at the moment when the test asks for it.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use super::{Db, refusal};
 /// Lease of a scripted worker, unless it gets another.
 pub const LEASE: Duration = Duration::from_secs(20);
 
-/// What became of a result.
+/// The server's answer to a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It stands, now or since it was first sent.
@@ -110,7 +109,7 @@ impl ScriptedWorker {
             .await
     }
 
-    /// Says that a task's body has begun; false: the attempt is no longer ours.
+    /// Reports that a task's body has begun; false: the attempt is no longer ours.
     pub async fn start(&self, task: &Task) -> bool {
         let sql = "select tuskline.start($1, array[$2]::bigint[], array[$3]::bigint[])";
         let row =
@@ -153,17 +152,17 @@ impl ScriptedWorker {
             .await
     }
 
-    /// Reports that a task was stopped because somebody asked for it.
+    /// Reports that a task was stopped on request.
     pub async fn stopped(&self, task: &Task) -> Answer {
         self.note(task, r#""status": "cancelled""#).await
     }
 
-    /// Reports a success with what the lambda returned, as JSON.
+    /// Reports a success with the lambda's output, as JSON.
     pub async fn succeed_with(&self, task: &Task, output: &str) -> Answer {
         self.note(task, &format!(r#""status": "success", "output": {output}"#)).await
     }
 
-    /// Reports something, in the fields of a note beside task and fence.
+    /// Reports a note with these fields, beside task and fence.
     pub async fn note(&self, task: &Task, fields: &str) -> Answer {
         let note = format!(r#"[{{"task": {}, "fence": {}, {fields}}}]"#, task.id, task.fence);
         let sql = "select tuskline.set_results($1, '{}', '{}', $2::text::json)";
@@ -200,7 +199,7 @@ impl ScriptedWorker {
         }
     }
 
-    /// Whether the task store takes us for alive, which a heartbeat prolongs.
+    /// Sends a heartbeat; tells whether the task store counts the worker as alive.
     pub async fn heartbeat(&self) -> bool {
         let sql = "select alive from tuskline.heartbeat($1)";
         self.client.query_one(sql, &[&self.executor]).await.unwrap().get(0)

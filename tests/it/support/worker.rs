@@ -15,11 +15,11 @@ use tuskline_sdk::{Context, Error, Lambda, Outcome, Worker, WorkerBuilder, Worke
 use super::record::Record;
 use super::{Db, within};
 
-/// Heartbeat period of workers whose death the test waits for: self-termination after 3.2 s, lease
-/// 4.2 s, enough for a machine that is busy with other tests.
+/// Heartbeat period of workers whose death the test waits for. They end themselves after 3.2 s, and
+/// the lease is 4.2 s. That is enough for a machine busy with other tests.
 pub const HEARTBEAT: Duration = Duration::from_millis(800);
 
-/// Timings of a worker that shall die soon when its heartbeats fail.
+/// Timings of a worker that ends itself soon when its heartbeats fail.
 pub fn mortal() -> WorkerConfig {
     let mut config = WorkerConfig::with_heartbeat(HEARTBEAT);
     config.cancel_grace = Duration::from_millis(300);
@@ -41,7 +41,7 @@ pub fn calm() -> WorkerConfig {
     config
 }
 
-/// A worker in this process. Dropping it is no way to end it in order: see [`Running::stop`].
+/// A worker in this process. Dropping it does not end it in order: see [`Running::stop`].
 pub struct Running {
     token: CancellationToken,
     work: JoinHandle<Result<(), Error>>,
@@ -84,7 +84,7 @@ impl Running {
         }
     }
 
-    /// Why its watchdog would have ended the process.
+    /// The reasons for which its watchdog would have ended the process.
     pub fn lost(&self) -> Vec<String> {
         self.lost.lock().unwrap().clone()
     }
@@ -125,14 +125,14 @@ impl Gate {
         Self { record, passes, arrive, arrived, _dir: Arc::new(dir) }
     }
 
-    /// A gate that lets everybody pass.
+    /// A gate that lets every body pass.
     pub fn open() -> Self {
         let gate = Self::new();
         gate.open_for_good();
         gate
     }
 
-    /// What passed it.
+    /// The record of the bodies that passed.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -142,7 +142,7 @@ impl Gate {
         self.lambda_saying(name, |_, _| Outcome::Success(None))
     }
 
-    /// A lambda whose body stops at the gate and then says what it is given here.
+    /// A lambda whose body stops at the gate and then returns the outcome that `say` computes.
     pub fn lambda_saying(
         &self,
         name: &str,
@@ -185,12 +185,12 @@ impl Gate {
         std::iter::from_fn(|| arrived.try_recv().ok()).count()
     }
 
-    /// Lets so many pass.
+    /// Lets so many bodies pass.
     pub fn let_pass(&self, count: usize) {
         self.passes.add_permits(count);
     }
 
-    /// Lets everybody pass from now on.
+    /// Lets every body pass from now on.
     pub fn open_for_good(&self) {
         self.passes.add_permits(1 << 40);
     }
@@ -240,8 +240,8 @@ impl Db {
         .await;
     }
 
-    /// Waits until somebody sleeps on every queue of a lambda: holds the locks that make whoever
-    /// inserts notify.
+    /// Waits until a worker sleeps on every queue of a lambda: it holds the locks that make inserts
+    /// notify.
     pub async fn until_asleep(&self, lambda: &str) {
         self.until(&format!(
             "select count(*) = 4 from tuskline.queue q join pg_locks k
