@@ -1,5 +1,5 @@
-//! Does the faults of a phase at their moments. What is done to one process goes on beside the
-//! others; what is done to the server is done one after the other.
+//! Injects the faults of a phase at their moments. Faults of one process run beside the others;
+//! faults of the server run one after the other.
 
 mod contention;
 mod disks;
@@ -24,7 +24,7 @@ use crate::stage::Stage;
 use crate::timetable::{Kind, Phase, Planned};
 use crate::workers::Ongoing;
 
-/// What was not done, and why.
+/// A fault that was not injected, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
     pub what: String,
@@ -34,7 +34,7 @@ pub struct Skipped {
 /// How a fault went.
 pub type Done = anyhow::Result<Option<Skipped>>;
 
-/// What became of a phase's faults, apart from those that were done.
+/// The faults of a phase that were not injected.
 #[derive(Debug, Clone, Default)]
 pub struct Undone {
     /// This machine does not allow them.
@@ -54,8 +54,8 @@ impl Undone {
     }
 }
 
-/// Plays a phase to its end. A fault that fails does not end the run: the history of the others is
-/// worth checking.
+/// Plays a phase to its end. A fault that fails does not end the run: the history of the other
+/// faults is worth checking.
 pub async fn play(stage: &Arc<Stage>, phase: &Phase) -> Undone {
     let writer = stage.faults.writer();
     writer.note(Event::Phase { name: phase.name.into(), edge: Edge::Begin });
@@ -142,8 +142,8 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
     }
 }
 
-/// What the injector does as an owner or a neighbour would, and that no process under test suffers from: it
-/// is in the history, and excuses nothing there.
+/// Notes an act of the injector as an owner or a neighbour. No process under test suffers from it,
+/// so the history excuses nothing for it.
 fn of_our_own(stage: &Stage, fault: Planned) -> Ongoing {
     stage.faults.begin(&word(fault.kind), Some(std::process::id()), format!("{} ms", fault.span_ms))
 }

@@ -1,7 +1,7 @@
-//! `fault`: injects faults into real processes and a real PostgreSQL, and lets an independent checker
-//! read what they wrote down meanwhile.
+//! `fault` injects faults into real processes and a real PostgreSQL. An independent checker reads
+//! the history that they write.
 //!
-//! It owns everything that it does things to: a private server in a temporary directory, the proxy in
+//! It owns everything that it injures: a private server in a temporary directory, the proxy in
 //! front of it, clients, workers and store consumers. It must never touch anything else.
 
 mod inflict;

@@ -1,8 +1,8 @@
-//! Mutants: seventeen flaws that Tuskline does not have, each with the phase and the invariant that
-//! must catch it. A checker that was never seen red proves nothing.
+//! Mutants: seventeen flaws that Tuskline does not have. Each names the phase and the invariant
+//! that must catch it. A checker that was never seen red proves nothing.
 //!
-//! A flaw is a break of an SQL function, made in the database of its run, or a piece of the SDK or
-//! server that is compiled with `--cfg mutants` only and switched on by `TUSKLINE_MUTANT`.
+//! A flaw is a break of an SQL function, made in the database of its run, or a flaw in the Rust
+//! code. The latter is compiled only with `--cfg mutants` and enabled by `TUSKLINE_MUTANT`.
 
 use tokio_postgres::Client;
 use tuskline_breaks::Breaks;
@@ -14,7 +14,7 @@ use crate::timetable::{REDRIVES, TICKS};
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
     pub name: &'static str,
-    /// What is wrong with it.
+    /// A description of the flaw.
     pub flaw: &'static str,
     /// Whether the flaw is in the SQL. The lists of `tests/breaks` say where, under the mutant's name.
     pub broken: bool,
@@ -28,11 +28,12 @@ pub struct Mutant {
     pub caught_by: &'static [&'static str],
     /// Needs libfaketime: the store consumers live an hour ahead.
     pub shifted: bool,
-    /// Worker processes; with few, nobody makes good what one has missed.
+    /// The number of worker processes. With few, no other worker makes up for one that misses a
+    /// task.
     pub workers: usize,
-    /// Of the tasks of lambda `slow` one in so many takes longer than a lease.
+    /// In lambda `slow`, a task in so many takes longer than a lease.
     pub long_one_in: u32,
-    /// Of single tasks one in so many kills its worker; 0: none.
+    /// Among single tasks, one in so many kills its worker; 0: none does.
     pub pill_one_in: u32,
 }
 
@@ -231,7 +232,7 @@ impl Mutant {
         MUTANTS.iter().find(|mutant| mutant.name == name)
     }
 
-    /// What switches the flaw on in a process.
+    /// The environment that enables the flaw in a process.
     pub fn environment(&self) -> Vec<(String, String)> {
         vec![("TUSKLINE_MUTANT".into(), self.name.into())]
     }

@@ -40,7 +40,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What became of a mutant.
+/// The result of a mutant.
 #[derive(Debug, Serialize)]
 struct Verdict {
     name: &'static str,

@@ -1,21 +1,20 @@
-//! The proxy: the network between Tuskline's processes and PostgreSQL, in our hands.
+//! The proxy: the network between Tuskline's processes and PostgreSQL, under the control of a test.
 //!
-//! What it is: every process gets a [`Door`] of its own, a listener on loopback; what comes in
-//! there goes to the one [`Upstream`]. A door can be slow, deaf, half open, shut, or reset, and it
-//! can be told to cut a connection at a statement it names, before or after the server has done
-//! it: the maker of the outcome "unknown".
+//! Every process gets a [`Door`] of its own, a listener on loopback that leads to the one
+//! [`Upstream`]. A door can be slow, deaf, half open, shut, or reset. It can cut a connection at a
+//! named statement, before or after the server has executed it, which gives the outcome "unknown".
 //!
-//! What it promises: bytes arrive in order and complete, or the connection ends; there is never a
-//! hole in a stream. A change of [`Mode`] holds for present and new connections at once. When the
-//! last handle of a door or the proxy is dropped, its connections are reset, and its listener and
-//! its tasks end. What it holds back is bounded per connection and direction; beyond that it
-//! stops to read.
+//! Promises: bytes arrive in order and complete, or the connection ends; a stream never has a hole.
+//! A change of [`Mode`] holds for present and new connections at once. When the last handle of a
+//! door or the proxy is dropped, its connections are reset, and its listener and its tasks end. The
+//! proxy holds back a bounded number of bytes per connection and direction; beyond that it stops
+//! reading.
 //!
-//! What it cannot do: it stands above the kernel's TCP, so that a peer's keepalives and sent bytes
-//! are acknowledged even by a black hole. Only who asks for an answer can notice the silence:
+//! Limits: the proxy stands above the kernel's TCP, so even a black hole acknowledges a peer's
+//! keepalives and sent bytes. Only a process that asks for an answer can notice the silence;
 //! `tcp_user_timeout` and keepalives do not.
 //!
-//! What it must never do: decide by a timer of its own that a connection has ended.
+//! Must never: decide by a timer of its own that a connection has ended.
 
 mod connection;
 mod counts;
@@ -73,8 +72,8 @@ impl Proxy {
         Ok(door)
     }
 
-    /// Sends new connections there, as an address does that follows a failover; those that are
-    /// open stay where they are until they end or are reset.
+    /// Sends new connections there, as an address that follows a failover does. Open connections
+    /// stay until they end or are reset.
     pub fn redirect(&self, upstream: Upstream) {
         self.route.lead_to(upstream);
     }

@@ -1,5 +1,5 @@
-//! The database's own record: a trigger that exists in tests only writes every transition of every
-//! task in the transaction that makes it; after the end it is exported into the history.
+//! The database's own record. A trigger that exists in tests only writes every transition of every
+//! task, in the transaction that makes it. After the end the record is exported into the history.
 
 use std::path::Path;
 
@@ -7,12 +7,13 @@ use futures_util::{TryStreamExt as _, pin_mut};
 use tokio_postgres::Client;
 use tuskline_history::{Actor, Event, Redrive, Status, Writer};
 
-/// Makes the record. Its schema is its own: a renewal of Tuskline's functions sweeps what is foreign
-/// in schema `tuskline`. The number is drawn while the task's row is locked, so it grows along the
-/// changes of one task. A row that a plain INSERT wants for later is noted as what the trigger `route`
-/// makes of it within the statement; nobody ever sees it enqueued. A claim counts from `started_at`. Verbs update segments and insert past
-/// `task`, where its triggers for statements are not: a trigger for rows is every partition's, and
-/// `task_store` has its own. Of a task that several redrives let go Tuskline keeps the last only: here is each.
+/// Makes the record. It has a schema of its own, because a renewal of Tuskline's functions removes
+/// foreign objects from schema `tuskline`. The number is drawn while the task's row is locked, so
+/// it grows along the changes of a task. The record notes a row of a plain INSERT as the trigger
+/// `route` leaves it within the statement: the intermediate status is never visible. A claim counts
+/// from `started_at`. Verbs update segments and insert past `task`, where its triggers for
+/// statements do not fire. A trigger for rows belongs to every partition, and `task_store` has its
+/// own. Tuskline keeps the last of several redrives that return a task; the record keeps each.
 const RECORD: &str = "
 create schema fault;
 create sequence fault.step cache 1;
@@ -72,7 +73,7 @@ select t.id, (t.payload->>'op')::bigint, (t.payload->>'n')::integer, t.lambda, t
         union all select id, payload, lambda, status, fence, attempt, crashes, ordering_key, scheduled_at from tuskline.task_kept) t
        join tuskline.lambda l on l.name = t.lambda";
 
-/// What must be nothing when everything has ended.
+/// Queries that must count nothing when everything has ended.
 const LEFT: [(&str, &str); 11] = [
     ("parked", "select count(*) from tuskline.parked"),
     ("wait_list", "select count(*) from tuskline.wait_list"),
@@ -107,7 +108,7 @@ const LEFT: [(&str, &str); 11] = [
     ),
 ];
 
-/// What users are shown, and the same counted from the rows.
+/// Figures that views show, and the same figures counted from the rows.
 const SHOWN: [(&str, &str, &str); 4] = [
     (
         "queues: depth",

@@ -1,4 +1,4 @@
-//! What a run says at its end.
+//! The report of a run at its end.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ pub struct Report {
     pub failed: Vec<Skipped>,
     /// Every task had ended and every process ended in order.
     pub quiet: bool,
-    /// What the checker says.
+    /// The findings of the checker.
     #[serde(flatten)]
     pub checked: tuskline_history::Report,
 }
 
 impl Report {
-    /// What made it green or red, in one line.
+    /// The reasons why the run is green or red, in one line.
     pub fn verdict(&self) -> String {
         let violated = self.checked.invariants.iter().filter(|one| one.violations > 0);
         let mut red: Vec<_> = violated.map(|one| format!("{} violated", one.id)).collect();
@@ -56,7 +56,7 @@ pub fn machine() -> String {
     format!("{cpus} cores, {model}, {system} {release}")
 }
 
-/// What runs here: our version, and the commit where there is a checkout.
+/// The version under test, and the commit where there is a checkout.
 pub fn version() -> String {
     let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let commit = git.ok().filter(|git| git.status.success()).map(|git| git.stdout);

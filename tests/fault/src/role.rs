@@ -23,7 +23,7 @@ pub use worker::{
 /// Environment variable with the order of a child.
 pub const ORDER: &str = "TUSKLINE_FAULT_ORDER";
 
-/// What a child shall do.
+/// The settings of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     pub role: Role,
@@ -51,21 +51,21 @@ pub struct Timings {
     pub request_timeout_ms: u64,
 }
 
-/// What clients schedule.
+/// The load of a client.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Load {
     /// Tasks a second and client.
     pub tasks_per_second: u32,
-    /// One single task in so many is a poison pill, which kills three workers; 0: none.
+    /// Among single tasks, one in so many is a poison pill, which kills three workers; 0: none is.
     pub pill_one_in: u32,
-    /// Of the tasks of lambda `slow` one in so many takes longer than a lease. Without any, no overlap
-    /// could ever be seen; with many, few would end between two kills.
+    /// In lambda `slow`, a task in so many takes longer than a lease. Without such tasks, no
+    /// overlap could be seen. With many, few would end between two kills.
     pub long_one_in: u32,
     /// How long such a one takes at most; 2.2 s at least.
     pub long_most_ms: u64,
     /// Three in four tasks are of lambdas that keep an order, have a limit or meet gates.
     pub controlled: bool,
-    /// One call in five schedules a chain.
+    /// A fifth of the calls schedule a chain.
     pub chained: bool,
     /// Every other call schedules tasks that need a part, which may be broken.
     pub brittle: bool,
@@ -82,7 +82,7 @@ impl Timings {
         request_timeout_ms: 3_000,
     };
 
-    /// What users get who set nothing.
+    /// The timings of users that set nothing.
     pub fn usual() -> Self {
         let usual = WorkerConfig::default();
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! One run: the stage is set, the phases are played, everything ends, the history is checked.
+//! A run: the stage is set, the phases are played, everything ends, the history is checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::stage::{Scale, Stage};
 use crate::timetable::{self, Extent, Phase};
 use crate::{inflict, record, stale};
 
-/// What to run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub seed: u64,
-    /// What is played of the course.
+    /// The part of the course that is played.
     pub extent: Extent,
     pub scale: Scale,
     pub mutant: Option<&'static Mutant>,

@@ -1,15 +1,16 @@
-//! The PostgreSQL servers that the injector owns, and what can be done to them.
+//! The PostgreSQL servers that the injector owns, and the faults it can cause in them.
 //!
-//! What it is: durable servers in one private directory ([`Site`]), reached through unix sockets
-//! only, which can be stopped, killed, frozen, copied into synchronous standbys, promoted, run out
-//! of disk ([`Volume`]), given a false clock, or put behind a [`Pooler`].
+//! The servers are durable. They lie in one private directory ([`Site`]) and are reached through
+//! unix sockets only. They can be stopped, killed, frozen, copied into synchronous standbys,
+//! promoted, or run out of disk ([`Volume`]). They can also be given a false clock, or put behind a
+//! [`Pooler`].
 //!
-//! What it promises: `fsync`, `full_page_writes` and `synchronous_commit` are on unless a setting
-//! says otherwise, so that an acknowledged commit survives every crash in here; nothing outlives
-//! the injector, and nothing stays mounted.
+//! Promises: `fsync`, `full_page_writes` and `synchronous_commit` are on unless a setting overrides
+//! them, so an acknowledged commit survives every crash in here. Nothing outlives the injector, and
+//! nothing stays mounted.
 //!
-//! What it must never do: signal a process that does not work in its own directory, or pass over a
-//! fault that this machine does not allow without a loud [`Skipped`].
+//! Must never: signal a process that does not work in its own directory, or pass over a fault that
+//! this machine does not allow. It reports such a fault as a loud [`Skipped`].
 
 mod clock;
 mod copy;
@@ -56,8 +57,8 @@ const PORT: u16 = 5432;
 /// The longest path of a unix socket, in bytes, without the closing NUL.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 
-/// What every server has; they go into its file, so that `alter system` can change them. The log
-/// on disk lets a standby that is copied by hand catch up.
+/// The settings of every server. They go into its file, so that `alter system` can change them. The
+/// WAL on disk lets a standby that is copied by hand catch up.
 const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "on"),
     ("synchronous_commit", "on"),
@@ -98,7 +99,7 @@ pub enum Disk {
     },
 }
 
-/// One PostgreSQL instance. Dropping it ends it with all its processes, as in a crash.
+/// A PostgreSQL instance. Dropping it ends it with all its processes, as in a crash.
 #[derive(Debug)]
 pub struct Server {
     site: Site,
@@ -222,7 +223,7 @@ impl Server {
         self.dir.join("run")
     }
 
-    /// What the server has said so far.
+    /// The server's log so far.
     pub fn log(&self) -> PathBuf {
         self.dir.join("server.log")
     }
@@ -247,7 +248,7 @@ impl Server {
         &self.name
     }
 
-    /// What `server_version` says, such as `15.14`.
+    /// The value of `server_version`, such as `15.14`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -278,7 +279,7 @@ impl Server {
         }
     }
 
-    /// Whose clock it sees.
+    /// The clock that it sees.
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -53,14 +53,14 @@ pub struct Scale {
     pub controlled: bool,
     /// With chains.
     pub chained: bool,
-    /// With tasks whose parts may be broken.
+    /// With tasks that need parts, which may be broken.
     pub brittle: bool,
     /// Longest wait, after the last fault, for whatever is to come to its end.
     pub patience: Duration,
 }
 
 impl Scale {
-    /// Enough of each role that some go on while others are away.
+    /// Enough processes of each role that some go on while others are down.
     pub fn usual(tasks_per_second: u32, timings: Timings) -> Self {
         Self {
             clients: 2,
@@ -86,7 +86,7 @@ impl Scale {
         self.controlled = asked(CONTROL);
         self.chained = asked(CHAINS);
         self.brittle = asked(REDRIVES);
-        // One is killed each second.
+        // The plan kills a store consumer each second.
         if asked(TICKS) || asked(REDRIVES) {
             self.store_consumers = 3;
         }
@@ -102,7 +102,7 @@ pub struct Stage {
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
     pub processes: Arc<Mutex<Workers>>,
-    /// Held by whoever makes a store consumer stand still.
+    /// Held by the fault that freezes a store consumer.
     pub one_consumer_still: Mutex<()>,
     pub faults: Faults,
     pub scale: Scale,
@@ -307,13 +307,14 @@ impl Drop for Stage {
     }
 }
 
-/// What makes a process live an hour ahead.
+/// The environment that makes a process live an hour ahead.
 fn ahead(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
     let library = site.tools().faketime.as_ref().context("libfaketime is absent")?;
     Ok(shifted(library, "+3600s"))
 }
 
-/// What makes a process live at another time, by libfaketime; its monotonic clock stays true.
+/// The environment that makes a process live at another time, by libfaketime; its monotonic clock
+/// stays true.
 pub fn shifted(library: &Path, offset: &str) -> Vec<(String, String)> {
     vec![
         ("LD_PRELOAD".into(), library.display().to_string()),
@@ -322,8 +323,9 @@ pub fn shifted(library: &Path, offset: &str) -> Vec<(String, String)> {
     ]
 }
 
-/// Each body makes a file and removes it. A disk's file system looks long for a place that was not given up
-/// in the last seconds (an eighth of all the CPU of a run); memory does not.
+/// Makes the directory of the locks in memory, because each body makes a file and removes it. A
+/// disk's file system searches long for a place that was not freed in the last seconds. This took
+/// an eighth of all the CPU of a run.
 fn directory_of_locks(dir: &Path) -> anyhow::Result<TempDir> {
     let named = |place: &Path| tempfile::Builder::new().prefix("tuskline-locks-").tempdir_in(place);
     named(Path::new("/dev/shm")).or_else(|_| named(dir)).context("no place for the lock files")

@@ -1,5 +1,5 @@
-//! Sends, on purpose and all the time, what a worker would send whose attempts are long over: under
-//! old fences, and by executors that have ended. Nothing of it may change a row.
+//! Sends, on purpose and all the time, the calls of a worker whose attempts are long over. They
+//! carry old fences, or the numbers of ended executors. None of them may change a row.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub async fn send(stage: Arc<Stage>) {
     let mut known = Vec::new();
     loop {
         if let Ok(client) = stage.connect().await {
-            // Whatever ends the session ends the round: the verbs that were not answered do not count.
+            // An error ends the session and the round: verbs without an answer do not count.
             let _ = rounds(&stage, &client, &mut known).await;
         }
         tokio::time::sleep(ROUND).await;
@@ -67,8 +67,8 @@ async fn rounds(
     Ok(())
 }
 
-/// Of the attempts that are known those that are over in this database, too: it may be an earlier copy of the one
-/// that said so.
+/// The known attempts that are over in this database, too. It may be an earlier copy of the
+/// database that reported them over.
 async fn still_over(
     client: &Client,
     known: &[(i64, i64)],

@@ -1,6 +1,6 @@
-//! The timetable: which fault is done when and to whom, all of it drawn from a seed before anything
-//! runs. The same seed gives the same faults at the same moments; how the processes under test
-//! interleave with them nobody repeats.
+//! The timetable: the moment and the target of each fault, drawn from a seed before anything runs.
+//! The same seed gives the same faults at the same moments. The interleaving with the processes
+//! under test is not reproducible.
 
 mod phases;
 
@@ -44,7 +44,7 @@ pub enum Kind {
     Partition,
     /// Nothing passes one way.
     OneWayPartition,
-    /// One side of a connection never learns that the other has closed.
+    /// A side of a connection never learns that the other has closed.
     HalfOpen,
     /// Everything is late.
     Delay,
@@ -89,7 +89,7 @@ pub enum Kind {
     NoAutovacuum,
     /// No NOTIFY is sent.
     NotifyOff,
-    /// Clients schedule tasks with payloads of up to 250 KiB among the others.
+    /// Some of the clients' payloads have up to 250 KiB.
     LargePayloads,
     /// PgBouncer in transaction mode stands between.
     Pooler,
@@ -99,7 +99,7 @@ pub enum Kind {
     LowRate,
     /// A hundred schedules tick; some are paused now and then.
     Schedules,
-    /// What tasks need breaks and is mended, again and again.
+    /// A part that tasks need breaks and is repaired, again and again.
     Parts,
     /// A redrive is set.
     Redrive,
@@ -107,7 +107,7 @@ pub enum Kind {
     LockedDead,
 }
 
-/// One fault of the plan.
+/// A fault of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Planned {
     /// Since the phase began.
@@ -132,9 +132,9 @@ pub struct Phase {
 pub struct Extent {
     /// Phases by name; none: all of the course.
     pub only: Vec<String>,
-    /// Of each phase's time and doses.
+    /// Percentage of each phase's time and doses.
     pub percent: u64,
-    /// Of the time alone: the same doses in so much more of it.
+    /// Percentage of the time alone: the same doses are spread over it.
     pub stretch_percent: u64,
     /// L, of which freezes and partitions take their lengths.
     pub lease_ms: u64,
@@ -224,7 +224,7 @@ fn plan(
         // Longer than a tick's grace, and shorter than what a dead worker's tasks may wait besides L.
         StoreConsumersGone => 1_500,
         PoolExhaustion => rng.u64(1_000..3_000),
-        // What is done after the copy was taken, and lost.
+        // The time in which work is done after the copy was taken, and lost.
         DumpRestore | TemplateSwap | ColdCopy | PointInTime => rng.u64(1_000..2_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts

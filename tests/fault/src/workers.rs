@@ -1,6 +1,7 @@
 //! The processes under test: started, killed, frozen, drained, and started again as a supervisor
-//! would. Every start, stop and end is in the history; an end is written by the thread that waits
-//! for it, as soon as the kernel says so: it takes precedence over all else that wants a processor.
+//! would do. Every start, stop and end is in the history. The thread that waits for a process
+//! records its end as soon as the kernel reports it. It runs with precedence over all other
+//! threads.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -74,8 +75,9 @@ impl Workers {
         self.fill(self.posts.len() - 1)
     }
 
-    /// Starts a process on every post whose process is gone. One that ended as soon as it was started
-    /// waits a moment, as with any supervisor: else an outage becomes a storm of connections.
+    /// Starts a process on every post whose process is gone. A process that ended right after its
+    /// start waits a moment, as with any supervisor. Otherwise an outage becomes a storm of
+    /// connections.
     pub fn fill_all(&mut self) -> anyhow::Result<u32> {
         let mut filled = 0;
         for at in 0..self.posts.len() {
@@ -189,7 +191,7 @@ impl Member {
         Ok(Self { pid, handle, ended })
     }
 
-    /// Sends a signal; to this process or to nobody, whatever has its number by now.
+    /// Sends a signal to this process, and never to another process with its number.
     pub fn signal(&self, signal: Signal) {
         // It may have ended by itself already.
         let _ = pidfd_send_signal(&*self.handle, signal);
@@ -221,7 +223,7 @@ impl Member {
     }
 }
 
-/// What libfaketime leaves in memory when a process that wore it is killed.
+/// Removes the files that libfaketime leaves in memory when a process under it is killed.
 fn forget_false_clock(pid: u32) {
     for left in ["faketime_shm_", "sem.faketime_sem_"] {
         let _ = std::fs::remove_file(format!("/dev/shm/{left}{pid}"));

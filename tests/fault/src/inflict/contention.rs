@@ -1,5 +1,5 @@
-//! Neighbours in the database: sessions that take all connections, sit on locks or on a snapshot;
-//! and a database that notifies nobody.
+//! Neighbours in the database: sessions that take all connections, hold locks or hold a snapshot. A
+//! database without notifications is a fault of this kind, too.
 
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ pub async fn stop_autovacuum(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// The function that says whom to notify says nobody for a while.
+/// The function that tells whether a queue is watched answers no for a while, so nothing is
+/// notified.
 pub async fn silence_notify(stage: &Stage, fault: Planned) -> Done {
     let client = stage.session().await?;
     let loud = "select pg_get_functiondef('tuskline_core.is_watched(integer)'::regprocedure)";

@@ -8,8 +8,9 @@ use super::{Done, Skipped, word};
 use crate::stage::Stage;
 use crate::timetable::{Kind, Planned};
 
-/// Fills a disk, and frees it after a while. Without space for tables the server stays up and every
-/// write that needs a new page fails; without space for WAL it goes down until there is some.
+/// Fills a disk, and frees it after a while. Without space for tables the server stays up, and
+/// every write that needs a new page fails. Without space for WAL the server goes down until there
+/// is some.
 pub async fn fill(stage: &Stage, fault: Planned) -> Done {
     let server = stage.server.read().await;
     let volume = match fault.kind {

@@ -10,7 +10,7 @@ use crate::role::GATED;
 use crate::stage::Stage;
 use crate::timetable::Planned;
 
-/// Sets a gate, waits, and opens it. One at a time: another is refused.
+/// Sets a gate, waits, and opens it. Only one gate is set at a time: another is refused.
 pub async fn pause(stage: &Stage, fault: Planned) -> Done {
     let writer = stage.faults.writer();
     let _ongoing = stage.faults.begin(&word(fault.kind), None, format!("{} ms", fault.span_ms));
@@ -43,7 +43,7 @@ pub async fn pause(stage: &Stage, fault: Planned) -> Done {
     }
 }
 
-/// The number of the gate; none: somebody else's holds.
+/// The number of the gate; none: another fault's gate is set.
 async fn set(client: &Client) -> Result<Option<i64>, tokio_postgres::Error> {
     let sql = "select tuskline.gate($1, 'pause', p_reason => 'a fault')";
     match client.query_one(sql, &[&GATED]).await {

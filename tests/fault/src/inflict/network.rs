@@ -22,7 +22,7 @@ const EVERYBODY: [Role; 3] = [Role::Worker, Role::StoreConsumer, Role::Client];
 /// A mode for a while.
 pub async fn disturb(stage: &Stage, fault: Planned) -> Done {
     let roles: &[Role] = match fault.kind {
-        // Workers are who must end themselves; the others merely wait.
+        // Workers must end themselves in a partition; other processes merely wait.
         Kind::Partition if !fault.choice.is_multiple_of(4) => &[Role::Worker],
         _ => &EVERYBODY,
     };
@@ -86,15 +86,15 @@ pub async fn cut(stage: &Stage, fault: Planned) -> Done {
     let ongoing = stage.faults.begin(&word(fault.kind), pid, holding);
     door.cut_next(Cut { holding: holding.into(), when }, 1);
     used(&door, Duration::from_millis(1_500)).await;
-    // One that found no call to cut is taken back: it must not happen after its time.
+    // A cut that found no call is taken back: it must not happen after its time.
     door.disarm();
     drop(ongoing);
     Ok(None)
 }
 
-/// The connection on which a worker falls asleep is answered nothing more from the next time it does,
-/// or looks. It is not told of any end. Behind a door that another fault holds shut nobody does either:
-/// then another worker's is taken.
+/// A worker's watch connection gets no more answers, from its next watch or peek on, and no notice
+/// of an end. Behind a door that another fault holds shut no worker watches: the next door is tried
+/// then.
 pub async fn deafen(stage: &Stage, fault: Planned) -> Done {
     for (holding, turn) in ["tuskline.watch", "tuskline.peek"].into_iter().cycle().zip(0..8) {
         let (door, pid) = door(stage, fault.choice.wrapping_add(turn / 2), &[Role::Worker]).await?;

@@ -1,4 +1,4 @@
-//! Faults of processes: killed, frozen, told to end, living in another time.
+//! Faults of processes: killed, frozen, asked to end, or run at another time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::stage::{Stage, shifted};
 use crate::timetable::{Kind, Planned};
 use crate::workers::Member;
 
-/// Longest wait for somebody to do it to.
+/// Longest wait for a process to injure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn role_of(kind: Kind) -> Role {
@@ -21,7 +21,7 @@ fn role_of(kind: Kind) -> Role {
     }
 }
 
-/// Whoever the plan hits: a running process of the role.
+/// The target that the plan draws: a running process of the role.
 async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Member> {
     let began = Instant::now();
     loop {
@@ -49,8 +49,8 @@ pub async fn kill(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// No more memory: told so, the worker takes all it is allowed and ends as Rust ends then. One that
-/// does not is killed, as the kernel would.
+/// Exhausts the memory of a worker. On a signal the worker allocates all it may, and ends as Rust
+/// does then. A worker that does not end is killed, as the kernel would do.
 pub async fn starve(stage: &Stage, fault: Planned) -> Done {
     let member = target(stage, fault).await?;
     let _ongoing = stage.faults.begin(&word(fault.kind), Some(member.pid), "");
@@ -62,9 +62,9 @@ pub async fn starve(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// SIGSTOP, and SIGCONT after a while. One store consumer at a time: while all of them stand still nobody is
-/// rescued, and how long recovery then takes says how long that was. (`be_gone` does that to all, for as long as
-/// its bound has room for.)
+/// SIGSTOP, and SIGCONT after a while. Store consumers are frozen one at a time: while all are
+/// frozen no task is rescued, and recovery takes longer by that time. (`be_gone` freezes all, as
+/// long as its bound allows.)
 pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
     let _alone = match fault.kind {
         Kind::StoreConsumerFreeze => Some(stage.one_consumer_still.lock().await),
@@ -81,8 +81,8 @@ pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// SIGSTOP of all store consumers, just before a whole second, so that a tick is missed by nearly all of the
-/// time; whoever is killed and starts anew meanwhile stands still as well.
+/// SIGSTOP of all store consumers, just before a whole second, so that they miss a tick for nearly
+/// all of the time. A store consumer that restarts meanwhile is frozen as well.
 pub async fn be_gone(stage: &Stage, fault: Planned) -> Done {
     let since_second = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_millis();
     sleep(Duration::from_millis(u64::from(1_900 - since_second) % 1_000)).await;

@@ -11,7 +11,7 @@ use crate::role::RATED;
 use crate::stage::{Stage, rate};
 use crate::timetable::Planned;
 
-/// One at a time: another would raise the rate before its time.
+/// One fault at a time: another would raise the rate too early.
 static ONE: Mutex<()> = Mutex::const_new(());
 /// How long after the change a claim may end that had begun before it.
 const CLAIMS_END_US: i64 = 500_000;

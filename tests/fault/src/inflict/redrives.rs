@@ -1,5 +1,5 @@
-//! What tasks need breaks and is mended, so that they die and can return; redrives let them; and a neighbour
-//! sits on the locks of some.
+//! Breaks and repairs a part that tasks need, so that they die and can return. Redrives return
+//! them, and a neighbour locks some of them.
 
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub async fn break_parts(stage: &Stage, fault: Planned) -> Done {
     see_them_end(&client, stage.scale.patience).await
 }
 
-/// Waits until every redrive has ended. One that does not is stopped, which is on record.
+/// Waits until every redrive has ended. A redrive that does not end is stopped, and the history
+/// records it.
 async fn see_them_end(client: &Client, patience: Duration) -> Done {
     let began = Instant::now();
     let under_way = "select count(*) from tuskline.operation where ended_at is null";
@@ -56,7 +57,7 @@ async fn see_them_end(client: &Client, patience: Duration) -> Done {
     Ok(None)
 }
 
-/// What those died of that needed a part; none: nobody has.
+/// The cause of death of tasks that needed a part; none: no such task has died.
 async fn cause(client: &Client, part: &str) -> anyhow::Result<Option<String>> {
     let sql =
         "select d.fingerprint from tuskline.dead_letter d join tuskline.tasks t on t.id = d.task_id

@@ -1,6 +1,6 @@
-//! Earlier copies take the database's place, under load. Workers live on with numbers and fences that the
-//! copy never gave out; what was claimed after the copy was taken is reported to it on purpose, and must
-//! be refused.
+//! Earlier copies take the database's place, under load. Workers live on with numbers and fences
+//! that the copy never issued. The injector reports attempts claimed after the copy, and the copy
+//! must refuse them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::stale;
 use crate::timetable::{Kind, Planned};
 use tuskline_fault::server::{OURS, Server, Stop};
 
-/// The database of a copy, until it takes the place; and the one whose place it took.
+/// The name of a copy until it replaces the database, and the name of the replaced database after
+/// that.
 const COPY: &str = "fault_copy";
 const PAST: &str = "fault_past";
 /// Between the end of the last session of the old and the first of the new one: answers on their way are
@@ -25,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 const ROUNDS: u32 = 20;
 const ROUND: Duration = Duration::from_millis(150);
 
-/// Attempts in somebody's hands that began after the copy was taken, and whose they are.
+/// Attempts that began after the copy was taken, with the executors that hold them.
 const ATTEMPTS: &str = "
 select l.executor_id, t.id, t.fence from tuskline.task t join tuskline.lease l on l.lease_id = t.fence
  where t.status in ('claimed', 'processing') and t.fence > $1 order by l.executor_id, t.id";
@@ -49,10 +50,10 @@ impl Copy {
         Ok(Self { taken, newest })
     }
 
-    /// It has taken the place, and nobody is connected to it yet.
+    /// Notes that the copy has replaced the database, before any session connects to it.
     fn note(&self, stage: &Stage, kind: Kind) {
         let (how, taken) = (word(kind), self.taken);
-        // After a clean stop nothing in the data directory says whose life it was.
+        // After a clean stop, nothing in the data directory tells the copy from the original.
         let ids_again = kind == Kind::ColdCopy;
         stage.faults.writer().note(Event::Restored { how, taken, ids_again });
     }
@@ -180,14 +181,14 @@ async fn attempts(client: &Client, copy: &Copy) -> anyhow::Result<Vec<Attempt>> 
     Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
 }
 
-/// What the workers of the lost future would say of their attempts, again and again while the copy gives out
-/// numbers of its own.
+/// Sends the results of the lost future's workers, again and again while the copy issues numbers of
+/// its own.
 async fn report(stage: &Stage, attempts: &[Attempt]) {
     for _ in 0..ROUNDS {
         if let Ok(client) = stage.connect().await {
             for of_one in attempts.chunk_by(|one, next| one.0 == next.0) {
                 let batch: Vec<_> = of_one.iter().map(|(_, task, fence)| (*task, *fence)).collect();
-                // What is not answered does not count.
+                // A call without an answer does not count.
                 let _ = stale::as_a_zombie(stage, &client, of_one[0].0, &batch).await;
             }
         }

@@ -1,6 +1,7 @@
-//! Schedules that tick all through a phase: a hundred each second, some each second or fifth, in several time
-//! zones. Most have a start and an end, so that it is known to the tick what they owe; a few are paused now
-//! and then. What is owed is written down by the database's clock, as the calls were answered.
+//! Schedules that tick all through a phase: a hundred each second, some each second or fifth, in
+//! several time zones. Most have a start and an end, so their due ticks are known exactly. A few
+//! are paused now and then. The history records the due ticks by the database's clock, from the
+//! answers to the calls.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const LEAD_S: i64 = 2;
 
 /// Crons, and how many schedules have each.
 const CRONS: [(&str, i64); 3] = [("* * * * * *", 103), ("*/2 * * * * *", 6), ("*/5 * * * * *", 4)];
-/// Of these, paused in turn; the first of all.
+/// The number of schedules that are paused in turn: the first ones.
 const PAUSED: usize = 3;
 const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York"];
 const LAMBDAS: [&str; 3] = ["quick", "flaky", "blocking"];
@@ -140,9 +141,9 @@ pub(super) async fn now_us(client: &Client) -> anyhow::Result<i64> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Ticks that were due when the pause began, and not fired, are not owed: so it is asked for the last that was,
-/// in the transaction that pauses. Those of the pause are none; of those that fall due while the call to
-/// resume is under way nobody knows.
+/// Pauses a schedule. Ticks due before the pause and not fired are not owed, so the pausing
+/// transaction reads the last tick. Ticks of the pause are not owed either. Ticks that fall due
+/// during the call to resume are left open.
 async fn pause(client: &mut Client, periodic: &mut Periodic, rest: Duration) -> anyhow::Result<()> {
     let transaction = client.transaction().await?;
     let name = &periodic.name;
@@ -161,7 +162,7 @@ async fn pause(client: &mut Client, periodic: &mut Periodic, rest: Duration) -> 
     Ok(())
 }
 
-/// Waits until no schedule has another tick. What has become of them by then is judged, not here.
+/// Waits until no schedule has another tick. The checker, not this function, judges the outcome.
 async fn catch_up(client: &Client, patience: Duration) -> anyhow::Result<()> {
     let began = Instant::now();
     let sql = "select count(*) from tuskline.periodic where next_tick is distinct from 'infinity'";

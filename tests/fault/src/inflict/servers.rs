@@ -54,8 +54,8 @@ pub async fn renew_functions(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// A synchronous standby takes over while the primary is frozen; then the old primary thaws, with
-/// half of the processes still connected to it, and must not acknowledge anything any more. A platform may
+/// A synchronous standby takes over while the primary is frozen. Then the old primary thaws, with
+/// half of the processes still connected to it, and must acknowledge nothing more. A platform may
 /// drop the unlogged tables before the first session, or after the database counts as ready.
 pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     let kind = word(fault.kind);
@@ -93,9 +93,9 @@ pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     Ok(None)
 }
 
-/// Steps the server's wall clock by 90 s: forth and back, then back and forth. For the time of these
-/// four it wears a false clock: libfaketime opens a file at each look, in signal handlers, too, which
-/// costs half of a machine and sometimes a server.
+/// Steps the server's wall clock by 90 s: forth and back, then back and forth. For these four steps
+/// the server runs under libfaketime. It opens a file at each reading of the clock, in signal
+/// handlers too. This costs half of a machine and sometimes a server.
 pub async fn step_clock(stage: &Stage, fault: Planned) -> Done {
     let kind = word(fault.kind);
     if stage.site.tools().faketime.is_none() {

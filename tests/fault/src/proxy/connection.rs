@@ -1,7 +1,7 @@
-//! One connection: a client, a server, and what passes between them.
+//! A connection: a client, a server, and the bytes that pass between them.
 //!
-//! What it promises: it ends as its sides end it, with FIN or RST, or by a reset of ours; an end
-//! is passed on after the bytes before it.
+//! Promises: it ends as its sides end it, with FIN or RST, or by a reset of the proxy. An end is
+//! passed on after the bytes before it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
-//! What a door has seen, for those who must know that a fault has really happened.
+//! The counts of a door, by which a fault can check that it has really happened.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a door has seen since it was opened.
+/// The counts of a door since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections accepted, without the refused ones.

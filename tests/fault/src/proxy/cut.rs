@@ -1,7 +1,7 @@
-//! Cuts: connections that end at a statement, so that its client cannot know what became of it.
+//! Cuts: connections that end at a statement, so that its client cannot know the outcome.
 //!
-//! What it promises: an armed cut is used by one request and only once; while none is armed, a
-//! statement costs one atomic load.
+//! Promises: an armed cut is used by one request and only once. While none is armed, a statement
+//! costs one atomic load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 /// Where to cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// What the text of the statement holds, in any case of letters; the empty string is in every
-    /// statement. Of a text longer than 64 KiB only the beginning is looked at; COPY is never cut.
+    /// A part of the statement's text, in any case of letters; the empty string is in every
+    /// statement. The proxy searches the first 64 KiB of a text; COPY is never cut.
     pub holding: String,
     /// On which side of the server's work.
     pub when: CutWhen,
@@ -21,15 +21,15 @@ pub struct Cut {
 pub enum CutWhen {
     /// The server never sees the statement: it has not happened.
     BeforeServer,
-    /// The server has done it and said so, but its answer is thrown away: it has happened (unless
-    /// it failed, or a transaction around it was open, which then rolls back).
+    /// The server has executed the statement and answered, but the proxy drops the answer. The
+    /// statement has taken effect, unless it failed or an open transaction around it rolls back.
     AfterServer,
-    /// The server never sees the statement, and the client never hears of that, nor anything more:
-    /// the connection stands as if its peer were gone without a word, until the client gives it up.
+    /// The server never sees the statement, and the client gets no more answers. The connection
+    /// stands as if its peer were gone without a word, until the client closes it.
     Silence,
 }
 
-/// The cuts a door has been told to make.
+/// The cuts that a door has yet to make.
 #[derive(Default)]
 pub struct Armed {
     cuts: Mutex<Vec<(Cut, u32)>>,

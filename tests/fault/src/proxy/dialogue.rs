@@ -1,17 +1,17 @@
-//! What client and server say to each other, followed just far enough to cut at a statement.
+//! The dialogue of client and server, followed just far enough to cut at a statement.
 //!
-//! What it is: both directions of one connection, as messages. It knows the texts of the prepared
+//! It follows both directions of a connection, as messages. It knows the texts of the prepared
 //! statements, which portal is bound to which, and how many requests wait for an answer. A request
 //! ends with Query, Sync or FunctionCall, and its answer with ReadyForQuery. A statement is met
 //! when it is executed, not when it is prepared.
 //!
-//! What it promises: requests sent before the one that is cut are answered in full first, later
-//! ones never reach the server. Before the server: the message that would carry the statement out
-//! is never completed there. After it: the whole request is passed, and nothing of its answer.
-//! Silence: as before the server, but nothing ends.
+//! Promises: requests sent before the cut request are answered in full first; later requests never
+//! reach the server. Before the server: the message that would execute the statement never arrives
+//! there complete. After the server: the whole request passes, and nothing of its answer. Silence:
+//! as before the server, but nothing ends.
 //!
-//! What it cannot follow passes uncut: a connection that is encrypted, or not PostgreSQL's. A
-//! request that ends with Flush and no Sync has no end to cut after.
+//! Limits: a connection that is encrypted, or not PostgreSQL's, passes uncut. A request that ends
+//! with Flush and no Sync has no end to cut after.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Dialogue {
     fate: Option<Fate>,
 }
 
-/// What is to be done with bytes that were read.
+/// The treatment of bytes that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
     /// So many, from the first, pass; the rest is thrown away.
@@ -52,7 +52,7 @@ pub struct Passage {
     pub cut: Option<CutWhen>,
 }
 
-/// What the server still has to answer.
+/// A request that the server has yet to answer.
 #[derive(PartialEq, Eq)]
 enum Asked {
     Startup,
@@ -203,8 +203,9 @@ impl Dialogue {
         }
     }
 
-    /// One byte that is no message: N declines; S and G agree, and the rest is not for us.
-    /// Anything else begins a message, an error from a server that does not know the question.
+    /// A single byte that is no message: N declines; S and G agree, and the dialogue is not
+    /// followed further. Any other byte begins a message, an error from a server that does not know
+    /// the question.
     fn hear_about_encryption(&mut self, answer: u8) -> usize {
         self.encryption_asked -= 1;
         self.opaque = matches!(answer, b'S' | b'G');

@@ -1,7 +1,7 @@
-//! A door: a listener, the connections that came in by it, and what is done to them.
+//! A door: a listener, the connections that came in by it, and the faults set for them.
 //!
-//! What it promises: the listener and the connections end with the last handle, or with the
-//! proxy. What runs for a door holds its room, never a handle.
+//! Promises: the listener and the connections end with the last handle, or with the proxy. Tasks of
+//! a door hold its room, never a handle.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ pub struct Door {
     _closes_with_us: Arc<DropGuard>,
 }
 
-/// What the connections of a door share.
+/// The state that the connections of a door share.
 pub struct Room {
     pub name: String,
     pub route: Arc<Route>,
@@ -84,7 +84,7 @@ impl Door {
         self.room.armed.disarm();
     }
 
-    /// What it has seen.
+    /// The door's counts.
     pub fn counts(&self) -> Counts {
         self.room.tally.counts(self.room.armed.left())
     }
@@ -107,7 +107,7 @@ impl Room {
         self.mode.subscribe()
     }
 
-    /// Those given from now on.
+    /// The orders given from now on.
     pub fn orders(&self) -> Orders {
         Orders { resets: self.resets.subscribe(), end: self.end.clone() }
     }

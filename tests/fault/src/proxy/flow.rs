@@ -1,8 +1,8 @@
-//! One direction of a connection: read, wait for the gate, deliver.
+//! A direction of a connection: read, wait for the gate, deliver.
 //!
-//! What it promises: parcels keep their order; reading goes on while parcels wait, until
-//! [`BYTES_HELD`] are held, and then the sender feels it. The gate is asked again at every change
-//! of the mode, and for every slice of what is slow.
+//! Promises: parcels keep their order. Reading goes on while parcels wait, until [`BYTES_HELD`] are
+//! held; then the sender feels it. The gate is asked again at every change of the mode, and for
+//! every slice of slow traffic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Reset {
     Cut(CutWhen),
 }
 
-/// What travels.
+/// The contents of a parcel.
 pub enum Load {
     /// Bytes.
     Bytes(Vec<u8>),
@@ -75,7 +75,7 @@ impl Flow {
         (Self { way, room: Semaphore::new(BYTES_HELD), sender }, delivery)
     }
 
-    /// Waits until there is room for the bytes, and hands them over.
+    /// Waits until there is room for the bytes, and sends them.
     pub async fn carry(&self, bytes: &[u8]) {
         let wanted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         // The semaphore is never closed.
@@ -87,7 +87,8 @@ impl Flow {
         }
     }
 
-    /// Hands over what takes no room. Nobody misses what is sent after the delivery has ended.
+    /// Sends a parcel that takes no room. A parcel sent after the end of the delivery is lost, and
+    /// not needed.
     pub fn send(&self, load: Load) {
         let _ = self.sender.send(Parcel { load, read_at: Instant::now(), luck: fastrand::f64() });
     }
@@ -108,7 +109,7 @@ impl Flow {
                     }
                     self.room.add_permits(bytes.len());
                 }
-                // The other side may be gone already; then there is nobody to tell.
+                // The other side may be gone already.
                 Load::Fin => {
                     let _ = out.shutdown().await;
                     return Ok(());

@@ -1,7 +1,7 @@
-//! The frames of PostgreSQL's protocol, version 3: where a message begins and ends.
+//! The frames of PostgreSQL's protocol, version 3: the bounds of messages.
 //!
-//! What it promises: it may be fed at any boundary, one byte at a time, and finds the same
-//! messages. It keeps of a body only the beginning that its owner asked for.
+//! Promises: it may be fed at any boundary, one byte at a time, and finds the same messages. It
+//! keeps the part of a body's beginning that its owner asked for.
 
 /// A length beyond this is not PostgreSQL: its own limit for a message is 1 GiB.
 const LONGEST_BODY: usize = 1 << 30;
@@ -17,7 +17,7 @@ pub struct Framer {
     keep: fn(tag: u8) -> usize,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// All bytes are used, and the message has not ended.

@@ -1,19 +1,19 @@
-//! What a door does to the bytes that pass it.
+//! The treatment of the bytes that pass a door.
 //!
-//! What it promises: a mode says for each thing that wants to pass, bytes or an end, whether it
-//! may pass now, at a later moment, or not before the mode changes. It keeps no state.
+//! Promises: a mode decides when bytes or an end may pass: now, at a later moment, or only after
+//! the mode changes. It keeps no state.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a door does to its connections.
+/// The treatment of a door's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// A network without faults.
     Pass,
-    /// Each read arrives `base` and up to `jitter` later, in each direction, in order: a round
-    /// trip takes at least twice `base`. What is sent meanwhile travels at the same time.
+    /// Each read arrives `base` and up to `jitter` later, in each direction, in order. A round trip
+    /// takes at least twice `base`. Bytes that are sent meanwhile travel at the same time.
     Delay {
         /// The least time in one direction.
         base: Duration,
@@ -29,15 +29,15 @@ pub enum Mode {
     /// New connections are accepted, as by a kernel's backlog, and never answered; those towards
     /// the server are not even begun there.
     Blackhole(Way),
-    /// Answers arrive so much later. The server hears at once what is said to it, or, once `deaf`,
-    /// nothing more; answers that are under way arrive all the same.
+    /// Answers arrive later by a delay. The server gets requests at once, or none after `deaf` is
+    /// set. Answers that are under way arrive all the same.
     LateAnswers {
         /// The delay of an answer.
         by: Duration,
         /// Whether requests are held until the mode changes.
         deaf: bool,
     },
-    /// Bytes pass, but a FIN or RST of one side is not told to the other before the mode changes.
+    /// Bytes pass, but a FIN or RST of one side reaches the other only after the mode changes.
     HalfOpen,
     /// New connections are reset at once; open ones go on.
     Refuse,
@@ -48,9 +48,9 @@ pub enum Mode {
 pub enum Way {
     /// Both directions.
     Both,
-    /// What the client sends.
+    /// The bytes that the client sends.
     ToServer,
-    /// What the server answers.
+    /// The bytes that the server answers.
     ToClient,
 }
 
@@ -83,7 +83,7 @@ impl Mode {
         }
     }
 
-    /// Whether the other side may be told of an end.
+    /// The gate for an end of the other side.
     pub fn gate_for_end(self, way: Way, read_at: Instant, luck: f64) -> Gate {
         if self == Mode::HalfOpen { Gate::Shut } else { self.gate(way, read_at, luck) }
     }

@@ -1,6 +1,6 @@
-//! Where the server is.
+//! The address of the server.
 //!
-//! What it promises: a connection is made to the address that is current when it begins.
+//! Promises: a connection is made to the address that is current when it begins.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
-//! What a task's body does: it takes the kernel's lock of its task, writes down that it begins,
-//! ticks, and writes down how it ends. The lock is the proof that no clock is needed for: the kernel
-//! refuses it while another execution of the task goes on, and frees it when a process is gone.
+//! The body of a task. It takes the kernel's lock of its task, records its beginning, ticks, and
+//! records its end. The lock is a proof without a clock. The kernel refuses it while another
+//! execution of the task goes on, and frees it when a process is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -94,8 +94,9 @@ fn lock(path: &Path, fence: i64) -> std::io::Result<(File, LockAnswer)> {
     }
 }
 
-/// Who has the lock, by the kernel's list, and under which fence, by its own word. It may have been
-/// frozen between taking the lock and giving its word: then that is not there, or somebody else's.
+/// The holder of the lock by the kernel's list, and its fence by its own note. The holder may be
+/// frozen between the lock and its note. Then the file has no note, or the note of an earlier
+/// holder.
 fn held_by(file: &mut File) -> std::io::Result<LockAnswer> {
     let (mut word, inode) = (String::new(), format!(":{}", file.metadata()?.ino()));
     file.read_to_string(&mut word)?;
@@ -132,7 +133,8 @@ impl Drop for Running {
     /// Written before the lock goes with the file.
     fn drop(&mut self) {
         self.writer.note(Event::BodyEnd { task: self.task, fence: self.fence, ended: self.ended });
-        // A run leaves hundreds of thousands of them else. Whoever runs beside us has been told by now.
+        // Without this, a run would leave hundreds of thousands of files. An execution that runs
+        // beside this one has read the file by now.
         if let (Ended::Success, Some(path)) = (self.ended, &self.path) {
             let _ = std::fs::remove_file(path);
         }

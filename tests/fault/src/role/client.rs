@@ -1,6 +1,6 @@
-//! A client process: schedules tasks at a steady rate, singly, in batches, by plain INSERT, for now
-//! and for later, cancels a few, and writes down what it was told. From SIGUSR1 to SIGUSR2 some of their
-//! payloads are large.
+//! A client process. It schedules tasks at a steady rate: singly, in batches, by plain INSERT, for
+//! now and for later. It cancels a few, and records the answers. From SIGUSR1 to SIGUSR2 some of
+//! the payloads are large.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use super::{Load, Order};
 const ROUND: Duration = Duration::from_millis(50);
 /// Ordering keys of a client.
 const KEYS: u64 = 24;
-/// Of these are the tasks of chains, one of them for each: a long one would keep a hundred waiting.
+/// Each chain draws its lambda from these: a long task would keep a hundred tasks waiting.
 const CHAINED: [&str; 3] = ["quick", "flaky", "blocking"];
 /// Most calls under way; beyond, rounds are left out, as a client with a bounded queue would.
 const MOST_CALLS: usize = 24;
@@ -84,7 +84,7 @@ fn heed_sizes() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One payload in eight has 4 to 250 KiB more, which do not compress.
+/// An eighth of the payloads have 4 to 250 KiB more, which do not compress.
 fn pad() -> Option<String> {
     if !LARGE.load(Ordering::Relaxed) || fastrand::u32(0..8) > 0 {
         return None;
@@ -101,8 +101,8 @@ struct Calls {
     load: Load,
 }
 
-/// Ordering keys that no call under way uses: calls of one key follow one another, so that the order in
-/// which they are accepted is known.
+/// Ordering keys that no call under way uses. Calls of one key follow one another, so the order of
+/// acceptance is known.
 struct Keys {
     client: u64,
     next: u64,
@@ -116,7 +116,7 @@ impl Keys {
         keys
     }
 
-    /// A fresh one: in place of one whose last call nobody knows the fate of.
+    /// Adds a fresh key, to replace a key whose last call has an unknown outcome.
     fn add(&mut self) {
         self.next += 1;
         self.free.push(format!("{}-{}", self.client, self.next));
@@ -128,7 +128,7 @@ impl Keys {
     }
 }
 
-/// One call that schedules.
+/// A call that schedules.
 struct Call {
     client: Client,
     writer: Writer,
@@ -157,7 +157,7 @@ enum How {
 }
 
 impl Calls {
-    /// The next call, of no more tasks than are owed.
+    /// The next call, with no more tasks than are due by the rate.
     fn draw(&mut self, owed: f64) -> Call {
         self.next_op += 1;
         let how = match fastrand::u32(0..10) {

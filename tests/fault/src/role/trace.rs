@@ -42,7 +42,7 @@ impl<S: Subscriber> Layer<S> for Trace {
         let mut said = Said::default();
         event.record(&mut said);
         match said.event() {
-            // What counts is when it was sent.
+            // The history needs the time of sending.
             Some(sent @ (Event::BeatSent { .. } | Event::Registered { .. })) => {
                 let since = boot_ns().saturating_sub(said.beat);
                 self.writer.note_at(now_ns().saturating_sub(since), sent);
@@ -60,8 +60,8 @@ fn boot_ns() -> u64 {
 }
 
 impl Said {
-    /// What it means for the history, if anything. The texts are the SDK's; a run in which no
-    /// heartbeat or claim was seen is refused by the injector, so that a changed text is noticed.
+    /// The event that the text means for the history, if any. The texts are the SDK's. The injector
+    /// refuses a run without a heartbeat or a claim, so that a changed text is noticed.
     fn event(&mut self) -> Option<Event> {
         Some(match self.text.as_str() {
             "heartbeat sent" => Event::BeatSent { beat: self.beat },

@@ -34,7 +34,7 @@ pub const GATED: &str = "gated";
 
 /// The lambda whose tasks each need a part, and fail for good while it is broken.
 pub const BRITTLE: &str = "brittle";
-/// The parts. Who needs the last fails in a way that might pass, and dies of too many attempts.
+/// The parts. A task that needs the last part fails retriably, and dies of too many attempts.
 pub const PARTS: [&str; 3] = ["pump", "valve", "fan"];
 
 /// The file that stands, below the directory of the locks, for as long as a part is broken.
@@ -42,7 +42,7 @@ pub fn broken(locks: &Path, part: &str) -> PathBuf {
     locks.join(format!("broken-{part}"))
 }
 
-/// What a task is to do.
+/// The instructions for a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
     /// Number of the call that scheduled it.

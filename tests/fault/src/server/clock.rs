@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Server;
 
-/// Whose wall clock a server sees.
+/// The wall clock that a server sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The machine's.
@@ -61,7 +61,7 @@ impl Server {
         self.write_clock(0)
     }
 
-    /// What makes a server look at the false clock.
+    /// The environment that makes a server read the false clock.
     pub(super) fn clock_environment(&self) -> Vec<(&'static str, PathBuf)> {
         let library = self.site.tools().faketime.clone();
         let Some(library) = library.filter(|_| self.clock == Clock::Stepped) else {
@@ -80,7 +80,7 @@ impl Server {
         self.dir.join("clock")
     }
 
-    /// By a rename, so that nobody reads half an offset.
+    /// The file is replaced by a rename, so that no reader gets half an offset.
     fn write_clock(&self, offset_seconds: i64) -> Result<()> {
         let written = self.dir.join("clock.next");
         std::fs::write(&written, format!("{offset_seconds:+}\n"))?;

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-/// What a copy must not have: the identity of the running server.
+/// Files that a copy must not have: the identity of the running server.
 const LEFT_OUT: [&str; 3] = ["postmaster.pid", "postmaster.opts", "pg_internal.init"];
 
 /// Directories of which only the outside is copied: the log is streamed, the rest is rebuilt.

@@ -62,8 +62,8 @@ impl Server {
         self.remove_shared_memory();
     }
 
-    /// A killed postmaster leaves its pid file and in it, on the seventh line after the key, the
-    /// number of a small segment that outlives it. The next start would have removed it.
+    /// Removes the shared memory of a killed postmaster. Its pid file stays, and has on the seventh
+    /// line, after the key, the number of a small segment. The next start would have removed it.
     fn remove_shared_memory(&self) {
         let pid_file = std::fs::read_to_string(self.data_seen_from_here().join("postmaster.pid"));
         let segment = pid_file

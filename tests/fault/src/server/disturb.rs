@@ -1,7 +1,7 @@
 //! Disturbances that any client with the rights could cause, by SQL.
 //!
-//! Each acts on one database and spares the injector's own sessions. Those with a duration hold
-//! what they took for that long and return then; dropping the future ends them at once.
+//! Each acts on one database and spares the injector's own sessions. A disturbance with a duration
+//! holds its resources that long and returns then; dropping the future ends it at once.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl Server {
         self.at_backends("pg_terminate_backend", database, n, choice).await
     }
 
-    /// Cancels what up to `n` such sessions are doing, drawn in the same way. One that waits for a
-    /// synchronous standby is acknowledged then, with a warning.
+    /// Cancels the statements of up to `n` such sessions, drawn in the same way. A commit that
+    /// waits for a synchronous standby is acknowledged then, with a warning.
     ///
     /// # Errors
     /// As [`terminate_backends`](Self::terminate_backends).
@@ -93,7 +93,7 @@ impl Server {
     ) -> Result<usize> {
         let mut sessions: Vec<Client> = Vec::new();
         let mut full = false;
-        // Some at a time: slots that somebody gives up meanwhile are taken, too.
+        // Sessions open in waves, so that slots that become free meanwhile are taken, too.
         while !full && sessions.len() < n as usize {
             let wave = (n as usize - sessions.len()).min(WAVE);
             for opened in join_all((0..wave).map(|_| self.session(database))).await {

@@ -12,7 +12,7 @@ use tuskline_postgres::{Child, last_complaint};
 
 use super::{OURS, PAUSE, PORT, START_LIMIT, Server};
 
-/// What PostgreSQL says while the orphans of a killed postmaster are still about.
+/// The message of PostgreSQL while the orphans of a killed postmaster are still running.
 pub(super) const ORPHANS_LINGER: &str = "pre-existing shared memory block";
 
 /// Longest wait for one of our own short queries: a frozen server takes a connection and is silent.
@@ -28,7 +28,7 @@ pub(super) fn is_full(error: &anyhow::Error) -> bool {
 }
 
 impl Server {
-    /// One attempt; it fails as soon as the postmaster ends.
+    /// Makes a single attempt; it fails as soon as the postmaster ends.
     pub(super) async fn start_once(&mut self, since: Instant) -> Result<()> {
         ensure!(!self.running(), "{} runs", self.name);
         self.forget_the_dead()?;
@@ -51,7 +51,7 @@ impl Server {
         }
     }
 
-    /// What it said last; but orphans write into the same log, and they may have the last word.
+    /// The last complaint in the log. But orphans write into the same log, and they may write last.
     fn why_it_ended(&self, log_from: u64) -> String {
         let log = std::fs::read(self.log()).unwrap_or_default();
         let since = usize::try_from(log_from).unwrap_or(0).min(log.len());
@@ -164,7 +164,7 @@ impl Server {
     }
 }
 
-/// Runs a program to its end; an error has what it said.
+/// Runs a program to its end; an error has its output.
 pub(super) async fn run(mut command: Command) -> Result<()> {
     // std sends the parent's death signal when the thread that forked ends: so one thread for all.
     let name = Path::new(command.get_program()).display().to_string();

@@ -65,7 +65,7 @@ impl Pooler {
         let log = std::fs::File::options().create(true).append(true).open(self.log())?;
         let log_from = log.metadata()?.len();
         command.arg(self.dir.join("pgbouncer.ini")).stdout(log.try_clone()?).stderr(log);
-        // What a killed one left behind keeps the next from starting.
+        // Files that a killed pooler left behind would keep the next from starting.
         for stale in [self.socket_file(), self.dir.join("pid")] {
             drop(std::fs::remove_file(stale));
         }
@@ -124,7 +124,7 @@ impl Pooler {
         self.dir.join(format!(".s.PGSQL.{PORT}"))
     }
 
-    /// What it has said.
+    /// The pooler's log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("pgbouncer.log")
     }

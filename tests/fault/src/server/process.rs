@@ -1,5 +1,5 @@
-//! Processes found by where they work: every process of a server has its data directory as its
-//! working directory, and so have the orphans of a killed postmaster.
+//! Finds processes by their working directories. Every process of a server has its data directory
+//! as its working directory, and so have the orphans of a killed postmaster.
 //!
 //! It never signals by name: a process that works elsewhere is not ours.
 
@@ -21,7 +21,7 @@ pub(super) fn working_in(dir: &Path) -> Vec<Pid> {
     numbers.filter_map(Pid::from_raw).filter(|pid| works_in(*pid, dir)).collect()
 }
 
-/// Whether a process works in `dir` or below it. One that has ended works nowhere.
+/// Whether a process works in `dir` or below it. An ended process works nowhere.
 pub(super) fn works_in(pid: Pid, dir: &Path) -> bool {
     let cwd = std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_pid()));
     cwd.is_ok_and(|cwd| cwd.starts_with(dir))

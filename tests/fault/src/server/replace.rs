@@ -1,5 +1,5 @@
-//! Earlier copies of a database that take its place: dumps, databases made from it, and copies of the
-//! data directory. Nobody is connected to it while one does.
+//! Earlier copies of a database that take its place: dumps, databases made from it, and copies of
+//! the data directory. No session is connected to the database during a replacement.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ const POINT: &str = "fault";
 const RESTORERS: &str = "2";
 
 impl Server {
-    /// Dumps a database into a file, while others work in it.
+    /// Dumps a database into a file, while other sessions work in it.
     ///
     /// # Errors
     /// When `pg_dump` fails, or is absent.
@@ -41,7 +41,7 @@ impl Server {
         launch::run(command).await
     }
 
-    /// Makes database `copy` of what another is, which nobody may be connected to.
+    /// Makes database `copy` from another, to which no session may be connected.
     ///
     /// # Errors
     /// When the server refuses.
@@ -49,7 +49,7 @@ impl Server {
         self.in_postgres(&format!("create database {copy} template {database}")).await
     }
 
-    /// Ends every session of a database, and lets nobody in until [`Self::open`].
+    /// Ends every session of a database, and refuses new ones until [`Self::open`].
     ///
     /// # Errors
     /// When the server refuses, or a session does not end.
@@ -146,8 +146,8 @@ impl Server {
         Ok(())
     }
 
-    /// Puts a base backup in place of the data directory of a stopped server, whose log it keeps: a
-    /// [`start`](Self::start) recovers to the point, and lets nobody in before.
+    /// Puts a base backup in place of the data directory of a stopped server, and keeps its WAL. A
+    /// [`start`](Self::start) recovers to the point, and accepts no session before.
     ///
     /// # Errors
     /// When a file cannot be removed or copied.

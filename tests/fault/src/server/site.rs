@@ -1,10 +1,10 @@
 //! The private directory in which everything the injector starts lives, and its guard.
 //!
-//! It promises that nothing of a run outlives the injector, however that ends: each child gets the
-//! kernel's signal of a parent's death, and a warden, a small shell on a pipe that only we hold,
-//! kills what still has its working directory in here (a frozen server notices no death) and
-//! removes the directory. It never touches a process whose working directory is elsewhere; a shell
-//! that somebody has put in here to look around ends with the rest.
+//! Nothing of a run outlives the injector, however it ends. Each child gets the kernel's signal of
+//! a parent's death. A warden, a small shell on a pipe that only the injector holds, ends the rest.
+//! It kills each process with its working directory in here (a frozen server notices no death), and
+//! removes the directory. It never touches a process whose working directory is elsewhere. A
+//! developer's shell in this directory ends with the rest.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use super::process;
 use super::tools::{Skipped, Tools};
 use super::volume::Volume;
 
-/// Waits for our end, ends what works in `$1` until nothing does, and removes it with the shared
-/// memory of postmasters that could not clean up. SIGQUIT comes first because a postmaster removes
-/// its own then; SIGCONT because a frozen one would not notice. The rounds are also for processes
-/// that are being born while the list is read.
+/// Waits for the injector's end, ends the processes in `$1` until none is left, and removes the
+/// directory. It also removes the shared memory of postmasters that could not clean up. SIGQUIT
+/// comes first, because a postmaster removes its own then. SIGCONT follows, because a frozen
+/// process would not notice. The rounds are also for processes that start while the list is read.
 const WARDEN: &str = r#"
 trap '' INT TERM HUP QUIT
 cat >/dev/null
@@ -115,8 +115,8 @@ impl Site {
         &self.0.tools
     }
 
-    /// What cannot be done here for want of a program. Rights are found out by trying: see
-    /// [`Volume::mount`].
+    /// The faults that this machine does not allow for want of a program. Rights are found out by
+    /// trying: see [`Volume::mount`].
     pub fn skipped(&self) -> Vec<Skipped> {
         self.0.tools.skipped()
     }

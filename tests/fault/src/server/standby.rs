@@ -17,9 +17,9 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
 const DEADLOCKS: u32 = 10;
 
 impl Server {
-    /// Makes a standby of this running primary, starts it, and makes it synchronous: from here on
+    /// Makes a standby of this running primary, starts it, and makes it synchronous. From here on
     /// the primary acknowledges a commit only when the standby has it on its disk. While there is
-    /// no such standby its commits wait; one that is cancelled then is acknowledged with a warning.
+    /// no such standby, commits wait; a commit cancelled then is acknowledged with a warning.
     ///
     /// # Errors
     /// When the copy, the start or the wait for `sync` fails.
@@ -114,7 +114,8 @@ impl Server {
     }
 }
 
-/// False: an object depends on the table. Who works in it may end in a deadlock with us: then again.
+/// Returns false if an object depends on the table. A session that uses the table may cause a
+/// deadlock: the drop is tried again.
 async fn drop_table(session: &Client, drop: &str) -> Result<bool> {
     for _ in 0..DEADLOCKS {
         match session.batch_execute(drop).await {

@@ -28,7 +28,7 @@ async fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a fault can be tried here; a missing tool is said loudly.
+/// Whether a fault can be tried here; a missing tool is reported loudly.
 fn possible(site: &Site, what: &str) -> bool {
     let skipped: Vec<_> = site.skipped().into_iter().filter(|s| s.what == what).collect();
     skipped.iter().for_each(|skipped| eprintln!("{skipped}"));

@@ -1,4 +1,4 @@
-//! What this machine has of the programs that some faults need.
+//! The programs of this machine that some faults need.
 //!
 //! A missing one never fails a run silently: it becomes a [`Skipped`], which the injector prints.
 
@@ -16,7 +16,7 @@ const FAKETIME: [&str; 2] = ["libfaketimeMT.so.1", "faketime/libfaketimeMT.so.1"
 /// A fault, or a way to inject it, that this machine does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// What cannot be done.
+    /// The fault or the way.
     pub what: &'static str,
     /// Why not, and what would help.
     pub why: String,
@@ -59,8 +59,8 @@ impl Tools {
         }
     }
 
-    /// What a run has to do without. A missing pg_basebackup is not among it: a standby is copied
-    /// by hand then.
+    /// The faults that a run must omit. A missing pg_basebackup is not among them: the injector
+    /// copies a standby itself then.
     pub fn skipped(&self) -> Vec<Skipped> {
         let mut skipped = Vec::new();
         let mut need = |found: &Option<PathBuf>, what, name: &str| {
@@ -84,7 +84,8 @@ fn program(name: &str) -> Option<PathBuf> {
     places.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Debian has it below the directory of the machine's triplet, others below lib or lib64.
+/// Debian has it below the directory of the machine's triplet; other systems have it below lib or
+/// lib64.
 fn faketime() -> Option<PathBuf> {
     let libraries = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from);
     let below = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();

@@ -1,8 +1,8 @@
 //! A small disk that can be filled: a tmpfs in a mount namespace of its own.
 //!
-//! It promises that nothing stays mounted: the mount lives in the namespace of a holder process and
-//! of the servers on it, and goes with the last of them, also when they are killed. Nobody else
-//! sees it. Without root a user namespace with the current user in it gives the right to mount.
+//! Nothing stays mounted. The mount lives in the namespace of a holder process and of the servers
+//! on it. It goes with the last of them, also when they are killed. No other process sees it.
+//! Without root, a user namespace with the current user in it gives the right to mount.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -49,8 +49,8 @@ pub struct Volume {
 struct Holder(Child);
 
 impl Volume {
-    /// Makes a volume of `size_bytes`, or says loudly on standard error why it must not be: the
-    /// tools are missing, or neither root nor user namespaces are allowed.
+    /// Makes a volume of `size_bytes`, or reports the reason loudly on standard error. The tools
+    /// may be missing, or neither root nor user namespaces allowed.
     ///
     /// # Errors
     /// When its directory or its holder cannot be made.

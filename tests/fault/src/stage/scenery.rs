@@ -1,4 +1,5 @@
-//! What stands before anybody acts: a server, the schema with its record, the lambdas and their rules.
+//! The scenery before the first fault: a server, the schema with its record, the lambdas and their
+//! rules.
 
 use tokio_postgres::NoTls;
 use tuskline::migrate;
@@ -79,14 +80,14 @@ pub(super) async fn prepare_database(
     Ok(())
 }
 
-/// What the history says of the run.
+/// The settings of the run, for the history.
 pub(super) fn settings(scale: &Scale, seed: u64, server: &Server) -> Settings {
     let timings = scale.timings;
     Settings {
         seed,
         heartbeat_ms: timings.heartbeat_ms,
         self_termination_ms: timings.self_termination_ms,
-        // What the watchdog's thread may need of M; the rest is for bodies to stop.
+        // The watchdog's thread gets this part of M; the rest is for bodies to stop.
         margin_ms: timings.margin_ms * 2 / 3,
         lease_ms: timings.lease_ms,
         poll_ms: 1_000,

@@ -91,7 +91,7 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
 const RESTORES: &str = "restores";
 /// In which tasks have keys, limits and gates.
 pub const CONTROL: &str = "control";
-/// In which tasks wait for others.
+/// In which tasks wait for other tasks.
 pub const CHAINS: &str = "chains";
 /// In which schedules make tasks.
 pub const TICKS: &str = "ticks";

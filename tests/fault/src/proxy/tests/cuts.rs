@@ -23,7 +23,7 @@ fn bytes_of_rows(text: &'static str) -> std::io::Cursor<&'static [u8]> {
     std::io::Cursor::new(text.as_bytes())
 }
 
-/// What remains of an insert of 1 that is cut.
+/// The rows that remain of a cut insert of 1.
 fn remains(when: CutWhen) -> Vec<i32> {
     if when == AfterServer { vec![1] } else { vec![] }
 }

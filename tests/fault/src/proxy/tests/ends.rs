@@ -1,4 +1,4 @@
-//! How connections end, and who is told.
+//! How connections end, and which side learns of it.
 
 use std::io::ErrorKind;
 

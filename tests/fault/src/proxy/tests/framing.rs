@@ -11,7 +11,7 @@ enum Side {
 
 use Side::{Client, Server};
 
-/// What has passed, and how the connection was cut.
+/// The bytes that have passed, and the cut of the connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
     to_server: Vec<u8>,

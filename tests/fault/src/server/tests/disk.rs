@@ -1,5 +1,5 @@
-//! Full disks. A full data disk is an error of the statement; a full disk of the log is the death
-//! of the server until there is room again. Neither loses what was acknowledged.
+//! Full disks. A full data disk is an error of the statement. A full disk of the WAL ends the
+//! server until there is room again. Neither loses acknowledged commits.
 
 use tokio_postgres::error::SqlState;
 

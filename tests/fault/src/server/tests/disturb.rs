@@ -37,7 +37,7 @@ async fn ends_and_cancels(server: &Server) {
     let cancelled = async {
         let asleep = "select count(*)::text from pg_stat_activity where wait_event = 'PgSleep'";
         server.ask_until(asleep, "1", DEADLINE).await.unwrap();
-        // Those that were ended stay on the list until they are gone.
+        // The ended sessions stay on the list until they are gone.
         server.ask_until(&guests_left, "1", DEADLINE).await.unwrap();
         server.cancel_backends("postgres", 9, 7).await.unwrap()
     };
@@ -78,7 +78,8 @@ async fn holds_a_snapshot(server: &Server) {
 
 async fn uses_up_connections(server: &Server) {
     let refused = async {
-        // What it gets it keeps: a slot that is given up just when all are being taken would be free ever after.
+        // The test keeps every session that it gets. A slot given up at this moment would otherwise
+        // stay free.
         let mut got = Vec::new();
         while let Ok(connected) = server.config("postgres").connect(NoTls).await {
             got.push(connected);
