@@ -71,7 +71,7 @@ impl<T: OfTask> ByTask<T> {
         Self { items, first }
     }
 
-    /// Those of one task.
+    /// The items of a task.
     pub(crate) fn of(&self, task: u32) -> &[T] {
         let task = task as usize;
         &self.items[self.first[task] as usize..self.first[task + 1] as usize]

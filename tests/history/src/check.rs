@@ -1,8 +1,8 @@
-//! What checking one invariant yields.
+//! The result of checking an invariant.
 
 use serde::Serialize;
 
-/// Violations that are described; the others are counted.
+/// The most violations that are described; further ones are counted.
 const DESCRIBED: usize = 5;
 
 /// An invariant, how often it was checked, and how often it did not hold.
@@ -12,11 +12,11 @@ pub struct Invariant {
     pub id: &'static str,
     /// In a few words.
     pub name: &'static str,
-    /// What must hold, in one line.
+    /// The invariant, in one line.
     pub statement: &'static str,
-    /// How many cases were looked at.
+    /// The number of cases that were checked.
     pub checked: u64,
-    /// In how many of them it did not hold.
+    /// The number of cases that violated it.
     pub violations: u64,
     /// With no violation the true rate is below this with 95 % confidence: 3 / checked.
     pub upper95: Option<f64>,
@@ -24,12 +24,12 @@ pub struct Invariant {
     pub details: Vec<Violation>,
 }
 
-/// One case in which an invariant did not hold.
+/// A case that violated an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The task, where there is one.
     pub task: Option<i64>,
-    /// What was found.
+    /// A description of the violation.
     pub what: String,
 }
 
@@ -39,7 +39,7 @@ impl Invariant {
         Self { id, name, statement, checked, violations, upper95, details }
     }
 
-    /// One case: `holds`, or `wrong` says what was found.
+    /// Counts a case. If it does not hold, `wrong` describes it.
     pub(crate) fn expect(
         &mut self,
         holds: bool,

@@ -1,20 +1,20 @@
-//! What can be written down.
+//! The events of a history.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Periodic, Rate, Redrive, Settings};
 
-/// One line of a history.
+/// A line of a history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// When, in nanoseconds of CLOCK_MONOTONIC.
     pub at: u64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened. The tag is the key `e`.
+/// An event. The tag is the key `e`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants say what their fields are")]
@@ -46,7 +46,7 @@ pub enum Event {
     ScheduleOk { op: u64, ids: Vec<i64> },
     /// It was refused, or never reached the database: nothing may exist.
     ScheduleFail { op: u64, why: String },
-    /// Nobody knows: all of the batch exists, or nothing.
+    /// The outcome is unknown: all of the batch exists, or nothing.
     ScheduleInfo { op: u64, why: String },
     /// A task is about to be cancelled.
     Cancel { task: i64 },
@@ -83,7 +83,7 @@ pub enum Event {
     Lost { why: String },
     /// The worker is about to end itself, and says why.
     Ends { why: String },
-    /// The process ends in order: nothing is in its hands and it sends no more heartbeats.
+    /// The process ends in order: it holds no task and sends no more heartbeats.
     Exit,
 
     // --- the fault injector --------------------------------------------------------------------
@@ -109,8 +109,8 @@ pub enum Event {
     Reaped { pid: u32, code: Option<i32>, signal: Option<i32> },
     /// The database became unreachable for everybody, or answers again. Spans do not nest.
     Database { edge: Edge, why: String },
-    /// An earlier copy has taken the database's place, and nobody was connected to either just before. Of
-    /// what was done since `taken` (nanoseconds of CLOCK_MONOTONIC) the copy knows nothing.
+    /// An earlier copy has replaced the database, and no session was connected to either just
+    /// before. The copy lacks all changes since `taken` (nanoseconds of CLOCK_MONOTONIC).
     Restored {
         how: String,
         taken: u64,
@@ -118,8 +118,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ids_again: bool,
     },
-    /// Transitions under an old fence were tried on purpose. What is neither refused nor applied got
-    /// no answer.
+    /// Transitions under an old fence were tried on purpose. A call that is neither refused nor
+    /// applied got no answer.
     Stale { verb: Verb, tried: u64, refused: u64, applied: u64 },
     /// A gate was closed (the call returned) or is about to be opened, once Tuskline has gates.
     Gate { lambda: String, edge: Edge },
@@ -161,7 +161,8 @@ pub enum Event {
         max_crashes: i16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ordering_key: Option<String>,
-        /// Of a task that a schedule made, which its payload names: that schedule, and when the task was due.
+        /// The schedule that made the task, as its payload names it, and the time when the task was
+        /// due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tick: Option<(String, i64)>,
     },
@@ -177,7 +178,8 @@ pub enum Event {
         #[serde(default)]
         fingerprint: String,
     },
-    /// What became of a tick of a schedule: its task, or why it has none; and when that was.
+    /// The outcome of a tick of a schedule: its task, or the reason why it has none; and the time
+    /// of that.
     Tick { name: String, tick_us: i64, task: Option<i64>, reason: Option<String>, fired_us: i64 },
     /// A redrive let a task go, in this transaction; `step` as that of transitions.
     Redriven { task: i64, redrive: i64, step: i64, xid: u64 },
@@ -191,7 +193,7 @@ pub enum Event {
     Shown { what: String, shown: i64, counted: i64 },
 }
 
-/// Whose file it is.
+/// The writer of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
@@ -201,11 +203,11 @@ pub enum Actor {
     Executor,
     /// The fault injector.
     Injector,
-    /// What was read from the database after the end.
+    /// The export of the database after the end.
     Database,
 }
 
-/// What a process is for.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -231,11 +233,11 @@ pub enum Edge {
     End,
 }
 
-/// What the kernel said to a body that wanted its task's lock.
+/// The kernel's answer to a body that asked for its task's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockAnswer {
-    /// Nobody else executes the task.
+    /// No other body executes the task.
     Free,
     /// Process `pid` executes it at this moment, under `fence`.
     Held {
@@ -256,7 +258,7 @@ pub enum Ended {
     Retriable,
     /// It returned a failure that is final.
     Fatal,
-    /// It was told to stop, or dropped.
+    /// The body was asked to stop, or dropped.
     Stopped,
 }
 

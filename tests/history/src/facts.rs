@@ -1,8 +1,8 @@
-//! What is written down in one piece: the settings of a run, schedules, redrives.
+//! Facts that are recorded in one piece: the settings of a run, schedules, redrives.
 
 use serde::{Deserialize, Serialize};
 
-/// What the run was set to, and the bounds that follow from it.
+/// The settings of the run, and the bounds that follow from them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Decides the schedule of faults.
@@ -44,8 +44,8 @@ pub struct Rate {
     pub to_us: Option<i64>,
 }
 
-/// A schedule of tasks, and which of its ticks are owed one. Spans are of the database's clock, in microseconds
-/// since 1970; the first moment belongs to each, the last does not.
+/// A schedule of tasks, and its ticks that must have one. Spans are of the database's clock, in
+/// microseconds since 1970. A span includes its first moment and excludes its last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Periodic {
     /// Its name.
@@ -60,7 +60,8 @@ pub struct Periodic {
     pub grace_ms: u64,
     /// Each tick in these has one task, whatever happens.
     pub owed: Vec<(i64, i64)>,
-    /// Each tick in these may have one: the call that let it tick was under way. All others have none.
+    /// Each tick in these may have a task: the call that allowed the tick was under way. No other
+    /// tick has one.
     pub open: Vec<(i64, i64)>,
 }
 
@@ -71,7 +72,7 @@ pub struct Redrive {
     pub redrive: i64,
     /// Only the dead of this lambda.
     pub lambda: Option<String>,
-    /// Only those whose last failure has this fingerprint.
+    /// Only tasks whose last failure has this fingerprint.
     pub fingerprint: Option<String>,
     /// Only these tasks.
     pub ids: Option<Vec<i64>>,
@@ -87,8 +88,8 @@ pub struct Redrive {
     pub ended_us: Option<i64>,
     /// `done`, `died_again`, or `stopped` by hand.
     pub outcome: Option<String>,
-    /// How many it says that it has let go.
+    /// The number that the redrive reports as released.
     pub released: i64,
-    /// How many of these it says are dead again.
+    /// The number of these that it reports as dead again.
     pub died_again: i64,
 }

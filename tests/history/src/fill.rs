@@ -24,7 +24,7 @@ impl History {
     /// Reads `dir`, each line once.
     ///
     /// # Errors
-    /// A file cannot be read or parsed, nothing was recorded, or nobody wrote the settings down.
+    /// A file cannot be read or parsed, nothing was recorded, or the settings are missing.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
         let mut filling = Filling::default();
         for path in read::files(dir)? {
@@ -37,7 +37,7 @@ impl History {
 
 #[derive(Default)]
 struct Filling {
-    /// Whether the file in hands has said whose it is.
+    /// Whether the current file has named its writer.
     opened: bool,
     settings: Option<Settings>,
     events: u64,

@@ -7,13 +7,13 @@ use crate::process::Process;
 use crate::span::{Span, Spans};
 use crate::{Edge, Ended, LockAnswer, Periodic, Rate, Redrive, Settings, Status};
 
-/// What was written down.
+/// The contents of a history.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) settings: Settings,
     pub(crate) events: u64,
     pub(crate) cut_lines: u64,
-    /// The first and the last moment that anybody but the database's export wrote down.
+    /// The first and the last moment of all events, except those of the database's export.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) words: Numbered<String>,
@@ -55,7 +55,7 @@ pub(crate) struct History {
     pub(crate) shown: Vec<(String, i64, i64)>,
 }
 
-/// What one schedule asked for, and what it was told.
+/// The request of a schedule call, and its answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) tasks: u32,
@@ -146,7 +146,7 @@ pub(crate) struct Schedule {
     pub(crate) periodic: Periodic,
 }
 
-/// What became of a tick.
+/// The outcome of a tick.
 #[derive(Debug, Clone)]
 pub(crate) struct Fired {
     pub(crate) name: u32,
@@ -231,7 +231,7 @@ pub(crate) struct Fault {
 /// An earlier copy took the database's place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restored {
-    /// What was done in here is lost, unless the copy knows it.
+    /// The changes in this span are lost, unless the copy has them.
     pub(crate) lost: Span,
     /// It issues the ids of what it lost again.
     pub(crate) ids_again: bool,
@@ -298,7 +298,7 @@ impl History {
         known.next().is_none() && self.restores.iter().any(|restored| restored.lost.meets(at, at))
     }
 
-    /// When somebody had the claim of `task` under `fence` in hands, on the monotonic clock.
+    /// The moment on the monotonic clock when a worker had the claim of `task` under `fence`.
     pub(crate) fn in_hands_at(&self, task: u32, fence: i64) -> Option<u64> {
         let claim = self.claims.of(task).iter().find(|claim| claim.fence == fence);
         let body = || self.bodies.of(task).iter().find(|body| body.fence == fence);

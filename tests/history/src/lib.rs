@@ -1,12 +1,13 @@
-//! Histories: what clients, executors, the database and the fault injector write down while
-//! Tuskline runs under faults. None of them is trusted alone; `check-history` puts them together.
+//! Histories: the records of clients, executors, the database and the fault injector while Tuskline
+//! runs under faults. None of them is trusted alone; `check-history` puts them together.
 //!
 //! A history is a directory of append-only files, one per process, one JSON object per line. A line
 //! is one `write(2)`, so it survives SIGKILL of its writer; only a last line may be cut short.
-//! Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share and nobody steps.
-//! It knows nothing of Tuskline's code: only of tasks, fences and statuses.
+//! Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share and no fault
+//! steps. The crate knows nothing of Tuskline's code: only of tasks, fences and statuses.
 //!
-//! [`Writer`] writes one, [`check`] says what it proves, [`tell`] tells the story of one task.
+//! [`Writer`] writes a history, [`check`] reports what it proves, [`tell`] prints the events of one
+//! task.
 
 mod by_task;
 mod check;

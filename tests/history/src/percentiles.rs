@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Of values in milliseconds.
+/// Percentiles of values in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// How many values.
@@ -20,7 +20,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of `values`; zeros when there are none.
+    /// The percentiles of `values`; zeros when there are none.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self {

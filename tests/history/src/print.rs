@@ -59,7 +59,7 @@ impl Report {
         self.faults.iter().try_for_each(|(kind, n)| writeln!(f, "  {kind:<28} {n:>10}"))
     }
 
-    /// What of Tuskline's features was at play.
+    /// The features of Tuskline that the run used.
     fn features(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Chains { graphs, tasks, smallest, largest, dependencies } = self.chains;
         if graphs > 0 {

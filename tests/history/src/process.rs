@@ -3,7 +3,7 @@
 use crate::span::{Span, Spans};
 use crate::{Actor, Edge};
 
-/// One file of the history is one process; of a store consumer only the injector tells.
+/// A process, which a file of the history describes. Only the injector describes a store consumer.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) actor: Actor,
@@ -15,11 +15,11 @@ pub(crate) struct Process {
     pub(crate) enlisted: Vec<u64>,
     /// When a registration was over, and why.
     pub(crate) lost: Vec<(u64, String)>,
-    /// When it said that it ends.
+    /// The time at which it reported its end.
     pub(crate) exit: Option<u64>,
     /// Why it was about to end itself.
     pub(crate) last_words: Option<String>,
-    /// When the kernel said that it has ended.
+    /// The time at which the kernel reported its end.
     pub(crate) reaped: Option<u64>,
     /// The signal that ended it, if one did.
     pub(crate) signal: Option<i32>,
@@ -41,7 +41,7 @@ pub(crate) struct Beat {
     pub(crate) acked: u64,
 }
 
-/// What the injector saw or did.
+/// An act or an observation of the injector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     Stop(Edge),
@@ -83,7 +83,7 @@ impl Process {
         self.beats.push(Beat { sent, acked });
     }
 
-    /// What is done to its number after its end is done to somebody else.
+    /// An act on its number after its end belongs to another process.
     pub(crate) fn meets(&mut self, fate: Fate, at: u64) {
         if self.reaped.is_some() {
             return;
@@ -143,7 +143,7 @@ impl Process {
         self.lost.iter().any(|(at, _)| from <= *at && *at <= to)
     }
 
-    /// Whether it ended between two moments without having said so.
+    /// Whether it ended between two moments without a report.
     pub(crate) fn died_between(&self, from: u64, to: u64) -> bool {
         self.reaped.is_some_and(|reaped| from <= reaped && reaped <= to)
     }

@@ -15,21 +15,21 @@ use crate::{
     Bounded, Chains, Invariant, Lateness, Recovery, Redrives, Restores, Tale, Ticks, tell,
 };
 
-/// Tasks whose whole story is told when an invariant did not hold.
+/// The number of tasks with a printed story, when an invariant did not hold.
 const TALES: usize = 3;
 
-/// What was found.
+/// The findings of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Nothing was violated.
     pub ok: bool,
     /// Lines of the history.
     pub events: u64,
-    /// Files whose last line was cut short, by the death of their writer.
+    /// Files whose last line was cut short by the death of their writer.
     pub cut_lines: u64,
     /// From the first event to the last, in seconds.
     pub lasted_s: f64,
-    /// Tasks whose scheduling was answered with ok.
+    /// Tasks with a successful answer to their scheduling.
     pub accepted: u64,
     /// Bodies that began.
     pub executed: u64,
@@ -41,9 +41,9 @@ pub struct Report {
     pub overlaps: u64,
     /// Overlaps whose older process had been stopped beyond the guarantee's assumption.
     pub overlaps_stopped: u64,
-    /// Of both: proven by the kernel's lock.
+    /// Overlaps of both kinds that the kernel's lock proves.
     pub overlaps_by_lock: u64,
-    /// Of both: found by the bodies' intervals.
+    /// Overlaps of both kinds that the bodies' intervals show.
     pub overlaps_by_interval: u64,
     /// Tasks enqueued or claimed before they were due.
     pub early: u64,
@@ -53,9 +53,9 @@ pub struct Report {
     pub unexplained_repeats: u64,
     /// Calls with old fences that were made on purpose.
     pub stale_tried: u64,
-    /// Of these: refused.
+    /// The number of these calls that were refused.
     pub stale_refused: u64,
-    /// Of these: applied.
+    /// The number of these calls that were applied.
     pub stale_applied: u64,
     /// Results that executors were refused in the run.
     pub results_refused: u64,
@@ -65,7 +65,8 @@ pub struct Report {
     pub recovery: Recovery,
     /// G6: from SIGCONT to the end of a process that stood still beyond its lease.
     pub resumed: Bounded,
-    /// G11: from the silence of a worker's LISTENing connection to its being given up.
+    /// G11: from the silence of a worker's LISTENing connection to the moment when the worker gives
+    /// it up.
     pub wake_lines: Bounded,
     /// I14: from the answer of the call that closed a gate to the last start behind it.
     pub gates: Bounded,

@@ -17,7 +17,7 @@ const SHOWN_ELEMENTS: usize = 4;
 pub struct Tale {
     /// The task.
     pub task: i64,
-    /// One event each, in order of time.
+    /// The lines, with an event each, in order of time.
     pub lines: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub fn tell(dir: &Path, tasks: &[i64]) -> Result<Vec<Tale>> {
     Ok(found.into_iter().map(told).collect())
 }
 
-/// One event of a story.
+/// An event of a story.
 struct Moment {
     at: u64,
     /// On the database's clock, for what was exported from it long after.
@@ -64,8 +64,8 @@ impl Moment {
     }
 }
 
-/// One line each. Changes in the database are put where its clock says, after a claim that both sides
-/// wrote down; that is for reading only, nothing is judged by it.
+/// A line for each moment. Changes in the database are placed by its clock, after a claim that both
+/// sides recorded. The order is for reading only; no check uses it.
 fn in_order(mut moments: Vec<Moment>, begin: u64) -> Vec<String> {
     if let Some(shift) = shift_of_clocks(&moments) {
         for moment in &mut moments {
@@ -81,7 +81,7 @@ fn in_order(mut moments: Vec<Moment>, begin: u64) -> Vec<String> {
     lines.collect()
 }
 
-/// What to add to the database's clock, in nanoseconds: the least that an answered claim allows.
+/// The shift of the database's clock, in nanoseconds: the least that an answered claim allows.
 fn shift_of_clocks(moments: &[Moment]) -> Option<i128> {
     let changes = moments.iter().filter_map(|moment| Some((moment.claims?, moment.db_us?)));
     let shifts = changes.filter_map(|(fence, db_us)| {
@@ -106,12 +106,12 @@ fn each_event(dir: &Path, mut take: impl FnMut(u32, &Line)) -> Result<()> {
     Ok(())
 }
 
-/// Who plays in a task's story.
+/// The processes and calls in a task's story.
 struct Cast {
     task: i64,
     ops: Vec<u64>,
     pids: Vec<u32>,
-    /// Somebody named the task at all.
+    /// Whether an event named the task at all.
     named: bool,
 }
 
@@ -158,7 +158,7 @@ impl Cast {
         }
     }
 
-    /// Whether an event belongs to the story: it names the task, its op, or somebody who had it.
+    /// Whether an event belongs to the story: it names the task, its op, or a process that held it.
     fn concerns(&self, writer: u32, event: &Event) -> bool {
         match event {
             Event::Schedule { op, .. }

@@ -1,4 +1,4 @@
-//! What was accepted exists, what exists was asked for, and each of it once.
+//! Every accepted task exists, every task was asked for, and each exists once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,7 +32,7 @@ fn missing(history: &History, accepted: &Accepted) -> Option<String> {
     (!made).then(|| format!("accepted by op {op}, and no transition made it"))
 }
 
-/// Ops with one key are one: the second is told the ids of the first.
+/// Ops with the same key are one batch: the second op gets the ids of the first.
 pub(super) fn same_batch(history: &History, one: u32, other: u32) -> bool {
     let (a, b) = (batch(history, one), batch(history, other));
     one == other || a.key.is_some() && (a.key, a.lambda) == (b.key, b.lambda)
@@ -47,7 +47,7 @@ pub(crate) fn rows_were_asked_for(history: &History) -> Invariant {
     let statement = "a row's op was invoked and not refused, and has each of its tasks once";
     let mut check = Invariant::new("I2", "rows were asked for", statement);
     let mut seen = HashSet::new();
-    // Of the tasks of schedules I26 speaks.
+    // I26 covers the tasks of schedules.
     for row in history.rows.all().iter().filter(|row| row.tick.is_none()) {
         let (batch, op) = (batch(history, row.op), history.ops.key(row.op));
         let wrong = if batch.tries == 0 {

@@ -1,4 +1,4 @@
-//! Chains: about when a task that waits for others may start.
+//! Chains: the earliest start of a task with dependencies.
 
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ pub struct Chains {
     pub smallest: u32,
     /// Tasks of the largest.
     pub largest: u32,
-    /// Who waits for whom, in these and in those of which nobody knows whether they were accepted.
+    /// The number of dependencies, in these graphs and in those with unknown acceptance.
     pub dependencies: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The edges of the state machine, as the matrix in ARCHITECTURE.md has them: which verb takes a task
-//! from where to where, and what it does to fence, attempt and crashes on the way.
+//! The edges of the state machine, as the matrix in ARCHITECTURE.md has them. An edge names a verb,
+//! the statuses before and after, and the changes of fence, attempt and crashes.
 
 use crate::Status::{
     self, Cancelled, Claimed, Dead, Dropped, Enqueued, FatalFailure, New, Processing,
@@ -7,7 +7,7 @@ use crate::Status::{
 };
 use crate::history::Transition;
 
-/// One edge of one verb.
+/// An edge of a verb.
 #[derive(Debug)]
 pub(crate) struct Rule {
     from: Option<Status>,
@@ -16,7 +16,7 @@ pub(crate) struct Rule {
     change: Change,
 }
 
-/// What a verb does to the numbers of a task.
+/// The change that a verb makes to the numbers of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// All begin at zero.
@@ -149,7 +149,7 @@ mod tests {
         assert!(!RULES.iter().any(|rule| rule.from == Some(Success)));
     }
 
-    /// What the matrix calls terminal, for verbs that do not refuse all of it.
+    /// The terminal statuses of the matrix, for verbs that refuse only some of them.
     const FAILED: [Status; 4] = [FatalFailure, Dead, Cancelled, Dropped];
 
     #[test]

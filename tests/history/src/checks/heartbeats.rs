@@ -1,5 +1,5 @@
-//! Heartbeats of executors: acknowledged within the lease, or the process was over; and nobody who
-//! beats is taken for dead.
+//! Heartbeats of executors: each is acknowledged within the lease, or the process is over. No
+//! executor that beats is declared dead.
 
 use crate::history::History;
 use crate::process::Process;
@@ -56,8 +56,9 @@ pub(crate) fn nothing_runs_unregistered(history: &History) -> Invariant {
 /// The signal by which a worker ends itself, and by which it is killed.
 const SIGKILL: i32 = 9;
 
-/// I23. A worker stops its bodies, or ends itself, at T after its last acknowledged heartbeat, or when it is told that it was
-/// given up, which nobody may do before L. One that ended itself sooner was given up while it beat.
+/// I23. A worker stops its bodies, or ends itself, at T after its last acknowledged heartbeat, or
+/// when it learns that it was given up. No store consumer may give it up before L. A worker that
+/// ended itself sooner was given up while it beat.
 pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
     let statement = "a worker that beats within T, and that nobody killed or stopped, goes on";
     let mut check = Invariant::new("I23", "no live worker is given up", statement);
@@ -81,7 +82,7 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
             check.checked += 1;
             continue;
         };
-        // The first T counts from when the registration was sent, which nobody wrote down.
+        // The first T counts from the sending of the registration, which the history does not have.
         let last = match process.beats.is_empty() {
             true => process.opened,
             false => process.last_word(ended),
@@ -98,8 +99,9 @@ pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
     check.done()
 }
 
-/// From where T counts at a moment: not before the last acknowledged heartbeat was sent, or the registration,
-/// whose sending nobody wrote down: it was after the end of the one before.
+/// The start of T at a moment: the sending of the last acknowledged heartbeat, or of the
+/// registration. The history lacks the latter, which comes after the end of the registration
+/// before.
 fn counted_from(process: &Process, at: u64) -> u64 {
     let last = process.last_word(at);
     if !process.registered.contains(&last) {
@@ -109,8 +111,8 @@ fn counted_from(process: &Process, at: u64) -> u64 {
     former.max().unwrap_or(process.opened)
 }
 
-/// Whether a database that knows less of a worker took the place of the one that acknowledged its last
-/// heartbeat: then it must not go on.
+/// Whether a database that knows less of a worker replaced the one that acknowledged its last
+/// heartbeat. Then the worker must not go on.
 fn is_of_the_past(history: &History, last: u64, at: u64) -> bool {
     history.restores.iter().any(|restored| last < restored.lost.to && restored.lost.to <= at)
 }

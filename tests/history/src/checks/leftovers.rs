@@ -1,4 +1,4 @@
-//! What is left at the end, and whether the numbers shown to users are true.
+//! The rows left at the end, and whether the numbers shown to users are true.
 
 use crate::Invariant;
 use crate::history::History;

@@ -6,8 +6,8 @@ use super::order::lambda;
 use crate::history::{History, Row, Transition};
 use crate::{Invariant, Rate, Status};
 
-/// I24. A task counts once, however many hold on to it: one that stood still and came back runs beside
-/// its successor for as long as its process needs to end itself, and is not looked at.
+/// I24. A task counts once, even if several bodies of it run. A body that was stopped and resumed
+/// runs beside its successor until its process has ended itself. The check ignores it.
 pub(crate) fn limits_hold(history: &History) -> Invariant {
     let statement = "no more tasks of a limited lambda run at a time than its limit says";
     let mut check = Invariant::new("I24", "limits hold", statement);

@@ -18,7 +18,7 @@ pub(crate) fn keys_are_ordered(history: &History) -> Invariant {
     }
     for mut tasks in keys.into_values() {
         tasks.sort_by_key(|task| *history.tasks.key(*task));
-        check.checked += 1; // the first of a key waits for nobody
+        check.checked += 1; // the first task of a key waits for no other
         for pair in tasks.windows(2) {
             let wrong = out_of_order(history, pair[0], pair[1]);
             check.expect(wrong.is_none(), history.id(pair[1]), || wrong.unwrap_or_default());
@@ -31,7 +31,7 @@ fn out_of_order(history: &History, head: u32, next: u32) -> Option<String> {
     let started = history.bodies.of(next).first()?.at;
     let id = history.tasks.key(head);
     let bodies = history.bodies.of(head);
-    // One that stood still and came back: its successor has ended the task, and the order goes on.
+    // A stopped body does not count: its successor has ended the task, and the order goes on.
     let stood = |body: &Body| history.process(body.process).stopped.meet(body.at, started);
     let over = |body: &Body| history.over_at(body) <= started;
     if let Some(body) = bodies.iter().find(|body| !over(body) && !stood(body)) {

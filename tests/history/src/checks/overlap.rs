@@ -1,22 +1,23 @@
 //! Two bodies of one task at one moment.
 //!
-//! Found twice: by the kernel's lock, which needs no clock, and by the intervals of the bodies. Each
-//! is *live* (nobody was kept from running: the guarantee was broken) or its *holder was stopped*
-//! beyond the guarantee's assumption. The latter are counted and shown, never dropped.
+//! The check finds overlaps twice: by the kernel's lock, which needs no clock, and by the intervals
+//! of the bodies. An overlap is *live* if both processes were free to run: the guarantee was
+//! broken. Or its *holder was stopped* beyond the guarantee's assumption. The latter are counted
+//! and shown, never dropped.
 
 use serde::Serialize;
 
 use crate::history::{Body, History};
 use crate::{Invariant, LockAnswer};
 
-/// What was found.
+/// The overlaps found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Overlaps {
     pub(crate) live: u64,
     pub(crate) stopped: u64,
-    /// Of both: refused by the kernel's lock.
+    /// The number that the kernel's lock refused, of both kinds.
     pub(crate) by_lock: u64,
-    /// Of both: intervals that overlap.
+    /// The number of intervals that overlap, of both kinds.
     pub(crate) by_interval: u64,
 }
 
@@ -82,8 +83,9 @@ fn note(pairs: &mut Vec<Pair>, one: usize, other: usize, by_lock: bool) {
     }
 }
 
-/// Whether the process with the older claim had been stopped for longer than the margin since the
-/// last heartbeat that the database acknowledged: then its watchdog could not end it in time.
+/// Whether the process with the older claim had been stopped for longer than the margin. The time
+/// counts from the last heartbeat that the database acknowledged. Its watchdog could not end it in
+/// time then.
 fn holder_was_stopped(history: &History, one: &Body, other: &Body) -> bool {
     if one.fence == other.fence {
         return false;
@@ -95,8 +97,8 @@ fn holder_was_stopped(history: &History, one: &Body, other: &Body) -> bool {
     stopped > history.settings.margin_ms * 1_000_000
 }
 
-/// The same for a holder that was stopped after it took the lock and before it wrote that its body
-/// begins: only the kernel knows of it, and names its process.
+/// The same for a holder that was stopped between taking the lock and recording its body's
+/// beginning. Only the kernel knows of it, and names its process.
 fn unrecorded_holder_was_stopped(history: &History, refused: &Body) -> bool {
     let LockAnswer::Held { pid, .. } = refused.lock else { return false };
     let bearers = history.processes.iter();

@@ -51,15 +51,16 @@ impl Bounded {
     }
 }
 
-/// What was measured.
+/// The measured times of recovery.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recovery {
-    /// From the end of a worker's process to the next claim of each task it had in hands, while the
-    /// database was up all the time. Of a task whose row a stranger had locked meanwhile: from when that
-    /// let go, as nobody can put it back before.
+    /// From the end of a worker's process to the next claim of each task that it held, while the
+    /// database was up. If a stranger had locked the task's row meanwhile, the time counts from its
+    /// unlock, because no rescue can come before.
     pub worker_death: Bounded,
-    /// Of these, where no store consumer watched all the time: each was killed, stopped or disturbed
-    /// meanwhile, or had just started. For whoever asks why; the bound is on all of them.
+    /// The part of these without a store consumer that watched all the time. Each was killed,
+    /// stopped or disturbed meanwhile, or had just started. The figure explains slow cases; the
+    /// bound is on all of them.
     pub worker_death_unwatched: Percentiles,
     /// All of them by the phase in which the worker died, likewise.
     pub worker_death_by_phase: BTreeMap<String, Percentiles>,
@@ -115,13 +116,13 @@ pub(crate) fn recovery_is_bounded(history: &History) -> (Invariant, Recovery) {
     (check.done(), recovery)
 }
 
-/// From when to when each task of a dead worker waited, that somebody could have put back.
+/// The span in which each task of a dead worker waited, as far as a rescue was possible.
 fn worker_deaths(history: &History) -> Vec<(u64, u64)> {
     history.claims.all().iter().filter_map(|claim| after_death(history, claim)).collect()
 }
 
-/// From the death of a claim's process to the next claim of its task, when it was still at it: not when
-/// the task had its result by then and waited to be tried again.
+/// From the death of a claim's process to the next claim of its task, if the death interrupted it.
+/// A task that had its result by then and waited for a retry does not count.
 fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let process = history.process(claim.process);
     let died =
@@ -141,8 +142,8 @@ fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     counts.then(|| (held.fold(died, u64::max).min(claimed), claimed))
 }
 
-/// Whether one store consumer at least, which was there for the last heartbeat before `from`, ran on until
-/// `to` and nothing was done to it. Where a history tells of none, nobody was killed either.
+/// Whether at least one store consumer ran undisturbed from the last heartbeat before `from` until
+/// `to`. A history without store consumers had none killed either.
 fn was_watched(history: &History, from: u64, to: u64) -> bool {
     let heartbeat = history.settings.heartbeat_ms * 1_000_000;
     let disturbed = |watcher: &Process| {

@@ -1,6 +1,7 @@
-//! Dead letters and redrives: who is dead is listed, and returns as often as a redrive says, not more.
+//! Dead letters and redrives: every dead task is listed, and returns as often as redrives return
+//! it, not more.
 //!
-//! In these runs nobody lets a task begin anew but redrives: a return that is none's is a violation.
+//! In these runs only redrives restart tasks: a return without a redrive is a violation.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +13,22 @@ use crate::{Invariant, Redrive, Status};
 /// Tasks of a canary's first two steps.
 const STEPS: [usize; 2] = [1, 10];
 
-/// What redrives did.
+/// The effects of the redrives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redrives {
     /// How many were set.
     pub set: u64,
-    /// Of these: ended, as nothing was left to let go.
+    /// The number that ended, with nothing left to release.
     pub done: u64,
-    /// Of these: stopped by their canary.
+    /// The number that their canary stopped.
     pub died_again: u64,
     /// Returns of dead tasks.
     pub let_go: u64,
-    /// Of these: laid at no redrive's door, or at that of two.
+    /// The number of returns that belong to no redrive, or to two.
     pub astray: u64,
     /// Tasks that are dead at the end.
     pub dead: u64,
-    /// Of these: not listed, so that nobody can find them.
+    /// The number of dead tasks that are not listed, and so cannot be found.
     pub lost: u64,
 }
 
@@ -113,7 +114,8 @@ fn revival<'h>(history: &'h History, door: &Redriven) -> Option<&'h Transition> 
     steps.iter().find(|step| step.revives() && step.xid == door.xid)
 }
 
-/// What a redrive did that it must not, or did not that it must. `let_go`: what it let go, in this order.
+/// The errors of a redrive, by excess or by omission. `let_go` has the tasks that it released, in
+/// order.
 fn wrong(history: &History, redrive: &Redrive, let_go: &[&Redriven]) -> Option<String> {
     let (released, again) = (redrive.released, died_again(history, redrive, let_go));
     let Some((ended_us, outcome)) = redrive.ended_us.zip(redrive.outcome.as_deref()) else {
@@ -148,7 +150,8 @@ fn died_again(history: &History, redrive: &Redrive, let_go: &[&Redriven]) -> usi
     let_go.iter().filter(such).count()
 }
 
-/// The first goes at once, the others at their pace; one more for the two clocks that are compared.
+/// The first task returns at once, the others at their rate; one more is allowed for the two
+/// clocks.
 #[allow(clippy::cast_precision_loss, reason = "counts and spans, far below 2^53")]
 fn too_fast(redrive: &Redrive, ended_us: i64) -> Option<String> {
     let pace = redrive.per_second?;
@@ -159,8 +162,9 @@ fn too_fast(redrive: &Redrive, ended_us: i64) -> Option<String> {
         .then(|| format!("let {released} go in {seconds:.1} s, at {pace} a second"))
 }
 
-/// A canary stops when one of its first two steps has died again, and for no other reason. Who was let go by
-/// another redrive since then is not judged: how he ended, that one is told.
+/// A canary stops when a task of its first two steps has died again, and for no other reason. A
+/// task that another redrive has returned since then is not judged: its recorded end is that of the
+/// other redrive.
 fn out_of_step(
     history: &History,
     redrive: &Redrive,
@@ -188,7 +192,8 @@ fn out_of_step(
             let went_on = !stopped || batches.len() > at + 1;
             return went_on.then(|| format!("went on though one of step {} died again", at + 1));
         }
-        // All cancelled, say: as many go again, and which step is which nobody knows.
+        // A step without a success (all were cancelled, say) is repeated, and the steps can no
+        // longer be told apart.
         let good = |door: &Redriven| {
             end_of_life(history, door).is_some_and(|end| end.to == Status::Success)
         };
@@ -206,8 +211,8 @@ fn end_of_life<'h>(history: &'h History, door: &Redriven) -> Option<&'h Transiti
     later.find(|step| step.to.is_terminal())
 }
 
-/// One that had died of what a redrive was about, long enough before it was set, and was still dead when that
-/// was done.
+/// A task that the redrive should have returned: it had died long enough before, and was still dead
+/// when the redrive was done.
 fn left_behind(
     history: &History,
     redrive: &Redrive,

@@ -1,4 +1,4 @@
-//! Executions after a task's first: each must have a cause that somebody else wrote down.
+//! Executions after a task's first: each must have a cause that another process recorded.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A database whose place an earlier copy of it took: what was accepted before the copy was taken is there
-//! (I1), what was given out after that is given out by nobody again.
+//! A database replaced by an earlier copy of itself. Tasks accepted before the copy exist (I1), and
+//! numbers issued after it are never issued again.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::acceptance::same_batch;
 use crate::Invariant;
 use crate::history::{Accepted, History, Restored};
 
-/// What restores did.
+/// The effects of restores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restores {
     /// How many there were.
@@ -64,7 +64,7 @@ pub(crate) fn ids_are_issued_once(history: &History) -> (Invariant, Restores) {
     (check.done(), found)
 }
 
-/// The first answer after a moment: a copy registers nobody before it has recovered.
+/// The first registration after a moment: a copy registers no executor before it has recovered.
 fn first_registration(history: &History, after: u64) -> u64 {
     let all = history.processes.iter().flat_map(|process| &process.enlisted);
     all.copied().filter(|at| *at > after).min().unwrap_or(u64::MAX)

@@ -1,5 +1,6 @@
-//! Processes that stood still beyond their lease: on resuming they end before they do anything, or, where no
-//! body runs in them, give up their registration. A process without a registration has nothing to give up.
+//! Processes that were stopped beyond their lease. On resuming, they end first of all; a process
+//! without a running body may give up its registration instead. A process without a registration
+//! has nothing to give up.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
-//! Ticks of schedules: each becomes one task. Which ticks there are is counted here, in seconds, from what the
-//! injector says of its schedules; no cron is read and no time zone known, so only crons of seconds can be judged.
+//! Ticks of schedules: each becomes one task. The check counts the ticks, in seconds, from the
+//! injector's record of its schedules. It reads no cron and knows no time zone, so it can judge
+//! only crons of seconds.
 
 use std::collections::HashMap;
 
@@ -11,18 +12,19 @@ use crate::{Invariant, Percentiles};
 
 const SECOND_US: i64 = 1_000_000;
 
-/// What became of the ticks of schedules.
+/// The outcomes of the ticks of schedules.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Ticks {
     /// Schedules.
     pub schedules: u64,
     /// Their ticks that had to become a task.
     pub owed: u64,
-    /// Of these: with more than one.
+    /// The number of ticks with more than one task.
     pub doubled: u64,
-    /// Of these: with none.
+    /// The number of ticks without a task.
     pub missing: u64,
-    /// Of all that have a task: made by the policy for missed ones, as nobody had been there in time.
+    /// The number of tasks that the policy for missed ticks made, because no server had been there
+    /// in time.
     pub made_up_for: u64,
     /// From a tick to when it was dealt with, by the database's clock.
     pub late: Percentiles,

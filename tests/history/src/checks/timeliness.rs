@@ -1,7 +1,7 @@
 //! Never early, and on time.
 //!
-//! Both are judged by the database's clock, the only one that decides what is due. Which phase a
-//! start falls into is judged by the monotonic clock, at the moment somebody had the task in hands.
+//! The database's clock, which alone decides when a task is due, judges both. The phase of a start
+//! is judged by the monotonic clock, at the moment when a worker had the task.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ const BOUND_MS: f64 = 5000.0;
 /// How soon after a step of the clock a claim still belongs to a verb that had begun before it.
 const JUST_NS: u64 = 1_000_000_000;
 
-/// Where is counted what nobody wrote down on the monotonic clock, or was outside all phases.
+/// The phase of claims that the monotonic clock has no time for, or that were outside all phases.
 pub(super) const NO_PHASE: &str = "-";
 
 /// How late tasks were claimed in one phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Lateness {
-    /// Of the starts that the bound is for.
+    /// The lateness of the starts to which the bound applies.
     #[serde(flatten)]
     pub percentiles: Percentiles,
     /// P95 is at most this.
     pub bound_ms: f64,
     /// Whether it is.
     pub ok: bool,
-    /// Starts that the bound is not for: the database was down or its clock stepped meanwhile, or the
-    /// task came back from a worker that gave it up or died.
+    /// The number of starts to which the bound does not apply. The database was down or its clock
+    /// stepped meanwhile, or a worker gave up the task or died with it.
     pub excluded: u64,
     /// The latest of them.
     pub excluded_max_ms: f64,
@@ -115,7 +115,7 @@ impl Delays {
     }
 }
 
-/// What a task waits for.
+/// The wait of a task.
 #[derive(Clone, Copy)]
 struct Wait {
     due_us: i64,
@@ -159,7 +159,8 @@ fn place<'h>(history: &'h History, claim: &Transition, wait: Wait) -> (&'h str, 
     let late_us = claim.db_us.saturating_sub(wait.due_us).max(0);
     let ms = late_us as f64 / 1000.0;
     let Some(at) = history.in_hands_at(claim.task, claim.fence) else {
-        // Its answer may have been lost with the database that a copy replaced: then nobody knows when it was.
+        // The answer may have been lost with the database that a copy replaced, so the moment is
+        // unknown.
         return (NO_PHASE, ms, wait.again || !history.restores.is_empty());
     };
     let due = at.saturating_sub(late_us as u64 * 1000);

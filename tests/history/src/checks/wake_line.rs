@@ -5,10 +5,10 @@ use crate::process::Process;
 use crate::span::ms_between;
 use crate::{Bounded, Invariant};
 
-/// The injector's word for a connection that is answered nothing any more, and told no end.
+/// The injector's word for a connection that gets no more answers, and no notice of an end.
 const DEAF: &str = "deaf_line";
 
-/// From silence to the worker's word that its line is lost.
+/// From silence to the worker's record that its connection is lost.
 const BOUND_MS: f64 = 15_000.0;
 
 /// G11, and how long noticing took.

@@ -1,4 +1,4 @@
-//! What the database's export says, taken in.
+//! Reads the database's export.
 
 use super::{Filling, NO_ATTEMPT};
 use crate::Event;
@@ -33,7 +33,7 @@ impl Filling {
                     xid,
                 });
             }
-            // Why a task ended that nobody tried.
+            // The failure tells why a task ended without an attempt.
             Event::Failure { class, .. } if NO_ATTEMPT.contains(&class.as_str()) => {}
             Event::Failure { task, fence, fingerprint, .. } => {
                 let task = self.tasks.number(task);

@@ -68,7 +68,7 @@ impl Filling {
         })
     }
 
-    /// Hands each fate to the process that had the number at that moment: the kernel gives the
+    /// Gives each fate to the process that had the number at that moment. The kernel gives the
     /// numbers of ended processes to new ones.
     fn meet_fates(&mut self) {
         self.fates.sort_by_key(|(at, ..)| *at);
@@ -120,7 +120,7 @@ impl Filling {
     }
 }
 
-/// Hands a fate to the last of them who has that number.
+/// Gives a fate to the last process that has that number.
 fn meet(some: &mut [Process], of: impl Fn(&Process) -> bool, (at, pid, fate): (u64, u32, Fate)) {
     let bearers =
         some.iter_mut().filter(|process| process.pid == pid && process.opened <= at && of(process));

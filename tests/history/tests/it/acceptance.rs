@@ -52,7 +52,7 @@ fn a_row_of_a_refused_schedule_is_seen() {
     });
 }
 
-/// Task 2 and 3 are one batch whose commit broke; nobody knows.
+/// Tasks 2 and 3 are one batch. Its commit broke, and its outcome is unknown.
 fn broken_commit() -> Story {
     let mut story = Story::one_task();
     story.succeeds(2);

@@ -84,7 +84,7 @@ fn a_result_that_keeps_crashes_is_seen() {
     });
 }
 
-/// Task 1 fails in `WORKER`'s hands and then succeeds in `OTHER`'s.
+/// Task 1 fails on `WORKER` and then succeeds on `OTHER`.
 fn failed_once() -> Story {
     let mut story = Story::idle();
     story.scheduled(1, 100);
@@ -102,8 +102,8 @@ fn failed_once() -> Story {
 
 #[test]
 fn a_fence_that_does_not_rise_is_seen() {
-    // The first claim is known under fence 7 everywhere, the second remains 6: so it also seems to be
-    // the first of two executions, of which only the other has failed.
+    // The first claim has fence 7 everywhere, and the second keeps 6. So the second also seems to
+    // be the first of two executions, of which only the other has failed.
     caught(failed_once(), &["I6", "I7", "I8", "I12"], |story| {
         story.change(|event| match event {
             Event::Transition { fence, .. }

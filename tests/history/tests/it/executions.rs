@@ -5,7 +5,7 @@ use tuskline_history::{Ended, Event, LockAnswer, Role};
 
 use crate::story::{END, INJECTOR, OTHER, Story, WORKER, caught, green, ns, red};
 
-/// `WORKER` is killed over task 1 at 300 ms; it is rescued and succeeds in `OTHER`'s hands.
+/// `WORKER` is killed with task 1 at 300 ms. The task is rescued and succeeds on `OTHER`.
 fn rescued(next_claim: u64) -> Story {
     let mut story = Story::idle();
     story.scheduled(1, 100);
@@ -38,7 +38,7 @@ fn a_late_rescue_is_seen() {
     green(&story);
     story = rescued(4400);
     red(&story, &["G10"]);
-    story.database_down(1000, 1500); // then nobody promised that
+    story.database_down(1000, 1500); // the bound does not apply then
     story.note(OTHER, 1510, Event::Claimed { fence: 4, tasks: Vec::new() });
     green(&story);
 }
@@ -242,7 +242,7 @@ fn a_body_that_goes_on_after_its_lease_is_seen() {
     });
 }
 
-/// Task 1 is given back before it succeeds in other hands.
+/// Task 1 is released before it succeeds on another worker.
 fn released(ended: Ended) -> Story {
     let mut story = Story::idle();
     story.scheduled(1, 100);
@@ -390,7 +390,7 @@ fn a_silent_line_that_nobody_notices_is_seen() {
         story.beats(WORKER, END, 20_000);
         story.beats(OTHER, END, 20_000);
         story.fault("deaf_line", Some(WORKER), 50, 51);
-        // One of before is no answer.
+        // An earlier loss does not answer this silence.
         story.note(WORKER, 40, Event::LineLost);
         if let Some(at) = noticed {
             story.note(WORKER, at, Event::LineLost);

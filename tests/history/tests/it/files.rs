@@ -1,4 +1,4 @@
-//! What a history must look like to be judged at all.
+//! The form that a history needs to be judged at all.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A check that has never been seen red is not a check: each invariant of `check-history` meets a
+//! A check that has never been seen red is not a check. Each invariant of `check-history` meets a
 //! handmade history that violates it, and the same history repaired.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]

@@ -8,7 +8,7 @@ use crate::story::{DATABASE, END, OTHER, Story, WORKER, caught, db_us, green, re
 /// The redrive of every story.
 const REDRIVE: i64 = 7;
 
-/// A task fails for good, of a cause, in `WORKER`'s hands, under its own id as fence.
+/// A task fails for good on `WORKER` with a cause. Its own id is the fence.
 fn dies(story: &mut Story, task: i64, cause: &str) {
     story.scheduled(task, 100);
     story.claims(WORKER, task, task, 1, 110);
@@ -28,7 +28,7 @@ fn returns(story: &mut Story, task: i64, fence: i64, at: u64, redrives: &[i64]) 
     story.becomes(task, Some(New), Enqueued, (fence, 0, 0), at + 5);
 }
 
-/// It runs in `OTHER`'s hands under fence 100 more, and ends so.
+/// The task runs on `OTHER` under a fence that is 100 greater, and ends as given.
 fn ends(story: &mut Story, task: i64, fence: i64, at: u64, ended: Ended) -> i64 {
     let (fence, to) = (fence + 100, if ended == Ended::Success { Success } else { FatalFailure });
     story.claims(OTHER, task, fence, 1, at);

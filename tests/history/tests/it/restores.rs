@@ -76,8 +76,8 @@ fn half_of_a_lost_batch_is_seen() {
     red(&story, &["I3"]);
 }
 
-/// As [`with_a_loss`], and the id of the lost task is given to another, whose body runs under fence 30
-/// beside that of the lost one.
+/// As [`with_a_loss`], and another task gets the id of the lost one. Its body runs under fence 30
+/// beside that of the lost task.
 fn with_its_id_again(ids_again: bool) -> Story {
     let mut story = with_a_loss(2100);
     story.without(|event| matches!(event, Event::Restored { .. }));
@@ -159,7 +159,7 @@ fn a_fence_of_the_lost_future_that_is_issued_again_is_seen() {
     red(&again(20), &["I7"]);
 }
 
-/// Task 2 was accepted before the copy was taken, and claimed by `WORKER` after that, which goes on until
+/// Task 2 was accepted before the copy was taken. `WORKER` claims it after that and goes on until
 /// `ends`; `OTHER` claims it from the copy at 3.1 s.
 fn claimed_again(ends: u64) -> Story {
     let mut story = Story::one_task();

@@ -23,7 +23,7 @@ pub const END: u64 = 10_000;
 const EPOCH_MS: u64 = 5_000_000;
 const DB_EPOCH_US: i64 = 1_700_000_000_000_000;
 
-/// What everybody wrote down, by pid.
+/// The records of all processes, by pid.
 #[derive(Clone)]
 pub struct Story {
     pages: BTreeMap<u32, Vec<Line>>,
@@ -34,7 +34,7 @@ pub struct Story {
 pub type Numbers = (i64, i16, i16);
 
 impl Story {
-    /// Two workers live and exit in order; nobody schedules anything.
+    /// Two workers live and exit in order; no task is scheduled.
     pub fn idle() -> Self {
         let mut story = Self { pages: BTreeMap::new(), steps: 0 };
         story.opens(CLIENT, Actor::Client, 0);
@@ -51,7 +51,7 @@ impl Story {
         story
     }
 
-    /// The same with one task, 1, that succeeds in `WORKER`'s hands at once.
+    /// The same with one task, 1, which succeeds on `WORKER` at once.
     pub fn one_task() -> Self {
         let mut story = Self::idle();
         story.succeeds(1);
@@ -176,7 +176,7 @@ impl Story {
         self.falls_silent(pid, silent, reaped);
     }
 
-    /// A process neither beats nor writes anything any more, and nobody killed it.
+    /// A process neither beats nor writes any more, and no fault killed it.
     pub fn falls_silent(&mut self, pid: u32, silent: u64, reaped: u64) {
         let page = self.pages.get_mut(&pid).expect("it wrote something");
         page.retain(|line| line.at < ns(silent));

@@ -32,7 +32,8 @@ fn makes(story: &mut Story, task: i64, second: u64) {
     });
 }
 
-/// A tick each second; those of seconds 1 to 3 are owed, as tasks 11 to 13, and that of second 4 may be.
+/// A tick each second. Ticks of seconds 1 to 3 are owed, as tasks 11 to 13, and that of second 4
+/// may be.
 fn ticking() -> Story {
     let mut story = Story::one_task();
     for second in 1..=3 {
