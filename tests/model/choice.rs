@@ -1,4 +1,4 @@
-//! What may happen next: steps that make sense in a state, and some that must be refused.
+//! The possible next steps: steps that make sense in a state, and some that must be refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub fn next(state: &State) -> BoxedStrategy<Step> {
     Union::new_weighted(steps).boxed()
 }
 
-/// Whether a step may still be taken, now that others before it were left out.
+/// Whether a step may still be taken, after other steps before it were removed.
 pub fn makes_sense(state: &State, step: &Step) -> bool {
     let is_new = |task: TaskNo| !state.tasks.contains_key(&task);
     let knows = |attempts: &[(TaskNo, LeaseNo)]| {
@@ -82,7 +82,7 @@ pub fn makes_sense(state: &State, step: &Step) -> bool {
             Step::Mislay { task } => state.tasks.get(task).is_some_and(|task| {
                 !task.status.is_held() && task.trigger.is_some_and(|trigger| trigger.is_exact())
             }),
-            // Nobody can say which of two ranges comes first.
+            // The order of two overlapping ranges is unknown.
             Step::EnqueueDue { limit, .. } => {
                 let due = state.due(usize::MAX);
                 due.len() <= *limit || due.iter().all(|(due, _)| due.is_exact())

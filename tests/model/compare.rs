@@ -6,7 +6,7 @@ use crate::sight::{SeenTask, Sight};
 use crate::state::{State, Task};
 use crate::store::Names;
 
-/// What differs; empty when the two agree.
+/// The differences; empty when the two agree.
 pub fn differences(state: &State, names: &Names, sight: &Sight) -> Vec<String> {
     let mut wrong = Vec::new();
     if sight.tasks.len() != state.tasks.len() {

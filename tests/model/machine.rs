@@ -1,5 +1,5 @@
-//! The state machine test: made-up sequences of steps, each compared with the model, and at the end
-//! of each the promise that everything accepted comes to an end.
+//! The state machine test: generated sequences of steps, each compared with the model. At the end
+//! of each sequence, everything accepted must come to an end.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Once;
@@ -17,13 +17,13 @@ use crate::step::{Report, Step, Word};
 use crate::store::Store;
 use crate::tally::{self, Tally};
 
-/// Sequences of a run that was not told how many.
+/// Sequences of a run without a given number.
 const CASES: u32 = 40;
 const STEPS: std::ops::Range<usize> = 30..110;
 /// Fair rounds within which everything must have ended.
 const ROUNDS: u64 = 3;
 
-/// What a thread of tests works on, from one case to the next.
+/// The tools of a test thread, kept from one case to the next.
 struct Bench {
     runtime: Runtime,
     store: Store,
@@ -193,7 +193,8 @@ impl Run<'_> {
         let mut runner = TestRunner::new_with_rng(config.clone(), rng);
         let failing = quietly(|| {
             let verdict = runner.run(&Model::sequential_strategy(STEPS), |(state, steps, seen)| {
-                // Who counts the steps that were seen must be shortened.
+                // Counting the seen steps requires shrinking: without shrinks the counter is not
+                // passed on.
                 let seen = seen.filter(|_| self.shrinks > 0);
                 Beside::test_sequential(config.clone(), state, steps, seen);
                 Ok(())

@@ -1,4 +1,4 @@
-//! What the tables hold, read in one go, and the net that must hold whatever came before.
+//! The contents of the tables, read in one go, and the rules that hold after any step.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -134,7 +134,7 @@ impl Sight {
         torn
     }
 
-    /// Rows that belong to nobody.
+    /// Rows without an owner.
     fn strays(&self) -> Vec<String> {
         let mut strays = Vec::new();
         for (executor, lease, _) in &self.leases {

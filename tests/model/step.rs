@@ -26,7 +26,7 @@ pub struct Order {
     pub due: Due,
 }
 
-/// What an executor says of an attempt.
+/// An executor's report on an attempt.
 #[derive(Debug, Clone, Copy)]
 pub enum Word {
     Success,
@@ -54,7 +54,7 @@ pub enum Change {
     Base(i64),
 }
 
-/// One step by one actor. `by` picks among the sessions of its kind.
+/// A step by one actor. `by` picks among the sessions of its kind.
 #[derive(Debug, Clone)]
 pub enum Step {
     Define,
@@ -143,14 +143,14 @@ pub enum Step {
     },
     /// A crash of the server, as far as the tables show it.
     LoseQueues,
-    /// Somebody deletes the queue row or the timer of a task.
+    /// A fault deletes the queue row or the timer of a task.
     Mislay {
         task: TaskNo,
     },
 }
 
 impl Step {
-    /// What it counts as.
+    /// The verb under which the step is counted.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Define => "define_lambda",
@@ -209,11 +209,11 @@ impl Step {
     }
 }
 
-/// What a claim brought.
+/// The answer of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
     pub alive: bool,
-    /// Rows popped of each queue; none of a queue whose budget was used up.
+    /// Rows popped from each queue; none: the queue's budget was used up.
     pub popped: Vec<Option<i32>>,
     pub has_fence: bool,
     /// Task, attempt and crashes, in id order.

@@ -1,4 +1,4 @@
-//! What a run has done, in numbers that add up to how much it has shown.
+//! The work of a run, in numbers that add up over runs.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -20,30 +20,30 @@ use stage::{Stage, Theatre};
 
 use crate::tally;
 
-/// What shall be played in every order. The texts are SQL with names in braces, see [`stage`]; a
-/// session commits at its end unless it says otherwise.
+/// A scenario to play in every order. The texts are SQL with names in braces, see [`stage`]. A
+/// session commits at its end unless it has a commit of its own.
 struct Scenario {
     name: &'static str,
     stage: Stage,
     sessions: &'static [&'static [&'static str]],
     /// Where tasks may stand afterwards.
     allowed: &'static [&'static str],
-    /// What the numbers that the steps answered may add up to.
+    /// The allowed sums of the numbers that the steps answered.
     sum: RangeInclusive<i64>,
     /// Refusals that are in order.
     refusals: &'static [&'static str],
 }
 
-/// What a step that waits is given.
+/// The treatment of a step that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// The others go on at once.
+    /// The other sessions go on at once.
     None,
-    /// A verb that gives up waiting by itself is let do so first.
+    /// A verb that gives up waiting by itself may do so first.
     UntilItGivesUp,
 }
 
-/// What a group of scenarios came to.
+/// The result of a group of scenarios.
 #[derive(Default)]
 struct Count {
     orders: u64,
@@ -51,8 +51,8 @@ struct Count {
     wrong: Vec<String>,
 }
 
-/// Plays every scenario in every order; an order in which a verb waited that gives up waiting by itself
-/// is played once more, and the verb let do so.
+/// Plays every scenario in every order. In some orders a verb waits that gives up waiting by
+/// itself. Such an order is played once more, and the verb may give up first.
 ///
 /// Most of the time goes by while steps wait, so two halves are played at the same time.
 async fn play_all(group: &str, scenarios: &[Scenario]) {
@@ -101,7 +101,7 @@ async fn play(
     would_give_up
 }
 
-/// Every order of the sessions' steps, as the numbers of the sessions whose turn it is.
+/// Every order of the sessions' steps, as the numbers of the sessions in turn.
 fn orders(scenario: &Scenario) -> Vec<Vec<usize>> {
     let mut left: Vec<_> = scenario.sessions.iter().map(|steps| turns(steps)).collect();
     let mut orders = Vec::new();

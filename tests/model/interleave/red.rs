@@ -1,4 +1,4 @@
-//! The tester, seen red: verbs that lock in the order they are told to, or decide before they lock.
+//! The tester, seen red: verbs that lock in the given order, or decide before they lock.
 
 use super::results::{CANCEL, RELEASE, REPORT, SUCCEED, SUCCEED_BACKWARDS};
 use super::stage::{Holder, Stage, Theatre};

@@ -10,7 +10,8 @@ pub const REPORT: &str = "select 3 - cardinality(tuskline.set_results({e}, '{}',
 pub const START_BACKWARDS: &str = "select 0 * cardinality(tuskline.start({e}, {dleh}, {fences}))";
 pub const RELEASE: &str = "select cardinality(released) from tuskline.release({e}, {held}, {fences}, array[{lease}]::bigint[])";
 pub const RELEASE_BACKWARDS: &str = "select cardinality(released) from tuskline.release({e}, {dleh}, {fences}, array[{lease}]::bigint[])";
-/// How many results were taken; of rows that others have locked they are held back.
+/// The number of results that were accepted. Results for rows that another session has locked are
+/// deferred.
 pub const EXCHANGE: &str = "select 3 - cardinality(refused) - coalesce(cardinality(deferred), 0) from tuskline.exchange(\
     {e}, {dleh}, {fences}, null, array[{lease}]::bigint[], {claim})";
 pub const CANCEL: &str = "select 0 * length(tuskline.cancel({b}))";

@@ -1,4 +1,4 @@
-//! One order, played: who takes a step, who waits, who may go on.
+//! Plays an order: which session takes a step, which waits, which may go on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 use super::Patience;
 use crate::support::{refusal, within};
 
-/// What came of one order.
+/// The result of an order.
 #[derive(Default)]
 pub struct Played {
     pub sum: i64,
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// What it shall do, within one transaction.
+    /// Gives the session its steps, within one transaction.
     pub fn prepare(&mut self, steps: Vec<String>) {
         self.todo = steps.into();
         self.turns = 0;
@@ -77,7 +77,7 @@ impl Session {
         self.under_way.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Notes what the step said once it is over.
+    /// Notes the answer of the step once it is over.
     async fn collect(&mut self, played: &mut Played) -> bool {
         if self.under_way.is_none() || !self.is_over() {
             return false;
@@ -118,7 +118,7 @@ pub async fn play(
         sessions[*turn].turns += 1;
         settle(sessions, eye, patience, &mut played).await;
     }
-    // Whoever waits now waits for a session that has ended, or for one that is in its way for good.
+    // A session that waits now waits for an ended session, or for one that blocks it for good.
     while sessions.iter().any(|session| session.under_way.is_some() || session.turns > 0) {
         settle(sessions, eye, patience, &mut played).await;
         tokio::task::yield_now().await;
@@ -166,7 +166,7 @@ impl Watcher {
     }
 }
 
-/// The sessions that wait for a lock of another's, once nobody is on the move any more.
+/// The sessions that wait for a lock of another session, once no session is moving any more.
 async fn waiting(sessions: &[Session], eye: &Watcher) -> Vec<i32> {
     let pids: Vec<_> = sessions.iter().map(|session| session.pid).collect();
     loop {

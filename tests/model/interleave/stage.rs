@@ -1,9 +1,9 @@
-//! What a scenario starts from, and what it must not have broken.
+//! The beginning of a scenario, and the checks at its end.
 //!
-//! Names in the steps: `{e}` holds `{held}` (`{dleh}`: the other way round) under `{fences}`, which is
-//! the lease `{lease}`, and reports `{notes}` on them; `{e2}` is another executor. `{b}` is one in the
-//! middle of what is held, `{q}` of what is queued, `{d}` of what is due. `{claim}`: the
-//! rest of a claim's arguments.
+//! Names in the steps: `{e}` holds `{held}` (`{dleh}`: in reverse) under `{fences}`, with the lease
+//! `{lease}`, and reports `{notes}` on them. `{e2}` is another executor. `{b}` is a task in the
+//! middle of the held ones, `{q}` of the queued, `{d}` of the due. `{claim}` has the other
+//! arguments of a claim.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ pub struct Stage {
     pub crashed: bool,
 }
 
-/// Who holds the held tasks.
+/// The holder of the held tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Holder {
     #[default]
     Alive,
     /// It has ended.
     Ended,
-    /// Its lease is over, and nobody has noticed.
+    /// Its lease is over, and no store consumer has noticed.
     Silent,
 }
 
@@ -142,7 +142,7 @@ impl Theatre {
         self.db.ask(&sql, &[&count]).await
     }
 
-    /// What an order broke.
+    /// The violations of an order.
     pub async fn judge(&self, scenario: &Scenario, played: Played) -> Vec<String> {
         let in_order =
             |error: &String| scenario.refusals.iter().any(|code| error.starts_with(code));

@@ -22,7 +22,7 @@ pub const TEN_MINUTES: i64 = 600_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskNo(pub u32);
 
-/// One registration of an executor.
+/// A registration of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExecutorNo(pub u32);
 
@@ -129,7 +129,7 @@ pub struct Task {
     pub later: bool,
     pub failures: i64,
     pub output: bool,
-    /// Somebody took away what pointed to it; only `find_stalled` knows where it is.
+    /// A fault deleted the rows that point to it; only `find_stalled` can find it.
     pub astray: bool,
 }
 
@@ -168,7 +168,7 @@ pub struct State {
     pub requests: BTreeMap<TaskNo, LeaseNo>,
     /// The next name to give.
     pub names: u32,
-    /// What the last verb must have answered.
+    /// The required answer of the last verb.
     pub said: Said,
 }
 
@@ -238,7 +238,7 @@ impl State {
         self.tasks.values().filter(|task| !task.status.is_terminal()).count()
     }
 
-    /// Ids of one range grow with the names, and those of the later range lie above all others.
+    /// Ids of one range grow with the names; those of the later range are greater than all others.
     fn in_id_order(&self, tasks: impl IntoIterator<Item = TaskNo>) -> Vec<TaskNo> {
         let mut tasks: Vec<_> = tasks.into_iter().collect();
         tasks.sort_by_key(|task| (self.tasks[task].later, *task));
@@ -256,7 +256,7 @@ impl State {
         task.status.is_held() && task.fence == Some(fence)
     }
 
-    /// Moves on, past every instant of which nobody can say whether it has come.
+    /// Moves the clock on, past every instant that may or may not have come.
     fn advance(&mut self, by: i64) -> Said {
         self.now += by;
         while let Some((due, _)) = self.timers.iter().find(|(due, _)| due.is_open_at(self.now)) {

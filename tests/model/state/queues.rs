@@ -25,7 +25,7 @@ impl State {
         due
     }
 
-    /// What a crash of the server does to the unlogged tables.
+    /// The effect of a crash of the server on the unlogged tables.
     pub(super) fn lose_queues(&mut self) -> Said {
         self.queues.clear();
         self.booted = false;
@@ -37,14 +37,14 @@ impl State {
             return Said::Rebuilt(None);
         }
         self.booted = true;
-        // What was scheduled since the loss is found with the others.
+        // Tasks scheduled since the loss are found with the others.
         self.queues.clear();
         let ready = self.all_where(|_, task| task.status == Status::Enqueued);
         ready.iter().for_each(|no| self.put_into_queue(*no));
         Said::Rebuilt(Some(i64::try_from(ready.len()).unwrap()))
     }
 
-    /// Somebody deletes what points to a waiting or enqueued task.
+    /// Deletes the rows that point to a waiting or enqueued task, as a fault would.
     pub(super) fn mislay(&mut self, no: TaskNo) -> Said {
         self.timers.retain(|(_, task)| *task != no);
         self.queues.values_mut().for_each(|queue| queue.retain(|task| *task != no));
@@ -94,7 +94,7 @@ impl State {
         task.started + timeout < long_ago && lease.is_some_and(|lease| lease.gone)
     }
 
-    /// As `release` would, had anybody been there to do it.
+    /// Returns a task as `release` would, in place of its dead worker.
     fn take_back(&mut self, no: TaskNo) {
         self.task(no).attempt -= 1;
         let asked = self.requests.get(&no) == self.tasks[&no].fence.as_ref();

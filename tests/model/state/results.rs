@@ -1,4 +1,4 @@
-//! What executors do with the tasks they hold, or think they hold.
+//! The acts of executors on tasks that they hold, or believe to hold.
 
 use std::collections::BTreeSet;
 
@@ -170,7 +170,8 @@ impl State {
         self.release(executor, &attempts, &[no])
     }
 
-    /// Nobody drops another's lease. Who drops one too early leaves its tasks astray.
+    /// An executor drops only its own leases. If it drops a lease too early, the tasks of the lease
+    /// go astray.
     fn drop_leases(&mut self, executor: ExecutorNo, done: &[LeaseNo]) {
         for no in done {
             let lease = self.leases.get_mut(no).expect("a lease of this case");

@@ -3,7 +3,8 @@
 use super::{Executor, Lambda, State, Status, TaskNo, When};
 use crate::step::Word;
 
-/// Whether an executor may claim, beat and start: however silent it was, until somebody has ended it.
+/// Whether an executor may claim, beat and start. It may, however long it was silent, until it is
+/// ended.
 pub fn is_alive(executor: &Executor) -> bool {
     !executor.ended
 }
@@ -18,7 +19,7 @@ pub fn are_over(executor: &Executor) -> bool {
     executor.ended
 }
 
-/// What a result makes of the attempt that it belongs to.
+/// The status after a result for the attempt that holds the task.
 pub fn outcome(word: Word, asked_to_stop: bool, attempt: i16, lambda: &Lambda) -> Status {
     match word {
         Word::Success | Word::SuccessWith(_) => Status::Success,
@@ -50,7 +51,7 @@ pub fn retry_at(now: i64, after: Option<i64>, attempt: i16, lambda: &Lambda) -> 
     When { earliest: now + delay * 3 / 4, latest: now + (delay * 5 + 3) / 4 }
 }
 
-/// What the death of its worker makes of a held task: the crashes counted now, and where it goes.
+/// The effect of a worker's death on a task that it held: the crashes counted now, and the status.
 pub fn after_a_death(state: &State, no: TaskNo) -> (i16, Status) {
     let task = &state.tasks[&no];
     let charge = i16::from(task.status == Status::Processing || task.crashes == 0);

@@ -24,7 +24,7 @@ impl State {
         Said::Nothing
     }
 
-    /// What is due later gets an id of the later range.
+    /// A task that is due later gets an id of the later range.
     pub(super) fn schedule(&mut self, orders: &[Order]) -> Said {
         self.accept(orders, |due, now| due.is_some_and(|due| due > now))
     }
@@ -98,7 +98,7 @@ impl State {
         self.put_into_queue(no);
     }
 
-    /// One more row, whether there is one or not.
+    /// Adds a row to the queue, even if the task has one.
     pub(super) fn put_into_queue(&mut self, no: TaskNo) {
         let task = self.task(no);
         task.astray = false;
