@@ -1,15 +1,15 @@
-//! What a task cost when that was written down, and how much more it may.
+//! The recorded cost of a task, and its bound.
 //!
-//! To renew: `cargo test --test cost -- --nocapture no_task` prints the figures, with TUSKLINE_PG_BIN
-//! set to PostgreSQL 15 and then to 18. Write down the medians of five on each. The bound is a tenth
-//! more; where tasks meet in batches as it happens, or few commits are counted, it is wider, with the
-//! reason. A change that raises a figure says why in its commit.
+//! To renew: `cargo test --test cost -- --nocapture no_task` prints the figures, with
+//! TUSKLINE_PG_BIN set to PostgreSQL 15 and then to 18. Write down the medians of five on each. The
+//! bound is a tenth more. It is wider, with the reason, where batches form by chance or few commits
+//! are counted. The commit that raises a figure explains it.
 
-/// What is counted, in the order of [`Bounds::costs`].
+/// The costs that are counted, in the order of [`Bounds::costs`].
 pub const KEYS: [&str; 4] =
     ["wal_bytes_per_task", "buffer_hits_per_task", "statements_per_task", "commits_per_task"];
 
-/// One cost.
+/// A cost.
 pub struct Cost {
     /// Measured with PostgreSQL 15.18.
     on_15: f64,
@@ -77,9 +77,10 @@ pub const BOUNDS: [Bounds; 6] = [
         costs: [cost(566.7, 566.4), cost(23.7, 19.6).room(1.2), statements(0.0064).room(2.5), cost(0.0069, 0.0090).room(2.5)],
     },
     Bounds {
-        // On a machine with four times the load it can bear there were 3.8 statements, 4.8 commits and 75.2
-        // pages: the worker looks again for what is slow to commit, and each look reads pages.
-        // Of the pages some 50 a task are steady, the rest is what new sessions read of the catalogue: 11,000.
+        // On a machine with four times its possible load there were 3.8 statements, 4.8 commits and
+        // 75.2 pages. The worker looks again for rows that commit late, and each look reads pages.
+        // Some 50 pages a task are steady; the others are the catalogue reads of new sessions:
+        // 11,000.
         line: "latency --rate 100 --seconds 10 --connections 2",
         costs: [cost(954.8, 954.9), cost(61.0, 62.0).room(1.2), statements(3.02).room(1.35), cost(4.08, 4.08).room(1.35)],
     },

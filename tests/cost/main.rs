@@ -1,8 +1,9 @@
-//! The cost gate: what a task costs in log, pages, statements and commits, beside a recorded bound.
+//! The cost gate: the cost of a task in WAL, pages, statements and commits, beside a recorded
+//! bound.
 //!
-//! These are counted, not timed: they are the same on a slow machine and on a fast one, but for the
-//! shapes of batches, which the bounds leave room for. A server of its own counts nobody else's work;
-//! it writes no page images, vacuums nothing by itself, and need not survive the machine.
+//! The costs are counted, not timed. They are the same on a slow machine and on a fast one, except
+//! for the shapes of batches, which the bounds allow for. A server of its own counts no other work.
+//! It writes no page images, vacuums nothing by itself, and need not survive the machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -35,7 +36,7 @@ async fn server() -> Cluster {
     Cluster::temporary(owned.collect()).await.unwrap()
 }
 
-/// What a workload reports; of several parts, the first.
+/// The report of a workload, or of its first part.
 fn measure(server: &Cluster, line: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_tuskline-bench"))
         .args(["--json", "--database-url", &server.url("postgres")])
@@ -49,7 +50,7 @@ fn measure(server: &Cluster, line: &str) -> Value {
     report["parts"].get(0).cloned().unwrap_or(report)
 }
 
-/// What of a report lies above its bound, a line each; everything is told besides.
+/// Lists the costs of a report that lie above their bounds, a line each. It prints all costs.
 fn excess(server: &Cluster, bounds: &Bounds, report: &Value) -> Vec<String> {
     let mut told = format!("{}\n", bounds.line);
     let mut found = Vec::new();

@@ -1,11 +1,11 @@
-//! One edit of the SQL: an anchor, and what takes its place.
+//! An edit of the SQL: an anchor, and its replacement.
 
 use std::collections::BTreeMap;
 
 use crate::source::{Hit, Sources, Statement};
 use crate::token::{GAP, tokens};
 
-/// What stands between an anchor and what takes its place.
+/// The separator of an anchor and its replacement.
 pub const ARROW: &str = "==>";
 
 /// The function that makes each queue's own functions again.
@@ -45,8 +45,8 @@ impl Edit {
 
     /// The statements in which the anchor fits, by number.
     ///
-    /// It must fit once, of all functions or in the named one. Of functions with one name it may fit
-    /// once in each.
+    /// It must fit once, in all functions or in the named one. In functions with one name it may
+    /// fit once in each.
     fn find(&self, pages: &Pages) -> Result<Vec<usize>, String> {
         let wanted = |name: &str| self.within.as_ref().is_none_or(|within| within == name);
         let anchor: Vec<_> = tokens(&self.anchor).iter().map(|t| t.text(&self.anchor)).collect();

@@ -15,7 +15,7 @@ use source::Sources;
 /// The setting with which a run of tests takes SQL that it does to its template.
 pub const HARM: &str = "TUSKLINE_TEST_HARM";
 
-/// The words of a run whose template refuses that SQL.
+/// The message of a run whose template refuses that SQL.
 pub const NOT_DONE: &str = "the harm was not done";
 
 /// The breaks, with the source that they break.

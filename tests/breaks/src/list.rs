@@ -13,11 +13,11 @@ const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/list");
 pub struct Break {
     /// File and line of its list.
     pub place: String,
-    /// What the list says.
+    /// The description in the list.
     pub text: String,
-    /// What it changes in functions and views.
+    /// The changes to functions and views.
     pub edits: Vec<Edit>,
-    /// Statements that do another harm.
+    /// Statements that do further harm.
     pub statements: Vec<String>,
     /// The checks that must see it.
     pub witnesses: Vec<Witness>,

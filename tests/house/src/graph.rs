@@ -80,7 +80,7 @@ pub const WRITERS: [&str; 7] = [
 /// Parts of a writer of an end, and the writer that calls them.
 pub const PARTS: [(&str, &str); 2] = [("end_kept", "end_waiting"), ("end_n", "end_attempts")];
 
-/// An overload of these hands on to another one, which no circle is.
+/// Functions with an overload that calls another overload, which is no circle.
 const HAND_ON: [&str; 1] = ["start_operation"];
 
 /// Texts of functions, and calls between them.
@@ -146,15 +146,16 @@ impl Graph {
         self.having(|text| text.contains("insert into tuskline.timer"))
     }
 
-    /// The functions whose text is so. Makers of functions are left out: these stand here themselves.
+    /// The functions with such a text. Makers of functions are left out, because the functions that
+    /// they make are listed themselves.
     fn having(&self, is_so: impl Fn(&str) -> bool) -> Vec<&str> {
         let made = self.texts.iter().filter(|(name, _)| !name.starts_with("make_"));
         made.filter(|(_, text)| is_so(text)).map(|(name, _)| name.as_str()).collect()
     }
 }
 
-/// A source in one schema, without comments and without literals, which may quote a call for a
-/// person; but not those of a statement that executes them.
+/// A source in one schema, without comments. Literals are left out, too, because they may quote a
+/// call for a person. Literals of a statement that executes them are kept.
 fn text(source: &str) -> String {
     let lines = source.lines().map(|line| line.split("--").next().unwrap_or_default());
     let plain = lines.collect::<Vec<_>>().join("\n").replace("tuskline_core.", "tuskline.");

@@ -1,8 +1,10 @@
 //! Figures of Tuskline's source, each beside its target.
 //!
-//! [`figures`] computes all of them: from the files of a checkout ([`rust`], [`sql`]), and from the
-//! functions that a migration makes in a private PostgreSQL ([`database`], [`graph`]).
-//! It promises that the same source gives the same figures. It must never write into the checkout.
+//! [`figures`] computes all of them from two sources. Some come from the files of a checkout
+//! ([`rust`], [`sql`]). Others come from the functions that a migration makes in a private
+//! PostgreSQL ([`database`], [`graph`]).
+//!
+//! Promises: the same source gives the same figures. Must never: write into the checkout.
 
 pub mod arrows;
 pub mod database;

@@ -42,7 +42,7 @@ struct Cell {
     client: String,
     worker: String,
     attempts: i64,
-    /// Attempts whose result the schema took as the success of the task.
+    /// Attempts with a result that the schema accepted as the success of the task.
     successes: i64,
 }
 

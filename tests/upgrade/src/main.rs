@@ -1,9 +1,9 @@
 //! `./x upgrade`: two builds share a database while it is migrated under load.
 //!
-//! Old and new clients schedule, old and new workers work, on the old schema and, after `migrate`, on the
-//! new one. Then the old server and the old worker end. No call may fail, no task may be lost, and no attempt may
-//! fail or be repeated, but for those that the load plans: a result that the schema refuses is repeated by another
-//! worker and loses nothing.
+//! Old and new clients schedule, and old and new workers work, on the old schema. After `migrate`
+//! they go on, on the new one. Then the old server and the old worker end. No call may fail, and no
+//! task may be lost. No attempt may fail or be repeated, except those that the load plans. A result
+//! that the schema refuses is repeated by another worker and loses nothing.
 
 mod builds;
 mod count;
@@ -62,7 +62,7 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     let old_set = set(&client).await?;
     let mut old_server = old.serve()?;
     let clients = [old.schedule()?, new.schedule()?];
-    // One of two workers may take nearly all tasks, so each one is alone for a time.
+    // Either worker may take nearly all tasks, so each is alone for a time.
     say("old schema: a server of the old build, a worker of the new one, then one of the old one");
     let new_worker = new.work()?;
     sleep(phase / 2).await;

@@ -1,10 +1,13 @@
-//! One task per commit, by several connections at once: Tuskline beside a bare insert and beside apalis.
+//! Commits with a single task each, by several connections at once: Tuskline beside a bare insert
+//! and beside apalis.
 //!
-//! All run in turns in one call, on one private PostgreSQL with full durability, each as its own users run it:
-//! pgbench with prepared statements, the SDK's client, the storage of apalis with its pool. The payload is the
-//! same. The figure is a ratio within a round, so neither the machine nor its neighbours decide it.
+//! All run in turns in one call, on one private PostgreSQL with full durability, each as its own
+//! users run it. These are pgbench with prepared statements, the SDK's client, and the storage of
+//! apalis with its pool. The payload is the same. The figure is a ratio within a round, so neither
+//! the machine nor its neighbours decide it.
 //!
-//! Promises: each contender commits each task by itself. Must never: weaken durability to look fast.
+//! Promises: each contender commits each task by itself. Must never: weaken durability to look
+//! fast.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -23,7 +26,7 @@ const LAMBDA: &str = "send_email";
 const BARE: &str = "insert into bare (lambda, payload) values (:lambda, :payload);\n";
 const SCHEDULE: &str = "select tuskline.schedule(:lambda, :payload);\n";
 
-/// One task per commit: Tuskline beside a bare insert and beside apalis, in turns in one run.
+/// Commits with a single task each: Tuskline beside a bare insert and beside apalis, in turns.
 #[derive(Debug, Parser)]
 struct Options {
     /// Connections at once; one measurement for each number.
@@ -150,7 +153,7 @@ impl<'c> Site<'c> {
         Ok(Self { cluster, url, payload: Payload { pad }, time, sql })
     }
 
-    /// Empties the tables and writes a checkpoint, so that each turn begins alike.
+    /// Empties the tables and writes a checkpoint, so that each turn begins in the same state.
     async fn clear(&self) -> anyhow::Result<()> {
         let tables = "truncate bare, apalis.jobs cascade; checkpoint";
         Ok(self.sql.batch_execute(tables).await?)

@@ -14,7 +14,7 @@ use tuskline_sdk::{Client, Context, Data, Failure, Lambda, Payload, Worker};
 /// Between two calls of `schedule`.
 const PACE: Duration = Duration::from_millis(8);
 
-/// One task in so many fails at its first attempt.
+/// A task in so many fails at its first attempt.
 const FAILS: u64 = 50;
 
 #[derive(Parser)]
@@ -31,9 +31,9 @@ struct Load {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Schedules tasks until it is told to stop, then prints how many calls failed.
+    /// Schedules tasks until it is asked to stop, then prints how many calls failed.
     Schedule,
-    /// Works until it is told to stop.
+    /// Works until it is asked to stop.
     Work,
 }
 

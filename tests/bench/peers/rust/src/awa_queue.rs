@@ -80,7 +80,7 @@ pub async fn send(url: &str, pace: Pace) -> anyhow::Result<()> {
     pace.end(senders).await
 }
 
-/// Executes until told to end.
+/// Executes tasks until it is asked to end.
 pub async fn work(url: &str, tally: Arc<Tally>) -> anyhow::Result<()> {
     let config = QueueConfig {
         max_workers: MAX_WORKERS,

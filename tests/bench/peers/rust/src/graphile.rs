@@ -25,7 +25,7 @@ const BULK: usize = 1000;
 #[serde(transparent)]
 struct Noop(Payload);
 
-/// What a worker hands to its tasks.
+/// The state that a worker shares with its tasks.
 #[derive(Clone)]
 struct Shared(Arc<Tally>);
 
@@ -87,7 +87,7 @@ pub async fn send(url: &str, pace: Pace) -> anyhow::Result<()> {
     pace.end(senders).await
 }
 
-/// Executes until told to end.
+/// Executes tasks until it is asked to end.
 pub async fn work(url: &str, tally: Arc<Tally>) -> anyhow::Result<()> {
     let refetch = RefetchDelayConfig::default().with_duration(REFETCH_DELAY);
     let worker: Worker = options(url, CONNECTIONS)

@@ -1,8 +1,8 @@
 //! Peers of Tuskline in Rust: `peers PEER ROLE`, on the database of PEER_URL.
 //!
-//! Roles, each a process of its own: `setup` makes the schema, `preload TASKS` inserts in bulk,
-//! `send RATE SECONDS CONNECTIONS` inserts one by one, `work TASKS` executes until standard input
-//! closes. What happened is said on standard output, one JSON object a line (see `tally`).
+//! Each role is a process of its own. `setup` makes the schema, and `preload TASKS` inserts in
+//! bulk. `send RATE SECONDS CONNECTIONS` inserts one by one, and `work TASKS` executes until
+//! standard input closes. The result goes to standard output, one JSON object a line (see `tally`).
 
 mod awa_queue;
 mod graphile;
@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail};
 use pace::Pace;
 use tally::Tally;
 
-/// What the process is.
+/// The role of the process.
 enum Role {
     Setup,
     Preload(usize),

@@ -1,5 +1,6 @@
-//! Single inserts at a fixed rate, as Tuskline's own bench sends them: each connection on a beat of
-//! its own, the next insert only after the last one was answered, and late ones at once.
+//! Single inserts at a fixed rate, as Tuskline's own bench sends them. Each connection has a beat
+//! of its own. It sends the next insert only after the answer to the last one, and late inserts at
+//! once.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub struct Pace {
     pub connections: u64,
 }
 
-/// One connection's share.
+/// The share of a connection.
 pub struct Beat {
     interval: Interval,
     left: u64,

@@ -59,7 +59,7 @@ pub async fn send(url: &str, pace: Pace) -> anyhow::Result<()> {
     pace.end(senders).await
 }
 
-/// Executes until told to end.
+/// Executes tasks until it is asked to end.
 pub async fn work(url: &str, tally: Arc<Tally>) -> anyhow::Result<()> {
     let mut loops = JoinSet::new();
     for _ in 0..LOOPS {

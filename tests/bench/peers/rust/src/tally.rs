@@ -1,4 +1,4 @@
-//! What a worker did, and how it is said: one JSON object a line.
+//! The tally of a worker, and its output: one JSON object a line.
 
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the payload of a preloaded task, as Tuskline's own bench has them.
 const PAD: usize = 140;
 
-/// What every task carries.
+/// The payload of every task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
-    /// Monotonic clock just before the insert call, in ns; absent: nobody asks.
+    /// Monotonic clock just before the insert call, in ns; absent: the time is not measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub at_ns: u64,
     pub pad: String,
 }
 
 impl Payload {
-    /// One that is not timed.
+    /// A payload without a time.
     pub fn plain() -> Self {
         Self { at_ns: 0, pad: "x".repeat(PAD) }
     }
 
-    /// One that says when it was made: now.
+    /// A payload with the time at which it was made: now.
     pub fn stamped() -> Self {
         Self { at_ns: monotonic_ns(), ..Self::plain() }
     }
@@ -51,7 +51,7 @@ pub struct Tally {
 struct Seen {
     executed: u64,
     first_ns: u64,
-    /// Of every timed task: when it was inserted, in ns, and how late it started, in µs.
+    /// The insert time of every timed task, in ns, and the delay of its start, in µs.
     late: Vec<(u64, u64)>,
 }
 
