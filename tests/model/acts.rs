@@ -338,7 +338,7 @@ fn results(names: &Names, reports: &[Report]) -> (Vec<i64>, Vec<i64>, Option<Str
 }
 
 fn numbers(names: &Names, attempts: &[(TaskNo, LeaseNo)]) -> (Vec<i64>, Vec<i64>) {
-    // In the order that is worst for who forgets to sort.
+    // The order is the worst for a verb that forgets to sort.
     let attempts = attempts.iter().rev();
     attempts.map(|(task, fence)| (names.tasks[task], names.leases[fence])).unzip()
 }

@@ -68,7 +68,7 @@ impl ReferenceStateMachine for Model {
 struct Beside;
 
 impl StateMachineTest for Beside {
-    /// What the model held before the step.
+    /// The state of the model before the step.
     type SystemUnderTest = State;
     type Reference = Model;
 

@@ -8,7 +8,7 @@ use crate::source::{files, read as text_of};
 /// Where the lists are.
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/list");
 
-/// A break, and all who must see it.
+/// A break, and all checks that must see it.
 #[derive(Debug, Clone, Default)]
 pub struct Break {
     /// File and line of its list.

@@ -52,8 +52,8 @@ const PLAIN: Mutant = Mutant {
     pill_one_in: 0,
 };
 
-/// Without any margin, and with patience for answers that take 2.4 s: who counts T from those outlives L
-/// by more than two seconds.
+/// Timings without any margin, and with patience for answers that take 2.4 s. A worker that counts
+/// T from such an answer outlives L by more than two seconds.
 const TIGHT: Timings = Timings {
     heartbeat_ms: 100,
     heartbeat_timeout_ms: 2_600,

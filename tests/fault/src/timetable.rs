@@ -113,7 +113,7 @@ pub struct Planned {
     /// Since the phase began.
     pub at_ms: u64,
     pub kind: Kind,
-    /// Decides who is hit, and how.
+    /// Decides the target, and the manner.
     pub choice: u64,
     /// How long it lasts, where that is for the plan to say.
     pub span_ms: u64,
@@ -209,7 +209,7 @@ fn plan(
         _ => n * share + rng.u64(0..share),
     };
     let lease_ms = extent.lease_ms;
-    // Leases of many seconds: shorter of them, or everybody would stand still at once.
+    // Leases of many seconds get shorter freezes, so that not all processes stand still at once.
     let (freeze_most, partition_most) = match lease_ms {
         ..5_000 => (lease_ms * 3, lease_ms * 2),
         _ => (lease_ms * 3 / 2, lease_ms * 6 / 5),

@@ -19,7 +19,7 @@ pub struct Line {
 #[serde(tag = "e", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants say what their fields are")]
 pub enum Event {
-    /// First line of every file: who writes it.
+    /// First line of every file: its writer.
     Opened { actor: Actor, pid: u32 },
 
     // --- clients -------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ pub enum Event {
     Phase { name: String, edge: Edge },
     /// A process was started.
     Spawned { pid: u32, role: Role },
-    /// A fault begins; `pid` when it is done to one process, null when to everybody. The kind
-    /// `failover` and `dropped_tables` have a bound of their own, from their end.
+    /// A fault begins; `pid` is its process, or null if it hits all. The kind `failover` and
+    /// `dropped_tables` have a bound of their own, from their end.
     Fault { id: u64, kind: String, pid: Option<u32>, detail: String },
     /// A fault has the rows of these tasks locked, until it is over.
     RowsHeld { id: u64, tasks: Vec<i64> },
@@ -107,7 +107,7 @@ pub enum Event {
     /// The kernel reported the end of a process. `signal` 9 without a kill by the injector: it ended
     /// itself.
     Reaped { pid: u32, code: Option<i32>, signal: Option<i32> },
-    /// The database became unreachable for everybody, or answers again. Spans do not nest.
+    /// The database became unreachable for all processes, or answers again. Spans do not nest.
     Database { edge: Edge, why: String },
     /// An earlier copy has replaced the database, and no session was connected to either just
     /// before. The copy lacks all changes since `taken` (nanoseconds of CLOCK_MONOTONIC).

@@ -74,7 +74,7 @@ pub struct Report {
     pub chains: Chains,
     /// I26: the ticks.
     pub ticks: Ticks,
-    /// I27: redrives, and who returned.
+    /// I27: redrives, and the tasks that returned.
     pub redrives: Redrives,
     /// I29: restored copies, and what was lost with their futures.
     pub restores: Restores,

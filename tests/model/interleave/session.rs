@@ -152,7 +152,7 @@ async fn settle(sessions: &mut [Session], eye: &Watcher, patience: Patience, pla
     }
 }
 
-/// A session that sees who waits for whom.
+/// A session that sees which session waits for which.
 pub struct Watcher {
     client: Client,
     look: Statement,

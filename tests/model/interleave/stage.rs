@@ -191,7 +191,7 @@ fn array(numbers: &[i64]) -> String {
     format!("array{numbers:?}::bigint[]")
 }
 
-/// Something to say of every task: the first fails, the second returns something, the third fails for
+/// A result for every task: the first fails, the second returns an output, the third fails for
 /// good, and so on.
 fn notes(ids: &[i64], fence: i64) -> String {
     let says = [

@@ -8,7 +8,7 @@ use crate::timetable::{Kind, Planned};
 use tuskline_fault::proxy::{Cut, CutWhen, Door, Mode, Way};
 use tuskline_history::Role;
 
-/// A door of the plan's choice, and who is behind it.
+/// A door of the plan's choice, and the process behind it.
 async fn door(stage: &Stage, choice: u64, roles: &[Role]) -> anyhow::Result<(Door, Option<u32>)> {
     let processes = stage.processes.lock().await;
     let posts: Vec<usize> = roles.iter().flat_map(|role| processes.of(*role)).collect();

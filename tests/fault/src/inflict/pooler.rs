@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode between everybody and the server.
+//! PgBouncer in transaction mode between all processes and the server.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::timetable::Planned;
 use tuskline_fault::proxy::Upstream;
 use tuskline_fault::server::{PoolSize, Pooler};
 
-/// Everybody starts anew behind the pooler, works there, and starts anew without it: whether a
-/// pooler stands between is found out at the start.
+/// Every process restarts behind the pooler, works there, and restarts without it. A process finds
+/// out at its start whether there is a pooler.
 pub async fn stand_between(stage: &Stage, fault: Planned) -> Done {
     if stage.site.tools().pgbouncer.is_none() {
         return Ok(Some(Skipped { what: word(fault.kind), why: "pgbouncer is absent".into() }));

@@ -17,7 +17,8 @@ const BEAT: Duration = Duration::from_secs(1);
 const BROKEN_BEATS: u64 = 4;
 const CYCLE_BEATS: u64 = 6;
 
-/// Breaks parts and mends them; at the end all but the last are whole, and who died of those returns.
+/// Breaks and repairs parts. At the end all but the last are whole, and the tasks that died of
+/// those return.
 pub async fn break_parts(stage: &Stage, fault: Planned) -> Done {
     let end = Instant::now() + Duration::from_millis(fault.span_ms);
     drop(of_our_own(stage, fault));

@@ -282,7 +282,8 @@ impl Call {
         Payload { op: self.op, n, ms, fail_until, fatal: false, part, pad: pad(), schedule: None }
     }
 
-    /// Tasks that wait for some of the eight before them, a few of which fail for good.
+    /// A chain of tasks that wait for some of the eight before them. A few of the tasks fail for
+    /// good.
     fn chain(&self) -> Result<Chain, Error> {
         let (mut chain, mut nodes) = (Chain::new(), Vec::<Node>::new());
         for n in 0..self.tasks {

@@ -63,7 +63,7 @@ pub struct Payload {
     /// Makes the payload large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pad: Option<String>,
-    /// The schedule that made it; for those who read the record.
+    /// The schedule that made the task; a reader of the record needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }

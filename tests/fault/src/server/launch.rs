@@ -88,8 +88,8 @@ impl Server {
 
     fn command(&self, log: File) -> Result<Command> {
         let program = self.site.binaries().program("postgres");
-        // By env, not for the whole command: before it comes who is still root, and libfaketime would
-        // make what it shares root's.
+        // `env` sets the clock for the server alone. The command before it still runs as root, and
+        // libfaketime would make its shared files root's.
         let mut command = self.site.command(Path::new("/usr/bin/env"), self.volume())?;
         for (name, value) in self.clock_environment() {
             command.arg(format!("{name}={}", value.display()));

@@ -68,7 +68,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets everybody into a database again.
+    /// Accepts sessions of a database again.
     ///
     /// # Errors
     /// When the server refuses.

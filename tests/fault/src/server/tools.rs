@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tuskline_postgres::Binaries;
 
-/// Places beside `PATH` where packages put programs that are not for everybody.
+/// Directories beside `PATH` for programs that packages keep from ordinary users.
 const MORE_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The file names of libfaketime for programs with more than one thread or process.

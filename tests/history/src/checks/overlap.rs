@@ -21,7 +21,7 @@ pub(crate) struct Overlaps {
     pub(crate) by_interval: u64,
 }
 
-/// Two bodies of one task, by their places among its bodies, and who says so.
+/// Two bodies of one task, by their positions among its bodies, and the evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     one: usize,

@@ -67,7 +67,7 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
     }
 }
 
-/// A partition, a cut connection, ...: done to that process or to everybody.
+/// Whether a fault, such as a partition or a cut connection, hit that process or all processes.
 fn hit_by_fault(history: &History, pid: u32, from: u64, to: u64) -> bool {
     let hits = |hit: Option<u32>| hit.is_none_or(|hit| hit == pid);
     history.faults.iter().any(|fault| hits(fault.pid) && fault.span.meets(from, to))

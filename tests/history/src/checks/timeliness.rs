@@ -56,7 +56,8 @@ pub(crate) fn never_early(history: &History) -> Invariant {
                 check.expect(step.db_us >= due, history.id(task), || {
                     format!("{:?} {} us before it was due", step.to, due - step.db_us)
                 });
-                // Due once, due for good: that clock may be set back afterwards.
+                // A task that was due once stays due, because that clock may be set back
+                // afterwards.
                 due_us = due_us.filter(|due| step.db_us < *due);
             }
         }
