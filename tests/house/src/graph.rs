@@ -81,7 +81,7 @@ pub const WRITERS: [&str; 7] = [
 pub const PARTS: [(&str, &str); 2] = [("end_kept", "end_waiting"), ("end_n", "end_attempts")];
 
 /// Functions with an overload that calls another overload, which is no circle.
-const HAND_ON: [&str; 1] = ["start_operation"];
+const FORWARDS: [&str; 1] = ["start_operation"];
 
 /// Texts of functions, and calls between them.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Graph {
     /// Functions that reach each other or themselves.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let mut found = circles(&self.calls);
-        found.retain(|circle| circle.len() > 1 || !HAND_ON.contains(&circle[0]));
+        found.retain(|circle| circle.len() > 1 || !FORWARDS.contains(&circle[0]));
         found
     }
 

@@ -1,7 +1,7 @@
 //! Figures of Tuskline's source, each beside its target.
 //!
 //! [`figures`] computes all of them from two sources. Some come from the files of a checkout
-//! ([`rust`], [`sql`]). Others come from the functions that a migration makes in a private
+//! ([`rust`], [`sql`], [`words`]). Others come from the functions that a migration makes in a private
 //! PostgreSQL ([`database`], [`graph`]).
 //!
 //! Promises: the same source gives the same figures. Must never: write into the checkout.
@@ -16,5 +16,6 @@ pub mod sql;
 #[cfg(test)]
 mod tests;
 mod tree;
+pub mod words;
 
 pub use tree::Tree;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use crate::arrows::circles;
 use crate::graph::Graph;
 use crate::imports::Imports;
-use crate::{Tree, rust, sql};
+use crate::{Tree, rust, sql, words};
 
 #[test]
 fn a_circle_a_writer_and_a_way_past_the_doors_are_found() {
@@ -70,4 +70,20 @@ fn sql_is_counted_without_its_comments() {
     assert_eq!(sql::functions(text), expected);
     assert!(!sql::code(text).contains("why") && !sql::code(text).contains("two."));
     assert_eq!(sql::lines_over(text, 50), 2);
+}
+
+#[test]
+fn sentences_are_counted_by_their_first_words_and_names_by_their_definitions() {
+    let text = "//! What it is. One more.\n//!\n//! - Of two\n//! lines, e.g. these. (Who knows?)\n\
+                fn f() {} // Those too\nlet s = \"// What\";\n/// A-one.\n// Of-fice\n";
+    let sentences = words::sentences(text);
+    let opened: Vec<_> = sentences.iter().filter(|one| words::opens_privately(one)).collect();
+    assert_eq!(sentences.len(), 7, "{sentences:?}");
+    assert_eq!(opened, ["What it is.", "Of two lines, e.g. these.", "(Who knows?)", "Those too"]);
+    let rust = "struct Hand { told: u8 }\nfn twin(x: &crew::Crew) -> Told { let (a, told) = g(hand);\n\
+                for hands in told {} Hand { told: 1 } } // fn crew()";
+    assert_eq!(words::private_names(rust, "rs"), ["Hand", "told", "twin", "told", "hands"]);
+    let sql = "create function t.told(p_hand text) returns table (trouble text) -- crew text\n\
+               select x.trouble as crew from t.hand";
+    assert_eq!(words::private_names(sql, "sql"), ["told", "p_hand", "trouble", "crew"]);
 }

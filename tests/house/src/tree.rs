@@ -17,7 +17,7 @@ impl Tree {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// The files below a directory of the root that have an extension.
+    /// The files below a directory of the root that have an extension, without those that cargo built.
     ///
     /// # Errors
     /// The directory is not there, or a file is no text.
@@ -43,7 +43,7 @@ fn collect(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) -> anyho
     let entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     for entry in entries {
         let path = entry?.path();
-        if path.is_dir() {
+        if path.is_dir() && !path.ends_with("target") {
             collect(&path, extension, found)?;
         } else if path.extension().is_some_and(|its| its == extension) {
             found.push(path);
