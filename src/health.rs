@@ -130,8 +130,8 @@ impl Health {
     /// the database answers, and no role works.
     fn refused(&self) -> Option<String> {
         let troubles = self.roles.troubles();
-        let told = troubles.iter().map(|(role, trouble)| format!("{role}: {trouble}"));
-        (!troubles.is_empty()).then(|| told.collect::<Vec<_>>().join("; "))
+        let reports = troubles.iter().map(|(role, trouble)| format!("{role}: {trouble}"));
+        (!troubles.is_empty()).then(|| reports.collect::<Vec<_>>().join("; "))
     }
 
     async fn readiness(&self) -> Result<Readiness, tokio_postgres::Error> {

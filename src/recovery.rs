@@ -139,28 +139,29 @@ pub struct Recovery {
     role: &'static str,
     health: RoleHealth,
     backoff: Backoff,
-    told: Option<Failure>,
+    reported: Option<Failure>,
 }
 
 impl Recovery {
     /// For a role that has not failed yet.
     pub fn new(role: &'static str, health: RoleHealth) -> Self {
-        Self { role, health, backoff: Backoff::default(), told: None }
+        Self { role, health, backoff: Backoff::default(), reported: None }
     }
 
     /// The role has done its work once: what was wrong is over.
     pub fn worked(&mut self) {
-        if self.told.take().is_some() {
+        if self.reported.take().is_some() {
             tracing::info!(role = self.role, "works again");
         }
         self.backoff.reset();
         self.health.note(self.role, None);
     }
 
-    /// The role has failed: tells of it, unless the same was told, and returns the rest before the next try.
+    /// The role has failed: reports it, unless the last failure was the same. Returns the rest before
+    /// the next try.
     pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
         let (failure, said) = (Failure::of(error), ErrorChain(error).to_string());
-        let again = self.told.as_ref() == Some(&failure);
+        let again = self.reported.as_ref() == Some(&failure);
         if !again {
             let (role, remedy) = (self.role, failure.remedy());
             match failure {
@@ -173,7 +174,7 @@ impl Recovery {
         let away = failure == Failure::Away;
         let trouble = format!("{failure}: {said}; {}", failure.remedy());
         self.health.note(self.role, (again && !away).then_some(trouble));
-        self.told = Some(failure);
+        self.reported = Some(failure);
         if away { self.backoff.rest() } else { self.backoff.long_rest() }
     }
 }

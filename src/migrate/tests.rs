@@ -149,7 +149,7 @@ async fn a_history_that_an_older_build_wrote_goes_on() {
     let there: Vec<Option<String>> = row.get(0);
     assert_eq!(there, [Some("tuskline_core.later".into()), None, Some("11".into())]);
 
-    for (files, is_current, told) in [
+    for (files, is_current, reported) in [
         (&next, false, "it has migration V11__later"),
         (&[old, &[file("V10__other", "")]].concat(), true, "another text of migration V10__next"),
         (&[old, &[file("V10__next", "")]].concat(), true, "than this binary (V10__next)"),
@@ -157,7 +157,7 @@ async fn a_history_that_an_older_build_wrote_goes_on() {
     ] {
         let pending = tables::pending(client, files, is_current).await.unwrap_err().to_string();
         let refused = tables::migrate(client, files, is_current).await.unwrap_err().to_string();
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(reported), "{refused}");
         assert_eq!(pending, refused);
     }
     assert_eq!(tables::migrate(client, &next, true).await.unwrap(), [""; 0]);

@@ -185,7 +185,7 @@ fn schedule(cron: &str, since: &str, until: &str, most: usize) -> (Schedule, Dat
 }
 
 /// Minutes and seconds of the ticks that are owed, how far, and the next.
-fn told(fire: &Fire) -> String {
+fn described(fire: &Fire) -> String {
     let clock = |tick: &DateTime<Utc>| tick.format("%H:%M:%S").to_string();
     let ticks: Vec<_> = fire.ticks.iter().map(clock).collect();
     let next = fire.next.as_ref().map_or_else(|| "none".to_owned(), clock);
@@ -195,7 +195,7 @@ fn told(fire: &Fire) -> String {
 #[test]
 fn what_is_on_time_is_owed_and_the_latest_of_what_was_missed() {
     let owed = |schedule: &(Schedule, DateTime<Utc>)| {
-        told(&super::owed(&schedule.0, schedule.1, 1000).unwrap())
+        described(&super::owed(&schedule.0, schedule.1, 1000).unwrap())
     };
     let day = |since, until, most| schedule("*/30 * * * *", since, until, most);
     let usual = day("2026-01-01T11:30:00Z", "2026-01-01T12:00:00Z", 1);
@@ -221,7 +221,7 @@ fn what_is_too_much_for_a_call_is_left_for_the_next() {
         schedule("* * * * * *", "2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z", 3);
     let first = owed(&schedule, until, 5).unwrap();
     assert_eq!(
-        told(&first),
+        described(&first),
         "11:58:57 11:58:58 11:58:59 11:59:00 11:59:01 until 11:59:01 then 11:59:02"
     );
     let rest = Schedule { since: first.until, ..schedule };

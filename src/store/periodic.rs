@@ -170,8 +170,8 @@ pub async fn fire_periodic(
 
 /// An array as SQL writes one: there are no arrays of arrays of different lengths.
 fn array(ticks: &[DateTime<Utc>]) -> String {
-    let told = ticks.iter().map(|tick| tick.to_rfc3339_opts(SecondsFormat::AutoSi, true));
-    format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+    let texts = ticks.iter().map(|tick| tick.to_rfc3339_opts(SecondsFormat::AutoSi, true));
+    format!("{{{}}}", texts.collect::<Vec<_>>().join(","))
 }
 
 /// Says of a schedule why its ticks cannot be calculated, or fired; whether that is news.

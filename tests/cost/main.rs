@@ -52,27 +52,27 @@ fn measure(server: &Cluster, line: &str) -> Value {
 
 /// Lists the costs of a report that lie above their bounds, a line each. It prints all costs.
 fn excess(server: &Cluster, bounds: &Bounds, report: &Value) -> Vec<String> {
-    let mut told = format!("{}\n", bounds.line);
+    let mut table = format!("{}\n", bounds.line);
     let mut found = Vec::new();
     for (key, cost) in KEYS.iter().zip(&bounds.costs) {
         let Some(figure) = report[key].as_f64() else {
-            let _ = writeln!(told, "  {key:22} not counted here");
+            let _ = writeln!(table, "  {key:22} not counted here");
             continue;
         };
         let bound = cost.bound(server.binaries().major);
         let line = format!("{key:22} {figure:10.4}  bound {bound:10.4}");
-        let _ = writeln!(told, "  {line}");
+        let _ = writeln!(table, "  {line}");
         if figure > bound {
             found.push(format!("{}: {line}", bounds.line));
         }
     }
     if let Some(share) = report["hot_share"].as_f64() {
-        let _ = writeln!(told, "  {:22} {share:10.4}  bound     0.9990", "hot_share");
+        let _ = writeln!(table, "  {:22} {share:10.4}  bound     0.9990", "hot_share");
         if share < 0.999 {
             found.push(format!("{}: only {share} of the updates touched no index", bounds.line));
         }
     }
-    println!("{told}");
+    println!("{table}");
     found
 }
 

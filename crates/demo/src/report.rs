@@ -65,8 +65,12 @@ impl Report {
                 "against an independent pass",
             ),
             ("tasks/s", format!("{:.0}", self.tasks_per_s), "hashed while any waited"),
-            ("queue wait", told(self.queue_wait_ms), "until all had started"),
-            ("start latency", told(self.start_latency_ms), "due when the queue was empty"),
+            ("queue wait", percentiles_text(self.queue_wait_ms), "until all had started"),
+            (
+                "start latency",
+                percentiles_text(self.start_latency_ms),
+                "due when the queue was empty",
+            ),
         ];
         for (name, value, note) in rows {
             table.add_row([name, &value, note]);
@@ -79,7 +83,7 @@ const BESIDE_README: &str = "\
 README has other figures: there the build is optimised, bodies are empty, and
 tasks are inserted one by one, due at once. ./x bench repeats them here.";
 
-fn told(waits_ms: Option<Percentiles>) -> String {
+fn percentiles_text(waits_ms: Option<Percentiles>) -> String {
     waits_ms.map_or("none".to_owned(), |Percentiles { p50, p99 }| {
         format!("p50 {}, p99 {}", milliseconds(p50), milliseconds(p99))
     })

@@ -145,9 +145,12 @@ fn the_worker_is_killed_in_the_middle_of_the_run() {
     let site = Site::new(120, 16 << 20);
     let ran = site.demo().run();
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let told = ran.err.lines().find_map(|line| line.split_once("(SIGKILL), ")).unwrap().1;
-    let done: u64 = told.strip_suffix(" tasks done").unwrap().parse().unwrap();
-    assert!((40..=70).contains(&done), "a third of 120, and what ended between two looks: {told}");
+    let reported = ran.err.lines().find_map(|line| line.split_once("(SIGKILL), ")).unwrap().1;
+    let done: u64 = reported.strip_suffix(" tasks done").unwrap().parse().unwrap();
+    assert!(
+        (40..=70).contains(&done),
+        "a third of 120, and what ended between two looks: {reported}"
+    );
     site.is_quiet();
 }
 
@@ -180,8 +183,8 @@ fn a_person_is_shown_what_happens_and_a_summary_of_eighty_columns() {
     let site = Site::new(12, 100);
     let ran = site.demo().run();
     assert_eq!(ran.code, 0, "{}", ran.err);
-    for told in ["of 12 done", "killed worker", "SIGKILL", "Nothing is left running"] {
-        assert!(ran.err.contains(told), "{told}: {}", ran.err);
+    for text in ["of 12 done", "killed worker", "SIGKILL", "Nothing is left running"] {
+        assert!(ran.err.contains(text), "{text}: {}", ran.err);
     }
     for row in ["│ scheduled        12 ", "│ lost             0 ", "│ overlaps         0 "] {
         assert!(ran.out.contains(row), "{row}: {}", ran.out);

@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{}", said(.0))]
     Database(#[from] tokio_postgres::Error),
     /// Error of the SDK.
-    #[error("{}", told(.0))]
+    #[error("{}", with_hint(.0))]
     Sdk(#[from] tuskline_sdk::Error),
     /// The worker ended, or never began.
     #[error("the worker {0}")]
@@ -60,7 +60,7 @@ fn said(error: &tokio_postgres::Error) -> String {
     }
 }
 
-fn told(error: &tuskline_sdk::Error) -> String {
+fn with_hint(error: &tuskline_sdk::Error) -> String {
     let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
     format!("{error}{hint}")
 }

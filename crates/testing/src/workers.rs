@@ -43,11 +43,11 @@ impl Workers {
         let before: i64 = db.own().query_one(last, &[]).await?.get(0);
         let (enough, end, lost) =
             (CancellationToken::new(), CancellationToken::new(), Arc::default());
-        let told: Arc<Mutex<Option<String>>> = Arc::clone(&lost);
+        let reason: Arc<Mutex<Option<String>>> = Arc::clone(&lost);
         // A test that stands still, in a debugger for one, or that panics, shall not stop the remaining ones.
         let worker =
             worker.until(enough.clone().cancelled_owned()).define_missing().on_lost(move |why| {
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+                *reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
             });
         let options =
             StoreConsumerOptions { longest_nap: LONGEST_NAP, ..StoreConsumerOptions::default() };

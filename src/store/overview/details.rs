@@ -93,15 +93,15 @@ const LETTER: &str = "
 /// # Errors
 /// The connection's or the server's.
 pub async fn letter(client: &Client, id: i64) -> Result<Option<Letter>, Error> {
-    let told_by = async |payload| {
+    let read_with = async |payload| {
         let sql = LETTER.replace("{payload}", payload);
         client.query_typed_opt(&sql, &[(&id, Type::INT8)]).await
     };
-    let row = match told_by("left(d.payload::text, 1000)").await {
+    let row = match read_with("left(d.payload::text, 1000)").await {
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            told_by("null::text").await?
+            read_with("null::text").await?
         }
-        told => told?,
+        answer => answer?,
     };
     Ok(row.map(|row| Letter {
         id: row.get(0),

@@ -196,8 +196,8 @@ impl Stage {
                 self.processes.lock().await.post(role, door, environment)?;
             }
         }
-        let (processes, told) = (Arc::clone(&self.processes), self.keeper.clone());
-        tokio::spawn(told.run_until_cancelled_owned(async move {
+        let (processes, keeper) = (Arc::clone(&self.processes), self.keeper.clone());
+        tokio::spawn(keeper.run_until_cancelled_owned(async move {
             loop {
                 if let Err(error) = processes.lock().await.fill_all() {
                     eprintln!("fault: a process cannot be replaced: {error:#}");

@@ -299,7 +299,7 @@ impl History {
     }
 
     /// The moment on the monotonic clock when a worker had the claim of `task` under `fence`.
-    pub(crate) fn in_hands_at(&self, task: u32, fence: i64) -> Option<u64> {
+    pub(crate) fn held_at(&self, task: u32, fence: i64) -> Option<u64> {
         let claim = self.claims.of(task).iter().find(|claim| claim.fence == fence);
         let body = || self.bodies.of(task).iter().find(|body| body.fence == fence);
         claim.map(|claim| claim.at).or_else(|| body().map(|body| body.at))

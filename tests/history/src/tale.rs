@@ -36,8 +36,8 @@ pub fn tell(dir: &Path, tasks: &[i64]) -> Result<Vec<Tale>> {
             found.entry(cast.task).or_default().push(Moment::of(pid, line));
         }
     })?;
-    let told = |(task, moments)| Tale { task, lines: in_order(moments, begin) };
-    Ok(found.into_iter().map(told).collect())
+    let tale = |(task, moments)| Tale { task, lines: in_order(moments, begin) };
+    Ok(found.into_iter().map(tale).collect())
 }
 
 /// An event of a story.

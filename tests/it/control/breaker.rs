@@ -290,8 +290,8 @@ async fn settings_are_changed_and_senseless_ones_refused() {
             "TK026 invalid_breaker: probe_after must be 1 second to 1 day, got null",
         ),
     ] {
-        let told = db.refused(&format!("select tuskline.{call}")).await;
-        assert!(told.split_once(": ").unwrap().1.starts_with(said), "{call}\n{told}");
+        let answer = db.refused(&format!("select tuskline.{call}")).await;
+        assert!(answer.split_once(": ").unwrap().1.starts_with(said), "{call}\n{answer}");
     }
 }
 

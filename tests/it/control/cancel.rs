@@ -75,9 +75,9 @@ async fn another_worker_does_not_hear_of_it() {
     let db = Db::with_lambda("work").await;
     asked_to_stop(&db, true).await;
     let other = db.worker("work").await;
-    let told: Option<Vec<i64>> =
+    let requested: Option<Vec<i64>> =
         db.ask("select cancelled_tasks from tuskline.heartbeat($1)", &[&other.executor]).await;
-    assert_eq!(told, None);
+    assert_eq!(requested, None);
 }
 
 #[tokio::test]

@@ -70,8 +70,8 @@ async fn what_is_no_gate_is_refused() {
             "TK006 invalid_priority: ",
         ),
     ] {
-        let told = refused(&db, call).await;
-        assert!(told.starts_with(said), "{call}\n{told}");
+        let answer = refused(&db, call).await;
+        assert!(answer.starts_with(said), "{call}\n{answer}");
     }
     assert_eq!(db.one::<i64>("select count(*) from tuskline.gate").await, 0);
 }
@@ -136,16 +136,16 @@ async fn what_is_no_limit_and_no_order_is_refused() {
             "TK009 invalid_setting: max_backlog must be 0 (none) or more, got -1",
         ),
     ] {
-        let told = refused(&db, call).await;
-        assert!(told.starts_with(said), "{call}\n{told}");
+        let answer = refused(&db, call).await;
+        assert!(answer.starts_with(said), "{call}\n{answer}");
     }
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_limit").await, 0);
     db.run("select tuskline.set_limit('work', 1, p_fair => true)").await;
     for weight in ["0", "-1", "1001", "null", "'NaN'"] {
-        let told = refused(&db, &format!("set_weight({}, 'a', {weight})", db.number(1))).await;
+        let answer = refused(&db, &format!("set_weight({}, 'a', {weight})", db.number(1))).await;
         assert!(
-            told.starts_with("TK018 invalid_limit: weight must be 0.001 to 1000, got"),
-            "{told}"
+            answer.starts_with("TK018 invalid_limit: weight must be 0.001 to 1000, got"),
+            "{answer}"
         );
     }
 }

@@ -646,8 +646,8 @@ async fn what_makes_no_erase_is_refused() {
             "say which tasks: priority needs a lambda".to_owned(),
         ),
     ] {
-        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
-        assert_eq!(told.split_once("TK029 invalid_operation: ").unwrap().1, said, "{call}");
+        let answer = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert_eq!(answer.split_once("TK029 invalid_operation: ").unwrap().1, said, "{call}");
     }
 }
 

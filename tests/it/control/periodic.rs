@@ -217,17 +217,17 @@ async fn missed_ticks_are_skipped_fired_once_or_all_as_the_schedule_says() {
 async fn a_server_is_told_what_is_owed_and_how_much_of_what_was_missed() {
     let (db, _worker) = store().await;
     define(&db, "p_missed => 'all', p_missed_most => 7, p_grace => '2 minutes'").await;
-    let told = "select extract(epoch from until - sinces[1])::integer as since, extract(epoch from until - on_times[1])::integer as on_time,
+    let query = "select extract(epoch from until - sinces[1])::integer as since, extract(epoch from until - on_times[1])::integer as on_time,
                        max_ticks[1], crons[1], zones[1], ends[1], next_due_ms from tuskline.due_periodic()";
     db.advance(MINUTE).await;
-    assert_eq!(db.lines(told).await, ["60 | 120 | 7 | * * * * * | UTC | - | 0"]);
+    assert_eq!(db.lines(query).await, ["60 | 120 | 7 | * * * * * | UTC | - | 0"]);
     fire(&db, &[0]).await;
     db.advance(MINUTE / 2).await;
     let next = "select names, next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(next).await, ["- | 30000"]);
     define(&db, "p_missed => 'once', p_starts_at => tuskline.clock() + interval '1 hour', p_ends_at => tuskline.clock() + interval '2 hours'").await;
-    let told = "select extract(epoch from sinces[1] - until)::numeric(12, 6) as since, max_ticks[1], ends[1] = until + interval '2 hours' as ends from tuskline.due_periodic()";
-    assert_eq!(db.lines(told).await, ["3599.999999 | 1 | true"]);
+    let query = "select extract(epoch from sinces[1] - until)::numeric(12, 6) as since, max_ticks[1], ends[1] = until + interval '2 hours' as ends from tuskline.due_periodic()";
+    assert_eq!(db.lines(query).await, ["3599.999999 | 1 | true"]);
 }
 
 #[tokio::test]

@@ -327,8 +327,8 @@ async fn what_says_not_which_tasks_is_refused() {
             "TK029 invalid_operation: files are for a purge, got cancel".to_owned(),
         ),
     ] {
-        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
-        assert!(told.split_once(": ").unwrap().1.starts_with(&said), "{call}: {told}");
+        let answer = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert!(answer.split_once(": ").unwrap().1.starts_with(&said), "{call}: {answer}");
     }
     assert_eq!(db.one::<i64>("select count(*) from tuskline.operation").await, 0);
 }

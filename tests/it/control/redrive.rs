@@ -605,8 +605,8 @@ async fn what_is_no_redrive_is_refused() {
             "cancel is for tasks that have not ended, got ended_to",
         ),
     ] {
-        let told = db.refused(&format!("select tuskline.start_operation({call})")).await;
-        assert!(told.contains(&format!("TK029 invalid_operation: {said}")), "{call}\n{told}");
+        let answer = db.refused(&format!("select tuskline.start_operation({call})")).await;
+        assert!(answer.contains(&format!("TK029 invalid_operation: {said}")), "{call}\n{answer}");
     }
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 5)").await;
     let id = db.schedule("work").await;
@@ -615,11 +615,11 @@ async fn what_is_no_redrive_is_refused() {
             "select tuskline.start_operation('redrive', p_ids => array[{id}], p_payload => '{json}', p_reason => 'x')"
         )
     };
-    let told = db.refused(&payload("123456")).await;
-    assert!(told.contains("TK004 payload_too_large: at most 5 bytes, got 6"), "{told}");
+    let answer = db.refused(&payload("123456")).await;
+    assert!(answer.contains("TK004 payload_too_large: at most 5 bytes, got 6"), "{answer}");
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 50)").await;
-    let told = db.refused(&payload(r#""\u0000""#)).await;
-    assert!(told.contains("TK003 invalid_payload"), "{told}");
+    let answer = db.refused(&payload(r#""\u0000""#)).await;
+    assert!(answer.contains("TK003 invalid_payload"), "{answer}");
     assert_eq!(db.one::<i64>("select count(*) from tuskline.operation").await, 0);
 }
 

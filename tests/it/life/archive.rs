@@ -188,9 +188,9 @@ async fn a_segment_is_in_a_file_before_it_is_dropped() {
         (&payload, &serde_json::json!([1]))
     );
     let failures = of(old.fatal)["failures"].as_array().unwrap();
-    let told: Vec<_> =
+    let messages: Vec<_> =
         failures.iter().map(|failure| failure["message"].as_str().unwrap()).collect();
-    assert_eq!(told, ["boom 1", "no"]);
+    assert_eq!(messages, ["boom 1", "no"]);
     assert!(failures[0]["started_at"].is_string(), "{failures:?}");
     assert_eq!(old.left().await, [old.waits]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");

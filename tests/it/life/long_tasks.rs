@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Db, Gate, Running, calm, quick};
 
 /// Counts both statuses in one query, because a heartbeat moves tasks from one to the other.
-async fn in_hand(db: &Db) -> i64 {
+async fn held(db: &Db) -> i64 {
     db.one("select count(*) from tuskline.task where status in ('claimed', 'processing')").await
 }
 
@@ -18,7 +18,7 @@ async fn two_long_tasks_run_on_two_workers_at_once() {
     let workers = gates.each_ref().map(start);
     let tasks = [gates[0].next().await, gates[1].next().await];
     assert_ne!(tasks[0].context.task(), tasks[1].context.task());
-    assert_eq!(in_hand(&db).await, 2);
+    assert_eq!(held(&db).await, 2);
     for gate in &gates {
         gate.open_for_good();
     }
@@ -58,7 +58,7 @@ async fn nothing_is_claimed_ahead_until_short_executions_were_measured() {
     db.until_status(id, "success").await;
     second.stop().await;
     // A task is processing once a heartbeat has come in between.
-    assert_eq!(in_hand(&db).await, 2);
+    assert_eq!(held(&db).await, 2);
     assert_eq!(db.queued().await, 8);
     gate.open_for_good();
     db.until_count("success", ids.len() + 1).await;

@@ -254,11 +254,11 @@ async fn act(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]) ->
             to_the_end(db, "'purge', 'work', p_ended_to => tuskline.clock()").await;
         }
         _ => {
-            let mut told = Vec::new();
+            let mut replies = Vec::new();
             for one in staged {
-                told.push(act_on(verb, db, worker, one).await);
+                replies.push(act_on(verb, db, worker, one).await);
             }
-            return told;
+            return replies;
         }
     }
     vec![Reply::Nothing; staged.len()]
@@ -292,20 +292,20 @@ async fn erase(db: &Db) {
 
 /// Tells for each task whether its worker is asked to stop.
 async fn asked(db: &Db, staged: &[Staged]) -> Vec<Reply> {
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     for one in staged {
         let asked = "select exists (select from tuskline.cancellation where task_id = $1)";
         let asked: bool = db.ask(asked, &[&one.task.id]).await;
-        told.push(if asked { Reply::Asked } else { Reply::Nothing });
+        replies.push(if asked { Reply::Asked } else { Reply::Nothing });
     }
-    told
+    replies
 }
 
 /// The verb concerns only failures among ended tasks; the others stay as they are.
 async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Reply> {
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     for one in staged {
-        told.push(match one.status {
+        replies.push(match one.status {
             "success" | "cancelled" | "dropped" => {
                 assert_eq!(db.status(one.task.id).await, one.status);
                 Reply::NotDone
@@ -313,7 +313,7 @@ async fn but_for_failures(db: &Db, staged: &[Staged]) -> Vec<Reply> {
             _ => Reply::Nothing,
         });
     }
-    told
+    replies
 }
 
 async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -> Reply {

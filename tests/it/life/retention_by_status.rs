@@ -98,11 +98,11 @@ async fn settings_of_retention_that_make_no_sense_are_refused() {
             "as_others must name cancelled, dropped or fatal_failure, got {dead}",
         ),
     ] {
-        let told = db.refused(&format!("select tuskline.alter_lambda('work', {setting})")).await;
-        assert!(told.ends_with(&format!("TK009 invalid_setting: {said}")), "{told}");
+        let answer = db.refused(&format!("select tuskline.alter_lambda('work', {setting})")).await;
+        assert!(answer.ends_with(&format!("TK009 invalid_setting: {said}")), "{answer}");
     }
-    let told = db.refused("select tuskline.define_lambda('other', p_archive => null)").await;
-    assert!(told.ends_with("archive must be none, table or file, got null"), "{told}");
+    let answer = db.refused("select tuskline.define_lambda('other', p_archive => null)").await;
+    assert!(answer.ends_with("archive must be none, table or file, got null"), "{answer}");
 }
 
 #[tokio::test]

@@ -53,10 +53,10 @@ async fn a_task_for_which_another_waits_outlives_its_segment_with_its_output() {
     a_week_later(&db).await;
     assert_eq!(retire(&db).await, 1);
     db.run("select tuskline.purge_kept()").await;
-    let told = db
+    let parents = db
         .lines(&format!("select status, output from tuskline.parents({child}) order by id limit 1"))
         .await;
-    assert_eq!(told, ["success | [1]"]);
+    assert_eq!(parents, ["success | [1]"]);
     db.advance(DAY * 63).await;
     db.enqueue_due().await;
     worker.succeed(&worker.take().await).await;

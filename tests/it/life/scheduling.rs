@@ -227,8 +227,8 @@ async fn a_payload_is_measured_as_it_is_written_not_as_a_table_stores_it() {
         "select tuskline.schedule('work', payload) from public.source",
         "select tuskline.schedule_many(array['work'], array_agg(payload)) from public.source",
     ] {
-        let told = db.refused(call).await;
-        assert!(told.contains("payload_too_large: at most 1000 bytes, got 50002"), "{told}");
+        let answer = db.refused(call).await;
+        assert!(answer.contains("payload_too_large: at most 1000 bytes, got 50002"), "{answer}");
     }
 }
 

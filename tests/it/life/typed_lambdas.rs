@@ -119,8 +119,8 @@ async fn each_error_becomes_the_end_that_it_stands_for() {
         let task = sunset(width).task().unique_key(width.to_string());
         let id = client.schedule(task).await.unwrap();
         db.until_status(id.0, status).await;
-        let told = client.status(id).await.unwrap().unwrap();
-        assert_eq!(told.error.as_deref(), error, "{width}");
+        let known = client.status(id).await.unwrap().unwrap();
+        assert_eq!(known.error.as_deref(), error, "{width}");
     }
     worker.stop().await;
 }
@@ -131,9 +131,9 @@ async fn a_payload_of_another_type_fails_for_good() {
     let worker = Running::of(worker(&db).lambda(resize).data(Arc::new(Seen::default())));
     let id = db.schedule_with("resize", r#"{"image": 7}"#).await;
     db.until_status(id, "fatal_failure").await;
-    let told = client(&db).await.status(TaskId(id)).await.unwrap().unwrap();
-    assert_eq!(told.error_class.as_deref(), Some("decode"));
-    let error = told.error.unwrap();
+    let known = client(&db).await.status(TaskId(id)).await.unwrap().unwrap();
+    assert_eq!(known.error_class.as_deref(), Some("decode"));
+    let error = known.error.unwrap();
     assert!(error.starts_with("payload does not decode: invalid type: integer `7`"), "{error}");
     worker.stop().await;
 }
@@ -180,8 +180,8 @@ async fn a_blocking_lambda_takes_the_same_arguments() {
     let worker = Running::of(worker(&db).serve(Lambda::blocking(body)).data(3_u32));
     let id = client(&db).await.schedule(sunset(5)).await.unwrap();
     db.until_status(id.0, "success").await;
-    let told = client(&db).await.status(id).await.unwrap().unwrap();
-    assert_eq!(told.output, Some(serde_json::json!(15)));
+    let known = client(&db).await.status(id).await.unwrap().unwrap();
+    assert_eq!(known.output, Some(serde_json::json!(15)));
     worker.stop().await;
 }
 
@@ -245,7 +245,7 @@ async fn layers_wrap_each_attempt_and_their_errors_end_it() {
     let refused = Resize { image: "sunrise".into(), width: 80 };
     let refused = client.schedule(refused).await.unwrap();
     db.until_status(refused.0, "fatal_failure").await;
-    let told = within(client.status(refused)).await.unwrap().unwrap();
-    assert_eq!(told.error.as_deref(), Some("refused by a layer"));
+    let known = within(client.status(refused)).await.unwrap().unwrap();
+    assert_eq!(known.error.as_deref(), Some("refused by a layer"));
     worker.stop().await;
 }

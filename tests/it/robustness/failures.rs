@@ -31,14 +31,14 @@ const COMMANDS: [&str; 10] = [
 ];
 
 /// The error of a command at an address.
-fn told(address: &str, line: &str) -> String {
+fn refusal_of(address: &str, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     // A server logs on the stream on which it tells its error.
     tuskline(&words).database(address).env("TUSKLINE_LOG", "off").run().refusal()
 }
 
 /// The errors of the SDK's client and worker at an address.
-async fn sdk_is_told(address: &str) -> [Error; 2] {
+async fn sdk_errors(address: &str) -> [Error; 2] {
     let client = within(Client::connect(address)).await.expect_err("it must be refused");
     let lambda = Lambda::named("work", async |(): (), _: Context| Ok::<_, String>(()));
     let sdk_worker = Worker::builder(address).serve(lambda).until(std::future::pending());
@@ -54,14 +54,14 @@ fn free_port() -> u16 {
 async fn no_server_answers_at_the_address() {
     let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{}/shop", free_port());
     for line in COMMANDS.iter().chain(&["migrate", "doctor"]).filter(|line| **line != "serve") {
-        let said = told(&address, line);
+        let said = refusal_of(&address, line);
         assert!(
             said.starts_with("1 error: error connecting to server: Connection refused"),
             "{said}"
         );
         assert!(said.contains("hint: is PostgreSQL running at this address?"), "{said}");
     }
-    for error in sdk_is_told(&address).await {
+    for error in sdk_errors(&address).await {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert!(!format!("{error} {error:?}").contains(PASSWORD));
     }
@@ -84,15 +84,15 @@ async fn the_password_is_wrong_or_missing() {
     let cluster = Cluster::start(options).await.unwrap();
     let wrong = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{port}/postgres");
     for line in COMMANDS.iter().chain(&["migrate", "doctor"]) {
-        let said = told(&wrong, line);
+        let said = refusal_of(&wrong, line);
         assert!(said.starts_with("1 error: password authentication failed"), "{line}: {said}");
         assert!(said.contains("(28P01)\nhint: check user and password"), "{line}: {said}");
     }
-    for error in sdk_is_told(&wrong).await {
+    for error in sdk_errors(&wrong).await {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     }
     let without = format!("postgresql://tuskline@127.0.0.1:{port}/postgres");
-    let said = told(&without, "task list");
+    let said = refusal_of(&without, "task list");
     assert!(said.contains("hint: the server asks for a password"), "{said}");
     let tcp = cluster.tcp_url("postgres").unwrap();
     let password = tcp.split_once("tuskline:").unwrap().1.split_once('@').unwrap().0;
@@ -107,11 +107,11 @@ async fn the_password_is_wrong_or_missing() {
 async fn the_database_is_missing() {
     let address = url(&shared().config("not_there"));
     for line in COMMANDS.iter().chain(&["migrate", "doctor"]) {
-        let said = told(&address, line);
+        let said = refusal_of(&address, line);
         let expected = "1 error: database \"not_there\" does not exist (3D000)\nhint: create it";
         assert!(said.starts_with(expected), "{line}: {said}");
     }
-    for error in sdk_is_told(&address).await {
+    for error in sdk_errors(&address).await {
         assert_eq!(error.sqlstate(), Some("3D000"), "{error:?}");
     }
 }
@@ -122,12 +122,12 @@ async fn the_schema_is_absent() {
     shared().create_database(&name, None).await.unwrap();
     let address = url(&shared().config(&name));
     for line in COMMANDS {
-        let said = told(&address, line);
+        let said = refusal_of(&address, line);
         assert!(said.starts_with("1 error: "), "{line}: {said}");
         assert!(said.contains("schema is absent or older than this binary"), "{line}: {said}");
         assert!(said.contains("run `tuskline migrate`"), "{line}: {said}");
     }
-    for error in sdk_is_told(&address).await {
+    for error in sdk_errors(&address).await {
         assert_eq!(error.kind(), ErrorKind::Incompatible, "{error:?}");
         assert!(format!("{error:#}").contains("run `tuskline migrate`"), "{error}");
     }
@@ -139,7 +139,7 @@ async fn the_schema_is_absent() {
 async fn the_schema_is_older_than_the_binary() {
     let db = Db::with_lambda("work").await;
     db.run("update tuskline_core.stamp set schema_version = 0").await;
-    let said = told(&url(&db.config), "serve");
+    let said = refusal_of(&url(&db.config), "serve");
     assert!(
         said.contains(&format!("function set 0, wanted {}", tuskline::migrate::SCHEMA_VERSION))
             && said.contains("tuskline migrate"),
@@ -148,7 +148,7 @@ async fn the_schema_is_older_than_the_binary() {
     let doctor = on(&db.config, "doctor").run();
     let line = doctor.out.lines().find(|line| line.contains("schema ")).unwrap();
     assert!(line.starts_with("FAIL") && line.ends_with(": tuskline migrate"), "{line}");
-    for error in sdk_is_told(&url(&db.config)).await {
+    for error in sdk_errors(&url(&db.config)).await {
         assert_eq!(error.kind(), ErrorKind::Incompatible, "{error:?}");
         assert!(format!("{error:#}").contains("run `tuskline migrate`"), "{error}");
     }
@@ -201,8 +201,8 @@ async fn a_later_migration_has_ended_before_its_functions() {
          select max(version) + 1, 'later', '', '1' from tuskline_core.schema_history",
     )
     .await;
-    let told = on(&db.config, "migrate").run().fine();
-    assert!(told.starts_with("tables: unchanged\nfunctions: set "), "{told}");
+    let printed = on(&db.config, "migrate").run().fine();
+    assert!(printed.starts_with("tables: unchanged\nfunctions: set "), "{printed}");
     assert!(on(&db.config, "migrate --plan").run().fine().ends_with("\nnothing to do\n"));
     // The build has other functions, on tables that it does not know.
     db.run("update tuskline_core.stamp set digest = 'another'").await;
@@ -221,12 +221,12 @@ async fn the_schema_is_of_a_later_major_version_than_the_binary() {
         assert!(said.starts_with("1 error: schema is newer than this binary"), "{said}");
         assert!(said.contains("hint: bring the binary up to date"), "{said}");
     }
-    let said = told(&url(&db.config), "serve");
+    let said = refusal_of(&url(&db.config), "serve");
     assert!(said.contains("later major version") && said.contains("up to date"), "{said}");
     let doctor = on(&db.config, "doctor").run();
     let line = doctor.out.lines().find(|line| line.contains("schema ")).unwrap();
     assert!(line.starts_with("FAIL") && line.contains("later major version"), "{line}");
-    for error in sdk_is_told(&url(&db.config)).await {
+    for error in sdk_errors(&url(&db.config)).await {
         assert_eq!(error.kind(), ErrorKind::Incompatible, "{error:?}");
         assert_eq!(error.hint(), Some("update the binary"), "migrate would refuse");
     }
@@ -267,7 +267,7 @@ async fn a_standby_takes_no_tasks() {
     only_reads(&config, id).await;
     let migrate = on(&config, "migrate").run().refusal();
     assert!(migrate.starts_with("1 error: this server is a standby"), "{migrate}");
-    let serve = told(&url(&config), "serve");
+    let serve = refusal_of(&url(&config), "serve");
     assert!(serve.contains("standby") && serve.contains("connect to the primary"), "{serve}");
     let doctor = on(&config, "doctor").run();
     assert_eq!((doctor.code, doctor.err.as_str()), (1, ""), "{}", doctor.out);
@@ -313,7 +313,7 @@ async fn a_read_only_database_takes_no_tasks() {
     db.run(&format!("alter database {name} set default_transaction_read_only = on")).await;
     only_reads(&db.config, id).await;
     for line in ["migrate", "serve"] {
-        let said = told(&url(&db.config), line);
+        let said = refusal_of(&url(&db.config), line);
         assert!(said.starts_with("1 error: this server is a standby or read-only"), "{said}");
     }
     let doctor = on(&db.config, "doctor").run();
@@ -348,7 +348,7 @@ fn a_server_before_14_is_refused() {
         }
     });
     let address = format!("postgresql://tuskline:{PASSWORD}@127.0.0.1:{port}/shop?sslmode=disable");
-    let said = told(&address, "migrate");
+    let said = refusal_of(&address, "migrate");
     assert_eq!(said, "1 error: PostgreSQL 15 or newer is needed, this server is 13.0");
 }
 
@@ -406,7 +406,7 @@ async fn the_port_is_taken() {
     let db = Db::new().await;
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let said = told(&url(&db.config), &format!("serve --listen 127.0.0.1:{port}"));
+    let said = refusal_of(&url(&db.config), &format!("serve --listen 127.0.0.1:{port}"));
     assert!(said.starts_with(&format!("1 error: cannot listen on 127.0.0.1:{port}: ")), "{said}");
     assert!(said.contains("hint: another process may use this port"), "{said}");
     let dir = open_dir();

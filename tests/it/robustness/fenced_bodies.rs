@@ -93,10 +93,10 @@ async fn what_was_rolled_back_is_decided_by_what_the_body_says() {
 }
 
 /// A lambda that stops at a gate before its writes, and reports the answer to its check.
-fn stopping(gate: &Gate, told: UnboundedSender<Result<(), Error>>) -> Lambda {
+fn stopping(gate: &Gate, answers: UnboundedSender<Result<(), Error>>) -> Lambda {
     let gate = gate.clone();
     Lambda::named("work", move |payload: Value, context: Context| {
-        let (gate, told) = (gate.clone(), told.clone());
+        let (gate, answers) = (gate.clone(), answers.clone());
         async move {
             gate.stop_here(payload, context.clone()).await;
             let mut connection = context.client().connection().await?;
@@ -104,15 +104,15 @@ fn stopping(gate: &Gate, told: UnboundedSender<Result<(), Error>>) -> Lambda {
             transaction.execute("insert into booking values ($1)", &[&context.fence().0]).await?;
             let asserted = context.assert_current(&mut transaction).await;
             let refused = asserted.is_err();
-            told.send(asserted)?;
+            answers.send(asserted)?;
             transaction.commit().await?;
             if refused { Err(Failure::from("refused")) } else { Ok(()) }
         }
     })
 }
 
-async fn next(told: &mut UnboundedReceiver<Result<(), Error>>) -> Result<(), Error> {
-    within(told.recv()).await.expect("the body speaks")
+async fn next(answers: &mut UnboundedReceiver<Result<(), Error>>) -> Result<(), Error> {
+    within(answers.recv()).await.expect("the body speaks")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,10 +120,10 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     let db = with_bookings().await;
     db.pin().await;
     let gate = Gate::new();
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut answers) = unbounded_channel();
     // The worker has one slot. A claim under way while the test ends its lease would take the task
     // again.
-    let sdk_worker = Running::start(&db, calm(), vec![stopping(&gate, tell).slots(1)]);
+    let sdk_worker = Running::start(&db, calm(), vec![stopping(&gate, sender).slots(1)]);
     let id = db.schedule_with("work", "1").await;
     let stopped = gate.next().await;
     // The worker's first beat must not come after the clock's step. The next beat is 5 s away.
@@ -141,7 +141,7 @@ async fn a_worker_that_resumes_after_its_lease_writes_nothing() {
     successor.client.execute("insert into booking values ($1)", &[&new.fence]).await.unwrap();
     assert!(successor.complete(&new).await);
     gate.let_pass(1);
-    let refused = next(&mut told).await.unwrap_err();
+    let refused = next(&mut answers).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Fenced, "{refused}");
     assert_eq!(refused.code(), Some(Code::NotCurrent), "{refused}");
     assert_eq!(bookings(&db).await, [new.fence]);

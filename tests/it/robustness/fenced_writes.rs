@@ -156,8 +156,8 @@ async fn success_is_recorded_with_the_writes_and_the_workers_result_says_it_agai
     let db = with_bookings().await;
     db.schedule_many("work", 2).await;
     let worker = db.worker("work").await;
-    let [plain, told] = worker.claim(2).await.try_into().unwrap();
-    for (task, output) in [(&plain, "null"), (&told, r#"'{"seat": 7}'"#)] {
+    let [plain, with_output] = worker.claim(2).await.try_into().unwrap();
+    for (task, output) in [(&plain, "null"), (&with_output, r#"'{"seat": 7}'"#)] {
         write(&worker.client, task).await;
         let complete = format!("select tuskline.complete({}, {}, {output})", task.id, task.fence);
         worker.client.batch_execute(&complete).await.unwrap();

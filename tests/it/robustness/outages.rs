@@ -173,10 +173,10 @@ async fn a_worker_that_waits_for_the_database_ends_at_once_when_it_is_told_to() 
     db.until("select beats > 0 from tuskline.executor").await;
     out(&mut cluster).await;
     assert!(worker.is_running(), "{}", worker.said());
-    let told_ns = now_ns();
+    let stop_ns = now_ns();
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended().await.code(), Some(0), "{}", worker.said());
-    assert!(now_ns() - told_ns < 2_000_000_000, "it waited for the database");
+    assert!(now_ns() - stop_ns < 2_000_000_000, "it waited for the database");
     cluster.start_again().await.unwrap();
 }
 

@@ -54,8 +54,8 @@ async fn the_holder_is_named_and_ended_and_the_tables_shrink() {
     assert!(said.contains(&pid.to_string()), "{said}");
     // The page does as the doctor tells.
     let findings = place.findings("doctor --old-after 0s");
-    let told = findings.iter().find(|line| line["examined"] == "xmin horizon").unwrap();
-    assert_eq!(told["command"], format!("select pg_terminate_backend({pid})"));
+    let finding = findings.iter().find(|line| line["examined"] == "xmin horizon").unwrap();
+    assert_eq!(finding["command"], format!("select pg_terminate_backend({pid})"));
     book.perform("2. End it").await;
     assert!(forgotten.is_closed() || forgotten.simple_query("select 1").await.is_err());
     book.perform("3. Vacuum what has grown").await;

@@ -185,8 +185,8 @@ async fn an_asynchronous_standby_issues_no_lost_id_before_the_recovery() {
         place.db.schedule_in("work", Duration::from_secs(60)).await;
     }
     place.db.run("select tuskline.rebuild_queues()").await;
-    let told = on(&place.db.config, "doctor").run().out;
-    assert!(ok_lines(&told).contains(&"catalogue"), "{told}");
+    let printed = on(&place.db.config, "doctor").run().out;
+    assert!(ok_lines(&printed).contains(&"catalogue"), "{printed}");
     let fresh = place.db.schedule_many("work", 50).await;
     let there = place.db.all::<i64>("select id from tuskline.tasks order by id").await;
     let again: Vec<_> = there.iter().filter(|id| lost.contains(id)).collect();
@@ -247,10 +247,10 @@ struct Load {
 impl Load {
     fn start(config: &Config) -> Self {
         let (stop, ids) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
-        let (told, kept, config) = (stop.clone(), Arc::clone(&ids), config.clone());
+        let (stopping, kept, config) = (stop.clone(), Arc::clone(&ids), config.clone());
         let work = tokio::spawn(async move {
             let client = Client::connect(config).await.unwrap();
-            while !told.is_cancelled() {
+            while !stopping.is_cancelled() {
                 match client.schedule(&NewTask::new("work", &())).await {
                     Ok(id) => kept.lock().unwrap().push(id),
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -254,7 +254,7 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
             if payload == "beside" {
                 tokio::task::spawn_blocking(move || stuck(&begun)).await.unwrap();
             }
-            let told = async {
+            let requested = async {
                 match payload.as_str() {
                     Some("stubborn") => std::future::pending().await,
                     _ => context.cancelled().await,
@@ -262,7 +262,7 @@ fn lambda(name: &str, record: &Path, opened: watch::Receiver<bool>) -> Lambda {
             };
             tokio::select! {
                 opened = opened.wait_for(|open| *open || payload == "go") => drop(opened.unwrap()),
-                () = told => return Outcome::retriable("told to stop"),
+                () = requested => return Outcome::retriable("told to stop"),
             }
             Outcome::Success(None)
         }

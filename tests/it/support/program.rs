@@ -199,12 +199,12 @@ impl Drop for Running {
 impl Ran {
     fn checked(self) -> Self {
         for text in [&self.out, &self.err] {
-            assert!(!text.contains(PASSWORD), "a password is told: {text}");
+            assert!(!text.contains(PASSWORD), "a password is printed: {text}");
             let odd = |c: char| {
                 (c.is_control() && c != '\n' && c != '\t')
                     || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{e0000}'..='\u{e007f}')
             };
-            assert!(!text.contains(odd), "a control character is told: {text:?}");
+            assert!(!text.contains(odd), "a control character is printed: {text:?}");
         }
         self
     }

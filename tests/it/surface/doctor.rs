@@ -78,10 +78,10 @@ async fn every_remedy_names_a_command_that_exists() {
             let help = line.starts_with("--").then_some("--version");
             let mut call: Vec<_> = words.collect();
             call.push(help.unwrap_or("--help"));
-            let told = tuskline(&call).run().fine();
+            let printed = tuskline(&call).run().fine();
             let options = line.split(' ').filter(|word| help.is_none() && word.starts_with("--"));
             for option in options {
-                assert!(told.contains(option), "{name}: {command}: {told}");
+                assert!(printed.contains(option), "{name}: {command}: {printed}");
             }
         } else if SQL.contains(&first) {
             for statement in command.split("; ") {
@@ -141,19 +141,19 @@ async fn monitoring_has_the_codes_and_the_first_line_of_a_plugin() {
     let json = on(&db.config, "doctor --monitoring --json").run();
     assert_eq!((json.code, json.out.starts_with("[{")), (2, true), "{}", json.out);
 
-    let told = |url: &str, arguments: &[&str]| {
+    let report = |url: &str, arguments: &[&str]| {
         let ran = tuskline(arguments).database(url).arg("--monitoring").run();
         assert_eq!((ran.err.as_str(), ran.out.lines().count()), ("", 1), "{}", ran.out);
         (ran.code, ran.out)
     };
-    let (code, away) = told("postgresql://127.0.0.1:1/app", &["doctor"]);
+    let (code, away) = report("postgresql://127.0.0.1:1/app", &["doctor"]);
     assert!(code == 2 && away.starts_with("TUSKLINE CRITICAL - error connecting"), "{away}");
     for (url, arguments) in [
         ("postgresql://[oops", &["doctor"] as &[&str]),
         ("postgresql://127.0.0.1:1/app", &["doctor", "--verifi"]),
         ("", &["doctor"]),
     ] {
-        let (code, said) = told(url, arguments);
+        let (code, said) = report(url, arguments);
         assert!(code == 3 && said.starts_with("TUSKLINE UNKNOWN - "), "{arguments:?}: {said}");
     }
     let away = tuskline(&["doctor", "--monitoring", "--json"]);

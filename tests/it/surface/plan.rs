@@ -48,7 +48,7 @@ async fn held(client: &Client, there: &BTreeSet<String>) -> BTreeMap<String, Mod
 }
 
 /// The same locks, as the plan announces them for the statements of a step.
-fn told(step: &Step, there: &BTreeSet<String>) -> BTreeMap<String, Mode> {
+fn announced(step: &Step, there: &BTreeSet<String>) -> BTreeMap<String, Mode> {
     let mut strongest = BTreeMap::new();
     for (mode, relation) in step.statements.iter().flat_map(|statement| migrate::locks(statement)) {
         if there.contains(&relation) {
@@ -82,7 +82,7 @@ async fn a_table_migration_takes_the_locks_that_its_plan_names() {
     for step in tables {
         let there = relations(&db.client).await;
         run(&db.client, step).await;
-        assert_eq!(held(&db.client, &there).await, told(step, &there), "{}", step.name);
+        assert_eq!(held(&db.client, &there).await, announced(step, &there), "{}", step.name);
         db.run("commit").await;
     }
 }
@@ -143,13 +143,13 @@ async fn a_plan_names_the_sessions_that_block_it() {
         (&blocker["pid"], &blocker["application"], &blocker["state"], &blocker["holds"]),
         (&pid.into(), &"report".into(), &"idle in transaction".into(), &"AccessShareLock".into())
     );
-    let told = on(&db.config, "migrate --plan").run().fine();
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let printed = on(&db.config, "migrate --plan").run().fine();
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     assert!(
-        told.contains(&format!("\n  to end it: select pg_terminate_backend({pid})\n")),
-        "{told}"
+        printed.contains(&format!("\n  to end it: select pg_terminate_backend({pid})\n")),
+        "{printed}"
     );
-    assert!(told.contains("\n  it holds tuskline.tasks\n"), "{told}");
+    assert!(printed.contains("\n  it holds tuskline.tasks\n"), "{printed}");
     reader.batch_execute("rollback").await.unwrap();
     assert!(
         on(&db.config, "migrate --plan").run().fine().ends_with("\n\nno session blocks it now\n")
@@ -191,9 +191,9 @@ async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
         .await
         .unwrap();
     let pid: i32 = app.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let told = on(&owner, "migrate --plan").run().fine();
+    let printed = on(&owner, "migrate --plan").run().fine();
     assert_eq!(
-        told.split("\n\n").last().unwrap(),
+        printed.split("\n\n").last().unwrap(),
         format!(
             "perhaps blocked by pid {pid}: this role cannot see its age\n  \
              role plan_app, application report\n  \
@@ -212,8 +212,8 @@ async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
                 where pid = $1";
     let is_old = || async { admin.query_one(old, &[&pid]).await.unwrap().get::<_, bool>(0) };
     within(async { while !is_old().await {} }).await;
-    let told = on(&owner, "migrate --plan").run().fine();
-    assert!(told.contains(&format!("\n\nblocked by pid {pid} since 20")), "{told}");
+    let printed = on(&owner, "migrate --plan").run().fine();
+    assert!(printed.contains(&format!("\n\nblocked by pid {pid} since 20")), "{printed}");
 }
 
 #[tokio::test]
@@ -223,10 +223,10 @@ async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
     for name in ["'one'", "E'o''th\\\\er'"] {
         let prepare = format!("begin; table tuskline.tasks; prepare transaction {name}");
         app.batch_execute(&prepare).await.unwrap();
-        let told = on(&owner, "migrate --plan").run().fine();
-        let lines: Vec<&str> = told.split("\n\n").last().unwrap().lines().collect();
-        let [head, role, holds, end, commit] = lines[..] else { panic!("{told}") };
-        assert!(head.starts_with("blocked by a prepared transaction since 20"), "{told}");
+        let printed = on(&owner, "migrate --plan").run().fine();
+        let lines: Vec<&str> = printed.split("\n\n").last().unwrap().lines().collect();
+        let [head, role, holds, end, commit] = lines[..] else { panic!("{printed}") };
+        assert!(head.starts_with("blocked by a prepared transaction since 20"), "{printed}");
         assert_eq!((role, holds), ("  role plan_app", "  it holds tuskline.tasks"));
         assert_eq!(end, format!("  to end it: rollback prepared {name}"));
         assert_eq!(commit, format!("  if its manager says so: commit prepared {name}"));

@@ -141,8 +141,8 @@ async fn a_monitor_examines_all_with_the_grants_of_the_page() {
         });
         assert_eq!(by_owner, by_monitor, "{call}");
     }
-    let told = on(&config, "doctor --monitoring").run();
-    assert!(told.code < 3 && told.out.starts_with("TUSKLINE "), "{}", told.out);
+    let ran = on(&config, "doctor --monitoring").run();
+    assert!(ran.code < 3 && ran.out.starts_with("TUSKLINE "), "{}", ran.out);
     db.run(&format!("set role {monitor}")).await;
     for sql in [
         "select payload from tuskline.task",
@@ -225,8 +225,8 @@ async fn a_read_only_operator_looks_at_everything_and_sees_no_payload() {
     }
     let status = format!("task status {}", ids[1]);
     let own = "payload          - (this login has no right to read it)";
-    let told = on(&config, &status).run().fine();
-    assert!(told.contains(own) && told.contains("declined"), "{told}");
+    let printed = on(&config, &status).run().fine();
+    assert!(printed.contains(own) && printed.contains("declined"), "{printed}");
     let by_owner = on(&db.config, &status).run().fine();
     assert!(by_owner.contains("s3cret"), "{by_owner}");
     let mut top = OnTerminal::start(on(&config, "top --view dead"));

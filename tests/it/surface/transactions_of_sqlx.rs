@@ -117,9 +117,9 @@ async fn a_serialization_failure_is_retryable_and_leaves_nothing() {
 #[tokio::test]
 async fn a_body_records_its_success_in_a_transaction_of_its_pool() {
     let (db, pool) = with_purchases().await;
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let body = move |number: i64, pool: Data<PgPool>, context: Context| {
-        let told = told.clone();
+        let sender = sender.clone();
         async move {
             let mut tx = pool.begin().await?;
             context.assert_current(&mut tx).await?;
@@ -129,7 +129,7 @@ async fn a_body_records_its_success_in_a_transaction_of_its_pool() {
             // Its success is recorded: the attempt is over.
             let mut tx = pool.begin().await?;
             let late = context.assert_current(&mut tx).await.map_err(|error| error.kind());
-            let _ = told.send(late);
+            let _ = sender.send(late);
             Ok::<Outcome, Failure>(done)
         }
     };
@@ -137,7 +137,7 @@ async fn a_body_records_its_success_in_a_transaction_of_its_pool() {
     let worker = Running::of(worker.serve(Lambda::named("work", body)));
     let id = db.schedule_with("work", "7").await;
     db.until_status(id, "success").await;
-    assert_eq!(within(heard.recv()).await, Some(Err(ErrorKind::Fenced)));
+    assert_eq!(within(received.recv()).await, Some(Err(ErrorKind::Fenced)));
     assert_eq!(purchases(&pool).await, 1);
     worker.stop().await;
 }

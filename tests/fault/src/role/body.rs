@@ -17,7 +17,7 @@ use super::worker::{PARTS, Payload, broken};
 /// Time between two lines of a body that goes on.
 const TICK: Duration = Duration::from_millis(50);
 /// Why bodies fail that are to fail.
-const TOLD: &str = "as it was told";
+const AS_ASKED: &str = "as it was told";
 /// Why they end before their time.
 const STOPPED: &str = "told to stop";
 /// Lock files are spread over so many directories.
@@ -153,7 +153,7 @@ fn verdict(bodies: &Bodies, payload: &Payload, context: &Context) -> (Ended, Str
         false if payload.fatal => Ended::Fatal,
         false => Ended::Success,
     };
-    (ended, TOLD.to_owned())
+    (ended, AS_ASKED.to_owned())
 }
 
 /// A body that waits without holding a thread.

@@ -31,11 +31,11 @@ const MOST_CALLS: usize = 24;
 pub(super) async fn schedule(order: &Order, writer: Writer) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn").init();
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let stopping = stop.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         terminate.recv().await;
-        told.cancel();
+        stopping.cancel();
     });
     heed_sizes()?;
     let client = loop {
@@ -74,9 +74,9 @@ static LARGE: AtomicBool = AtomicBool::new(false);
 fn heed_sizes() -> anyhow::Result<()> {
     for (kind, large) in [(SignalKind::user_defined1(), true), (SignalKind::user_defined2(), false)]
     {
-        let mut told = signal(kind)?;
+        let mut requests = signal(kind)?;
         tokio::spawn(async move {
-            while told.recv().await.is_some() {
+            while requests.recv().await.is_some() {
                 LARGE.store(large, Ordering::Relaxed);
             }
         });

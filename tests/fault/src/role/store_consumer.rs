@@ -8,11 +8,11 @@ use super::Order;
 pub(super) async fn serve(order: &Order) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("info").init();
     let token = CancellationToken::new();
-    let told = token.clone();
+    let stopping = token.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         terminate.recv().await;
-        told.cancel();
+        stopping.cancel();
     });
     tuskline::serve::run(
         order.url.parse::<tuskline_sdk::Address>()?,

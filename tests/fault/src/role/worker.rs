@@ -72,9 +72,9 @@ pub(super) async fn work(order: &Order, writer: Writer) -> anyhow::Result<()> {
     let quiet = tracing_subscriber::EnvFilter::new("warn,tuskline_sdk=info");
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(quiet);
     tracing_subscriber::registry().with(Trace::new(writer.clone())).with(log).init();
-    let mut told = signal(SignalKind::user_defined1())?;
+    let mut requests = signal(SignalKind::user_defined1())?;
     tokio::spawn(async move {
-        told.recv().await;
+        requests.recv().await;
         poison::run_out_of_memory();
     });
     let bodies = Arc::new(Bodies::new(&order.locks, writer.clone()));

@@ -128,11 +128,11 @@ fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let died =
         process.reaped.filter(|_| process.actor == Actor::Executor && process.exit.is_none())?;
     let steps = history.transitions.of(claim.task);
-    let in_hands = |from| matches!(from, Some(Status::Claimed | Status::Processing));
-    let taken_back = |step: &&Transition| in_hands(step.from) && step.to == Status::Enqueued;
+    let is_held = |from| matches!(from, Some(Status::Claimed | Status::Processing));
+    let taken_back = |step: &&Transition| is_held(step.from) && step.to == Status::Enqueued;
     steps.iter().filter(taken_back).find(|step| step.fence == claim.fence)?;
     let next = steps.iter().find(|step| step.fence > claim.fence && step.to == Status::Claimed)?;
-    let claimed = history.in_hands_at(claim.task, next.fence)?;
+    let claimed = history.held_at(claim.task, next.fence)?;
     let counts = claimed > died
         && !history.database_down.meet(died, claimed)
         && !lacked_tables(history, died, claimed)

@@ -70,7 +70,7 @@ fn stepped_back(history: &History, step: &Transition) -> bool {
     let later = history.transitions.of(step.task).iter();
     let claim = later.skip_while(|later| later.step < step.step);
     let claim = claim.into_iter().find(|later| later.to == Status::Claimed);
-    let at = claim.and_then(|claim| history.in_hands_at(claim.task, claim.fence));
+    let at = claim.and_then(|claim| history.held_at(claim.task, claim.fence));
     let within =
         |at: u64| history.clock_steps.iter().any(|step| (*step..=*step + JUST_NS).contains(&at));
     at.is_some_and(within)
@@ -159,7 +159,7 @@ fn begin(step: &Transition) -> Option<Wait> {
 fn place<'h>(history: &'h History, claim: &Transition, wait: Wait) -> (&'h str, f64, bool) {
     let late_us = claim.db_us.saturating_sub(wait.due_us).max(0);
     let ms = late_us as f64 / 1000.0;
-    let Some(at) = history.in_hands_at(claim.task, claim.fence) else {
+    let Some(at) = history.held_at(claim.task, claim.fence) else {
         // The answer may have been lost with the database that a copy replaced, so the moment is
         // unknown.
         return (NO_PHASE, ms, wait.again || !history.restores.is_empty());

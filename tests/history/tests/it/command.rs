@@ -46,8 +46,8 @@ fn people_get_a_table_of_80_columns_and_the_story_of_what_went_wrong() {
     let red = run(written(&lost()).path(), &[]);
     let text = String::from_utf8(red.stdout).unwrap();
     assert!(text.contains("task 1: accepted by op 1, and there is no row"), "{text}");
-    let told: Vec<_> = text.lines().filter(|line| line.contains("body_start")).collect();
-    assert!(told.len() == 1 && told[0].contains("pid 21"), "{text}");
+    let starts: Vec<_> = text.lines().filter(|line| line.contains("body_start")).collect();
+    assert!(starts.len() == 1 && starts[0].contains("pid 21"), "{text}");
 }
 
 #[test]

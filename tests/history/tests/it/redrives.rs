@@ -93,7 +93,7 @@ fn change_redrive(story: &mut Story, change: impl Fn(&mut Redrive)) {
 
 /// With `change` made to its redrive, the story is red, and says so.
 #[track_caller]
-fn told(story: Story, change: impl Fn(&mut Redrive), wrong: &str) {
+fn expect_wrong(story: Story, change: impl Fn(&mut Redrive), wrong: &str) {
     let report = caught(story, &["I27"], |story| change_redrive(story, change));
     let said = &report.invariant("I27").unwrap().details[0].what;
     assert_eq!(said, &format!("redrive 7: {wrong}"));
@@ -223,21 +223,21 @@ fn a_task_that_one_redrive_lets_go_twice_is_seen() {
 
 #[test]
 fn a_redrive_that_does_not_end_by_itself_is_seen() {
-    told(returned(), |redrive| redrive.ended_us = None, "goes on");
+    expect_wrong(returned(), |redrive| redrive.ended_us = None, "goes on");
     let by_hand = |redrive: &mut Redrive| redrive.outcome = Some("stopped".to_owned());
-    told(returned(), by_hand, "did not end by itself: stopped");
+    expect_wrong(returned(), by_hand, "did not end by itself: stopped");
 }
 
 #[test]
 fn a_redrive_that_counts_wrong_is_seen() {
-    told(returned(), |redrive| redrive.released = 2, "says that it let 2 go, it was 1");
-    told(returned(), |redrive| redrive.died_again = 1, "says 1 are dead again, it is 0");
-    told(died_again(), |redrive| redrive.died_again = 0, "says 0 are dead again, it is 1");
+    expect_wrong(returned(), |redrive| redrive.released = 2, "says that it let 2 go, it was 1");
+    expect_wrong(returned(), |redrive| redrive.died_again = 1, "says 1 are dead again, it is 0");
+    expect_wrong(died_again(), |redrive| redrive.died_again = 0, "says 0 are dead again, it is 1");
 }
 
 #[test]
 fn a_redrive_that_lets_too_many_go_or_too_fast_is_seen() {
-    told(returned(), |redrive| redrive.most = Some(0), "let 1 go, and at most 0 were to");
+    expect_wrong(returned(), |redrive| redrive.most = Some(0), "let 1 go, and at most 0 were to");
     let mut story = Story::idle();
     for task in 1..=4 {
         dies(&mut story, task, "pump");
@@ -247,12 +247,20 @@ fn a_redrive_that_lets_too_many_go_or_too_fast_is_seen() {
     }
     let four = Redrive { released: 4, per_second: Some(2.0), ..redrive() };
     story.note(DATABASE, END + 1000, Event::Redrive(four));
-    told(story, |redrive| redrive.per_second = Some(1.9), "let 4 go in 1.0 s, at 1.9 a second");
+    expect_wrong(
+        story,
+        |redrive| redrive.per_second = Some(1.9),
+        "let 4 go in 1.0 s, at 1.9 a second",
+    );
 }
 
 #[test]
 fn a_redrive_that_is_done_and_leaves_one_behind_is_seen() {
-    told(returned(), |redrive| redrive.fingerprint = None, "is done, and task 2 was left behind");
+    expect_wrong(
+        returned(),
+        |redrive| redrive.fingerprint = None,
+        "is done, and task 2 was left behind",
+    );
     let limited = |redrive: &mut Redrive| (redrive.fingerprint, redrive.most) = (None, Some(1));
     let mut story = returned();
     change_redrive(&mut story, limited);
@@ -266,9 +274,9 @@ fn a_redrive_that_is_done_and_leaves_one_behind_is_seen() {
 #[test]
 fn a_canary_that_goes_on_over_the_dead_is_seen() {
     let goes_on = |redrive: &mut Redrive| redrive.outcome = Some("done".to_owned());
-    told(died_again(), goes_on, "went on though one of step 1 died again");
+    expect_wrong(died_again(), goes_on, "went on though one of step 1 died again");
     let blind = |redrive: &mut Redrive| redrive.canary = false;
-    told(died_again(), blind, "was stopped though none of its tasks died again");
+    expect_wrong(died_again(), blind, "was stopped though none of its tasks died again");
 }
 
 #[test]
@@ -276,7 +284,7 @@ fn a_canary_that_is_stopped_for_nothing_is_seen() {
     let stopped = |redrive: &mut Redrive| {
         (redrive.canary, redrive.outcome) = (true, Some("died_again".to_owned()));
     };
-    told(returned(), stopped, "was stopped though none of its tasks died again");
+    expect_wrong(returned(), stopped, "was stopped though none of its tasks died again");
 }
 
 #[test]

@@ -73,7 +73,7 @@ async fn main() -> ExitCode {
 
 async fn schedule(load: &Load) -> anyhow::Result<()> {
     let client = Client::connect(&load.url).await?;
-    let mut told = Scheduled { scheduled: 0, failed: 0, error: None };
+    let mut report = Scheduled { scheduled: 0, failed: 0, error: None };
     let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut pace = interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -83,14 +83,14 @@ async fn schedule(load: &Load) -> anyhow::Result<()> {
             _ = pace.tick() => {}
         }
         match client.schedule(Step { client: load.build.clone(), n }).await {
-            Ok(_) => told.scheduled += 1,
+            Ok(_) => report.scheduled += 1,
             Err(error) => {
-                told.failed += 1;
-                told.error = Some(error.to_string());
+                report.failed += 1;
+                report.error = Some(error.to_string());
             }
         }
     }
-    println!("{}", serde_json::to_string(&told)?);
+    println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }
 
