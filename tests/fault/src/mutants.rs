@@ -26,7 +26,7 @@ pub struct Args {
     /// Only these mutants, separated by commas.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// One third of them: 0, 1 or 2.
+    /// The third of them to run: 0, 1 or 2.
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..3))]
     third: Option<u8>,
     /// Decides the timetables of the faults.

@@ -1,10 +1,10 @@
 //! The words of comments and of definitions.
 //!
 //! The way of counting. A comment is a run of lines that begin with `//`, or the end of a line of
-//! code behind ` // `. Its sentences are separated by a blank line, by a list item, or by `.`, `!` or
-//! `?` with a capital or a sign behind it. A name is defined behind a keyword (`fn`, `let`, `struct`,
-//! ...), as a field or parameter before its type, or in SQL before a type or behind `as`. A file
-//! counts once for each field or parameter, because a literal of a struct looks like its definition.
+//! code behind ` // `. A blank line, a list item, or `.`, `!` or `?` before a capital or a sign ends a
+//! sentence. In Rust a name is defined behind a keyword (`fn`, `let`, ...), or as a field or parameter
+//! before its type. In SQL it is defined before its type, or behind `as` or a keyword. A file counts
+//! once for each field or parameter, because a literal of a struct looks like its definition.
 
 use std::collections::BTreeSet;
 

@@ -163,8 +163,8 @@ impl Case {
         within(sdk.schedule(&task)).await.unwrap_or_else(|error| panic!("{}: {error}", self.named));
     }
 
-    /// Runs a worker and a server with all its roles, and ends each task. One task fails with a
-    /// text in its error.
+    /// Runs a worker and a server with all its roles, and ends each task. A task fails with a text
+    /// in its error.
     async fn work(&self) {
         let body = |payload: serde_json::Value, context: Context| async move {
             let first = context.attempt() == 1;
