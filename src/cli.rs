@@ -4,6 +4,7 @@
 //! for an error, with what to do about it; exit code 0 done, 1 failed, 2 wrong call.
 //! Must never: print a password, or control characters that came out of the database.
 
+mod arguments;
 mod breaker;
 mod chain;
 mod database;
@@ -14,6 +15,7 @@ mod dev;
 mod doctor;
 mod failure;
 mod gate;
+mod global;
 mod health;
 mod installation;
 mod lambda;
@@ -27,6 +29,7 @@ mod plugin;
 mod program;
 mod psql;
 mod repair;
+mod rows;
 mod secrets;
 mod server;
 mod stats;
@@ -37,12 +40,13 @@ mod unique_key;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use database::{find_given, parse};
 pub use failure::{Failed, WrongCall, failed};
+pub use global::{Global, Outcome};
 pub use output::{put, put_json};
-pub use program::{Outcome, Program, end_of_process, run};
+pub use program::{Program, end_of_process, run};
 pub use psql::command as psql_on;
 
 #[derive(Debug, Parser)]
@@ -53,25 +57,6 @@ struct Cli {
     global: Global,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Heading of what every command takes, so that a command's own options stand apart.
-const GLOBAL: &str = "Global options";
-
-/// Options of every command.
-#[derive(Debug, Args)]
-pub struct Global {
-    /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of
-    /// a running `tuskline dev`.
-    #[arg(long, global = true, value_name = "URL", env = "TUSKLINE_DATABASE_URL")]
-    #[arg(hide_env_values = true, help_heading = GLOBAL)]
-    pub database_url: Option<String>,
-    /// Print JSON.
-    #[arg(long, global = true, help_heading = GLOBAL)]
-    pub json: bool,
-    /// Say more on standard error; twice for everything. TUSKLINE_LOG takes a tracing filter.
-    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
-    pub verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]

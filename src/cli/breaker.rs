@@ -10,7 +10,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 use crate::duration;
 
 /// `breaker ...`.
@@ -99,7 +101,7 @@ const BREAKERS: &str = "select row_to_json(b)::text from (
       from tuskline.breakers order by lambda) b";
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let breakers = super::task::rows(client, BREAKERS, &[]).await?;
+    let breakers = rows(client, BREAKERS, &[]).await?;
     let heading =
         ["lambda", "state", "trips at", "probes", "gate", "parked", "trips", "fingerprint"];
     output::put_list(global, breakers, &heading, "no breaker is set", |breaker| {

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 
 /// `chain ...`.
 #[derive(Debug, Subcommand)]
@@ -96,7 +98,7 @@ async fn schedule(global: &Global, client: &Client, tasks: &str) -> Result<()> {
 async fn show(global: &Global, client: &Client, id: i64, dot: bool) -> Result<()> {
     let sql = "select row_to_json(c)::text from (
         select * from tuskline.chain_tasks where chain_id = tuskline.chain_of($1) order by depth, task_id) c";
-    let tasks = super::task::rows(client, sql, &[(&id, Type::INT8)]).await?;
+    let tasks = rows(client, sql, &[(&id, Type::INT8)]).await?;
     if global.json {
         return Ok(output::put_json(&Value::Array(tasks))?);
     }

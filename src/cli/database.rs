@@ -9,8 +9,9 @@ use anyhow::Result;
 use tokio_postgres::config::Host;
 use tuskline_sdk::{Address, InvalidAddress};
 
+use super::dev;
 use super::failure::{Failed, WrongCall};
-use super::{Global, dev};
+use super::global::Global;
 use crate::session::{Deadlines, Session};
 
 /// The address given, or that of a running `tuskline dev`.

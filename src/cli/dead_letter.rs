@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{Global, Outcome, database};
+use super::database;
+use super::global::{Global, Outcome};
 
 /// `dead-letter ...`.
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_postgres::types::{Json, ToSql, Type};
 
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 
 /// `define FILE`.
 #[derive(Debug, Args)]

@@ -15,7 +15,8 @@ use tuskline_postgres::{Binaries, Cluster, Options, SUPERUSER, Stop, default_dat
 use tuskline_sdk::Address;
 
 use super::failure::failed;
-use super::{Global, Outcome, output};
+use super::global::{Global, Outcome};
+use super::output;
 use crate::serve;
 
 /// Its database.

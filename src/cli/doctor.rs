@@ -38,7 +38,8 @@ use tuskline_sdk::Address;
 
 use self::attempt::settle;
 use self::finding::Finding;
-use super::{Global, Outcome, database};
+use super::database;
+use super::global::{Global, Outcome};
 use crate::duration;
 use crate::session::{Deadlines, Session};
 

@@ -11,7 +11,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 use crate::duration;
 
 /// `gate ...`.
@@ -123,7 +125,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
         select gate_id, action, lambda, collection, priority, parked, until, author, set_at,
                opened_at, reason, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
           from tuskline.gates order by gate_id) g";
-    let gates = super::task::rows(client, sql, &[]).await?;
+    let gates = rows(client, sql, &[]).await?;
     let heading =
         ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
     output::put_list(global, gates, &heading, "no gate is set", |gate| {

@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::failure::{Failed, failed};
-use super::{Global, Outcome, output};
+use super::global::{Global, Outcome};
+use super::output;
 
 /// Longest wait for the answer. The server gives one sooner.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -11,7 +11,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tuskline_sdk::Address;
 
 use super::failure::Failed;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 use crate::config::DEFAULT_INSTALLATION;
 use crate::session::{Deadlines, Session};
 

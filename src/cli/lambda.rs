@@ -12,7 +12,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::{WrongCall, failed};
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 use crate::duration;
 
 /// The verbs that take settings.
@@ -185,7 +187,7 @@ const LAMBDAS: &str = "select row_to_json(l)::text from (
       from tuskline.lambdas where name = coalesce($1, name) order by name) l";
 
 async fn lambdas(client: &Client, name: Option<&str>) -> Result<Vec<Value>> {
-    super::task::rows(client, LAMBDAS, &[(&name, Type::TEXT)]).await
+    rows(client, LAMBDAS, &[(&name, Type::TEXT)]).await
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
@@ -219,7 +221,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
     let queues = "select row_to_json(q)::text from (
         select priority, depth, live_workers, leaf from tuskline.queues
          where lambda = $1 order by priority) q";
-    let queues = super::task::rows(client, queues, &[(&name, Type::TEXT)]).await?;
+    let queues = rows(client, queues, &[(&name, Type::TEXT)]).await?;
     if global.json {
         lambda["queues"] = Value::Array(queues);
         return Ok(output::put_json(&lambda)?);

@@ -10,7 +10,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
 use super::gate::Scope;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 use crate::duration;
 
 /// `limit ...`.
@@ -141,7 +143,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
                per_second, burst, on_failure, held, waiting, reason, until, author, set_at,
                (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
           from tuskline.limits order by limit_id) r";
-    let limits = super::task::rows(client, sql, &[]).await?;
+    let limits = rows(client, sql, &[]).await?;
     let heading =
         ["limit", "lambda", "collection", "priority", "what", "held", "waiting", "ends", "reason"];
     output::put_list(global, limits, &heading, "no limit is set", |limit| {

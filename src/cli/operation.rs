@@ -15,7 +15,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::failure::failed;
-use super::{Global, Outcome, database, output, task};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 use crate::archive::Directory;
 use crate::session::{Deadlines, Session};
 
@@ -89,7 +91,7 @@ async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(o)::text from (
         select * from tuskline.operations order by operation_id desc limit 50) o";
-    let operations = task::rows(client, sql, &[]).await?;
+    let operations = rows(client, sql, &[]).await?;
     let columns = [
         "operation_id",
         "action",

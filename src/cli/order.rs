@@ -9,7 +9,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 
 /// `order ...`.
 #[derive(Debug, Subcommand)]
@@ -57,7 +59,7 @@ async fn blocked(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(b)::text from (
         select lambda, ordering_key, task_id, status, blocked_since, waiting
           from tuskline.blocked_keys order by blocked_since) b";
-    let keys = super::task::rows(client, sql, &[]).await?;
+    let keys = rows(client, sql, &[]).await?;
     let columns = ["lambda", "ordering_key", "task_id", "status", "blocked_since", "waiting"];
     let heading = ["lambda", "key", "by task", "status", "since", "waiting"];
     output::put_list(global, keys, &heading, "no key is blocked", |key| {

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde_json::Value;
 
-use super::Global;
+use super::global::Global;
 
 /// Columns when the width of the output is unknown.
 const USUAL_WIDTH: u16 = 80;

@@ -13,7 +13,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::{WrongCall, failed};
-use super::{Global, Outcome, database, output, task};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{arguments, database, output};
 use crate::duration;
 use crate::periodic::{CronSchedule, ScheduleError};
 
@@ -62,7 +64,7 @@ pub struct PreviewArgs {
     #[arg(long, default_value = "UTC", requires = "cron")]
     zone: String,
     /// Ticks after then; default: now.
-    #[arg(long, value_name = "RFC3339", value_parser = task::instant)]
+    #[arg(long, value_name = "RFC3339", value_parser = arguments::instant)]
     after: Option<DateTime<Utc>>,
 }
 
@@ -123,7 +125,7 @@ const SCHEDULES: &str = "select row_to_json(p)::text from (
       from tuskline.periodics where $1::text is null or name = $1 order by name) p";
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let schedules = task::rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
+    let schedules = rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
     let heading = ["name", "lambda", "cron", "zone", "next", "last", "task", "status", "trouble"];
     output::put_list(global, schedules, &heading, "no schedule is defined", |schedule| {
         let field = |name: &str| output::field(schedule, name);
@@ -200,7 +202,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
 }
 
 async fn one(client: &Client, name: &str) -> Result<Value> {
-    let schedules = task::rows(client, SCHEDULES, &[(&name, Type::TEXT)]).await?;
+    let schedules = rows(client, SCHEDULES, &[(&name, Type::TEXT)]).await?;
     schedules.into_iter().next().ok_or_else(|| unknown(name))
 }
 

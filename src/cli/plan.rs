@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 use tuskline_sdk::Address;
 
-use super::{Global, Outcome, output};
+use super::global::{Global, Outcome};
+use super::output;
 use crate::migrate::{self, Blocker, Lock, Plan, Step};
 
 /// Most characters of a statement on a line.

@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
-use super::{Global, failure};
-
-/// Result of a command: its exit code, or an error that [`run`] prints.
-pub type Outcome = anyhow::Result<ExitCode>;
+use super::failure;
+use super::global::{Global, Outcome};
 
 /// The command line of a program, as clap parses it.
 pub trait Program: Parser {

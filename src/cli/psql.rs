@@ -10,7 +10,8 @@ use tokio_postgres::config::Host;
 use tuskline_sdk::Address;
 
 use super::failure::{Failed, failed};
-use super::{Global, Outcome, database, dev};
+use super::global::{Global, Outcome};
+use super::{database, dev};
 
 /// Arguments of `psql`.
 #[derive(Debug, Args)]

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 use crate::session::{Deadlines, Session};
 use crate::store;
 

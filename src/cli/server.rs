@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Global, Outcome, database, installation, output, plan};
+use super::global::{Global, Outcome};
+use super::{database, installation, output, plan};
 use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
 use crate::duration;

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 use crate::duration;
 use crate::store::figures::{
     self, DEPTH_ROWS, Histogram, Marks, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,

@@ -6,17 +6,14 @@ mod schedule;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Subcommand;
-use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
-use tuskline_sdk::{Priority, Status};
+use tokio_postgres::types::Type;
 
-pub use schedule::{instant, payload};
-
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{database, output};
 
 /// `task ...`.
 #[derive(Debug, Subcommand)]
@@ -55,16 +52,6 @@ pub enum TaskCommand {
     Wait(follow::WaitArgs),
 }
 
-/// Accepts the labels of the tasks' priorities.
-pub fn a_priority() -> PossibleValuesParser {
-    PossibleValuesParser::new(Priority::ALL.iter().map(|one| one.as_str()))
-}
-
-/// Accepts the labels of the tasks' statuses.
-fn a_status() -> PossibleValuesParser {
-    PossibleValuesParser::new(Status::ALL.iter().map(|one| one.as_str()))
-}
-
 pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
     let open = database::open(global);
     match command {
@@ -100,14 +87,4 @@ async fn explain(global: &Global, client: &Client, id: i64) -> Outcome {
         output::put_pairs(pairs.into())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Rows of a query whose only column is JSON text.
-pub async fn rows(
-    client: &Client,
-    query: &str,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<Vec<Value>> {
-    let rows = client.query_typed(query, parameters).await?;
-    rows.iter().map(|row| Ok(serde_json::from_str(row.get(0))?)).collect()
 }

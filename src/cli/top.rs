@@ -34,7 +34,8 @@ use self::screen::{Input, Screen};
 use self::source::{Looks, Pace};
 use self::state::{Action, Event, Request, State};
 use self::view::View;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 use crate::duration;
 
 /// Most requests that wait for the database.

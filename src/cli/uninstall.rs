@@ -12,7 +12,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::failure::WrongCall;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::{database, output};
 use crate::session::{Deadlines, ErrorChain, Session};
 
 /// Arguments of `uninstall`.

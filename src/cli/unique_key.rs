@@ -1,4 +1,4 @@
-//! `unique`: what a unique key means to a lambda.
+//! `unique-key`: what a unique key means to a lambda.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::failure::failed;
-use super::{Global, Outcome, database, output};
+use super::global::{Global, Outcome};
+use super::rows::rows;
+use super::{arguments, database, output};
 use crate::duration;
 
 /// `unique-key ...`.
@@ -80,13 +82,9 @@ pub async fn run(global: &Global, command: UniqueKeyCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn label(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     let sql = "select tuskline.set_unique($1, $2, $3, $4 * interval '1 millisecond')";
-    let (scope, outcome) = (label(&args.scope), label(&args.outcome));
+    let (scope, outcome) = (arguments::label(&args.scope), arguments::label(&args.outcome));
     let period = args.period.map(duration::milliseconds);
     let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
         (&args.lambda, Type::TEXT),
@@ -119,7 +117,7 @@ async fn list(global: &Global, client: &Client) -> Result<()> {
     let sql = "select row_to_json(u)::text from (
         select lambda, scope, (1000 * extract(epoch from period))::bigint as period_ms, outcome, keys, author, set_at
           from tuskline.unique_keys order by lambda) u";
-    let rules = super::task::rows(client, sql, &[]).await?;
+    let rules = rows(client, sql, &[]).await?;
     let heading = ["lambda", "held", "another", "keys", "by"];
     output::put_list(global, rules, &heading, "no lambda has unique keys", |rule| {
         let field = |name: &str| output::field(rule, name);

@@ -7,7 +7,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::cli::failure::failed;
-use crate::cli::{Global, output, task};
+use crate::cli::global::Global;
+use crate::cli::output;
+use crate::cli::rows::rows;
 use crate::duration;
 
 /// Longest error message in a list, in characters; `dead-letter show` has all of it.
@@ -41,7 +43,7 @@ const LETTERS: &str = "select row_to_json(d)::text from (
      order by id desc limit $4) d";
 
 pub async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
-    let letters = task::rows(
+    let letters = rows(
         client,
         LETTERS,
         &[
@@ -74,7 +76,7 @@ pub async fn groups(global: &Global, client: &Client, lambda: Option<String>) ->
                (1000 * extract(epoch from tuskline.clock() - last_died_at))::bigint as last_ms_ago
           from tuskline.dead_groups where lambda = coalesce($1, lambda)
          order by tasks desc, lambda, fingerprint) g";
-    let groups = task::rows(client, sql, &[(&lambda, Type::TEXT)]).await?;
+    let groups = rows(client, sql, &[(&lambda, Type::TEXT)]).await?;
     let heading = ["lambda", "fingerprint", "tasks", "first", "last", "error"];
     output::put_list(global, groups, &heading, "no task has failed for good", |group| {
         let field = |name: &str| output::field(group, name);

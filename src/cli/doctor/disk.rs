@@ -14,7 +14,7 @@ use tuskline_sdk::Address;
 use super::finding::Finding;
 use super::remedy;
 use super::segments::shown_days;
-use crate::cli::WrongCall;
+use crate::cli::failure::WrongCall;
 
 /// Fewer days than this are a warning: an operator may not act on a weekend.
 const SOON_DAYS: f64 = 7.0;

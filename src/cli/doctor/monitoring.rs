@@ -11,7 +11,8 @@ use serde_json::json;
 use super::finding::{Finding, Verdict};
 use super::{report, schema};
 use crate::cli::failure::Failed;
-use crate::cli::{Global, Outcome, failure, output, plugin};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::{failure, output, plugin};
 use crate::recovery::Failure;
 
 /// Writes the summary and what is not ok, and gives the code.

@@ -11,7 +11,8 @@ use std::io::{self, IsTerminal as _};
 use serde_json::json;
 
 use super::finding::{Finding, Verdict};
-use crate::cli::{Global, output, plugin};
+use crate::cli::global::Global;
+use crate::cli::{output, plugin};
 
 /// Columns before the name of what was examined.
 const MARGIN: usize = 6;

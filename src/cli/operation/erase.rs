@@ -13,7 +13,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::wait::{self, Batch};
 use crate::archive::{Directory, Erasure};
-use crate::cli::{Global, Outcome, output};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::output;
 
 /// Parameters of a statement.
 pub type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;

@@ -12,7 +12,9 @@ use tokio_postgres::types::Type;
 
 use super::erase::Parameters;
 use super::{ArchiveArgs, erase, wait};
-use crate::cli::{Global, Outcome, output, task};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::output;
+use crate::cli::rows::rows;
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -219,7 +221,7 @@ async fn preview(
     lines: Option<&erase::Lines<'_>>,
 ) -> Result<()> {
     let sql = format!("select row_to_json(p)::text from tuskline.preview_operation({CHOICE}) p");
-    let mut counts = task::rows(client, &sql, choice).await?;
+    let mut counts = rows(client, &sql, choice).await?;
     if let Some(lines) = lines {
         counts.extend(lines.count().await?.iter().map(erase::ErasedFile::json));
     }

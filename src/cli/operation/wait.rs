@@ -11,7 +11,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::progress::Progress;
 use crate::archive::Directory;
-use crate::cli::{Global, Outcome, output};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::output;
 use crate::store::archive;
 
 /// Tasks looked at in one transaction.

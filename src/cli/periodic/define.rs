@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::preview;
-use crate::cli::task;
-use crate::cli::{Global, database, output};
+use crate::cli::global::Global;
+use crate::cli::{arguments, database, output};
 use crate::duration;
 
 /// Treatment of ticks that no server saw in time.
@@ -47,7 +47,7 @@ pub struct DefineArgs {
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
     /// Priority of its tasks.
-    #[arg(long, value_parser = task::a_priority(), default_value = "normal")]
+    #[arg(long, value_parser = arguments::a_priority(), default_value = "normal")]
     priority: String,
     /// Treatment of ticks that no server saw in time.
     #[arg(long, value_enum, default_value = "once")]
@@ -62,21 +62,17 @@ pub struct DefineArgs {
     #[arg(long, value_enum, default_value = "allow")]
     overlap: Overlap,
     /// No tick before, e.g. 2030-01-31T08:00:00Z.
-    #[arg(long, value_name = "RFC3339", value_parser = task::instant)]
+    #[arg(long, value_name = "RFC3339", value_parser = arguments::instant)]
     starts_at: Option<DateTime<Utc>>,
     /// No tick then or later.
-    #[arg(long, value_name = "RFC3339", value_parser = task::instant)]
+    #[arg(long, value_name = "RFC3339", value_parser = arguments::instant)]
     ends_at: Option<DateTime<Utc>>,
-}
-
-fn label(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
     let cron_schedule = super::read(&args.cron, &args.zone)?;
-    let payload = args.payload.map(task::payload).transpose()?;
-    let (missed, overlap) = (label(&args.missed), label(&args.overlap));
+    let payload = args.payload.map(arguments::payload).transpose()?;
+    let (missed, overlap) = (arguments::label(&args.missed), arguments::label(&args.overlap));
     let session = database::open(global).await?;
     let sql = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
                $10 * interval '1 millisecond', $11, $12, $13), tuskline.clock()";

@@ -14,7 +14,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::cli::failure::failed;
-use crate::cli::{Global, Outcome, output};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::output;
 use crate::duration;
 
 /// Rests between two looks at a task: short for quick ones, longer for slow ones.

@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::cli::{Global, Outcome, output};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::{arguments, output};
 use crate::duration;
 
 /// Arguments of `task list`.
@@ -17,10 +18,10 @@ pub struct ListArgs {
     #[arg(long)]
     lambda: Option<String>,
     /// Only tasks in this status.
-    #[arg(long, value_parser = super::a_status())]
+    #[arg(long, value_parser = arguments::a_status())]
     status: Option<String>,
     /// Only tasks of this priority.
-    #[arg(long, value_parser = super::a_priority())]
+    #[arg(long, value_parser = arguments::a_priority())]
     priority: Option<String>,
     /// Only tasks of this collection.
     #[arg(long)]

@@ -1,23 +1,16 @@
 //! `task schedule`.
 
-use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio_postgres::types::Type;
 
-use crate::cli::failure::WrongCall;
-use crate::cli::{Global, Outcome, database, output};
+use crate::cli::global::{Global, Outcome};
+use crate::cli::{arguments, database, output};
 use crate::duration;
-
-/// Longest text read from standard input: the hard limit of a payload and a byte, so that the
-/// database gets to refuse what is too long.
-const LONGEST_INPUT_BYTES: u64 = 1_048_577;
 
 /// Arguments of `task schedule`.
 #[derive(Debug, Args)]
@@ -27,13 +20,13 @@ pub struct ScheduleArgs {
     /// JSON for the lambda; `-` reads it from standard input.
     payload: Option<String>,
     /// Order among the tasks of the lambda.
-    #[arg(long, value_parser = super::a_priority(), default_value = "normal")]
+    #[arg(long, value_parser = arguments::a_priority(), default_value = "normal")]
     priority: String,
     /// Label of a subset of the lambda's tasks.
     #[arg(long)]
     collection: Option<String>,
     /// When it is due, e.g. 2030-01-31T08:00:00Z; a time that has passed means now.
-    #[arg(long, value_name = "RFC3339", value_parser = instant, conflicts_with = "after")]
+    #[arg(long, value_name = "RFC3339", value_parser = arguments::instant, conflicts_with = "after")]
     at: Option<DateTime<Utc>>,
     /// How long until it is due, e.g. 5m.
     #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
@@ -55,16 +48,8 @@ pub struct ScheduleArgs {
     traceparent: Option<String>,
 }
 
-/// An instant as a command takes it.
-pub fn instant(text: &str) -> Result<DateTime<Utc>, String> {
-    let parsed = DateTime::parse_from_rfc3339(text);
-    parsed
-        .map(|at| at.to_utc())
-        .map_err(|_| format!("must be like 2030-01-31T08:00:00Z, got {text}"))
-}
-
 pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
-    let payload = args.payload.map(payload).transpose()?;
+    let payload = args.payload.map(arguments::payload).transpose()?;
     let session = database::open(global).await?;
     let delay_ms = args.after.map(duration::milliseconds);
     let row = session
@@ -89,27 +74,4 @@ pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
     let id: i64 = row.get(0);
     output::answer(global, &json!({ "id": id }), &id.to_string())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A payload's text, known to be JSON.
-pub fn payload(argument: String) -> Result<String> {
-    let text = if argument == "-" {
-        let mut text = String::new();
-        let mut input = std::io::stdin().lock().take(LONGEST_INPUT_BYTES);
-        input.read_to_string(&mut text).context("cannot read the payload")?;
-        text
-    } else {
-        argument
-    };
-    match serde_json::from_str::<&RawValue>(&text) {
-        Ok(_) => Ok(text),
-        // The text was cut: it is too long, not malformed. The database says so.
-        Err(_) if text.len() as u64 == LONGEST_INPUT_BYTES => {
-            Err(WrongCall("TK004 payload_too_large: at most 1048576 bytes".to_owned()).into())
-        }
-        Err(error) => Err(WrongCall(format!(
-            "the payload is not JSON: {error} (a text needs quotes inside: '\"hello\"')"
-        ))
-        .into()),
-    }
 }

@@ -3,11 +3,15 @@
 //! Arrows join siblings: a module that names something of `a::b::c` from within `a::d` has an arrow
 //! from `a::d` to `a::b`. A parent and its own children are one room and have none.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::arrows::Arrows;
 use crate::rust::{is_code, is_test, without_tests};
 use crate::tree::Tree;
+
+/// Fewest rooms of a dispatcher.
+const ROOMS: usize = 10;
 
 /// The imports of a crate.
 #[derive(Debug, Default)]
@@ -16,6 +20,10 @@ pub struct Imports {
     pub arrows: Arrows,
     /// Names that a module takes from the root of its crate, not from the module that owns them.
     pub from_root: Vec<String>,
+    /// Arrows up: a room takes a name from the file of the module around it, and that file is a
+    /// dispatcher. It has at least [`ROOMS`] rooms and calls them, so the two import each other. A
+    /// type whose methods stand in several files (`state`, `state::keys`) makes no arrow up.
+    pub up: BTreeSet<String>,
 }
 
 impl Imports {
@@ -43,6 +51,10 @@ impl Imports {
         if to.is_empty() && !from.is_empty() {
             self.from_root.push(format!("{}: {}", from.join("::"), path.join("::")));
         }
+        let rooms = |of: &[String]| modules.iter().filter(|module| is_room(module, of)).count();
+        if !to.is_empty() && to.len() < from.len() && from.starts_with(to) && rooms(to) >= ROOMS {
+            self.up.insert(format!("{} {}", from[..=to.len()].join("::"), to.join("::")));
+        }
         let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
         if shared < from.len() && shared < to.len() {
             let [from, to] = [from, to].map(|side| side[..=shared].join("::"));
@@ -50,6 +62,11 @@ impl Imports {
             self.arrows.entry(from).or_default().insert(to);
         }
     }
+}
+
+/// Whether a module is a child of another.
+fn is_room(module: &[String], of: &[String]) -> bool {
+    module.split_last().is_some_and(|(_, parent)| parent == of)
 }
 
 /// The module that a file is: `a/b.rs` and `a/b/mod.rs` are `a::b`.

@@ -54,6 +54,19 @@ fn siblings_that_import_each_other_are_a_circle_and_a_parent_with_its_child_is_n
 }
 
 #[test]
+fn a_command_that_takes_a_name_from_its_dispatcher_is_an_arrow_up() {
+    let commands = ('a'..='j').map(|name| (format!("cli/{name}.rs"), "use super::output;"));
+    let mut files: Vec<_> = commands.collect();
+    files.push(("cli.rs".to_owned(), "mod a; pub struct Global;"));
+    files.push(("cli/output.rs".to_owned(), "use super::Global;"));
+    files.push(("cli/a/one.rs".to_owned(), "use crate::cli::Global;\nuse super::Other;"));
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    assert_eq!(Vec::from_iter(Imports::of(&tree(&files)).up), ["cli::a cli", "cli::output cli"]);
+    assert_eq!(Imports::of(&tree(&files[1..])).up.len(), 2);
+    assert!(Imports::of(&tree(&files[2..])).up.is_empty(), "a module of nine rooms");
+}
+
+#[test]
 fn functions_have_their_lines_of_code() {
     let text = "pub fn one(\n    a: u8,\n) {\n    // why\n\n    a\n}\n\ntrait T {\n    fn two(&self);\n    \
                 async fn three() {}\n}\n";

@@ -1,0 +1,62 @@
+//! Values of arguments that several commands take.
+
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use chrono::{DateTime, Utc};
+use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use serde_json::value::RawValue;
+use tuskline_sdk::{Priority, Status};
+
+use super::failure::WrongCall;
+
+/// Longest text read from standard input: the hard limit of a payload and a byte, so that the
+/// database gets to refuse what is too long.
+const LONGEST_INPUT_BYTES: u64 = 1_048_577;
+
+/// Accepts the labels of the tasks' priorities.
+pub fn a_priority() -> PossibleValuesParser {
+    PossibleValuesParser::new(Priority::ALL.iter().map(|one| one.as_str()))
+}
+
+/// Accepts the labels of the tasks' statuses.
+pub fn a_status() -> PossibleValuesParser {
+    PossibleValuesParser::new(Status::ALL.iter().map(|one| one.as_str()))
+}
+
+/// The label of a value, as the command line and the database write it.
+pub fn label(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// An instant as a command takes it.
+pub fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    let parsed = DateTime::parse_from_rfc3339(text);
+    parsed
+        .map(|at| at.to_utc())
+        .map_err(|_| format!("must be like 2030-01-31T08:00:00Z, got {text}"))
+}
+
+/// A payload's text, known to be JSON.
+pub fn payload(argument: String) -> Result<String> {
+    let text = if argument == "-" {
+        let mut text = String::new();
+        let mut input = std::io::stdin().lock().take(LONGEST_INPUT_BYTES);
+        input.read_to_string(&mut text).context("cannot read the payload")?;
+        text
+    } else {
+        argument
+    };
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(_) => Ok(text),
+        // The text was cut: it is too long, not malformed. The database says so.
+        Err(_) if text.len() as u64 == LONGEST_INPUT_BYTES => {
+            Err(WrongCall("TK004 payload_too_large: at most 1048576 bytes".to_owned()).into())
+        }
+        Err(error) => Err(WrongCall(format!(
+            "the payload is not JSON: {error} (a text needs quotes inside: '\"hello\"')"
+        ))
+        .into()),
+    }
+}
