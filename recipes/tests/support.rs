@@ -41,7 +41,7 @@ pub fn is_an_unknown_lambda(error: &Error) {
 
 /// Sends each type of value: texts, numbers, times, JSON, and arrays of these with nulls in them. Leaves six tasks
 /// of the lambda `work`, one of them cancelled.
-pub async fn every_kind_of_value(mut tasks: TransactionClient<'_>) {
+pub async fn every_kind_of_value(tasks: TransactionClient<'_>) {
     let at = (Utc::now() + TimeDelta::days(365)).trunc_subsecs(6);
     tasks.set_unique("work", &Unique::queued()).await.unwrap();
     tasks.set_order("work", OnFailure::Skip).await.unwrap();

@@ -93,7 +93,7 @@ pub use client::periodic::{Defined, Missed, Overlap, Periodic};
 pub use client::session::Transaction;
 pub use client::session::adapter::{Adapter, AdapterError, AdapterValue};
 pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
-pub use client::{BATCH_MAX, Client, TransactionClient};
+pub use client::{BATCH_MAX, Client, InTransaction, OnPool, TransactionClient};
 pub use db::address::{Address, IntoAddress, InvalidAddress};
 #[doc(hidden)]
 pub use db::backoff::Backoff;

@@ -97,7 +97,7 @@ async fn a_refusal_without_a_savepoint_ends_the_transaction() {
     let refused = async |connection: &mut AsyncPgConnection| {
         buy(connection, 1).await?;
         let mut session = Diesel(connection);
-        let mut tasks = Client::within(&mut session);
+        let tasks = Client::within(&mut session);
         let refused = tasks.schedule(NewTask::new("no_such", &1)).await.unwrap_err();
         assert_eq!(refused.code(), Some(Code::UnknownLambda));
         // The transaction is aborted: each statement is refused.
@@ -131,7 +131,7 @@ async fn without_an_answer_the_outcome_of_a_change_is_unknown() {
     connection.batch_execute("set application_name = 'ends'").await.unwrap();
     db.run(end).await.unwrap();
     let mut session = Diesel(&mut connection);
-    let mut tasks = Client::within(&mut session);
+    let tasks = Client::within(&mut session);
     let error = tasks.schedule(NewTask::new("work", &1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error:?}");
 }

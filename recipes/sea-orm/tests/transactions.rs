@@ -63,7 +63,7 @@ async fn a_refusal_without_a_savepoint_ends_the_transaction() {
     let transaction = connection.begin().await.unwrap();
     buy(&transaction, 1).await.unwrap();
     let mut session = SeaOrm(&transaction);
-    let mut tasks = Client::within(&mut session);
+    let tasks = Client::within(&mut session);
     let refused = tasks.schedule(NewTask::new("no_such", &1)).await.unwrap_err();
     assert_eq!(refused.code(), Some(Code::UnknownLambda));
     // The transaction is aborted: each statement is refused.
@@ -97,7 +97,7 @@ async fn without_an_answer_the_outcome_of_a_change_is_unknown() {
     transaction.execute_unprepared("set application_name = 'ends'").await.unwrap();
     db.run(end).await.unwrap();
     let mut session = SeaOrm(&transaction);
-    let mut tasks = Client::within(&mut session);
+    let tasks = Client::within(&mut session);
     let error = tasks.schedule(NewTask::new("work", &1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error:?}");
 }

@@ -67,7 +67,7 @@ async fn a_task_after_tasks_that_have_ended_is_due() {
     let worker = db.worker("work").await;
     let first = db.schedule("work").await;
     worker.succeed(&worker.take().await).await;
-    let mut within = Client::within(&mut db.client);
+    let within = Client::within(&mut db.client);
     let [task] = &tasks(1)[..] else { panic!() };
     let next = within.schedule_then(&[TaskId(first); 2], On::Success, task).await.unwrap();
     assert_eq!(db.status(next.0).await, "new");

@@ -137,7 +137,7 @@ async fn scheduled(client: &Client, url: &str) -> Vec<TaskId> {
 
     let mut connection = client.connection().await.unwrap();
     let mut transaction = connection.transaction().await.unwrap();
-    let mut within = Client::within(&mut transaction);
+    let within = Client::within(&mut transaction);
     ids.push(within.schedule(task("succeed")).await.unwrap());
     ids.push(within.schedule_then(&ids[..1], On::Success, task("succeed")).await.unwrap());
     transaction.commit().await.unwrap();

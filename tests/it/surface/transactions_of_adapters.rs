@@ -91,7 +91,7 @@ async fn what_is_scheduled_is_the_same_to_the_last_character() {
 }
 
 async fn schedule(
-    mut tasks: tuskline_sdk::TransactionClient<'_>,
+    tasks: tuskline_sdk::TransactionClient<'_>,
     alone: NewTask,
     many: impl Iterator<Item = NewTask>,
 ) -> String {
@@ -108,7 +108,7 @@ async fn tasks_and_chains_are_read_and_steered() {
     let ids;
     {
         let mut unknown = Unknown(&transaction);
-        let mut tasks = Client::within(&mut unknown);
+        let tasks = Client::within(&mut unknown);
         ids = tasks.schedule_many((0..3).map(|n| NewTask::new("work", &n))).await.unwrap();
         assert_eq!(tasks.cancel(ids[0], Some("no \"need\"")).await.unwrap(), Cancelled::Cancelled);
         assert_eq!(tasks.cancel(TaskId(0), None).await.unwrap(), Cancelled::Unknown);
@@ -142,7 +142,7 @@ async fn owners_have_their_calls() {
     let mut client = db.connect().await;
     let transaction = client.transaction().await.unwrap();
     let mut unknown = Unknown(&transaction);
-    let mut tasks = Client::within(&mut unknown);
+    let tasks = Client::within(&mut unknown);
     let until = in_a_year();
 
     assert!(tasks.define_lambda("other").await.unwrap());
@@ -181,7 +181,7 @@ async fn operations_have_their_calls() {
     let mut client = db.connect().await;
     let transaction = client.transaction().await.unwrap();
     let mut unknown = Unknown(&transaction);
-    let mut tasks = Client::within(&mut unknown);
+    let tasks = Client::within(&mut unknown);
     let ids = tasks.schedule_many((0..3).map(|n| NewTask::new("work", &n))).await.unwrap();
     let all = Operation::new(Action::Cancel)
         .lambda("work")
@@ -207,7 +207,7 @@ async fn a_refusal_ends_the_transaction_as_without_an_adapter() {
     let mut client = db.connect().await;
     let transaction = client.transaction().await.unwrap();
     let mut unknown = Unknown(&transaction);
-    let mut tasks = Client::within(&mut unknown);
+    let tasks = Client::within(&mut unknown);
     tasks.schedule(NewTask::new("work", &1)).await.unwrap();
     let refused = tasks.schedule(NewTask::new("no_such", &2)).await.unwrap_err();
     assert_eq!((refused.kind(), refused.code()), (ErrorKind::Invalid, Some(Code::UnknownLambda)));

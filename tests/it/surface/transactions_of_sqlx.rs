@@ -56,7 +56,7 @@ async fn a_task_commits_with_the_writes_of_the_caller_or_not_at_all() {
 async fn many_tasks_their_status_and_a_cancel_pass_through_the_transaction() {
     let (db, pool) = with_purchases().await;
     let mut tx = pool.begin().await.unwrap();
-    let mut tasks = Client::within(&mut tx);
+    let tasks = Client::within(&mut tx);
     let many = (0..3).map(|n| NewTask::new("work", &n));
     let ids = tasks.schedule_many(many).await.unwrap();
     assert_eq!(ids.len(), 3);

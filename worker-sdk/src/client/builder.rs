@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::client::Client;
-use crate::client::calls::read;
 use crate::client::connection::Pool;
+use crate::client::sender::OnPool;
 use crate::client::wait::EndListener;
 use crate::db::address::{Address, IntoAddress};
 use crate::db::version;
@@ -57,7 +57,7 @@ impl ClientBuilder {
     /// [`Incompatible`](crate::ErrorKind::Incompatible).
     pub async fn connect(self) -> Result<Client, Error> {
         let client = self.lazy(None)?;
-        version::check(read!(client, db => db.version())?)?;
+        version::check(client.version().await?)?;
         Ok(client)
     }
 
@@ -78,6 +78,7 @@ impl ClientBuilder {
             }
         });
         let end_listener = Arc::new(EndListener::on(address.clone(), runtime.clone()));
-        Ok(Client { pool: Pool::own(address, connections, runtime)?, deadline, end_listener })
+        let pool = Pool::own(address, connections, runtime)?;
+        Ok(Client { sender: OnPool { pool, deadline, end_listener } })
     }
 }

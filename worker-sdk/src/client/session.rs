@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind};
 /// ```
 /// # use tuskline_sdk::{Client, Error, NewTask, Transaction};
 /// async fn place_order(order: i64, transaction: &mut impl Transaction) -> Result<(), Error> {
-///     let mut tasks = Client::within(transaction);
+///     let tasks = Client::within(transaction);
 ///     tasks.schedule(NewTask::new("charge", &order)).await?;
 ///     tasks.schedule(NewTask::new("send_receipt", &order)).await?;
 ///     Ok(())

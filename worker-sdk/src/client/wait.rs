@@ -15,7 +15,7 @@ use crate::client::status::TaskStatus;
 use crate::db::address::Address;
 use crate::db::backoff::Backoff;
 use crate::db::connect::{Heard, Notifications, Session, Trouble, connect_listening};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::task::TaskId;
 
 /// Longest time between two looks at a task, when notifications can be heard.
@@ -53,24 +53,26 @@ impl Client {
             rest = (rest * 2).min(LONGEST_REST);
             // Short tasks are over by now. For a long one it pays to ask for a notification.
             if waiting.is_none() && rest > FIRST_REST * 2 {
-                waiting = self.end_listener.listen(task);
+                waiting = self.sender.end_listener.listen(task);
             }
             if waiting.is_some() && !asked {
-                asked = self.await_end(task, earlier(until, self.deadline)).await;
+                asked = self.await_end(task, earlier(until, self.sender.deadline)).await;
             }
         }
     }
 
     /// Asks for a notification. False: none will come, and the call goes on looking.
     async fn await_end(&self, task: TaskId, until: Instant) -> bool {
-        let Ok(Ok(connection)) = timeout_at(until, self.pool.get()).await else { return false };
+        let Ok(Ok(connection)) = timeout_at(until, self.sender.pool.get()).await else {
+            return false;
+        };
         let sql = "select tuskline.await_end($1)";
         let call = async {
             let asked = connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
             asked.map(drop).map_err(Error::from_write)
         };
         let answer = timeout_at(until, call).await;
-        let asked = self.changed(connection, answer.ok());
+        let asked = self.sender.answered(connection, answer.ok(), ErrorKind::Unknown);
         asked
             .inspect_err(|error| {
                 tracing::debug!("no notification of an end; polling instead: {error:#}")

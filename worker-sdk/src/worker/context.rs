@@ -141,7 +141,7 @@ impl Context {
     pub async fn assert_current(&self, transaction: &mut impl Transaction) -> Result<(), Error> {
         let Inner { task, fence, .. } = *self.inner;
         let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&fence.0, Type::INT8)];
-        let mut within = Client::within(transaction);
+        let within = Client::within(transaction);
         within.one("select tuskline.assert_current($1, $2)", parameters).await.map(drop)
     }
 
@@ -170,7 +170,7 @@ impl Context {
         let Inner { task, fence, .. } = *self.inner;
         let parameters: &Parameters<'_> =
             &[(&task.0, Type::INT8), (&fence.0, Type::INT8), (&json, Type::JSON)];
-        let mut within = Client::within(transaction);
+        let within = Client::within(transaction);
         within.one("select tuskline.complete($1, $2, $3)", parameters).await?;
         Ok(Outcome::Success(output))
     }

@@ -5,7 +5,6 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
-use crate::client::calls::{change, read};
 use crate::db::json;
 use crate::db::json::{JsonOwned, JsonText};
 use crate::error::{Code, Error};
@@ -58,7 +57,7 @@ fn no_progress(reason: impl std::fmt::Display) -> Error {
 impl Client {
     async fn checkpoint(&self, task: TaskId) -> Result<Option<JsonOwned>, Error> {
         let sql = "select checkpoint from tuskline.task_status($1)";
-        let rows = read!(self, db => db.rows(sql, &[(&task.0, Type::INT8)]))?;
+        let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(rows.first().and_then(|row| row.get(0)))
     }
 
@@ -80,7 +79,7 @@ impl Client {
             (&checkpoint, Type::JSON),
         ];
         let sql = "select tuskline.set_progress($1, $2, $3, $4, $5)";
-        match change!(self, db => db.one(sql, &params))?.get(0) {
+        match self.one(sql, &params).await?.get(0) {
             true => Ok(()),
             false => Err(Error::refused(Code::NotCurrent, format!("task {task} is held no more"))),
         }

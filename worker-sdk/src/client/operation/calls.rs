@@ -3,8 +3,9 @@
 use tokio_postgres::types::{ToSql, Type};
 
 use super::{Operation, OperationPreview, OperationProgress};
+use crate::client::Client;
+use crate::client::sender::Sender;
 use crate::client::session::Row;
-use crate::client::transaction::TransactionClient;
 use crate::db::Parameters;
 use crate::db::json::checked;
 use crate::error::Error;
@@ -16,13 +17,16 @@ const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
 const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
                         from tuskline.operations where operation_id = $1";
 
-impl TransactionClient<'_> {
-    /// Starts an operation when your transaction commits.
+impl<S: Sender> Client<S> {
+    /// Starts an operation on many tasks and returns its number. Store consumers carry it out.
     ///
     /// # Errors
-    /// As [`Client::start_operation`](crate::Client::start_operation).
+    /// [`Invalid`](crate::ErrorKind::Invalid): it does not say which tasks, a status that the action is not
+    /// for, a number out of range, a redrive without a reason (TK029), an unknown lambda (TK001).
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn start_operation(
-        &mut self,
+        &self,
         operation: &Operation,
         reason: Option<&str>,
     ) -> Result<OperationId, Error> {
@@ -40,12 +44,13 @@ impl TransactionClient<'_> {
         Ok(OperationId(self.one(&sql, &parameters).await?.get(0)))
     }
 
-    /// How many tasks an operation would change now, as this connection sees them.
+    /// How many tasks an operation would change now, by lambda and status.
     ///
     /// # Errors
-    /// As [`Client::preview_operation`](crate::Client::preview_operation).
+    /// [`Invalid`](crate::ErrorKind::Invalid) as [`Client::start_operation`],
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn preview_operation(
-        &mut self,
+        &self,
         operation: &Operation,
     ) -> Result<Vec<OperationPreview>, Error> {
         let sql = format!(
@@ -67,12 +72,12 @@ impl TransactionClient<'_> {
         rows.iter().map(preview).collect()
     }
 
-    /// How far an operation has come, as this connection sees it.
+    /// How far an operation has come; `None`: no such number, or it ended over a month ago.
     ///
     /// # Errors
-    /// As [`Client::operation_progress`](crate::Client::operation_progress).
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable).
     pub async fn operation_progress(
-        &mut self,
+        &self,
         operation: OperationId,
     ) -> Result<Option<OperationProgress>, Error> {
         let rows = self.rows(PROGRESS, &[(&operation.0, Type::INT8)]).await?;
@@ -86,11 +91,12 @@ impl TransactionClient<'_> {
         }))
     }
 
-    /// Stops an operation when your transaction commits.
+    /// Stops an operation. Its changes so far stay. `false`: it was not running.
     ///
     /// # Errors
-    /// As [`Client::stop_operation`](crate::Client::stop_operation).
-    pub async fn stop_operation(&mut self, operation: OperationId) -> Result<bool, Error> {
+    /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
+    pub async fn stop_operation(&self, operation: OperationId) -> Result<bool, Error> {
         let sql = "select tuskline.stop_operation($1)";
         Ok(self.one(sql, &[(&operation.0, Type::INT8)]).await?.get(0))
     }

@@ -27,7 +27,7 @@ fn fake<F: FnMut() -> Result<Vec<Vec<u8>>, AdapterError> + Send>(answer: F) -> F
 /// The errors of a change and of a read.
 async fn errors(answer: impl FnMut() -> Result<Vec<Vec<u8>>, AdapterError> + Send) -> [Error; 2] {
     let mut fake = fake(answer);
-    let mut tasks = Client::within(&mut fake);
+    let tasks = Client::within(&mut fake);
     let change = tasks.schedule(NewTask::new("work", &1)).await.unwrap_err();
     [change, tasks.status(TaskId(1)).await.unwrap_err()]
 }

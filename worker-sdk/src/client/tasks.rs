@@ -1,14 +1,13 @@
-//! The calls of a client within the caller's connection or transaction.
-
-mod owners;
+//! The calls of a [`Client`] about tasks: schedule them, ask about them, steer them.
 
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::client::Client;
 use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled};
 use crate::client::new_task::{Due, NewTask};
 use crate::client::payload::IntoTask;
+use crate::client::sender::Sender;
 use crate::client::session::Row;
-use crate::client::session::sealed::Session;
 use crate::client::status::{COLUMNS, Cancelled, Reason, Retried, TaskStatus};
 use crate::db::Parameters;
 use crate::db::json::JsonText;
@@ -16,23 +15,16 @@ use crate::db::parameter::{Hidden, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::task::{Priority, TaskId};
 
-/// The verbs on one transaction of the caller's; see [`Client::within`](crate::Client::within).
-pub struct TransactionClient<'t> {
-    pub(super) session: &'t mut dyn Session,
-}
-
-impl std::fmt::Debug for TransactionClient<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TransactionClient").finish_non_exhaustive()
-    }
-}
-
-impl TransactionClient<'_> {
-    /// Schedules one task; accepted when your transaction commits.
+impl<S: Sender> Client<S> {
+    /// Schedules one task. It is accepted when this returns its id. If another task holds its unique key,
+    /// the id is that task's.
     ///
     /// # Errors
-    /// As [`Client::schedule`](crate::Client::schedule).
-    pub async fn schedule(&mut self, task: impl IntoTask) -> Result<TaskId, Error> {
+    /// [`Invalid`](crate::ErrorKind::Invalid) (unknown lambda, too large, due date, ...),
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). [`Unknown`](crate::ErrorKind::Unknown): the connection
+    /// broke before the answer came, or the deadline passed. Or the wait for a synchronous standby was
+    /// cancelled: the task is accepted, and a failover may lose it.
+    pub async fn schedule(&self, task: impl IntoTask) -> Result<TaskId, Error> {
         let task = task.into_task();
         let (at, delay) = task.due.parts();
         let (payload, priority) = (JsonText(task.checked()?), task.priority.as_str());
@@ -62,11 +54,11 @@ impl TransactionClient<'_> {
         Ok(TaskId(self.one(sql, params).await?.get(0)))
     }
 
-    /// Schedules up to [`BATCH_MAX`](crate::BATCH_MAX) tasks; accepted when your transaction commits.
+    /// Schedules up to [`BATCH_MAX`] tasks in one commit, all or none; ids in the order given.
     ///
     /// # Errors
-    /// As [`Client::schedule_many`](crate::Client::schedule_many).
-    pub async fn schedule_many<I>(&mut self, tasks: I) -> Result<Vec<TaskId>, Error>
+    /// As [`Client::schedule`]; a refusal names the row.
+    pub async fn schedule_many<I>(&self, tasks: I) -> Result<Vec<TaskId>, Error>
     where
         I: IntoIterator<Item: IntoTask>,
     {
@@ -113,31 +105,32 @@ impl TransactionClient<'_> {
         Ok(ids.into_iter().map(TaskId).collect())
     }
 
-    /// Everything known of a task, as this connection sees it.
+    /// Everything known of a task; `None`: no such id, or past its retention.
     ///
     /// # Errors
-    /// As [`Client::status`](crate::Client::status).
-    pub async fn status(&mut self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied).
+    pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
         let sql = format!("select {COLUMNS} from tuskline.task_status($1)");
         let rows = self.rows(&sql, &[(&task.0, Type::INT8)]).await?;
         rows.first().map(TaskStatus::read).transpose()
     }
 
-    /// Why a task does not run, as this connection sees it.
+    /// Why a task does not run: every reason that holds now, the first one to look at on top.
     ///
     /// # Errors
-    /// As [`Client::explain`](crate::Client::explain).
-    pub async fn explain(&mut self, task: TaskId) -> Result<Vec<Reason>, Error> {
+    /// As [`Client::status`].
+    pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
         let sql = "select reason, detail, cause, remedy from tuskline.explain($1)";
         let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(rows.iter().map(Reason::read).collect())
     }
 
-    /// Cancels a task when your transaction commits.
+    /// Cancels a task, or asks the worker that holds it to stop.
     ///
     /// # Errors
-    /// As [`Client::cancel`](crate::Client::cancel).
-    pub async fn cancel(&mut self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied),
+    /// [`Unknown`](crate::ErrorKind::Unknown).
+    pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
         let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&reason, Type::TEXT)];
         let row = self.one("select tuskline.cancel($1, $2)", parameters).await?;
         Ok(match row.get(0) {
@@ -149,12 +142,13 @@ impl TransactionClient<'_> {
     }
 }
 
-impl TransactionClient<'_> {
-    /// Schedules the tasks of a chain; accepted when your transaction commits.
+impl<S: Sender> Client<S> {
+    /// Schedules the tasks of a chain in one commit, all or none.
     ///
     /// # Errors
-    /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
-    pub async fn schedule_chain(&mut self, chain: &Chain) -> Result<Scheduled, Error> {
+    /// As [`Client::schedule`]. [`Invalid`](crate::ErrorKind::Invalid): a circle, two tasks of one name, an
+    /// unknown parent, a parent on two conditions, a path of over 1,000 tasks, or over 10,000 tasks in all.
+    pub async fn schedule_chain(&self, chain: &Chain) -> Result<Scheduled, Error> {
         let tasks = chain.to_json()?;
         let sql = "select chain_id, ids from tuskline.schedule_chain($1)";
         let row = self.one(sql, &[(&JsonText(&tasks), Type::JSON)]).await?;
@@ -162,12 +156,12 @@ impl TransactionClient<'_> {
         Ok(Scheduled { chain: TaskId(row.get(0)), ids })
     }
 
-    /// Schedules a task that runs when these have ended; accepted when your transaction commits.
+    /// Schedules a task that runs when these have ended.
     ///
     /// # Errors
     /// As [`Client::schedule_chain`](crate::Client::schedule_chain).
     pub async fn schedule_then(
-        &mut self,
+        &self,
         after: &[TaskId],
         on: On,
         then: impl IntoTask,
@@ -176,12 +170,12 @@ impl TransactionClient<'_> {
         scheduled.ids.first().copied().ok_or_else(|| Error::unknown("no answer"))
     }
 
-    /// Cancels what has not ended of a chain, when your transaction commits.
+    /// Cancels the chain that a task belongs to.
     ///
     /// # Errors
-    /// As [`Client::cancel_chain`](crate::Client::cancel_chain).
+    /// As [`Client::cancel`], and [`Invalid`](crate::ErrorKind::Invalid): the task belongs to no chain.
     pub async fn cancel_chain(
-        &mut self,
+        &self,
         task: TaskId,
         reason: Option<&str>,
     ) -> Result<CancelledChain, Error> {
@@ -191,23 +185,24 @@ impl TransactionClient<'_> {
         Ok(CancelledChain { cancelled, requested })
     }
 
-    /// Runs an ended task again, when your transaction commits.
+    /// Starts a task again that ended, but not in success. The tasks that depend on it wait again. It keeps
+    /// its due time, if that is later than now.
     ///
     /// # Errors
-    /// As [`Client::retry`](crate::Client::retry).
-    pub async fn retry(&mut self, task: TaskId) -> Result<Retried, Error> {
+    /// As [`Client::cancel`].
+    pub async fn retry(&self, task: TaskId) -> Result<Retried, Error> {
         self.retry_by("select tuskline.retry($1)", task).await
     }
 
     /// The same, due now.
     ///
     /// # Errors
-    /// As [`Client::retry`](crate::Client::retry).
-    pub async fn retry_now(&mut self, task: TaskId) -> Result<Retried, Error> {
+    /// As [`Client::cancel`].
+    pub async fn retry_now(&self, task: TaskId) -> Result<Retried, Error> {
         self.retry_by("select tuskline.retry($1, p_due_now => true)", task).await
     }
 
-    async fn retry_by(&mut self, sql: &str, task: TaskId) -> Result<Retried, Error> {
+    async fn retry_by(&self, sql: &str, task: TaskId) -> Result<Retried, Error> {
         let row = self.one(sql, &[(&task.0, Type::INT8)]).await?;
         Ok(match row.get(0) {
             "retried" => Retried::Retried,
@@ -217,52 +212,40 @@ impl TransactionClient<'_> {
         })
     }
 
-    /// Runs all tasks of an ended chain again, when your transaction commits.
+    /// The same for the whole chain that a task belongs to; returns how many tasks start again.
     ///
     /// # Errors
-    /// As [`Client::retry_chain`](crate::Client::retry_chain).
-    pub async fn retry_chain(&mut self, task: TaskId) -> Result<u32, Error> {
+    /// As [`Client::cancel_chain`].
+    pub async fn retry_chain(&self, task: TaskId) -> Result<u32, Error> {
         let sql = "select retried from tuskline.retry_chain($1)";
         let retried: i32 = self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0);
         Ok(retried.unsigned_abs())
     }
 
-    /// The parents of a task, as this connection sees them.
+    /// The tasks that a task waits or waited for, and their outputs.
     ///
     /// # Errors
-    /// As [`Client::parents`](crate::Client::parents).
-    pub async fn parents(&mut self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
+    /// As [`Client::status`].
+    pub async fn parents(&self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
         let sql = "select id, name, lambda, status, output from tuskline.parents($1)";
         self.rows(sql, &[(&task.0, Type::INT8)]).await?.iter().map(ParentTask::read).collect()
     }
 }
 
-impl TransactionClient<'_> {
-    /// Defines a lambda when your transaction commits.
-    ///
-    /// # Errors
-    /// As [`Client::define_lambda`](crate::Client::define_lambda).
-    pub async fn define_lambda(&mut self, name: &str) -> Result<bool, Error> {
-        Ok(self.one("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?.get(0))
-    }
-
-    pub(super) async fn version(&mut self) -> Result<Option<i32>, Error> {
+impl<S: Sender> Client<S> {
+    pub(super) async fn version(&self) -> Result<Option<i32>, Error> {
         Ok(self.rows("select tuskline.version()", &[]).await?[0].get(0))
     }
 
     /// The only row of a call that changes something.
-    pub(crate) async fn one(
-        &mut self,
-        sql: &str,
-        parameters: &Parameters<'_>,
-    ) -> Result<Row, Error> {
+    pub(crate) async fn one(&self, sql: &str, parameters: &Parameters<'_>) -> Result<Row, Error> {
         let rows = self.query(sql, parameters, ErrorKind::Unknown).await?;
         rows.into_iter().next().ok_or_else(|| Error::unknown("no answer"))
     }
 
     /// The rows of a call that changes nothing.
     pub(crate) async fn rows(
-        &mut self,
+        &self,
         sql: &str,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, Error> {
@@ -270,15 +253,15 @@ impl TransactionClient<'_> {
     }
 
     /// Each statement of a client passes here: no driver can log a value.
-    async fn query(
-        &mut self,
+    pub(super) async fn query(
+        &self,
         sql: &str,
         parameters: &Parameters<'_>,
         broken: ErrorKind,
     ) -> Result<Vec<Row>, Error> {
         let hidden = hidden(parameters);
         let parameters: Vec<_> = hidden.iter().map(Hidden::typed).collect();
-        self.session.query(sql, &parameters, broken).await
+        self.sender.send(sql, &parameters, broken).await
     }
 }
 

@@ -1,0 +1,93 @@
+//! Where a client sends its statements: to a connection of its pool, or to the transaction of the caller.
+//!
+//! Promises: on a pool each statement is a transaction with a deadline, and a change whose commit may be
+//! missing on the synchronous standby is an error. Must never: send a statement twice.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::client::connection::{Connection, Pool};
+use crate::client::session::sealed::Session;
+use crate::client::session::{Row, answer};
+use crate::client::wait::EndListener;
+use crate::db::Parameters;
+use crate::error::{Error, ErrorKind};
+
+/// Sends one statement of a client.
+pub trait Sender: Send + Sync {
+    /// Its rows. `broken`: the kind of the error if the connection breaks before the answer.
+    fn send<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: &'a Parameters<'a>,
+        broken: ErrorKind,
+    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send + 'a;
+}
+
+/// The pool of a [`Client`](crate::Client).
+#[derive(Debug, Clone)]
+pub struct OnPool {
+    pub(super) pool: Pool,
+    pub(super) deadline: Duration,
+    pub(super) end_listener: Arc<EndListener>,
+}
+
+impl Sender for OnPool {
+    async fn send(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+        broken: ErrorKind,
+    ) -> Result<Vec<Row>, Error> {
+        let connection = self.pool.get().await?;
+        let rows = timeout(self.deadline, connection.query_prepared(sql, parameters)).await;
+        let rows = rows.ok().map(|rows| answer(rows, broken));
+        self.answered(connection, rows, broken)
+    }
+}
+
+impl OnPool {
+    /// The answer of a call; none: it did not come in time. Then the connection is closed: the next caller must
+    /// not read that answer. A change is unknown if its commit may be missing on the synchronous standby.
+    pub(super) fn answered<T>(
+        &self,
+        connection: Connection,
+        answer: Option<Result<T, Error>>,
+        broken: ErrorKind,
+    ) -> Result<T, Error> {
+        let Some(answer) = answer else {
+            connection.discard();
+            return Err(Error::new(broken, format!("no answer within {:?}", self.deadline)));
+        };
+        let answer = answer?;
+        if broken == ErrorKind::Unknown {
+            connection.confirm()?;
+        }
+        Ok(answer)
+    }
+}
+
+/// The transaction of a [`TransactionClient`](crate::TransactionClient). Calls at the same time wait for each
+/// other.
+pub struct InTransaction<'t>(pub(super) Mutex<&'t mut dyn Session>);
+
+impl Sender for InTransaction<'_> {
+    async fn send(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+        broken: ErrorKind,
+    ) -> Result<Vec<Row>, Error> {
+        self.0.lock().await.query(sql, parameters, broken).await
+    }
+}
+
+impl fmt::Debug for InTransaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InTransaction").finish_non_exhaustive()
+    }
+}
