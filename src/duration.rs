@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 /// Units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -45,6 +47,14 @@ pub fn show(milliseconds: i64) -> String {
 /// In whole milliseconds, for the database.
 pub fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// As PostgreSQL reads it.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    value.map(|value| format!("{} milliseconds", milliseconds(value))).serialize(to)
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::{self, DROP_BREAKER, SET_BREAKER};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
@@ -30,22 +31,25 @@ pub enum BreakerCommand {
 }
 
 /// When it trips, and when it tries again.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct SetArgs {
     /// Name of the lambda.
     lambda: String,
-    /// Failed attempts of one cause that trip it, at least.
-    #[arg(long, value_name = "N", default_value = "20", allow_hyphen_values = true)]
-    failures: i32,
-    /// How far back they are counted.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1m")]
-    window: Duration,
-    /// Share of them in all attempts that end meanwhile, at least.
-    #[arg(long, value_name = "0..1", default_value = "0.5", allow_hyphen_values = true)]
-    share: f64,
-    /// After so long one task may pass, whose success opens the gate.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
-    probe_after: Duration,
+    /// Failed attempts of one cause that trip it, at least [default: 20]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    failures: Option<i32>,
+    /// How far back they are counted [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[serde(serialize_with = "duration::serialize")]
+    window: Option<Duration>,
+    /// Share of them in all attempts that end meanwhile, at least [default: 0.5]
+    #[arg(long, value_name = "0..1", allow_hyphen_values = true)]
+    #[serde(serialize_with = "verbs::float")]
+    share: Option<f64>,
+    /// After so long one task may pass, whose success opens the gate [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[serde(serialize_with = "duration::serialize")]
+    probe_after: Option<Duration>,
 }
 
 pub async fn run(global: &Global, command: BreakerCommand) -> Outcome {
@@ -60,18 +64,7 @@ pub async fn run(global: &Global, command: BreakerCommand) -> Outcome {
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
-    let sql = "select tuskline.set_breaker($1, $2, $3 * interval '1 millisecond', $4, \
-               $5 * interval '1 millisecond')";
-    let (window_ms, probe_ms) =
-        (duration::milliseconds(args.window), duration::milliseconds(args.probe_after));
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.lambda, Type::TEXT),
-        (&args.failures, Type::INT4),
-        (&window_ms, Type::INT8),
-        (&args.share, Type::FLOAT8),
-        (&probe_ms, Type::INT8),
-    ];
-    client.query_typed(sql, parameters).await?;
+    SET_BREAKER.row(client, "true", &json!(args)).await?;
     let lambda = &args.lambda;
     output::answer(
         global,
@@ -81,9 +74,7 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
 }
 
 async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<()> {
-    let sql = "select tuskline.drop_breaker($1)";
-    let dropped: bool = client.query_typed_one(sql, &[(&lambda, Type::TEXT)]).await?.get(0);
-    if !dropped {
+    if !DROP_BREAKER.call(client, &json!({ "lambda": lambda })).await? {
         return Err(failed(format!("lambda {lambda} has no breaker: tuskline breaker list")));
     }
     output::answer(

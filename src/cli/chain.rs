@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::{CANCEL_CHAIN, RETRY_CHAIN};
 
 use super::global::{Global, Outcome};
 use super::rows::rows;
@@ -107,10 +108,8 @@ async fn show(global: &Global, client: &Client, id: i64, dot: bool) -> Result<()
 }
 
 async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String>) -> Result<()> {
-    let sql = "select chain_id, cancelled, requested from tuskline.cancel_chain($1, $2)";
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&id, Type::INT8), (&reason, Type::TEXT)];
-    let row = client.query_typed_one(sql, &parameters).await?;
+    let arguments = json!({ "task": id, "reason": reason });
+    let row = CANCEL_CHAIN.row(client, "chain_id, cancelled, requested", &arguments).await?;
     let (chain, cancelled, requested): (i64, i32, i32) = (row.get(0), row.get(1), row.get(2));
     let answer = json!({"chain": chain, "cancelled": cancelled, "requested": requested});
     let asked = match requested {
@@ -122,8 +121,8 @@ async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String
 }
 
 async fn retry(global: &Global, client: &Client, id: i64, now: bool) -> Result<()> {
-    let sql = "select chain_id, retried from tuskline.retry_chain($1, $2)";
-    let row = client.query_typed_one(sql, &[(&id, Type::INT8), (&now, Type::BOOL)]).await?;
+    let arguments = json!({ "task": id, "due_now": now });
+    let row = RETRY_CHAIN.row(client, "chain_id, retried", &arguments).await?;
     let (chain, retried): (i64, i32) = (row.get(0), row.get(1));
     let answer = json!({"chain": chain, "retried": retried});
     output::answer(global, &answer, &format!("chain {chain}: {retried} tasks start again"))

@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::{GATE, UNGATE};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
@@ -38,7 +39,7 @@ pub enum GateCommand {
 }
 
 /// The scope of a gate or a throttle, its end and its reason.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct Scope {
     /// Name of the lambda.
     lambda: String,
@@ -56,35 +57,11 @@ pub struct Scope {
     until: Option<DateTime<Utc>>,
     /// End by itself after so long, e.g. 2h.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    #[serde(rename = "for", serialize_with = "duration::serialize")]
     for_: Option<Duration>,
     /// Why; `task explain` shows it.
     #[arg(long, value_name = "TEXT")]
     reason: String,
-}
-
-impl Scope {
-    /// Calls a verb with this scope and a setting, and returns the number of the new row.
-    /// `sql` has `$1` the lambda, `$2` the setting, `$3` collection, `$4` priority, `$5` until,
-    /// `$6` milliseconds, `$7` reason, `$8` unseen.
-    pub(super) async fn set(
-        &self,
-        client: &Client,
-        sql: &str,
-        setting: (&(dyn ToSql + Sync), Type),
-    ) -> Result<i64> {
-        let for_ms = self.for_.map(duration::milliseconds);
-        let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-            (&self.lambda, Type::TEXT),
-            setting,
-            (&self.collection, Type::TEXT),
-            (&self.priority, Type::TEXT),
-            (&self.until, Type::TIMESTAMPTZ),
-            (&for_ms, Type::INT8),
-            (&self.reason, Type::TEXT),
-            (&self.unseen, Type::BOOL),
-        ];
-        Ok(client.query_typed_one(sql, parameters).await?.get(0))
-    }
 }
 
 pub async fn run(global: &Global, command: GateCommand) -> Outcome {
@@ -101,8 +78,9 @@ pub async fn run(global: &Global, command: GateCommand) -> Outcome {
 }
 
 async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> Result<()> {
-    let sql = "select tuskline.gate($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8)";
-    let gate = scope.set(client, sql, (&action, Type::TEXT)).await?;
+    let mut set = json!(scope);
+    set["action"] = action.into();
+    let gate: i64 = GATE.call(client, &set).await?;
     output::answer(
         global,
         &json!({"gate": gate, "action": action}),
@@ -111,10 +89,7 @@ async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> R
 }
 
 async fn open(global: &Global, client: &Client, gate: i64, reason: Option<String>) -> Result<()> {
-    let sql = "select tuskline.ungate($1, $2)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&gate, Type::INT8), (&reason, Type::TEXT)];
-    let opened: bool = client.query_typed_one(sql, parameters).await?.get(0);
-    if !opened {
+    if !UNGATE.call(client, &json!({ "gate": gate, "reason": reason })).await? {
         return Err(failed(format!("there is no gate {gate}: tuskline gate list")));
     }
     output::answer(global, &json!({"gate": gate, "opened": true}), &format!("gate {gate} is open"))

@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::{ALTER_LAMBDA, DEFINE_LAMBDA};
 
 use super::failure::{WrongCall, failed};
 use super::global::{Global, Outcome};
 use super::rows::rows;
 use super::{database, output};
 use crate::duration;
-
-/// The verbs that take settings.
-const DEFINE: &str = "define_lambda";
-const ALTER: &str = "alter_lambda";
 
 /// `lambda ...`.
 #[derive(Debug, Subcommand)]
@@ -48,10 +46,11 @@ pub enum LambdaCommand {
 }
 
 /// Settings of a lambda; what is left out keeps its default, or its value.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct Settings {
     /// Hard deadline of one attempt, e.g. 5m.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     attempt_timeout: Option<Duration>,
     /// Attempts that may fail before a task is dead.
     #[arg(long, value_name = "N")]
@@ -61,23 +60,30 @@ pub struct Settings {
     max_crashes: Option<i32>,
     /// Delay before the second attempt; doubles each time.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     retry_base: Option<Duration>,
     /// Longest delay between two attempts.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     retry_cap: Option<Duration>,
     /// How long a finished task stays: success, cancelled, dropped.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     retention: Option<Duration>,
     /// How long a failed task stays: dead, fatal_failure.
     #[arg(long, value_parser = duration::parse, allow_hyphen_values = true, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     dead_retention: Option<Duration>,
     #[command(flatten)]
+    #[serde(flatten)]
     keeping: retention::Keeping,
     /// A due task goes into its queue in the transaction that schedules it (the default).
     #[arg(long, conflicts_with = "no_direct")]
+    #[serde(skip)]
     direct: bool,
     /// The store consumer moves every task into its queue.
     #[arg(long)]
+    #[serde(skip)]
     no_direct: bool,
     /// Largest payload accepted, in bytes of JSON text.
     #[arg(long, value_name = "BYTES")]
@@ -88,37 +94,18 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Named arguments of the verb, from `$2` on, and their values.
-    fn arguments(&self, verb: &str) -> (String, Vec<i64>) {
-        let (mut text, mut values) = self.numbers();
-        self.keeping.add_to(&mut text, &mut values, verb);
-        (text, values)
-    }
-
-    fn numbers(&self) -> (String, Vec<i64>) {
-        let span = |duration: Option<Duration>| duration.map(duration::milliseconds);
-        let direct = (self.direct || self.no_direct).then_some(i64::from(self.direct));
-        const INTERVAL: &str = "* interval '1 millisecond'";
-        let known = [
-            ("p_attempt_timeout", INTERVAL, span(self.attempt_timeout)),
-            ("p_max_attempts", "::integer", self.max_attempts.map(i64::from)),
-            ("p_max_crashes", "::integer", self.max_crashes.map(i64::from)),
-            ("p_retry_base", INTERVAL, span(self.retry_base)),
-            ("p_retry_cap", INTERVAL, span(self.retry_cap)),
-            ("p_retention", INTERVAL, span(self.retention)),
-            ("p_dead_retention", INTERVAL, span(self.dead_retention)),
-            ("p_direct", "::integer::boolean", direct),
-            ("p_max_payload_bytes", "::integer", self.max_payload_bytes.map(i64::from)),
-            ("p_max_backlog", "::integer", self.max_backlog.map(i64::from)),
-        ];
-        let (mut text, mut values) = (String::new(), Vec::new());
-        for (name, cast, value) in known {
-            if let Some(value) = value {
-                values.push(value);
-                text.push_str(&format!(", {name} => ${} {cast}", values.len() + 1));
-            }
+    /// The arguments of a verb: those that were given. `alters`: the verb changes a lambda.
+    fn of(&self, alters: bool) -> Map<String, Value> {
+        let mut given = json!(self);
+        if self.direct || self.no_direct {
+            given["direct"] = self.direct.into();
         }
-        (text, values)
+        if alters {
+            given["as_others"] = self.keeping.as_others();
+        }
+        let given = given.as_object().into_iter().flatten();
+        let given = given.filter(|(_, value)| !value.is_null());
+        given.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
 
@@ -135,41 +122,31 @@ pub async fn run(global: &Global, command: LambdaCommand) -> Outcome {
 }
 
 async fn define(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
-    let row = call(client, DEFINE, name, settings).await?;
-    let new: bool = row.get(0);
+    let mut arguments = settings.of(false);
+    arguments.insert("name".to_owned(), name.into());
+    let new: bool = DEFINE_LAMBDA.call(client, &arguments.into()).await?;
     if global.json {
         return Ok(output::put_json(&json!({"lambda": name, "defined": new}))?);
     }
     let said = if new { "is defined" } else { "was defined before and is left as it is" };
     output::put(&format!("lambda {name} {said}"))?;
-    if !new && !settings.arguments(ALTER).0.is_empty() {
+    if !new && !settings.of(true).is_empty() {
         output::put(&format!("to change its settings: tuskline lambda alter {name} ..."))?;
     }
     Ok(())
 }
 
 async fn alter(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {
-    if settings.arguments(ALTER).0.is_empty() {
+    let mut arguments = settings.of(true);
+    if arguments.is_empty() {
         return Err(WrongCall("nothing to alter: give at least one setting".to_owned()).into());
     }
-    call(client, ALTER, name, settings).await?;
+    arguments.insert("name".to_owned(), name.into());
+    ALTER_LAMBDA.row(client, "true", &arguments.into()).await?;
     if global.json {
         return Ok(output::put_json(&json!({"lambda": name, "altered": true}))?);
     }
     Ok(output::put(&format!("lambda {name} is altered"))?)
-}
-
-async fn call(
-    client: &Client,
-    verb: &str,
-    name: &str,
-    settings: &Settings,
-) -> Result<tokio_postgres::Row> {
-    let (arguments, values) = settings.arguments(verb);
-    let statement = format!("select tuskline.{verb}(p_name => $1{arguments})");
-    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&name, Type::TEXT)];
-    parameters.extend(values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::INT8)));
-    Ok(client.query_typed_one(&statement, &parameters).await?)
 }
 
 /// Durations as milliseconds: JSON has no interval.

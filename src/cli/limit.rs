@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::{self, DROP_LIMIT, SET_LIMIT, SET_WEIGHT, THROTTLE};
 
 use super::failure::failed;
 use super::gate::Scope;
@@ -48,7 +49,7 @@ pub enum LimitCommand {
 }
 
 /// The tasks to limit, and the limit.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 #[command(
     group(clap::ArgGroup::new("what").required(true)),
     override_usage = "tuskline limit set <LAMBDA> --max-concurrency <N>|--per-second <N>"
@@ -61,6 +62,7 @@ pub struct SetArgs {
     max_concurrency: Option<i32>,
     /// Tasks a second, over all workers.
     #[arg(long, value_name = "N", allow_hyphen_values = true, group = "what")]
+    #[serde(serialize_with = "verbs::float")]
     per_second: Option<f64>,
     /// Tasks that may start at once after a rest; a second's worth unless given.
     #[arg(long, value_name = "N", requires = "per_second")]
@@ -85,15 +87,14 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
     match command {
         LimitCommand::Set(args) => set(global, client, &args).await,
         LimitCommand::Throttle { per_second, scope } => {
-            let sql = "select tuskline.throttle($1, $2, $3, $4, $5, \
-                       $6 * interval '1 millisecond', $7, $8)";
-            said(global, scope.set(client, sql, (&per_second, Type::FLOAT8)).await?)
+            let mut throttle = json!(scope);
+            throttle["per_second"] = per_second.to_string().into();
+            said(global, THROTTLE.call(client, &throttle).await?)
         }
         LimitCommand::Weight { limit, key, weight } => {
-            let sql = "select tuskline.set_weight($1, $2, $3)";
-            let parameters: &[(&(dyn ToSql + Sync), Type)] =
-                &[(&limit, Type::INT8), (&key, Type::TEXT), (&weight, Type::FLOAT8)];
-            client.query_typed(sql, parameters).await?;
+            let text = weight.to_string();
+            let set = json!({ "limit_id": limit, "fairness_key": key, "weight": text });
+            SET_WEIGHT.row(client, "true", &set).await?;
             output::answer(
                 global,
                 &json!({"limit_id": limit, "key": key}),
@@ -101,9 +102,7 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
             )
         }
         LimitCommand::Drop { limit } => {
-            let sql = "select tuskline.drop_limit($1)";
-            let dropped: bool = client.query_typed_one(sql, &[(&limit, Type::INT8)]).await?.get(0);
-            if !dropped {
+            if !DROP_LIMIT.call(client, &json!({ "limit_id": limit })).await? {
                 return Err(failed(format!("there is no limit {limit}: tuskline limit list")));
             }
             output::answer(
@@ -118,18 +117,7 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
-    let sql = "select tuskline.set_limit($1, $2, $3, $4, $5, $6, $7, $8)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.lambda, Type::TEXT),
-        (&args.max_concurrency, Type::INT4),
-        (&args.per_second, Type::FLOAT8),
-        (&args.collection, Type::TEXT),
-        (&args.priority, Type::TEXT),
-        (&args.by_key, Type::BOOL),
-        (&args.burst, Type::INT4),
-        (&args.fair, Type::BOOL),
-    ];
-    said(global, client.query_typed_one(sql, parameters).await?.get(0))
+    said(global, SET_LIMIT.call(client, &json!(args)).await?)
 }
 
 fn said(global: &Global, limit: i64) -> Result<()> {

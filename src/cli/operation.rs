@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::STOP_OPERATION;
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
@@ -73,9 +73,7 @@ pub async fn run(global: &Global, command: OperationCommand) -> Outcome {
 }
 
 async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
-    let sql = "select tuskline.stop_operation($1)";
-    let stopped: bool = client.query_typed_one(sql, &[(&operation, Type::INT8)]).await?.get(0);
-    if !stopped {
+    if !STOP_OPERATION.call(client, &json!({ "operation": operation })).await? {
         return Err(failed(format!(
             "operation {operation} is not running: tuskline operation list"
         )));

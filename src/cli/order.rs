@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::{SET_ORDER, UNBLOCK};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
@@ -20,9 +20,9 @@ pub enum OrderCommand {
     Set {
         /// Name of the lambda.
         lambda: String,
-        /// Policy for a key whose task fails for good: block, skip or dead.
-        #[arg(long, value_name = "POLICY", default_value = "block")]
-        on_failure: String,
+        /// Policy for a key whose task fails for good: block, skip or dead [default: block]
+        #[arg(long, value_name = "POLICY")]
+        on_failure: Option<String>,
     },
     /// List the ordering keys that a failed task blocks.
     Blocked,
@@ -39,18 +39,23 @@ pub async fn run(global: &Global, command: OrderCommand) -> Outcome {
     let session = database::open(global).await?;
     let client = session.client();
     match command {
-        OrderCommand::Set { lambda, on_failure } => set(global, client, &lambda, &on_failure).await,
+        OrderCommand::Set { lambda, on_failure } => {
+            set(global, client, &lambda, on_failure.as_deref()).await
+        }
         OrderCommand::Blocked => blocked(global, client).await,
         OrderCommand::Unblock { lambda, key } => unblock(global, client, &lambda, &key).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(global: &Global, client: &Client, lambda: &str, on_failure: &str) -> Result<()> {
-    let sql = "select tuskline.set_order($1, $2)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] =
-        &[(&lambda, Type::TEXT), (&on_failure, Type::TEXT)];
-    let limit: i64 = client.query_typed_one(sql, parameters).await?.get(0);
+async fn set(
+    global: &Global,
+    client: &Client,
+    lambda: &str,
+    on_failure: Option<&str>,
+) -> Result<()> {
+    let order = json!({ "lambda": lambda, "on_failure": on_failure });
+    let limit: i64 = SET_ORDER.call(client, &order).await?;
     let said = format!("order {limit} is set; to drop it: tuskline limit drop {limit}");
     output::answer(global, &json!({"limit_id": limit}), &said)
 }
@@ -68,10 +73,7 @@ async fn blocked(global: &Global, client: &Client) -> Result<()> {
 }
 
 async fn unblock(global: &Global, client: &Client, lambda: &str, key: &str) -> Result<()> {
-    let sql = "select tuskline.unblock($1, $2)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&lambda, Type::TEXT), (&key, Type::TEXT)];
-    let unblocked: bool = client.query_typed_one(sql, parameters).await?.get(0);
-    if !unblocked {
+    if !UNBLOCK.call(client, &json!({ "lambda": lambda, "ordering_key": key })).await? {
         return Err(failed(format!(
             "key {key} of {lambda} is not blocked: tuskline order blocked"
         )));

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::{DROP_PERIODIC, PAUSE_PERIODIC, RESUME_PERIODIC, Verb};
 
 use super::failure::{WrongCall, failed};
 use super::global::{Global, Outcome};
@@ -42,7 +44,7 @@ pub enum PeriodicCommand {
 }
 
 /// A schedule, and why.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct Which {
     /// Name of the schedule.
     name: String,
@@ -77,16 +79,13 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
         PeriodicCommand::List => list(global, open.await?.client()).await,
         PeriodicCommand::Show { name } => show(global, open.await?.client(), &name).await,
         PeriodicCommand::Pause(which) => {
-            let sql = "select tuskline.pause_periodic($1, $2)";
-            set(global, open.await?.client(), sql, &which, "paused").await
+            set(global, open.await?.client(), PAUSE_PERIODIC, &which, "paused").await
         }
         PeriodicCommand::Resume(which) => {
-            let sql = "select tuskline.resume_periodic($1, $2)";
-            set(global, open.await?.client(), sql, &which, "resumed").await
+            set(global, open.await?.client(), RESUME_PERIODIC, &which, "resumed").await
         }
         PeriodicCommand::Drop(which) => {
-            let sql = "select tuskline.drop_periodic($1, $2)";
-            set(global, open.await?.client(), sql, &which, "dropped").await
+            set(global, open.await?.client(), DROP_PERIODIC, &which, "dropped").await
         }
     }?;
     Ok(ExitCode::SUCCESS)
@@ -102,11 +101,15 @@ fn before(instant: DateTime<Utc>) -> DateTime<Utc> {
     instant - chrono::TimeDelta::microseconds(1)
 }
 
-async fn set(global: &Global, client: &Client, sql: &str, which: &Which, done: &str) -> Result<()> {
-    let Which { name, reason } = which;
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(name, Type::TEXT), (reason, Type::TEXT)];
-    let known: bool = client.query_typed_one(sql, parameters).await?.get(0);
-    if !known {
+async fn set(
+    global: &Global,
+    client: &Client,
+    verb: Verb,
+    which: &Which,
+    done: &str,
+) -> Result<()> {
+    let name = &which.name;
+    if !verb.call(client, &json!(which)).await? {
         return Err(unknown(name));
     }
     output::answer(global, &json!({"name": name, "said": done}), &format!("{name} is {done}"))

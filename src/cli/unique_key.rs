@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::{DROP_UNIQUE, SET_UNIQUE};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
@@ -30,7 +31,7 @@ pub enum UniqueKeyCommand {
 }
 
 /// How long a key is held, and what becomes of another task.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct SetArgs {
     /// Name of the lambda.
     lambda: String,
@@ -39,6 +40,7 @@ pub struct SetArgs {
     scope: Scope,
     /// With --scope period: how long, e.g. 10m.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
+    #[serde(serialize_with = "duration::serialize")]
     period: Option<Duration>,
     /// Treatment of another task with a key that is held.
     #[arg(long, value_enum, default_value = "keep")]
@@ -46,7 +48,8 @@ pub struct SetArgs {
 }
 
 /// How long a task holds its key.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Scope {
     /// Until a worker claims it.
     Queued,
@@ -59,7 +62,8 @@ enum Scope {
 }
 
 /// Treatment of another task with the key.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum OutcomeOf {
     /// The first stays as it is, and its id is returned.
     Keep,
@@ -83,16 +87,8 @@ pub async fn run(global: &Global, command: UniqueKeyCommand) -> Outcome {
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
-    let sql = "select tuskline.set_unique($1, $2, $3, $4 * interval '1 millisecond')";
     let (scope, outcome) = (arguments::label(&args.scope), arguments::label(&args.outcome));
-    let period = args.period.map(duration::milliseconds);
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.lambda, Type::TEXT),
-        (&scope, Type::TEXT),
-        (&outcome, Type::TEXT),
-        (&period, Type::INT8),
-    ];
-    client.query_typed(sql, parameters).await?;
+    SET_UNIQUE.row(client, "true", &json!(args)).await?;
     output::answer(
         global,
         &json!({"lambda": args.lambda, "scope": scope, "outcome": outcome}),
@@ -101,9 +97,7 @@ async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
 }
 
 async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()> {
-    let sql = "select tuskline.drop_unique($1)";
-    let dropped: bool = client.query_typed_one(sql, &[(&lambda, Type::TEXT)]).await?.get(0);
-    if !dropped {
+    if !DROP_UNIQUE.call(client, &json!({ "lambda": lambda })).await? {
         return Err(failed(format!("{lambda} has no unique keys: tuskline unique-key list")));
     }
     output::answer(

@@ -93,6 +93,8 @@ pub use client::periodic::{Defined, Missed, Overlap, Periodic};
 pub use client::session::Transaction;
 pub use client::session::adapter::{Adapter, AdapterError, AdapterValue};
 pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
+#[doc(hidden)]
+pub use client::verbs;
 pub use client::{BATCH_MAX, Client, InTransaction, OnPool, TransactionClient};
 pub use db::address::{Address, IntoAddress, InvalidAddress};
 #[doc(hidden)]

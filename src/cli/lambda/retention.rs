@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::duration;
 
@@ -10,16 +12,19 @@ use crate::duration;
 const SAME: &str = "same";
 
 /// Retention by status, and the archive.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct Keeping {
     /// How long a cancelled task stays; same: as --retention says.
     #[arg(long, value_parser = own, allow_hyphen_values = true, value_name = "DURATION|same")]
+    #[serde(serialize_with = "span")]
     cancelled_retention: Option<Own>,
     /// How long a dropped task stays; same: as --retention says.
     #[arg(long, value_parser = own, allow_hyphen_values = true, value_name = "DURATION|same")]
+    #[serde(serialize_with = "span")]
     dropped_retention: Option<Own>,
     /// How long a fatal_failure stays; same: as --dead-retention says.
     #[arg(long, value_parser = own, allow_hyphen_values = true, value_name = "DURATION|same")]
+    #[serde(serialize_with = "span")]
     fatal_retention: Option<Own>,
     /// Where tasks go before they are deleted: nowhere, tuskline.task_archive, or files of a server
     /// with --archive-dir.
@@ -41,8 +46,18 @@ fn own(text: &str) -> Result<Own, String> {
     duration::parse(text).map(Own::For)
 }
 
+/// The duration, if it is one.
+fn span<S: Serializer>(own: &Option<Own>, to: S) -> Result<S::Ok, S::Error> {
+    let span = match own {
+        Some(Own::For(span)) => Some(*span),
+        Some(Own::Same) | None => None,
+    };
+    duration::serialize(&span, to)
+}
+
 /// Where tasks go before they are deleted.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Archive {
     None,
     Table,
@@ -50,30 +65,15 @@ enum Archive {
 }
 
 impl Keeping {
-    /// Adds named arguments of the verb, and their values. An argument that is no number is one of a few
-    /// words and stands in the text. A new lambda has no retention of its own to reset.
-    pub fn add_to(&self, text: &mut String, values: &mut Vec<i64>, verb: &str) {
-        let mut same = Vec::new();
-        for (own, name, status) in [
-            (self.cancelled_retention, "p_cancelled_retention", "cancelled"),
-            (self.dropped_retention, "p_dropped_retention", "dropped"),
-            (self.fatal_retention, "p_fatal_retention", "fatal_failure"),
-        ] {
-            match own {
-                Some(Own::For(span)) => {
-                    values.push(duration::milliseconds(span));
-                    let place = values.len() + 1;
-                    text.push_str(&format!(", {name} => ${place} * interval '1 millisecond'"));
-                }
-                Some(Own::Same) => same.push(status),
-                None => {}
-            }
-        }
-        if !same.is_empty() && verb == super::ALTER {
-            text.push_str(&format!(", p_as_others => '{{{}}}'", same.join(",")));
-        }
-        if let Some(archive) = self.archive.and_then(|archive| archive.to_possible_value()) {
-            text.push_str(&format!(", p_archive => '{}'", archive.get_name()));
-        }
+    /// The statuses that lose their own retention. Null: none. A new lambda has none to lose.
+    pub fn as_others(&self) -> Value {
+        let same = [
+            (self.cancelled_retention, "cancelled"),
+            (self.dropped_retention, "dropped"),
+            (self.fatal_retention, "fatal_failure"),
+        ];
+        let same = same.into_iter().filter(|(own, _)| matches!(own, Some(Own::Same)));
+        let same: Vec<_> = same.map(|(_, status)| status).collect();
+        if same.is_empty() { Value::Null } else { json!(same) }
     }
 }

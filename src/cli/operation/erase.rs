@@ -16,15 +16,12 @@ use crate::archive::{Directory, Erasure};
 use crate::cli::global::{Global, Outcome};
 use crate::cli::output;
 
-/// Parameters of a statement.
-pub type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;
-
 /// The lines of a directory that hold tasks of an erase.
 pub struct Lines<'a> {
     pub client: &'a Client,
     pub directory: &'a Directory,
-    /// Parameters of `lines_to_erase` after the first one.
-    pub filters: Parameters<'a>,
+    /// Which tasks the operation erases.
+    pub choice: Value,
 }
 
 /// A file with such lines.
@@ -101,7 +98,11 @@ impl Lines<'_> {
     /// Numbers of the matching lines of a file, from 0. With `forgets`, their unique keys are
     /// deleted from the database.
     async fn matching(&self, erasure: &mut Erasure, forgets: bool) -> Result<BTreeSet<u64>> {
-        let sql = "select tuskline.lines_to_erase($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let sql = "select tuskline.lines_to_erase($1, c.lambda, c.collection, c.priority, c.ids, c.key, \
+                     c.field, c.equals, c.created_from, c.created_to) \
+                   from json_to_record($2) as c (lambda text, collection text, priority text, \
+                     ids bigint[], key text, field text[], equals text, created_from timestamptz, \
+                     created_to timestamptz)";
         let mut found = BTreeSet::new();
         let mut before = 0;
         loop {
@@ -109,9 +110,9 @@ impl Lines<'_> {
             if lines.is_empty() {
                 return Ok(found);
             }
-            let mut parameters = self.filters.clone();
-            parameters.insert(0, (&lines, Type::TEXT_ARRAY));
-            let rows = self.client.query_typed(sql, &parameters).await?;
+            let parameters: &[(&(dyn ToSql + Sync), Type)] =
+                &[(&lines, Type::TEXT_ARRAY), (&self.choice, Type::JSON)];
+            let rows = self.client.query_typed(sql, parameters).await?;
             let numbers = rows.iter().map(|row| row.get::<_, i64>(0).unsigned_abs() - 1);
             let numbers: BTreeSet<_> = numbers.collect();
             if forgets && !numbers.is_empty() {

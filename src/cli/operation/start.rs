@@ -6,15 +6,14 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::{PREVIEW_OPERATION, START_OPERATION};
 
-use super::erase::Parameters;
 use super::{ArchiveArgs, erase, wait};
 use crate::cli::global::{Global, Outcome};
 use crate::cli::output;
-use crate::cli::rows::rows;
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -37,7 +36,7 @@ const ACTIONS: [&str; 7] =
     ["cancel", "retry", "priority", "collection", "purge", "redrive", "erase"];
 
 /// The action of an operation, its tasks, its pace and its reason.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 #[command(after_help = EXAMPLES)]
 pub struct StartArgs {
     /// The action on the tasks.
@@ -47,15 +46,18 @@ pub struct StartArgs {
     lambda: Option<String>,
     /// The new priority or collection of waiting tasks; for a retry `now`, if due times shall not stay.
     #[arg(long, value_name = "VALUE")]
+    #[serde(rename = "value")]
     to: Option<String>,
     /// Only these tasks, separated by commas; may be given many times.
     #[arg(long = "id", value_name = "ID", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     ids: Vec<i64>,
     /// Only tasks with this ordering, limit, fairness or unique key.
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
     /// Only tasks whose payload has this value at this path, e.g. customer.id=17.
     #[arg(long, value_name = "PATH=VALUE", value_parser = field)]
+    #[serde(flatten)]
     field: Option<Field>,
     /// Only tasks of this collection.
     #[arg(long, value_name = "NAME")]
@@ -65,6 +67,7 @@ pub struct StartArgs {
     priority: Option<String>,
     /// Only tasks in these statuses, separated by commas.
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    #[serde(rename = "statuses")]
     status: Option<Vec<String>>,
     /// Only dead letters whose last failure has this fingerprint, see `dead-letter groups`.
     #[arg(long, value_name = "TEXT")]
@@ -81,35 +84,44 @@ pub struct StartArgs {
     /// Only tasks that ended at least so long ago.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(allow_hyphen_values = true, conflicts_with = "ended_to")]
+    #[serde(serialize_with = "duration::serialize")]
     older_than: Option<Duration>,
     /// At most this many tasks.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     limit: Option<i64>,
     /// At most this many tasks a second.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[serde(skip)]
     per_second: Option<f64>,
     /// Let a redrive release 1 task, then 10, then the rest; stop when they die again.
     #[arg(long)]
+    #[serde(skip)]
     canary: bool,
     /// Give the task of a redrive another payload, as JSON; for a single --id.
     #[arg(long, value_name = "JSON")]
+    #[serde(skip)]
     payload: Option<String>,
     #[command(flatten)]
+    #[serde(skip)]
     archive: ArchiveArgs,
     /// Why, for the audit.
     #[arg(long, value_name = "TEXT")]
+    #[serde(skip)]
     reason: Option<String>,
     /// Only count the tasks that it would change, by lambda and status.
     #[arg(long, conflicts_with = "wait")]
+    #[serde(skip)]
     dry_run: bool,
     /// Advance it until it ends, as `operation wait` does.
     #[arg(long)]
+    #[serde(skip)]
     wait: bool,
 }
 
 /// A field of the payload: the names that lead to it, and its value as text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Field {
+    #[serde(rename = "field")]
     path: Vec<String>,
     equals: String,
 }
@@ -119,88 +131,26 @@ fn field(text: &str) -> Result<Field, String> {
     Ok(Field { path: path.split('.').map(str::to_owned).collect(), equals: equals.into() })
 }
 
-/// First arguments of `start_operation` and `preview_operation`.
-const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
-                      coalesce($14, tuskline.clock() - $15 * interval '1 millisecond'), $16";
-
-/// Values of [`CHOICE`] that the arguments hold in another form than they are sent.
-#[derive(Debug)]
-pub struct Chosen<'a> {
-    ids: Option<&'a [i64]>,
-    path: Option<&'a [String]>,
-    equals: Option<&'a str>,
-    older_than: Option<i64>,
-}
-
-impl StartArgs {
-    fn chosen(&self) -> Chosen<'_> {
-        Chosen {
-            ids: Some(self.ids.as_slice()).filter(|ids| !ids.is_empty()),
-            path: self.field.as_ref().map(|field| field.path.as_slice()),
-            equals: self.field.as_ref().map(|field| field.equals.as_str()),
-            older_than: self.older_than.map(duration::milliseconds),
-        }
-    }
-
-    /// Parameters of [`CHOICE`].
-    fn choice<'a>(&'a self, chosen: &'a Chosen<'a>) -> Parameters<'a> {
-        vec![
-            (&self.action, Type::TEXT),
-            (&self.lambda, Type::TEXT),
-            (&self.to, Type::TEXT),
-            (&self.collection, Type::TEXT),
-            (&self.priority, Type::TEXT),
-            (&self.status, Type::TEXT_ARRAY),
-            (&self.fingerprint, Type::TEXT),
-            (&chosen.ids, Type::INT8_ARRAY),
-            (&self.key, Type::TEXT),
-            (&chosen.path, Type::TEXT_ARRAY),
-            (&chosen.equals, Type::TEXT),
-            (&self.created_from, Type::TIMESTAMPTZ),
-            (&self.created_to, Type::TIMESTAMPTZ),
-            (&self.ended_to, Type::TIMESTAMPTZ),
-            (&chosen.older_than, Type::INT8),
-            (&self.limit, Type::INT8),
-        ]
-    }
-
-    /// Parameters of `lines_to_erase` after the first one. An erase has no further filter.
-    pub fn of_lines<'a>(&'a self, chosen: &'a Chosen<'a>) -> Parameters<'a> {
-        let (action, value, statuses, fingerprint) = (0, 2, 5, 6);
-        let (ended_to, age, limit) = (13, 14, 15);
-        let without = [action, value, statuses, fingerprint, ended_to, age, limit];
-        let choice = self.choice(chosen).into_iter().enumerate();
-        choice.filter(|(at, _)| !without.contains(at)).map(|(_, parameter)| parameter).collect()
-    }
-}
-
 pub async fn run(global: &Global, client: &Client, args: &StartArgs) -> Outcome {
-    let chosen = args.chosen();
-    let mut parameters = args.choice(&chosen);
+    let mut choice = json!(args);
     let erases = args.action == "erase";
     let directory = match args.action.as_str() {
         "purge" | "erase" => args.archive.open()?,
         _ => None,
     };
-    let lines = directory.as_ref().filter(|_| erases).map(|directory| erase::Lines {
-        client,
-        directory,
-        filters: args.of_lines(&chosen),
-    });
+    let lines = directory.as_ref().filter(|_| erases);
+    let lines = lines.map(|directory| erase::Lines { client, directory, choice: choice.clone() });
     if args.dry_run {
-        preview(global, client, &parameters, lines.as_ref()).await?;
+        preview(global, client, &choice, lines.as_ref()).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let files = directory.is_some() && !erases;
-    parameters.extend::<Parameters>(vec![
-        (&args.per_second, Type::FLOAT8),
-        (&args.canary, Type::BOOL),
-        (&args.payload, Type::TEXT),
-        (&args.reason, Type::TEXT),
-        (&files, Type::BOOL),
-    ]);
-    let sql = format!("select tuskline.start_operation({CHOICE}, $17, $18, $19, $20, $21)");
-    let operation: i64 = client.query_typed_one(&sql, &parameters).await?.get(0);
+    choice["per_second"] = args.per_second.map(|tasks| tasks.to_string()).into();
+    choice["canary"] = args.canary.into();
+    choice["payload"] = args.payload.as_deref().into();
+    choice["reason"] = args.reason.as_deref().into();
+    choice["files"] = files.into();
+    let operation: i64 = START_OPERATION.call(client, &choice).await?;
     if let Some(lines) = lines {
         return erase::wait(global, operation, &lines).await;
     }
@@ -217,11 +167,12 @@ pub async fn run(global: &Global, client: &Client, args: &StartArgs) -> Outcome 
 async fn preview(
     global: &Global,
     client: &Client,
-    choice: &Parameters<'_>,
+    choice: &Value,
     lines: Option<&erase::Lines<'_>>,
 ) -> Result<()> {
-    let sql = format!("select row_to_json(p)::text from tuskline.preview_operation({CHOICE}) p");
-    let mut counts = rows(client, &sql, choice).await?;
+    let rows = PREVIEW_OPERATION.rows(client, "row_to_json(v)::text", choice).await?;
+    let counts = rows.iter().map(|row| Ok(serde_json::from_str(row.get(0))?));
+    let mut counts = counts.collect::<Result<Vec<Value>>>()?;
     if let Some(lines) = lines {
         counts.extend(lines.count().await?.iter().map(erase::ErasedFile::json));
     }

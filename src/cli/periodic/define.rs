@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use serde_json::json;
-use tokio_postgres::types::{ToSql, Type};
+use tuskline_sdk::verbs::DEFINE_PERIODIC;
 
 use super::preview;
 use crate::cli::global::Global;
@@ -14,7 +15,8 @@ use crate::cli::{arguments, database, output};
 use crate::duration;
 
 /// Treatment of ticks that no server saw in time.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Missed {
     Skip,
     Once,
@@ -22,7 +24,8 @@ enum Missed {
 }
 
 /// Treatment of a tick while the task of an earlier one has not ended.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Overlap {
     Allow,
     Skip,
@@ -30,7 +33,7 @@ enum Overlap {
 }
 
 /// A schedule.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct DefineArgs {
     /// Name of the schedule: [a-z][a-z0-9_]{0,62}.
     name: String,
@@ -46,21 +49,23 @@ pub struct DefineArgs {
     /// Collection of its tasks.
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
-    /// Priority of its tasks.
-    #[arg(long, value_parser = arguments::a_priority(), default_value = "normal")]
-    priority: String,
-    /// Treatment of ticks that no server saw in time.
-    #[arg(long, value_enum, default_value = "once")]
-    missed: Missed,
-    /// With `--missed all`: most ticks that fire, the latest ones.
-    #[arg(long, value_name = "N", default_value = "100")]
-    missed_max: i32,
-    /// How late a tick may be before it counts as missed.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1m")]
-    grace: Duration,
-    /// Treatment of a tick while the task of an earlier one has not ended.
-    #[arg(long, value_enum, default_value = "allow")]
-    overlap: Overlap,
+    /// Priority of its tasks [default: normal]
+    #[arg(long, value_parser = arguments::a_priority())]
+    priority: Option<String>,
+    /// Treatment of ticks that no server saw in time [default: once]
+    #[arg(long, value_enum)]
+    missed: Option<Missed>,
+    /// With `--missed all`: most ticks that fire, the latest ones [default: 100]
+    #[arg(long, value_name = "N")]
+    #[serde(rename = "missed_most")]
+    missed_max: Option<i32>,
+    /// How late a tick may be before it counts as missed [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[serde(serialize_with = "duration::serialize")]
+    grace: Option<Duration>,
+    /// Treatment of a tick while the task of an earlier one has not ended [default: allow]
+    #[arg(long, value_enum)]
+    overlap: Option<Overlap>,
     /// No tick before, e.g. 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "RFC3339", value_parser = arguments::instant)]
     starts_at: Option<DateTime<Utc>>,
@@ -69,29 +74,11 @@ pub struct DefineArgs {
     ends_at: Option<DateTime<Utc>>,
 }
 
-pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
+pub async fn run(global: &Global, mut args: DefineArgs) -> Result<()> {
     let cron_schedule = super::read(&args.cron, &args.zone)?;
-    let payload = args.payload.map(arguments::payload).transpose()?;
-    let (missed, overlap) = (arguments::label(&args.missed), arguments::label(&args.overlap));
+    args.payload = args.payload.map(arguments::payload).transpose()?;
     let session = database::open(global).await?;
-    let sql = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-               $10 * interval '1 millisecond', $11, $12, $13), tuskline.clock()";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&args.name, Type::TEXT),
-        (&args.lambda, Type::TEXT),
-        (&args.cron, Type::TEXT),
-        (&payload, Type::TEXT),
-        (&args.zone, Type::TEXT),
-        (&args.collection, Type::TEXT),
-        (&args.priority, Type::TEXT),
-        (&missed, Type::TEXT),
-        (&args.missed_max, Type::INT4),
-        (&duration::milliseconds(args.grace), Type::INT8),
-        (&overlap, Type::TEXT),
-        (&args.starts_at, Type::TIMESTAMPTZ),
-        (&args.ends_at, Type::TIMESTAMPTZ),
-    ];
-    let row = session.client().query_typed_one(sql, parameters).await?;
+    let row = DEFINE_PERIODIC.row(session.client(), "v, tuskline.clock()", &json!(args)).await?;
     let (said, now): (String, DateTime<Utc>) = (row.get(0), row.get(1));
     if global.json {
         return Ok(output::put_json(&json!({"name": args.name, "said": said}))?);

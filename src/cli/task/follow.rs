@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::{CANCEL, RETRY};
 
 use crate::cli::failure::failed;
 use crate::cli::global::{Global, Outcome};
@@ -62,31 +63,27 @@ pub async fn wait(global: &Global, client: &Client, args: &WaitArgs) -> Outcome 
 }
 
 pub async fn cancel(global: &Global, client: &Client, id: i64, reason: Option<String>) -> Outcome {
-    let sql = "select tuskline.cancel($1, $2)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&id, Type::INT8), (&reason, Type::TEXT)];
-    let row = client.query_typed_one(sql, parameters).await?;
-    let answer: &str = row.get(0);
-    let said = match answer {
+    let arguments = json!({ "task": id, "reason": reason });
+    let answer: String = CANCEL.call(client, &arguments).await?;
+    let said = match answer.as_str() {
         "cancelled" => Ok("is cancelled"),
         "requested" => Ok("is with a worker, which is asked to stop"),
         "too_late" => Err("is finished already"),
         _ => return Err(unknown(id)),
     };
-    tell(global, id, answer, said)
+    tell(global, id, &answer, said)
 }
 
 pub async fn retry(global: &Global, client: &Client, id: i64, now: bool) -> Outcome {
-    let sql = "select tuskline.retry($1, $2)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[(&id, Type::INT8), (&now, Type::BOOL)];
-    let row = client.query_typed_one(sql, parameters).await?;
-    let answer: &str = row.get(0);
-    let said = match answer {
+    let arguments = json!({ "task": id, "due_now": now });
+    let answer: String = RETRY.call(client, &arguments).await?;
+    let said = match answer.as_str() {
         "retried" => Ok("starts again"),
         "too_early" => Err("has not ended"),
         "succeeded" => Err("has succeeded"),
         _ => return Err(unknown(id)),
     };
-    tell(global, id, answer, said)
+    tell(global, id, &answer, said)
 }
 
 /// The database's word about a task, and for people what it means: done, or not.

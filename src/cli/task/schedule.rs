@@ -5,31 +5,34 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
-use tokio_postgres::types::Type;
+use tuskline_sdk::verbs::SCHEDULE;
 
 use crate::cli::global::{Global, Outcome};
 use crate::cli::{arguments, database, output};
 use crate::duration;
 
 /// Arguments of `task schedule`.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct ScheduleArgs {
     /// Lambda that executes it.
     lambda: String,
     /// JSON for the lambda; `-` reads it from standard input.
     payload: Option<String>,
-    /// Order among the tasks of the lambda.
-    #[arg(long, value_parser = arguments::a_priority(), default_value = "normal")]
-    priority: String,
+    /// Order among the tasks of the lambda [default: normal]
+    #[arg(long, value_parser = arguments::a_priority())]
+    priority: Option<String>,
     /// Label of a subset of the lambda's tasks.
     #[arg(long)]
     collection: Option<String>,
     /// When it is due, e.g. 2030-01-31T08:00:00Z; a time that has passed means now.
     #[arg(long, value_name = "RFC3339", value_parser = arguments::instant, conflicts_with = "after")]
+    #[serde(rename = "scheduled_at")]
     at: Option<DateTime<Utc>>,
     /// How long until it is due, e.g. 5m.
     #[arg(long = "in", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    #[serde(rename = "delay", serialize_with = "duration::serialize")]
     after: Option<Duration>,
     /// Tasks of one key run one at a time, in the order in which they are accepted.
     #[arg(long, value_name = "KEY")]
@@ -48,30 +51,10 @@ pub struct ScheduleArgs {
     traceparent: Option<String>,
 }
 
-pub async fn run(global: &Global, args: ScheduleArgs) -> Outcome {
-    let payload = args.payload.map(arguments::payload).transpose()?;
+pub async fn run(global: &Global, mut args: ScheduleArgs) -> Outcome {
+    args.payload = args.payload.map(arguments::payload).transpose()?;
     let session = database::open(global).await?;
-    let delay_ms = args.after.map(duration::milliseconds);
-    let row = session
-        .client()
-        .query_typed_one(
-            "select tuskline.schedule($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10, $11)",
-            &[
-                (&args.lambda, Type::TEXT),
-                (&payload, Type::TEXT),
-                (&args.priority, Type::TEXT),
-                (&args.collection, Type::TEXT),
-                (&args.at, Type::TIMESTAMPTZ),
-                (&delay_ms, Type::INT8),
-                (&args.ordering_key, Type::TEXT),
-                (&args.limit_key, Type::TEXT),
-                (&args.fairness_key, Type::TEXT),
-                (&args.unique_key, Type::TEXT),
-                (&args.traceparent, Type::TEXT),
-            ],
-        )
-        .await?;
-    let id: i64 = row.get(0);
+    let id: i64 = SCHEDULE.call(session.client(), &json!(args)).await?;
     output::answer(global, &json!({ "id": id }), &id.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,9 @@
 //! The commands of an operator at the terminal: pause a lambda, open a gate, redrive a cause.
 
 use serde::Serialize;
-use tokio_postgres::types::Type;
+use serde_json::json;
 use tokio_postgres::{Client, Error};
+use tuskline_sdk::verbs::{GATE, PREVIEW_OPERATION, START_OPERATION, UNGATE};
 
 /// Tasks that an operation would change now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,9 +19,7 @@ pub struct Meant {
 /// # Errors
 /// The connection's or the server's; TK015 if a gate of the lambda is already set.
 pub async fn gate(client: &Client, lambda: &str, reason: &str) -> Result<i64, Error> {
-    let sql = "select tuskline.gate($1, 'pause', p_reason => $2)";
-    let row = client.query_typed_one(sql, &[(&lambda, Type::TEXT), (&reason, Type::TEXT)]).await?;
-    Ok(row.get(0))
+    GATE.call(client, &json!({ "lambda": lambda, "action": "pause", "reason": reason })).await
 }
 
 /// Opens a gate. Returns false if it is not set.
@@ -28,9 +27,7 @@ pub async fn gate(client: &Client, lambda: &str, reason: &str) -> Result<i64, Er
 /// # Errors
 /// The connection's or the server's.
 pub async fn ungate(client: &Client, gate: i64, reason: &str) -> Result<bool, Error> {
-    let sql = "select tuskline.ungate($1, $2)";
-    let row = client.query_typed_one(sql, &[(&gate, Type::INT8), (&reason, Type::TEXT)]).await?;
-    Ok(row.get(0))
+    UNGATE.call(client, &json!({ "gate": gate, "reason": reason })).await
 }
 
 /// Counts the dead letters of a cause that a redrive would release.
@@ -42,10 +39,9 @@ pub async fn preview_redrive(
     lambda: &str,
     fingerprint: &str,
 ) -> Result<Vec<Meant>, Error> {
-    let sql = "select status, tasks
-                 from tuskline.preview_operation('redrive', $1, p_fingerprint => $2) order by status";
-    let rows =
-        client.query_typed(sql, &[(&lambda, Type::TEXT), (&fingerprint, Type::TEXT)]).await?;
+    let redrive = json!({ "action": "redrive", "lambda": lambda, "fingerprint": fingerprint });
+    let mut rows = PREVIEW_OPERATION.rows(client, "status, tasks", &redrive).await?;
+    rows.sort_by_key(|row| row.get::<_, String>(0));
     Ok(rows.iter().map(|row| Meant { status: row.get(0), tasks: row.get(1) }).collect())
 }
 
@@ -59,10 +55,9 @@ pub async fn redrive(
     fingerprint: &str,
     reason: &str,
 ) -> Result<i64, Error> {
-    let sql =
-        "select tuskline.start_operation('redrive', $1, p_fingerprint => $2, p_canary => true,
-                                               p_reason => $3)";
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-        [(&lambda, Type::TEXT), (&fingerprint, Type::TEXT), (&reason, Type::TEXT)];
-    Ok(client.query_typed_one(sql, &parameters).await?.get(0))
+    let redrive = json!({
+        "action": "redrive", "lambda": lambda, "fingerprint": fingerprint, "canary": true,
+        "reason": reason,
+    });
+    START_OPERATION.call(client, &redrive).await
 }

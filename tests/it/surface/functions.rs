@@ -41,6 +41,25 @@ async fn everything_in_the_schema_has_a_comment() {
 }
 
 #[tokio::test]
+async fn the_sdk_gives_arguments_their_names_and_types_in_the_database() {
+    let db = Db::new().await;
+    for verb in tuskline_sdk::verbs::ALL {
+        for typed in verb.types.split(", ").filter(|typed| !typed.is_empty()) {
+            let (name, kind) = typed.split_once(' ').unwrap();
+            let sql = format!(
+                "select p.oid::regprocedure::text from pg_proc p
+                        cross join unnest(p.proargnames, p.proargtypes::oid[]) as a (name, kind)
+                  where p.pronamespace = 'tuskline'::regnamespace and p.proname = '{}'
+                    and a.name = 'p_{name}' and a.kind = '{kind}'::regtype",
+                verb.name
+            );
+            let found: Vec<String> = db.all(&sql).await;
+            assert!(!found.is_empty(), "{} has no p_{name} {kind}", verb.name);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_function_that_acts_for_its_owner_trusts_no_search_path() {
     let db = Db::new().await;
     check_none(

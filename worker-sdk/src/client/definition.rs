@@ -8,6 +8,7 @@ mod parts;
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::periodic::Periodic;
@@ -115,6 +116,15 @@ impl Definition {
     }
 }
 
+/// A part as JSON: the fields that are set.
+pub(super) fn part(part: impl Serialize) -> Value {
+    let mut fields = json!(part);
+    if let Value::Object(fields) = &mut fields {
+        fields.retain(|_, value| !value.is_null());
+    }
+    fields
+}
+
 /// Settings of the lambda.
 impl Definition {
     /// Attempts that may fail before the task is dead. At least 1; default 20.
@@ -176,7 +186,7 @@ impl Definition {
     /// Where tasks go after their retention. Default nowhere.
     #[must_use]
     pub fn archive(self, archive: Archive) -> Self {
-        self.set("archive", archive.label())
+        self.set("archive", json!(archive))
     }
 
     /// Whether a task that is due at once enters its queue in the transaction that schedules it. Default
@@ -204,31 +214,35 @@ impl Definition {
     /// Tasks of one ordering key run one at a time, in order.
     #[must_use]
     pub fn order(self, on_failure: OnFailure) -> Self {
-        self.set("order", json!({ "on_failure": on_failure.label() }))
+        self.set("order", json!({ "on_failure": on_failure }))
     }
 
     /// Tasks may have a unique key.
     #[must_use]
     pub fn unique(self, unique: Unique) -> Self {
-        self.set("unique", unique.0)
+        self.set("unique", part(unique))
     }
 
     /// A breaker pauses the lambda when attempts fail with one cause.
     #[must_use]
     pub fn breaker(self, breaker: Breaker) -> Self {
-        self.set("breaker", breaker.0)
+        self.set("breaker", part(breaker))
     }
 
     /// Adds a limit. Two limits of a lambda must differ in kind or scope.
     #[must_use]
     pub fn limit(self, limit: Limit) -> Self {
-        self.add("limits", limit.0)
+        self.add("limits", part(limit))
     }
 
     /// Adds a gate. It is set once: a gate that an operator has opened stays open.
     #[must_use]
     pub fn gate(self, gate: Gate) -> Self {
-        self.add("gates", gate.0)
+        let mut gate = part(gate);
+        if let Value::Object(fields) = &mut gate {
+            fields.remove("unseen"); // a definition needs no such leave
+        }
+        self.add("gates", gate)
     }
 
     /// Adds a schedule. It makes tasks of this lambda, whichever the schedule names.

@@ -17,6 +17,7 @@ pub(crate) mod sender;
 pub(crate) mod session;
 pub(crate) mod status;
 mod tasks;
+pub mod verbs;
 mod wait;
 
 use std::sync::Arc;

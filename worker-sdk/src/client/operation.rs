@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::client::verbs::{float, instant, span};
 use crate::db::json::{PayloadText, payload_of};
 use crate::task::{Priority, Status, TaskId};
 
@@ -37,12 +38,12 @@ pub enum Action {
 
 impl Action {
     /// Its name, and the new priority or collection.
-    fn parts(&self) -> (&'static str, Option<&str>) {
+    fn parts(self) -> (&'static str, Option<String>) {
         match self {
             Self::Cancel => ("cancel", None),
             Self::Retry => ("retry", None),
-            Self::RetryNow => ("retry", Some("now")),
-            Self::Priority(priority) => ("priority", Some(priority.as_str())),
+            Self::RetryNow => ("retry", Some("now".into())),
+            Self::Priority(priority) => ("priority", Some(priority.as_str().into())),
             Self::Collection(name) => ("collection", Some(name)),
             Self::Purge => ("purge", None),
             Self::Redrive => ("redrive", None),
@@ -66,25 +67,39 @@ impl Action {
 /// println!("{:?}", client.operation_progress(redriving).await?);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Operation {
-    action: Action,
+    action: &'static str,
+    value: Option<String>,
     lambda: Option<String>,
-    ids: Option<Vec<i64>>,
+    ids: Option<Vec<TaskId>>,
     key: Option<String>,
     field: Option<Vec<String>>,
     equals: Option<String>,
     collection: Option<String>,
     priority: Option<Priority>,
-    statuses: Option<Vec<&'static str>>,
+    statuses: Option<Vec<Status>>,
     fingerprint: Option<String>,
+    #[serde(serialize_with = "instant")]
     created_from: Option<DateTime<Utc>>,
+    #[serde(serialize_with = "instant")]
     created_to: Option<DateTime<Utc>>,
+    #[serde(serialize_with = "instant")]
     ended_to: Option<DateTime<Utc>>,
-    age_s: Option<f64>,
+    #[serde(serialize_with = "span")]
+    older_than: Option<Duration>,
     limit: Option<i64>,
+    #[serde(skip)]
+    start: Start,
+}
+
+/// How the tasks of an operation are changed. A preview has none of it.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Start {
+    #[serde(serialize_with = "float")]
     per_second: Option<f64>,
     canary: bool,
+    #[serde(skip)]
     payload: Option<PayloadText>,
 }
 
@@ -127,26 +142,8 @@ pub struct OperationPreview {
 impl Operation {
     /// An operation without a filter yet.
     pub fn new(action: Action) -> Self {
-        Self {
-            action,
-            lambda: None,
-            ids: None,
-            key: None,
-            field: None,
-            equals: None,
-            collection: None,
-            priority: None,
-            statuses: None,
-            fingerprint: None,
-            created_from: None,
-            created_to: None,
-            ended_to: None,
-            age_s: None,
-            limit: None,
-            per_second: None,
-            canary: false,
-            payload: None,
-        }
+        let (action, value) = action.parts();
+        Self { action, value, ..Self::default() }
     }
 
     /// Only tasks of a lambda.
@@ -159,7 +156,7 @@ impl Operation {
     /// Only these tasks: 1 to 10,000.
     #[must_use]
     pub fn tasks(mut self, ids: &[TaskId]) -> Self {
-        self.ids = Some(ids.iter().map(|id| id.0).collect());
+        self.ids = Some(ids.to_vec());
         self
     }
 
@@ -196,7 +193,7 @@ impl Operation {
     /// Only tasks in one of these statuses.
     #[must_use]
     pub fn statuses(mut self, statuses: &[Status]) -> Self {
-        self.statuses = Some(statuses.iter().map(|status| status.as_str()).collect());
+        self.statuses = Some(statuses.to_vec());
         self
     }
 
@@ -224,14 +221,14 @@ impl Operation {
     /// Only tasks that had ended by then. Without it: by now, for a purge a minute ago.
     #[must_use]
     pub fn ended_to(mut self, at: DateTime<Utc>) -> Self {
-        self.ended_to = Some(at);
+        (self.ended_to, self.older_than) = (Some(at), None);
         self
     }
 
     /// Only tasks that ended at least so long ago, by the clock of the database.
     #[must_use]
     pub fn older_than(mut self, age: Duration) -> Self {
-        self.age_s = Some(age.as_secs_f64());
+        (self.older_than, self.ended_to) = (Some(age), None);
         self
     }
 
@@ -245,21 +242,21 @@ impl Operation {
     /// At most this many tasks a second. Without it: as fast as possible.
     #[must_use]
     pub fn per_second(mut self, per_second: f64) -> Self {
-        self.per_second = Some(per_second);
+        self.start.per_second = Some(per_second);
         self
     }
 
     /// A redrive releases 1 task, then 10, then the rest, and stops when one dies again.
     #[must_use]
     pub fn canary(mut self) -> Self {
-        self.canary = true;
+        self.start.canary = true;
         self
     }
 
     /// Another payload, for a redrive of one task; the old one is kept in `tuskline.redriven`.
     #[must_use]
     pub fn payload(mut self, payload: &impl Serialize) -> Self {
-        self.payload = Some(payload_of(payload));
+        self.start.payload = Some(payload_of(payload));
         self
     }
 }

@@ -1,7 +1,8 @@
 //! The calls of a [`Client`] for owners of lambdas and operators. A deploy brings the same along with a
 //! definition.
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::json;
 use tokio_postgres::types::Type;
 
 use crate::client::Client;
@@ -10,29 +11,15 @@ use crate::client::definition::{
 };
 use crate::client::periodic::{Defined, Periodic};
 use crate::client::sender::Sender;
-use crate::client::session::Row;
+use crate::client::verbs::{
+    DEFINE_LAMBDA, DEFINE_PERIODIC, DROP_BREAKER, DROP_LIMIT, DROP_PERIODIC, DROP_UNIQUE, GATE,
+    PAUSE_PERIODIC, RESUME_PERIODIC, SET_BREAKER, SET_LIMIT, SET_ORDER, SET_UNIQUE, SET_WEIGHT,
+    THROTTLE, UNBLOCK, UNGATE,
+};
 use crate::db::Parameters;
 use crate::db::json::{JsonText, checked};
 use crate::error::{Error, ErrorKind};
 use crate::task::{GateId, LimitId};
-
-const PERIODIC: &str = "select tuskline.define_periodic($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-    make_interval(secs => $10), $11, $12, $13)";
-const GATE: &str = "select tuskline.gate($1, x.action, x.collection, x.priority, x.until, x.for, x.reason, $3) \
-    from json_to_record($2) as x (action text, collection text, priority text, until timestamptz, \
-                                  \"for\" interval, reason text)";
-const THROTTLE: &str = "select tuskline.throttle($1, x.per_second, x.collection, x.priority, x.until, x.for, \
-                             x.reason, $3) \
-    from json_to_record($2) as x (per_second float8, collection text, priority text, \
-                                  until timestamptz, \"for\" interval, reason text)";
-const LIMIT: &str = "select tuskline.set_limit($1, x.max_concurrency, x.per_second, x.collection, x.priority, \
-                              x.by_key, x.burst, x.fair) \
-    from json_to_record($2) as x (max_concurrency int, per_second float8, collection text, priority text, \
-                                  by_key boolean, burst int, fair boolean)";
-const UNIQUE: &str = "select tuskline.set_unique($1, x.scope, x.outcome, x.period) is null \
-    from json_to_record($2) as x (scope text, outcome text, period interval)";
-const BREAKER: &str = "select tuskline.set_breaker($1, x.failures, x.window, x.share, x.probe_after) is null \
-    from json_to_record($2) as x (failures int, \"window\" interval, share float8, probe_after interval)";
 
 impl<S: Sender> Client<S> {
     /// Defines a lambda with the default settings; `false`: it was defined already.
@@ -41,7 +28,7 @@ impl<S: Sender> Client<S> {
     /// [`Invalid`](crate::ErrorKind::Invalid): the name; [`Denied`](crate::ErrorKind::Denied);
     /// [`Unavailable`](crate::ErrorKind::Unavailable); [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn define_lambda(&self, name: &str) -> Result<bool, Error> {
-        Ok(self.one("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?.get(0))
+        Ok(self.call(DEFINE_LAMBDA, "v", json!({ "name": name })).await?.get(0))
     }
 
     /// Brings lambdas to the database, with their settings, limits, gates and schedules. Each process may call
@@ -72,7 +59,7 @@ impl<S: Sender> Client<S> {
     /// (TK017), another gate that overlaps (TK015). [`Denied`](crate::ErrorKind::Denied),
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn gate(&self, lambda: &str, gate: &Gate) -> Result<GateId, Error> {
-        self.gated(GATE, lambda, &gate.0, gate.1).await.map(GateId)
+        Ok(GateId(self.call(GATE, "v", Named { lambda, part: gate }).await?.get(0)))
     }
 
     /// Opens a gate; its tasks go on. `false`: no gate of that number is set.
@@ -81,8 +68,7 @@ impl<S: Sender> Client<S> {
     /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn ungate(&self, gate: GateId) -> Result<bool, Error> {
-        let sql = "select tuskline.ungate($1)";
-        Ok(self.one(sql, &[(&gate.0, Type::INT8)]).await?.get(0))
+        Ok(self.call(UNGATE, "v", json!({ "gate": gate })).await?.get(0))
     }
 
     /// Slows a lambda down for a time. [`Client::drop_limit`] ends it.
@@ -90,7 +76,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::gate`], with TK018.
     pub async fn throttle(&self, lambda: &str, throttle: &Throttle) -> Result<LimitId, Error> {
-        self.gated(THROTTLE, lambda, &throttle.0, throttle.1).await.map(LimitId)
+        Ok(LimitId(self.call(THROTTLE, "v", Named { lambda, part: throttle }).await?.get(0)))
     }
 
     /// Sets a limit, or changes the one of its kind and scope.
@@ -100,7 +86,7 @@ impl<S: Sender> Client<S> {
     /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn set_limit(&self, lambda: &str, limit: &Limit) -> Result<LimitId, Error> {
-        Ok(LimitId(self.send(LIMIT, lambda, &limit.0).await?.get(0)))
+        Ok(LimitId(self.call(SET_LIMIT, "v", Named { lambda, part: limit }).await?.get(0)))
     }
 
     /// Runs the tasks of each ordering key one at a time, in order.
@@ -108,10 +94,8 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::set_limit`].
     pub async fn set_order(&self, lambda: &str, on_failure: OnFailure) -> Result<LimitId, Error> {
-        let parameters: &Parameters<'_> =
-            &[(&lambda, Type::TEXT), (&on_failure.label(), Type::TEXT)];
-        let row = self.one("select tuskline.set_order($1, $2)", parameters).await?;
-        Ok(LimitId(row.get(0)))
+        let order = json!({ "lambda": lambda, "on_failure": on_failure });
+        Ok(LimitId(self.call(SET_ORDER, "v", order).await?.get(0)))
     }
 
     /// Removes a limit, an order or a throttle; the tasks that wait for it go on. `false`: there is none of
@@ -120,8 +104,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::ungate`].
     pub async fn drop_limit(&self, limit: LimitId) -> Result<bool, Error> {
-        let sql = "select tuskline.drop_limit($1)";
-        Ok(self.one(sql, &[(&limit.0, Type::INT8)]).await?.get(0))
+        Ok(self.call(DROP_LIMIT, "v", json!({ "limit_id": limit })).await?.get(0))
     }
 
     /// Sets how many tasks of a tenant run in one round of a fair limit: 0.001 to 1,000. The empty key stands
@@ -135,10 +118,9 @@ impl<S: Sender> Client<S> {
         fairness_key: &str,
         weight: f64,
     ) -> Result<(), Error> {
-        let parameters: &Parameters<'_> =
-            &[(&limit.0, Type::INT8), (&fairness_key, Type::TEXT), (&weight, Type::FLOAT8)];
-        self.one("select tuskline.set_weight($1, $2, $3) is null", parameters).await?;
-        Ok(())
+        // As text: JSON lacks some numbers, and the database refuses them by their names.
+        let weight = json!({ "limit_id": limit, "fairness_key": fairness_key, "weight": weight.to_string() });
+        self.call(SET_WEIGHT, "true", weight).await.map(drop)
     }
 
     /// Lets an ordering key go on whose task failed for good. `false`: the key is not blocked.
@@ -146,8 +128,10 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::ungate`].
     pub async fn unblock(&self, lambda: &str, ordering_key: &str) -> Result<bool, Error> {
-        let parameters: &Parameters<'_> = &[(&lambda, Type::TEXT), (&ordering_key, Type::TEXT)];
-        Ok(self.one("select tuskline.unblock($1, $2)", parameters).await?.get(0))
+        Ok(self
+            .call(UNBLOCK, "v", json!({ "lambda": lambda, "ordering_key": ordering_key }))
+            .await?
+            .get(0))
     }
 
     /// Gives the tasks of a lambda unique keys.
@@ -155,7 +139,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::set_limit`].
     pub async fn set_unique(&self, lambda: &str, unique: &Unique) -> Result<(), Error> {
-        self.send(UNIQUE, lambda, &unique.0).await.map(drop)
+        self.call(SET_UNIQUE, "true", Named { lambda, part: unique }).await.map(drop)
     }
 
     /// Refuses tasks with a unique key from now on. `false`: the lambda has none.
@@ -163,8 +147,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::ungate`].
     pub async fn drop_unique(&self, lambda: &str) -> Result<bool, Error> {
-        let sql = "select tuskline.drop_unique($1)";
-        Ok(self.one(sql, &[(&lambda, Type::TEXT)]).await?.get(0))
+        Ok(self.call(DROP_UNIQUE, "v", json!({ "lambda": lambda })).await?.get(0))
     }
 
     /// Sets the circuit breaker of a lambda.
@@ -172,7 +155,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::set_limit`], with TK026.
     pub async fn set_breaker(&self, lambda: &str, breaker: &Breaker) -> Result<(), Error> {
-        self.send(BREAKER, lambda, &breaker.0).await.map(drop)
+        self.call(SET_BREAKER, "true", Named { lambda, part: breaker }).await.map(drop)
     }
 
     /// Removes the circuit breaker of a lambda, and opens the gate that it has set. `false`: it has none.
@@ -180,8 +163,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::ungate`].
     pub async fn drop_breaker(&self, lambda: &str) -> Result<bool, Error> {
-        let sql = "select tuskline.drop_breaker($1)";
-        Ok(self.one(sql, &[(&lambda, Type::TEXT)]).await?.get(0))
+        Ok(self.call(DROP_BREAKER, "v", json!({ "lambda": lambda })).await?.get(0))
     }
 
     /// Defines a schedule, or changes the one of that name. Every deployment may call it. A paused
@@ -192,25 +174,12 @@ impl<S: Sender> Client<S> {
     /// range, an unknown lambda. [`Denied`](crate::ErrorKind::Denied),
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn define_periodic(&self, periodic: &Periodic) -> Result<Defined, Error> {
-        let (missed, most) = periodic.missed.parts();
-        let overlap = periodic.overlap.label();
-        let payload = periodic.payload.as_ref().map(checked).transpose()?.map(JsonText);
-        let parameters: &Parameters<'_> = &[
-            (&periodic.name, Type::TEXT),
-            (&periodic.lambda, Type::TEXT),
-            (&periodic.cron, Type::TEXT),
-            (&payload, Type::JSON),
-            (&periodic.zone, Type::TEXT),
-            (&periodic.collection, Type::TEXT),
-            (&periodic.priority.as_str(), Type::TEXT),
-            (&missed, Type::TEXT),
-            (&i32::from(most), Type::INT4),
-            (&periodic.grace.as_secs_f64(), Type::FLOAT8),
-            (&overlap, Type::TEXT),
-            (&periodic.starts_at, Type::TIMESTAMPTZ),
-            (&periodic.ends_at, Type::TIMESTAMPTZ),
-        ];
-        Ok(match self.one(PERIODIC, parameters).await?.get(0) {
+        let payload = periodic.payload.as_ref().map(checked).transpose()?;
+        let (lambda, part) = (periodic.lambda.as_str(), periodic);
+        let row = self
+            .call(DEFINE_PERIODIC, "v", Schedule { payload, part: Named { lambda, part } })
+            .await?;
+        Ok(match row.get(0) {
             "defined" => Defined::Defined,
             "changed" => Defined::Changed,
             _ => Defined::Unchanged,
@@ -223,7 +192,7 @@ impl<S: Sender> Client<S> {
     /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn pause_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.pause_periodic($1, $2)", name, reason).await
+        Ok(self.call(PAUSE_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
     }
 
     /// Resumes a paused schedule with its next tick. `false`: no such name.
@@ -231,7 +200,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::pause_periodic`].
     pub async fn resume_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.resume_periodic($1, $2)", name, reason).await
+        Ok(self.call(RESUME_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
     }
 
     /// Deletes a schedule. The tasks that it made stay. `false`: no such name.
@@ -239,33 +208,22 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::pause_periodic`].
     pub async fn drop_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
-        self.about_periodic("select tuskline.drop_periodic($1, $2)", name, reason).await
+        Ok(self.call(DROP_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
     }
+}
 
-    async fn about_periodic(
-        &self,
-        sql: &str,
-        name: &str,
-        reason: Option<&str>,
-    ) -> Result<bool, Error> {
-        Ok(self.one(sql, &[(&name, Type::TEXT), (&reason, Type::TEXT)]).await?.get(0))
-    }
+/// A part, and the lambda that it belongs to.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    lambda: &'a str,
+    #[serde(flatten)]
+    part: &'a T,
+}
 
-    async fn gated(
-        &self,
-        sql: &str,
-        lambda: &str,
-        part: &Value,
-        unseen: bool,
-    ) -> Result<i64, Error> {
-        let part = part.to_string();
-        let parameters: &Parameters<'_> =
-            &[(&lambda, Type::TEXT), (&JsonText(&part), Type::JSON), (&unseen, Type::BOOL)];
-        Ok(self.one(sql, parameters).await?.get(0))
-    }
-
-    async fn send(&self, sql: &str, lambda: &str, part: &Value) -> Result<Row, Error> {
-        let part = part.to_string();
-        self.one(sql, &[(&lambda, Type::TEXT), (&JsonText(&part), Type::JSON)]).await
-    }
+/// A schedule, and the text of its payload.
+#[derive(Serialize)]
+struct Schedule<'a> {
+    payload: Option<&'a str>,
+    #[serde(flatten)]
+    part: Named<'a, Periodic>,
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::db::interval;
+use crate::client::definition::part;
+use crate::client::verbs::{instant, span};
 use crate::db::json::{PayloadText, payload_of};
 use crate::error::Code;
 use crate::task::Priority;
@@ -26,18 +27,9 @@ pub enum Missed {
     },
 }
 
-impl Missed {
-    pub(super) fn parts(self) -> (&'static str, u16) {
-        match self {
-            Self::Skip => ("skip", MISSED_MOST),
-            Self::Once => ("once", MISSED_MOST),
-            Self::All { max } => ("all", max),
-        }
-    }
-}
-
 /// The rule for a tick while the task of an earlier tick has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Overlap {
     /// Another task.
@@ -46,16 +38,6 @@ pub enum Overlap {
     Skip,
     /// A task that waits for that one.
     Queue,
-}
-
-impl Overlap {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Skip => "skip",
-            Self::Queue => "queue",
-        }
-    }
 }
 
 /// The answer of [`Client::define_periodic`](crate::Client::define_periodic).
@@ -85,24 +67,27 @@ pub enum Defined {
 /// client.define_periodic(&nightly).await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Periodic {
     pub(super) name: String,
+    #[serde(skip)]
     pub(super) lambda: String,
-    pub(super) cron: String,
-    pub(super) zone: String,
+    cron: String,
+    zone: Option<String>,
+    #[serde(skip)]
     pub(super) payload: Option<PayloadText>,
-    pub(super) collection: Option<String>,
-    pub(super) priority: Priority,
-    pub(super) missed: Missed,
-    pub(super) grace: Duration,
-    pub(super) overlap: Overlap,
-    pub(super) starts_at: Option<DateTime<Utc>>,
-    pub(super) ends_at: Option<DateTime<Utc>>,
+    collection: Option<String>,
+    priority: Option<Priority>,
+    missed: Option<&'static str>,
+    missed_most: Option<u16>,
+    #[serde(serialize_with = "span")]
+    grace: Option<Duration>,
+    overlap: Option<Overlap>,
+    #[serde(serialize_with = "instant")]
+    starts_at: Option<DateTime<Utc>>,
+    #[serde(serialize_with = "instant")]
+    ends_at: Option<DateTime<Utc>>,
 }
-
-/// The default of `Missed::All`; `tuskline.define_periodic` has the same.
-const MISSED_MOST: u16 = 100;
 
 impl Periodic {
     /// A schedule named `name`: tasks of `lambda` at the ticks of `cron`, five fields or six with seconds
@@ -113,13 +98,14 @@ impl Periodic {
             name: name.into(),
             lambda: lambda.into(),
             cron: cron.into(),
-            zone: "UTC".into(),
+            zone: None,
             payload: None,
             collection: None,
-            priority: Priority::Normal,
-            missed: Missed::Once,
-            grace: Duration::from_secs(60),
-            overlap: Overlap::Allow,
+            priority: None,
+            missed: None,
+            missed_most: None,
+            grace: None,
+            overlap: None,
             starts_at: None,
             ends_at: None,
         }
@@ -128,7 +114,7 @@ impl Periodic {
     /// IANA name of the time zone whose clocks the cron is read by.
     #[must_use]
     pub fn zone(mut self, zone: &str) -> Self {
-        self.zone = zone.into();
+        self.zone = Some(zone.into());
         self
     }
 
@@ -149,28 +135,32 @@ impl Periodic {
     /// Priority of each task.
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
+        self.priority = Some(priority);
         self
     }
 
     /// The rule for ticks that no server saw in time.
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
-        self.missed = missed;
+        (self.missed, self.missed_most) = match missed {
+            Missed::Skip => (Some("skip"), None),
+            Missed::Once => (Some("once"), None),
+            Missed::All { max } => (Some("all"), Some(max)),
+        };
         self
     }
 
     /// How late a tick may be fired before it counts as missed: 1 s to 1 h.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.grace = Some(grace);
         self
     }
 
     /// The rule for a tick while the task of an earlier tick has not ended.
     #[must_use]
     pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = overlap;
+        self.overlap = Some(overlap);
         self
     }
 
@@ -192,17 +182,12 @@ impl Periodic {
 impl Periodic {
     /// The schedule as a part of a definition.
     pub(crate) fn to_part(&self) -> Result<Value, (Code, String)> {
-        let payload = match self.payload.clone().transpose()? {
-            None => Value::Null,
-            Some(text) => serde_json::from_str(&text)
-                .map_err(|error| (Code::InvalidPayload, error.to_string()))?,
-        };
-        let (missed, most) = self.missed.parts();
-        Ok(json!({
-            "name": self.name, "cron": self.cron, "zone": self.zone, "payload": payload,
-            "collection": self.collection, "priority": self.priority, "missed": missed,
-            "missed_most": most, "grace": interval(self.grace), "overlap": self.overlap.label(),
-            "starts_at": self.starts_at, "ends_at": self.ends_at,
-        }))
+        let mut fields = part(self);
+        if let Some(text) = self.payload.clone().transpose()? {
+            let payload = serde_json::from_str(&text);
+            fields["payload"] =
+                payload.map_err(|error| (Code::InvalidPayload, error.to_string()))?;
+        }
+        Ok(fields)
     }
 }

@@ -12,20 +12,21 @@ use tokio::time::timeout;
 
 use crate::client::connection::{Connection, Pool};
 use crate::client::session::sealed::Session;
-use crate::client::session::{Row, answer};
+use crate::client::session::{Answering, answer};
 use crate::client::wait::EndListener;
 use crate::db::Parameters;
 use crate::error::{Error, ErrorKind};
 
 /// Sends one statement of a client.
 pub trait Sender: Send + Sync {
-    /// Its rows. `broken`: the kind of the error if the connection breaks before the answer.
+    /// Its rows. `broken`: the kind of the error if the connection breaks before the answer. In a box: a caller
+    /// with many calls keeps a small future.
     fn send<'a>(
         &'a self,
         sql: &'a str,
         parameters: &'a Parameters<'a>,
         broken: ErrorKind,
-    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send + 'a;
+    ) -> Answering<'a>;
 }
 
 /// The pool of a [`Client`](crate::Client).
@@ -37,16 +38,18 @@ pub struct OnPool {
 }
 
 impl Sender for OnPool {
-    async fn send(
-        &self,
-        sql: &str,
-        parameters: &Parameters<'_>,
+    fn send<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: &'a Parameters<'a>,
         broken: ErrorKind,
-    ) -> Result<Vec<Row>, Error> {
-        let connection = self.pool.get().await?;
-        let rows = timeout(self.deadline, connection.query_prepared(sql, parameters)).await;
-        let rows = rows.ok().map(|rows| answer(rows, broken));
-        self.answered(connection, rows, broken)
+    ) -> Answering<'a> {
+        Box::pin(async move {
+            let connection = self.pool.get().await?;
+            let rows = timeout(self.deadline, connection.query_prepared(sql, parameters)).await;
+            let rows = rows.ok().map(|rows| answer(rows, broken));
+            self.answered(connection, rows, broken)
+        })
     }
 }
 
@@ -76,13 +79,13 @@ impl OnPool {
 pub struct InTransaction<'t>(pub(super) Mutex<&'t mut dyn Session>);
 
 impl Sender for InTransaction<'_> {
-    async fn send(
-        &self,
-        sql: &str,
-        parameters: &Parameters<'_>,
+    fn send<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: &'a Parameters<'a>,
         broken: ErrorKind,
-    ) -> Result<Vec<Row>, Error> {
-        self.0.lock().await.query(sql, parameters, broken).await
+    ) -> Answering<'a> {
+        Box::pin(async move { self.0.lock().await.query(sql, parameters, broken).await })
     }
 }
 

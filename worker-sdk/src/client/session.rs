@@ -7,7 +7,7 @@
 pub(crate) mod adapter;
 #[cfg(feature = "sqlx")]
 mod of_sqlx;
-mod texts;
+pub(super) mod texts;
 
 use std::pin::Pin;
 

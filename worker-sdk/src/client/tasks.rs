@@ -1,5 +1,6 @@
 //! The calls of a [`Client`] about tasks: schedule them, ask about them, steer them.
 
+use serde_json::{Value, json};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
@@ -9,6 +10,7 @@ use crate::client::payload::IntoTask;
 use crate::client::sender::Sender;
 use crate::client::session::Row;
 use crate::client::status::{COLUMNS, Cancelled, Reason, Retried, TaskStatus};
+use crate::client::verbs::{CANCEL, CANCEL_CHAIN, RETRY, RETRY_CHAIN};
 use crate::db::Parameters;
 use crate::db::json::JsonText;
 use crate::db::parameter::{Hidden, hidden};
@@ -131,8 +133,7 @@ impl<S: Sender> Client<S> {
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied),
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
-        let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&reason, Type::TEXT)];
-        let row = self.one("select tuskline.cancel($1, $2)", parameters).await?;
+        let row = self.call(CANCEL, "v", json!({ "task": task, "reason": reason })).await?;
         Ok(match row.get(0) {
             "cancelled" => Cancelled::Cancelled,
             "requested" => Cancelled::Requested,
@@ -179,8 +180,8 @@ impl<S: Sender> Client<S> {
         task: TaskId,
         reason: Option<&str>,
     ) -> Result<CancelledChain, Error> {
-        let sql = "select cancelled, requested from tuskline.cancel_chain($1, $2)";
-        let row = self.one(sql, &[(&task.0, Type::INT8), (&reason, Type::TEXT)]).await?;
+        let arguments = json!({ "task": task, "reason": reason });
+        let row = self.call(CANCEL_CHAIN, "cancelled, requested", arguments).await?;
         let [cancelled, requested] = [0, 1].map(|at| row.get::<i32>(at).unsigned_abs());
         Ok(CancelledChain { cancelled, requested })
     }
@@ -191,7 +192,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::cancel`].
     pub async fn retry(&self, task: TaskId) -> Result<Retried, Error> {
-        self.retry_by("select tuskline.retry($1)", task).await
+        self.retry_by(json!({ "task": task })).await
     }
 
     /// The same, due now.
@@ -199,11 +200,11 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::cancel`].
     pub async fn retry_now(&self, task: TaskId) -> Result<Retried, Error> {
-        self.retry_by("select tuskline.retry($1, p_due_now => true)", task).await
+        self.retry_by(json!({ "task": task, "due_now": true })).await
     }
 
-    async fn retry_by(&self, sql: &str, task: TaskId) -> Result<Retried, Error> {
-        let row = self.one(sql, &[(&task.0, Type::INT8)]).await?;
+    async fn retry_by(&self, arguments: Value) -> Result<Retried, Error> {
+        let row = self.call(RETRY, "v", arguments).await?;
         Ok(match row.get(0) {
             "retried" => Retried::Retried,
             "too_early" => Retried::TooEarly,
@@ -217,9 +218,8 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::cancel_chain`].
     pub async fn retry_chain(&self, task: TaskId) -> Result<u32, Error> {
-        let sql = "select retried from tuskline.retry_chain($1)";
-        let retried: i32 = self.one(sql, &[(&task.0, Type::INT8)]).await?.get(0);
-        Ok(retried.unsigned_abs())
+        let row = self.call(RETRY_CHAIN, "retried", json!({ "task": task })).await?;
+        Ok(row.get::<i32>(0).unsigned_abs())
     }
 
     /// The tasks that a task waits or waited for, and their outputs.

@@ -1,15 +1,18 @@
 //! The parts of a definition: limits, order, unique keys, breaker, gates.
+//!
+//! A part is sent as its fields, and a field that is not set is left out: defaults stand in the database.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::db::interval;
+use crate::client::verbs::{float, instant, span};
 use crate::task::Priority;
 
 /// The fate of an ordering key whose task failed for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnFailure {
     /// The key stays blocked until it is unblocked, or its task is retried or purged.
@@ -20,18 +23,9 @@ pub enum OnFailure {
     Dead,
 }
 
-impl OnFailure {
-    pub(in crate::client) fn label(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Skip => "skip",
-            Self::Dead => "dead",
-        }
-    }
-}
-
 /// The place of tasks after their retention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Archive {
     /// Nowhere.
@@ -42,18 +36,9 @@ pub enum Archive {
     File,
 }
 
-impl Archive {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Table => "table",
-            Self::File => "file",
-        }
-    }
-}
-
 /// The effect of a second task with a unique key that is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnDuplicate {
     /// The call returns the id of the holder, which stays as it is.
@@ -67,75 +52,78 @@ pub enum OnDuplicate {
 }
 
 /// How long a task holds its unique key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Unique(pub(in crate::client) Value);
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unique {
+    scope: &'static str,
+    #[serde(serialize_with = "span")]
+    period: Option<Duration>,
+    outcome: Option<OnDuplicate>,
+}
 
 impl Unique {
     /// While it waits: until a worker claims it, and before a retry.
     pub fn queued() -> Self {
-        Self::of("queued")
+        Self::of("queued", None)
     }
 
     /// Until it ends.
     pub fn running() -> Self {
-        Self::of("running")
+        Self::of("running", None)
     }
 
     /// For a time from its scheduling, at most 10 years.
     pub fn period(period: Duration) -> Self {
-        let mut unique = Self::of("period");
-        unique.0["period"] = Value::from(interval(period));
-        unique
+        Self::of("period", Some(period))
     }
 
     /// Always, also beyond its retention: a repeated call is harmless.
     pub fn forever() -> Self {
-        Self::of("forever")
+        Self::of("forever", None)
     }
 
-    fn of(scope: &str) -> Self {
-        Self(json!({ "scope": scope, "outcome": "keep" }))
+    fn of(scope: &'static str, period: Option<Duration>) -> Self {
+        Self { scope, period, outcome: None }
     }
 
     /// The effect of a second task with the key. Default [`OnDuplicate::Keep`].
     #[must_use]
     pub fn on_duplicate(mut self, outcome: OnDuplicate) -> Self {
-        self.0["outcome"] = Value::from(match outcome {
-            OnDuplicate::Keep => "keep",
-            OnDuplicate::Replace => "replace",
-            OnDuplicate::Postpone => "postpone",
-            OnDuplicate::Reject => "reject",
-        });
+        self.outcome = Some(outcome);
         self
     }
 }
 
 /// A circuit breaker. It pauses the lambda when within a time enough attempts fail with one cause, and
 /// these are a large part of all attempts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Breaker(pub(in crate::client) Value);
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Breaker {
+    failures: u32,
+    #[serde(serialize_with = "span")]
+    window: Option<Duration>,
+    #[serde(serialize_with = "float")]
+    share: Option<f64>,
+    #[serde(serialize_with = "span")]
+    probe_after: Option<Duration>,
+}
 
 impl Breaker {
     /// Trips at `failures` within `window`: 1 to 1,000,000 within 1 s to 1 day, half of all attempts. A
     /// probe runs every 30 s.
     pub fn new(failures: u32, window: Duration) -> Self {
-        Self(json!({
-            "failures": failures, "window": interval(window), "share": 0.5,
-            "probe_after": "30 seconds",
-        }))
+        Self { failures, window: Some(window), share: None, probe_after: None }
     }
 
     /// The part of all attempts that must have failed: 0.001 to 1; default 0.5.
     #[must_use]
     pub fn share(mut self, share: f64) -> Self {
-        self.0["share"] = Value::from(share);
+        self.share = Some(share);
         self
     }
 
     /// Time until a probe runs, and between probes: 1 s to 1 day; default 30 s.
     #[must_use]
     pub fn probe_after(mut self, delay: Duration) -> Self {
-        self.0["probe_after"] = Value::from(interval(delay));
+        self.probe_after = Some(delay);
         self
     }
 }
@@ -145,18 +133,15 @@ macro_rules! scope {
     () => {
         /// Only tasks of this collection.
         #[must_use]
-        pub fn collection(self, name: impl Into<String>) -> Self {
-            self.set("collection", name.into())
+        pub fn collection(mut self, name: impl Into<String>) -> Self {
+            self.collection = Some(name.into());
+            self
         }
 
         /// Only tasks of this priority.
         #[must_use]
-        pub fn priority(self, priority: Priority) -> Self {
-            self.set("priority", priority.as_str())
-        }
-
-        fn set(mut self, field: &str, value: impl Into<Value>) -> Self {
-            self.0[field] = value.into();
+        pub fn priority(mut self, priority: Priority) -> Self {
+            self.priority = Some(priority);
             self
         }
     };
@@ -168,63 +153,87 @@ macro_rules! gated {
         /// The collection may be one that no recent task has. A definition needs no such leave.
         #[must_use]
         pub fn unseen(mut self) -> Self {
-            self.1 = true;
+            self.unseen = true;
             self
         }
 
         /// Ends by itself then.
         #[must_use]
-        pub fn until(self, at: DateTime<Utc>) -> Self {
-            self.set("until", at.to_rfc3339())
+        pub fn until(mut self, at: DateTime<Utc>) -> Self {
+            self.until = Some(at);
+            self
         }
 
         /// Ends by itself so long after it is set.
         #[must_use]
-        pub fn lasting(self, duration: Duration) -> Self {
-            self.set("for", interval(duration))
+        pub fn lasting(mut self, duration: Duration) -> Self {
+            self.lasting = Some(duration);
+            self
         }
     };
 }
 
 /// A limit on the tasks of a lambda, over all workers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Limit(pub(in crate::client) Value);
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Limit {
+    max_concurrency: Option<u32>,
+    #[serde(serialize_with = "float")]
+    per_second: Option<f64>,
+    burst: Option<u32>,
+    collection: Option<String>,
+    priority: Option<Priority>,
+    by_key: bool,
+    fair: bool,
+}
 
 impl Limit {
     scope!();
 
     /// At most so many tasks at the same time: 0 to 100,000.
     pub fn concurrency(tasks: u32) -> Self {
-        Self(json!({ "max_concurrency": tasks, "by_key": false, "fair": false }))
+        Self { max_concurrency: Some(tasks), ..Self::default() }
     }
 
     /// At most so many tasks per second: 0.001 to 1,000,000.
     pub fn rate(per_second: f64) -> Self {
-        Self(json!({ "per_second": per_second, "by_key": false, "fair": false }))
+        Self { per_second: Some(per_second), ..Self::default() }
     }
 
     /// Each limit key is counted by itself.
     #[must_use]
-    pub fn by_key(self) -> Self {
-        self.set("by_key", true)
+    pub fn by_key(mut self) -> Self {
+        self.by_key = true;
+        self
     }
 
     /// Tenants (fairness keys) take turns while tasks wait.
     #[must_use]
-    pub fn fair(self) -> Self {
-        self.set("fair", true)
+    pub fn fair(mut self) -> Self {
+        self.fair = true;
+        self
     }
 
     /// Tasks of a rate that may start at once after a pause. Default one second of tasks.
     #[must_use]
-    pub fn burst(self, tasks: u32) -> Self {
-        self.set("burst", tasks)
+    pub fn burst(mut self, tasks: u32) -> Self {
+        self.burst = Some(tasks);
+        self
     }
 }
 
 /// A gate on a lambda, or on one of its collections or priorities.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Gate(pub(in crate::client) Value, pub(in crate::client) bool);
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Gate {
+    action: &'static str,
+    reason: String,
+    collection: Option<String>,
+    priority: Option<Priority>,
+    #[serde(serialize_with = "instant")]
+    until: Option<DateTime<Utc>>,
+    #[serde(rename = "for", serialize_with = "span")]
+    lasting: Option<Duration>,
+    unseen: bool,
+}
 
 impl Gate {
     scope!();
@@ -245,14 +254,26 @@ impl Gate {
         Self::of("divert", reason.into())
     }
 
-    fn of(action: &str, reason: String) -> Self {
-        Self(json!({ "action": action, "reason": reason }), false)
+    fn of(action: &'static str, reason: String) -> Self {
+        let (collection, priority, until, lasting) = (None, None, None, None);
+        Self { action, reason, collection, priority, until, lasting, unseen: false }
     }
 }
 
 /// A rate for a time, with a reason: a mail relay that fails. It applies beside the limits of the lambda.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Throttle(pub(in crate::client) Value, pub(in crate::client) bool);
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Throttle {
+    #[serde(serialize_with = "float")]
+    per_second: Option<f64>,
+    reason: String,
+    collection: Option<String>,
+    priority: Option<Priority>,
+    #[serde(serialize_with = "instant")]
+    until: Option<DateTime<Utc>>,
+    #[serde(rename = "for", serialize_with = "span")]
+    lasting: Option<Duration>,
+    unseen: bool,
+}
 
 impl Throttle {
     scope!();
@@ -260,6 +281,6 @@ impl Throttle {
 
     /// At most so many tasks per second: 0.001 to 1,000,000.
     pub fn new(per_second: f64, reason: impl Into<String>) -> Self {
-        Self(json!({ "per_second": per_second, "reason": reason.into() }), false)
+        Self { per_second: Some(per_second), reason: reason.into(), ..Self::default() }
     }
 }

@@ -1,19 +1,18 @@
 //! The calls that start, preview, follow and stop an operation.
 
-use tokio_postgres::types::{ToSql, Type};
+use serde::Serialize;
+use serde_json::json;
+use tokio_postgres::types::Type;
 
-use super::{Operation, OperationPreview, OperationProgress};
+use super::{Operation, OperationPreview, OperationProgress, Start};
 use crate::client::Client;
 use crate::client::sender::Sender;
 use crate::client::session::Row;
-use crate::db::Parameters;
+use crate::client::verbs::{PREVIEW_OPERATION, START_OPERATION, STOP_OPERATION};
 use crate::db::json::checked;
 use crate::error::Error;
-use crate::task::{OperationId, Priority, TaskId};
+use crate::task::{OperationId, TaskId};
 
-/// The first parameters of `start_operation` and `preview_operation`.
-const CHOICE: &str = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
-                      coalesce($14, tuskline.clock() - make_interval(secs => $15)), $16";
 const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
                         from tuskline.operations where operation_id = $1";
 
@@ -30,18 +29,9 @@ impl<S: Sender> Client<S> {
         operation: &Operation,
         reason: Option<&str>,
     ) -> Result<OperationId, Error> {
-        let sql = format!("select tuskline.start_operation({CHOICE}, $17, $18, $19, $20)");
-        let (action, value) = operation.action.parts();
-        let priority = operation.priority.map(Priority::as_str);
-        let payload = operation.payload.as_ref().map(checked).transpose()?;
-        let manner: &Parameters<'_> = &[
-            (&operation.per_second, Type::FLOAT8),
-            (&operation.canary, Type::BOOL),
-            (&payload, Type::TEXT),
-            (&reason, Type::TEXT),
-        ];
-        let parameters = [&choice(operation, &action, &value, &priority)[..], manner].concat();
-        Ok(OperationId(self.one(&sql, &parameters).await?.get(0)))
+        let payload = operation.start.payload.as_ref().map(checked).transpose()?;
+        let arguments = Started { operation, start: &operation.start, payload, reason };
+        Ok(OperationId(self.call(START_OPERATION, "v", arguments).await?.get(0)))
     }
 
     /// How many tasks an operation would change now, by lambda and status.
@@ -53,13 +43,8 @@ impl<S: Sender> Client<S> {
         &self,
         operation: &Operation,
     ) -> Result<Vec<OperationPreview>, Error> {
-        let sql = format!(
-            "select lambda, status, archived, tasks, first_ids \
-             from tuskline.preview_operation({CHOICE})"
-        );
-        let (action, value) = operation.action.parts();
-        let priority = operation.priority.map(Priority::as_str);
-        let rows = self.rows(&sql, &choice(operation, &action, &value, &priority)).await?;
+        let columns = "lambda, status, archived, tasks, first_ids";
+        let rows = self.rows_of(PREVIEW_OPERATION, columns, operation).await?;
         let preview = |row: &Row| {
             Ok(OperationPreview {
                 lambda: row.get(0),
@@ -97,34 +82,18 @@ impl<S: Sender> Client<S> {
     /// [`Denied`](crate::ErrorKind::Denied), [`Unavailable`](crate::ErrorKind::Unavailable),
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn stop_operation(&self, operation: OperationId) -> Result<bool, Error> {
-        let sql = "select tuskline.stop_operation($1)";
-        Ok(self.one(sql, &[(&operation.0, Type::INT8)]).await?.get(0))
+        let stop = self.call(STOP_OPERATION, "v", json!({ "operation": operation })).await?;
+        Ok(stop.get(0))
     }
 }
 
-/// Parameters of [`CHOICE`].
-fn choice<'a>(
+/// The arguments of `start_operation`.
+#[derive(Serialize)]
+struct Started<'a> {
+    #[serde(flatten)]
     operation: &'a Operation,
-    action: &'a &'static str,
-    value: &'a Option<&'a str>,
-    priority: &'a Option<&'static str>,
-) -> [(&'a (dyn ToSql + Sync), Type); 16] {
-    [
-        (action, Type::TEXT),
-        (&operation.lambda, Type::TEXT),
-        (value, Type::TEXT),
-        (&operation.collection, Type::TEXT),
-        (priority, Type::TEXT),
-        (&operation.statuses, Type::TEXT_ARRAY),
-        (&operation.fingerprint, Type::TEXT),
-        (&operation.ids, Type::INT8_ARRAY),
-        (&operation.key, Type::TEXT),
-        (&operation.field, Type::TEXT_ARRAY),
-        (&operation.equals, Type::TEXT),
-        (&operation.created_from, Type::TIMESTAMPTZ),
-        (&operation.created_to, Type::TIMESTAMPTZ),
-        (&operation.ended_to, Type::TIMESTAMPTZ),
-        (&operation.age_s, Type::FLOAT8),
-        (&operation.limit, Type::INT8),
-    ]
+    #[serde(flatten)]
+    start: &'a Start,
+    payload: Option<&'a str>,
+    reason: Option<&'a str>,
 }

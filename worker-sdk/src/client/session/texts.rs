@@ -60,7 +60,7 @@ fn text_of(kind: &Type, raw: &[u8]) -> Result<String, BoxError> {
 }
 
 /// A year of over four digits has no sign, and one before the year 1 an era.
-fn timestamp(at: DateTime<Utc>) -> String {
+pub(in crate::client) fn timestamp(at: DateTime<Utc>) -> String {
     let (common_era, year) = at.year_ce();
     let era = if common_era { "" } else { " BC" };
     format!("{year:04}-{}{era}", at.format("%m-%d %H:%M:%S%.6f+00"))
