@@ -117,18 +117,14 @@ impl Row {
         let runs = Histogram::sum(counts.iter().map(|one| &one.runs));
         let spans = counts.iter().filter_map(|one| one.span_seconds);
         let span_seconds = spans.fold(0.0, f64::max);
-        let ended = runs.count();
-        let per_second = |one: &QueueStatistics| {
-            Some(one.runs.count() as f64 / one.span_seconds.filter(|span| *span > 0.0)?)
-        };
         Self {
             lambda,
             priority,
             span_seconds,
-            ended,
+            ended: runs.count(),
             crashed: sum("crashed"),
-            per_second: counts.iter().filter_map(per_second).fold(0.0, |sum, one| sum + one),
-            failed: sum("retriable_failure") + sum("fatal_failure") + sum("crashed"),
+            per_second: QueueStatistics::rate(counts, QueueStatistics::ended),
+            failed: counts.iter().map(QueueStatistics::failed).sum(),
             // Dead letters, as in `top`.
             dead: sum("dead") + sum("fatal_failure"),
             start_p50_ms: starts.quantile(0.5),

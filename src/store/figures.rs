@@ -50,6 +50,26 @@ impl QueueStatistics {
     pub fn outcome(&self, name: &str) -> i64 {
         OUTCOMES.iter().position(|one| *one == name).map_or(0, |at| self.outcomes[at])
     }
+
+    /// Attempts whose run time is known.
+    pub fn ended(&self) -> i64 {
+        self.runs.count()
+    }
+
+    /// Attempts that failed, for good or to be retried, or that ended with their worker.
+    pub fn failed(&self) -> i64 {
+        ["retriable_failure", "fatal_failure", "crashed"]
+            .map(|name| self.outcome(name))
+            .iter()
+            .sum()
+    }
+
+    /// The sum of a count over queues, per second of their spans.
+    pub fn rate<'a>(queues: impl IntoIterator<Item = &'a Self>, count: fn(&Self) -> i64) -> f64 {
+        let of =
+            |one: &Self| Some(count(one) as f64 / one.span_seconds.filter(|span| *span > 0.0)?);
+        queues.into_iter().filter_map(of).fold(0.0, |sum, one| sum + one)
+    }
 }
 
 /// Attempts that a worker has ended in a span.

@@ -119,16 +119,10 @@ impl Rates {
     fn of(counts: &[&QueueStatistics]) -> Self {
         let starts = Histogram::sum(counts.iter().map(|one| &one.starts));
         let runs = Histogram::sum(counts.iter().map(|one| &one.runs));
-        let rate = |of: &dyn Fn(&QueueStatistics) -> i64| {
-            let each = counts.iter().filter_map(|one| {
-                Some(of(one) as f64 / one.span_seconds.filter(|span| *span > 0.0)?)
-            });
-            each.sum()
-        };
-        let failed = ["retriable_failure", "fatal_failure", "crashed"];
+        let rate = |of| QueueStatistics::rate(counts.iter().copied(), of);
         Self {
-            per_second: rate(&|one| one.runs.count()),
-            failed_per_second: rate(&|one| failed.iter().map(|name| one.outcome(name)).sum()),
+            per_second: rate(QueueStatistics::ended),
+            failed_per_second: rate(QueueStatistics::failed),
             start_p50_ms: starts.quantile(0.5),
             start_p99_ms: starts.quantile(0.99),
             start_within_5s: starts.share_within(OBJECTIVE),

@@ -78,9 +78,22 @@ pub fn all(root: &Path, catalogue: &Catalogue) -> anyhow::Result<Vec<Figure>> {
     let mut figures = of_sql(root)?;
     figures.extend(of_calls(catalogue));
     figures.extend(of_rust(root)?);
+    figures.push(of_settings(root)?);
     figures.extend(of_sizes(root)?);
     figures.extend(of_words(root)?);
     Ok(figures)
+}
+
+/// Where a new setting of a lambda has to be added, by the example of one.
+fn of_settings(root: &Path) -> anyhow::Result<Figure> {
+    let mut found = Vec::new();
+    for (directory, extension) in [("migrations", "sql"), ("src", "rs"), ("worker-sdk/src", "rs")] {
+        let tree = Tree::read(root, directory, extension)?;
+        let naming = tree.files.iter().filter(|(_, text)| text.contains("max_backlog"));
+        found.extend(naming.map(|(path, _)| format!("{directory}/{}", path.display())));
+    }
+    let figure = Figure::list("setting_files", "files that name a setting of a lambda", found);
+    Ok(figure.before(11).at_most(6))
 }
 
 fn of_sql(root: &Path) -> anyhow::Result<Vec<Figure>> {
