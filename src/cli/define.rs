@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
-use tokio_postgres::types::{Json, ToSql, Type};
+use tuskline_sdk::verbs::{ALL_ROWS, DEFINE};
 
 use super::global::{Global, Outcome};
 use super::{database, output};
@@ -28,21 +28,11 @@ pub struct DefineArgs {
 pub async fn run(global: &Global, args: DefineArgs) -> Outcome {
     let definitions = read(&args.file)?;
     let session = database::open(global).await?;
-    let sql = "select lambda, outcome, changes from tuskline.define($1, $2, $3)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
-        (&Json(&definitions), Type::JSON),
-        (&args.app_version, Type::TEXT),
-        (&args.dry_run, Type::BOOL),
-    ];
-    let rows = session.client().query_typed(sql, parameters).await?;
-    let defined = rows
-        .iter()
-        .map(|row| {
-            let Json(changes): Json<Value> = row.try_get("changes")?;
-            let (lambda, outcome): (&str, &str) = (row.try_get("lambda")?, row.try_get("outcome")?);
-            Ok(json!({"lambda": lambda, "outcome": outcome, "changes": changes}))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let arguments = json!({
+        "definitions": definitions, "version": args.app_version, "dry_run": args.dry_run,
+    });
+    let rows = DEFINE.row(session.client(), ALL_ROWS, &arguments).await?;
+    let defined: Vec<Value> = serde_json::from_str(rows.get(0))?;
     if global.json {
         output::put_json(&json!(defined))?;
         return Ok(ExitCode::SUCCESS);

@@ -5,7 +5,6 @@
 //!
 //! Planner: a task is looked up in a lateral subquery with a limit, so that no plan joins by a scan.
 
-mod commands;
 mod dead_groups;
 mod details;
 mod held;
@@ -16,7 +15,6 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-pub use commands::{Meant, gate, preview_redrive, redrive, ungate};
 pub use dead_groups::{DeadGroup, dead_groups};
 pub use details::{HeldTask, Letter, held_by, letter};
 pub use held::{Held, held};

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
-use tuskline_sdk::verbs::{PREVIEW_OPERATION, START_OPERATION};
+use tuskline_sdk::verbs::{ALL_ROWS, PREVIEW_OPERATION, START_OPERATION};
 
 use super::{ArchiveArgs, erase, wait};
 use crate::cli::global::{Global, Outcome};
@@ -170,9 +170,8 @@ async fn preview(
     choice: &Value,
     lines: Option<&erase::Lines<'_>>,
 ) -> Result<()> {
-    let rows = PREVIEW_OPERATION.rows(client, "row_to_json(v)::text", choice).await?;
-    let counts = rows.iter().map(|row| Ok(serde_json::from_str(row.get(0))?));
-    let mut counts = counts.collect::<Result<Vec<Value>>>()?;
+    let rows = PREVIEW_OPERATION.row(client, ALL_ROWS, choice).await?;
+    let mut counts: Vec<Value> = serde_json::from_str(rows.get(0))?;
     if let Some(lines) = lines {
         counts.extend(lines.count().await?.iter().map(erase::ErasedFile::json));
     }

@@ -2,7 +2,6 @@
 
 use super::facts::Facts;
 use super::words::{age, at_least, count, cut, number_of, tasks};
-use crate::store::overview::Meant;
 
 /// A command that waits for its confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +25,15 @@ pub enum Command {
         /// The cause.
         fingerprint: String,
     },
+}
+
+/// Tasks that a redrive would release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meant {
+    /// Their status.
+    pub status: String,
+    /// How many.
+    pub tasks: i64,
 }
 
 impl Command {

@@ -6,18 +6,20 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{Client, Error};
 use tuskline_sdk::Address;
+use tuskline_sdk::verbs::{GATE, PREVIEW_OPERATION, START_OPERATION, UNGATE};
 
-use super::command::Command;
+use super::command::{Command, Meant};
 use super::facts::{Answers, Facts};
 use super::state::{Event, Inside, Request};
 use super::view::Target;
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{self, DEPTH_ROWS, Marks};
-use crate::store::overview::{self, Meant};
+use crate::store::overview;
 
 /// Rows of queues that a look reads, over all queues.
 const QUEUE_ROWS: i64 = 40_000;
@@ -218,6 +220,15 @@ async fn look_into(
     Ok(())
 }
 
+/// A status, and how many of its tasks a redrive would release: two columns of lists.
+const MEANT: &str = "coalesce(array_agg(v.status order by v.status), '{}'), \
+                     coalesce(array_agg(v.tasks order by v.status), '{}')";
+
+/// Which dead letters a redrive releases.
+fn redrive(lambda: &str, fingerprint: &str) -> Value {
+    json!({ "action": "redrive", "lambda": lambda, "fingerprint": fingerprint })
+}
+
 async fn foresee(
     client: &Client,
     command: Command,
@@ -226,7 +237,11 @@ async fn foresee(
     let counting = async {
         match &command {
             Command::Redrive { lambda, fingerprint } => {
-                overview::preview_redrive(client, lambda, fingerprint).await
+                let redrive = redrive(lambda, fingerprint);
+                let row = PREVIEW_OPERATION.row(client, MEANT, &redrive).await?;
+                let statuses = row.get::<_, Vec<String>>(0).into_iter();
+                let meant = statuses.zip(row.get::<_, Vec<i64>>(1));
+                Ok(meant.map(|(status, tasks)| Meant { status, tasks }).collect())
             }
             Command::Pause { .. } | Command::Open { .. } => Ok(Vec::<Meant>::new()),
         }
@@ -248,15 +263,21 @@ async fn perform(
     let doing = async {
         Ok(match &command {
             Command::Pause { lambda } => {
-                let gate = overview::gate(client, lambda, reason).await?;
+                let pause = json!({ "lambda": lambda, "action": "pause", "reason": reason });
+                let gate: i64 = GATE.call(client, &pause).await?;
                 format!("Gate {gate} pauses {lambda}.")
             }
-            Command::Open { gate, .. } => match overview::ungate(client, *gate, reason).await? {
-                true => format!("Gate {gate} is open."),
-                false => format!("Gate {gate} was not set any more."),
-            },
+            Command::Open { gate, .. } => {
+                match UNGATE.call(client, &json!({ "gate": gate, "reason": reason })).await? {
+                    true => format!("Gate {gate} is open."),
+                    false => format!("Gate {gate} was not set any more."),
+                }
+            }
             Command::Redrive { lambda, fingerprint } => {
-                let operation = overview::redrive(client, lambda, fingerprint, reason).await?;
+                let mut redrive = redrive(lambda, fingerprint);
+                redrive["canary"] = true.into();
+                redrive["reason"] = reason.into();
+                let operation: i64 = START_OPERATION.call(client, &redrive).await?;
                 format!("Operation {operation} redrives: tuskline operation wait {operation}")
             }
         })

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use ratatui::crossterm::event::KeyEvent;
 
-use super::command::Command;
+use super::command::{Command, Meant};
 use super::facts::Facts;
 use super::view::{Target, View};
-use crate::store::overview::{DeadGroup, HeldTask, Letter, Meant};
+use crate::store::overview::{DeadGroup, HeldTask, Letter};
 
 /// Something that happened.
 #[derive(Debug)]

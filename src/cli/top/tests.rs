@@ -4,16 +4,14 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::command::Command;
+use super::command::{Command, Meant};
 use super::draw::{Look, draw};
 use super::facts::{Answers, Facts};
 use super::state::{Action, Event, Inside, Request, State};
 use super::text_of;
 use super::view::{Target, View};
 use crate::store::figures::{Gauge, QueueGauge};
-use crate::store::overview::{
-    Count, DeadGroup, Executor, Gate, Held, HeldTask, Letter, Meant, Waiting,
-};
+use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, HeldTask, Letter, Waiting};
 
 fn queue(lambda: &str, depth: i64, paused: bool) -> QueueGauge {
     QueueGauge {

@@ -125,18 +125,25 @@ pub(super) fn part(part: impl Serialize) -> Value {
     fields
 }
 
+/// `name(value: Type) = value;` sets the setting or part `name`.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $kind:ty) = $set:expr;)*) => { $(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(self, $value: $kind) -> Self {
+            self.set(stringify!($name), $set)
+        }
+    )* };
+}
+
 /// Settings of the lambda.
 impl Definition {
-    /// Attempts that may fail before the task is dead. At least 1; default 20.
-    #[must_use]
-    pub fn max_attempts(self, attempts: u16) -> Self {
-        self.set("max_attempts", attempts)
-    }
+    settings! {
+        /// Attempts that may fail before the task is dead. At least 1; default 20.
+        max_attempts(attempts: u16) = attempts;
 
-    /// Attempts that may end with the death of their worker before the task is dead. At least 1; default 3.
-    #[must_use]
-    pub fn max_crashes(self, crashes: u16) -> Self {
-        self.set("max_crashes", crashes)
+        /// Attempts that may end with the death of their worker before the task is dead. At least 1; default 3.
+        max_crashes(crashes: u16) = crashes;
     }
 
     /// Delay before the next attempt: `first`, then doubled up to `longest`, with jitter. At most 24 h;
@@ -146,87 +153,52 @@ impl Definition {
         self.set("retry_base", interval(first)).set("retry_cap", interval(longest))
     }
 
-    /// Deadline of one attempt: 10 ms to 7 days; default 5 min. A worker reads it when it registers.
-    #[must_use]
-    pub fn attempt_timeout(self, timeout: Duration) -> Self {
-        self.set("attempt_timeout", interval(timeout))
-    }
+    settings! {
+        /// Deadline of one attempt: 10 ms to 7 days; default 5 min. A worker reads it when it registers.
+        attempt_timeout(timeout: Duration) = interval(timeout);
 
-    /// How long a task is kept after its success, and after each other end without a retention of its own.
-    /// Default 7 days.
-    #[must_use]
-    pub fn retention(self, retention: Duration) -> Self {
-        self.set("retention", interval(retention))
-    }
+        /// How long a task is kept after its success, and after each other end without a retention of its own.
+        /// Default 7 days.
+        retention(retention: Duration) = interval(retention);
 
-    /// How long a dead task is kept. Default 30 days.
-    #[must_use]
-    pub fn dead_retention(self, retention: Duration) -> Self {
-        self.set("dead_retention", interval(retention))
-    }
+        /// How long a dead task is kept. Default 30 days.
+        dead_retention(retention: Duration) = interval(retention);
 
-    /// How long a cancelled task is kept. Default as [`Definition::retention`].
-    #[must_use]
-    pub fn cancelled_retention(self, retention: Duration) -> Self {
-        self.set("cancelled_retention", interval(retention))
-    }
+        /// How long a cancelled task is kept. Default as [`Definition::retention`].
+        cancelled_retention(retention: Duration) = interval(retention);
 
-    /// How long a dropped task is kept. Default as [`Definition::retention`].
-    #[must_use]
-    pub fn dropped_retention(self, retention: Duration) -> Self {
-        self.set("dropped_retention", interval(retention))
-    }
+        /// How long a dropped task is kept. Default as [`Definition::retention`].
+        dropped_retention(retention: Duration) = interval(retention);
 
-    /// How long a task that failed for good is kept. Default as [`Definition::retention`].
-    #[must_use]
-    pub fn fatal_retention(self, retention: Duration) -> Self {
-        self.set("fatal_retention", interval(retention))
-    }
+        /// How long a task that failed for good is kept. Default as [`Definition::retention`].
+        fatal_retention(retention: Duration) = interval(retention);
 
-    /// Where tasks go after their retention. Default nowhere.
-    #[must_use]
-    pub fn archive(self, archive: Archive) -> Self {
-        self.set("archive", json!(archive))
-    }
+        /// Where tasks go after their retention. Default nowhere.
+        archive(archive: Archive) = json!(archive);
 
-    /// Whether a task that is due at once enters its queue in the transaction that schedules it. Default
-    /// true.
-    #[must_use]
-    pub fn direct(self, direct: bool) -> Self {
-        self.set("direct", direct)
-    }
+        /// Whether a task that is due at once enters its queue in the transaction that schedules it. Default
+        /// true.
+        direct(direct: bool) = direct;
 
-    /// Largest payload in bytes of JSON: 1 to 1,048,576; default 262,144.
-    #[must_use]
-    pub fn max_payload_bytes(self, bytes: u32) -> Self {
-        self.set("max_payload_bytes", bytes)
-    }
+        /// Largest payload in bytes of JSON: 1 to 1,048,576; default 262,144.
+        max_payload_bytes(bytes: u32) = bytes;
 
-    /// Most tasks that have not ended; one more is refused (TK020). Default 0: no bound.
-    #[must_use]
-    pub fn max_backlog(self, tasks: u32) -> Self {
-        self.set("max_backlog", tasks)
+        /// Most tasks that have not ended; one more is refused (TK020). Default 0: no bound.
+        max_backlog(tasks: u32) = tasks;
     }
 }
 
 /// Parts of the lambda.
 impl Definition {
-    /// Tasks of one ordering key run one at a time, in order.
-    #[must_use]
-    pub fn order(self, on_failure: OnFailure) -> Self {
-        self.set("order", json!({ "on_failure": on_failure }))
-    }
+    settings! {
+        /// Tasks of one ordering key run one at a time, in order.
+        order(on_failure: OnFailure) = json!({ "on_failure": on_failure });
 
-    /// Tasks may have a unique key.
-    #[must_use]
-    pub fn unique(self, unique: Unique) -> Self {
-        self.set("unique", part(unique))
-    }
+        /// Tasks may have a unique key.
+        unique(unique: Unique) = part(unique);
 
-    /// A breaker pauses the lambda when attempts fail with one cause.
-    #[must_use]
-    pub fn breaker(self, breaker: Breaker) -> Self {
-        self.set("breaker", part(breaker))
+        /// A breaker pauses the lambda when attempts fail with one cause.
+        breaker(breaker: Breaker) = part(breaker);
     }
 
     /// Adds a limit. Two limits of a lambda must differ in kind or scope.

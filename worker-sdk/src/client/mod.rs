@@ -15,6 +15,7 @@ pub(crate) mod payload;
 pub(crate) mod periodic;
 pub(crate) mod sender;
 pub(crate) mod session;
+pub(crate) mod setters;
 pub(crate) mod status;
 mod tasks;
 pub mod verbs;

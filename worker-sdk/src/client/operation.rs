@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::client::setters::setters;
 use crate::client::verbs::{float, instant, span};
 use crate::db::json::{PayloadText, payload_of};
 use crate::task::{Priority, Status, TaskId};
@@ -146,11 +147,9 @@ impl Operation {
         Self { action, value, ..Self::default() }
     }
 
-    /// Only tasks of a lambda.
-    #[must_use]
-    pub fn lambda(mut self, lambda: &str) -> Self {
-        self.lambda = Some(lambda.into());
-        self
+    setters! {
+        /// Only tasks of a lambda.
+        lambda(lambda: &str) = Some(lambda.into());
     }
 
     /// Only these tasks: 1 to 10,000.
@@ -160,11 +159,9 @@ impl Operation {
         self
     }
 
-    /// Only tasks with this ordering, limit, fairness or unique key.
-    #[must_use]
-    pub fn key(mut self, key: &str) -> Self {
-        self.key = Some(key.into());
-        self
+    setters! {
+        /// Only tasks with this ordering, limit, fairness or unique key.
+        key(key: &str) = Some(key.into());
     }
 
     /// Only tasks whose payload has `value` at a path, as text: `field(&["customer", "id"], "17")`
@@ -176,46 +173,24 @@ impl Operation {
         self
     }
 
-    /// Only tasks of a collection.
-    #[must_use]
-    pub fn collection(mut self, collection: &str) -> Self {
-        self.collection = Some(collection.into());
-        self
-    }
+    setters! {
+        /// Only tasks of a collection.
+        collection(collection: &str) = Some(collection.into());
 
-    /// Only tasks of a priority.
-    #[must_use]
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = Some(priority);
-        self
-    }
+        /// Only tasks of a priority.
+        priority(priority: Priority) = Some(priority);
 
-    /// Only tasks in one of these statuses.
-    #[must_use]
-    pub fn statuses(mut self, statuses: &[Status]) -> Self {
-        self.statuses = Some(statuses.to_vec());
-        self
-    }
+        /// Only tasks in one of these statuses.
+        statuses(statuses: &[Status]) = Some(statuses.to_vec());
 
-    /// Only dead letters whose last failure has this fingerprint: those of one cause.
-    #[must_use]
-    pub fn fingerprint(mut self, fingerprint: &str) -> Self {
-        self.fingerprint = Some(fingerprint.into());
-        self
-    }
+        /// Only dead letters whose last failure has this fingerprint: those of one cause.
+        fingerprint(fingerprint: &str) = Some(fingerprint.into());
 
-    /// Only tasks scheduled from then on.
-    #[must_use]
-    pub fn created_from(mut self, at: DateTime<Utc>) -> Self {
-        self.created_from = Some(at);
-        self
-    }
+        /// Only tasks scheduled from then on.
+        created_from(at: DateTime<Utc>) = Some(at);
 
-    /// Only tasks scheduled by then; otherwise by now.
-    #[must_use]
-    pub fn created_to(mut self, at: DateTime<Utc>) -> Self {
-        self.created_to = Some(at);
-        self
+        /// Only tasks scheduled by then; otherwise by now.
+        created_to(at: DateTime<Utc>) = Some(at);
     }
 
     /// Only tasks that had ended by then. Without it: by now, for a purge a minute ago.
@@ -228,15 +203,13 @@ impl Operation {
     /// Only tasks that ended at least so long ago, by the clock of the database.
     #[must_use]
     pub fn older_than(mut self, age: Duration) -> Self {
-        (self.older_than, self.ended_to) = (Some(age), None);
+        self.older_than = Some(age).filter(|_| self.ended_to.is_none());
         self
     }
 
-    /// At most this many tasks.
-    #[must_use]
-    pub fn limit(mut self, tasks: i64) -> Self {
-        self.limit = Some(tasks);
-        self
+    setters! {
+        /// At most this many tasks.
+        limit(tasks: i64) = Some(tasks);
     }
 
     /// At most this many tasks a second. Without it: as fast as possible.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::client::definition::part;
+use crate::client::setters::setters;
 use crate::client::verbs::{instant, span};
 use crate::db::json::{PayloadText, payload_of};
 use crate::error::Code;
@@ -111,32 +112,18 @@ impl Periodic {
         }
     }
 
-    /// IANA name of the time zone whose clocks the cron is read by.
-    #[must_use]
-    pub fn zone(mut self, zone: &str) -> Self {
-        self.zone = Some(zone.into());
-        self
-    }
+    setters! {
+        /// IANA name of the time zone whose clocks the cron is read by.
+        zone(zone: &str) = Some(zone.into());
 
-    /// Payload of each task.
-    #[must_use]
-    pub fn payload(mut self, payload: &impl Serialize) -> Self {
-        self.payload = Some(payload_of(payload));
-        self
-    }
+        /// Payload of each task.
+        payload(payload: &impl Serialize) = Some(payload_of(payload));
 
-    /// Collection of each task.
-    #[must_use]
-    pub fn collection(mut self, collection: &str) -> Self {
-        self.collection = Some(collection.into());
-        self
-    }
+        /// Collection of each task.
+        collection(collection: &str) = Some(collection.into());
 
-    /// Priority of each task.
-    #[must_use]
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = Some(priority);
-        self
+        /// Priority of each task.
+        priority(priority: Priority) = Some(priority);
     }
 
     /// The rule for ticks that no server saw in time.
@@ -150,32 +137,18 @@ impl Periodic {
         self
     }
 
-    /// How late a tick may be fired before it counts as missed: 1 s to 1 h.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
-        self
-    }
+    setters! {
+        /// How late a tick may be fired before it counts as missed: 1 s to 1 h.
+        grace(grace: Duration) = Some(grace);
 
-    /// The rule for a tick while the task of an earlier tick has not ended.
-    #[must_use]
-    pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = Some(overlap);
-        self
-    }
+        /// The rule for a tick while the task of an earlier tick has not ended.
+        overlap(overlap: Overlap) = Some(overlap);
 
-    /// No tick before.
-    #[must_use]
-    pub fn starts_at(mut self, at: DateTime<Utc>) -> Self {
-        self.starts_at = Some(at);
-        self
-    }
+        /// No tick before.
+        starts_at(at: DateTime<Utc>) = Some(at);
 
-    /// No tick then or later.
-    #[must_use]
-    pub fn ends_at(mut self, at: DateTime<Utc>) -> Self {
-        self.ends_at = Some(at);
-        self
+        /// No tick then or later.
+        ends_at(at: DateTime<Utc>) = Some(at);
     }
 }
 

@@ -43,6 +43,7 @@ verbs! {
         dropped_retention interval, fatal_retention interval";
     CANCEL "cancel" "task bigint";
     CANCEL_CHAIN "cancel_chain" "task bigint";
+    DEFINE "define" "definitions json";
     DEFINE_LAMBDA "define_lambda" "attempt_timeout interval, retry_base interval, retry_cap interval, \
         retention interval, dead_retention interval, cancelled_retention interval, \
         dropped_retention interval, fatal_retention interval";
@@ -73,26 +74,10 @@ verbs! {
 }
 
 impl Verb {
-    /// The columns of its answer's rows; `v` is the answer of a verb that has one. For the command line: errors
-    /// are those of the server.
+    /// Columns of the only row of its answer, which is `v`. For the command line: errors are those of the server.
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn rows(
-        &self,
-        client: &tokio_postgres::Client,
-        columns: &str,
-        arguments: &Value,
-    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
-        let text = arguments.to_string();
-        let parameter = (&JsonText(&text) as &(dyn ToSql + Sync), Type::JSON);
-        client.query_typed(&self.statement(columns, arguments), &[parameter]).await
-    }
-
-    /// The only row of its answer.
-    ///
-    /// # Errors
-    /// As [`Verb::rows`].
     pub async fn row(
         &self,
         client: &tokio_postgres::Client,
@@ -107,7 +92,7 @@ impl Verb {
     /// Its only value.
     ///
     /// # Errors
-    /// As [`Verb::rows`].
+    /// As [`Verb::row`].
     pub async fn call<T: for<'r> FromSql<'r>>(
         &self,
         client: &tokio_postgres::Client,
@@ -136,7 +121,7 @@ impl Verb {
             _ if field == AGE => {
                 return format!("p_ended_to => tuskline.clock() - ($1 ->> '{AGE}')::interval");
             }
-            Value::Array(_) => {
+            Value::Array(_) if self.kind_of(field) != Some("json") => {
                 let kind = self.kind_of(field).unwrap_or("text[]");
                 let array = format!("array(select json_array_elements_text($1 -> '{field}'))");
                 return format!("p_{field} => {array}::{kind}");
@@ -153,6 +138,9 @@ impl Verb {
         self.types.split(", ").find_map(of_field)
     }
 }
+
+/// Columns of a row that has all rows of an answer, as JSON.
+pub const ALL_ROWS: &str = "coalesce(json_agg(v), '[]')::text";
 
 /// The field for an argument `p_ended_to` that is so long ago.
 const AGE: &str = "older_than";

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::client::setters::setters;
 use crate::client::verbs::{float, instant, span};
 use crate::task::Priority;
 
@@ -113,36 +114,24 @@ impl Breaker {
         Self { failures, window: Some(window), share: None, probe_after: None }
     }
 
-    /// The part of all attempts that must have failed: 0.001 to 1; default 0.5.
-    #[must_use]
-    pub fn share(mut self, share: f64) -> Self {
-        self.share = Some(share);
-        self
-    }
+    setters! {
+        /// The part of all attempts that must have failed: 0.001 to 1; default 0.5.
+        share(share: f64) = Some(share);
 
-    /// Time until a probe runs, and between probes: 1 s to 1 day; default 30 s.
-    #[must_use]
-    pub fn probe_after(mut self, delay: Duration) -> Self {
-        self.probe_after = Some(delay);
-        self
+        /// Time until a probe runs, and between probes: 1 s to 1 day; default 30 s.
+        probe_after(delay: Duration) = Some(delay);
     }
 }
 
 /// Setters of the scope, which limits, gates and throttles share.
 macro_rules! scope {
     () => {
-        /// Only tasks of this collection.
-        #[must_use]
-        pub fn collection(mut self, name: impl Into<String>) -> Self {
-            self.collection = Some(name.into());
-            self
-        }
+        setters! {
+            /// Only tasks of this collection.
+            collection(name: impl Into<String>) = Some(name.into());
 
-        /// Only tasks of this priority.
-        #[must_use]
-        pub fn priority(mut self, priority: Priority) -> Self {
-            self.priority = Some(priority);
-            self
+            /// Only tasks of this priority.
+            priority(priority: Priority) = Some(priority);
         }
     };
 }
@@ -157,18 +146,12 @@ macro_rules! gated {
             self
         }
 
-        /// Ends by itself then.
-        #[must_use]
-        pub fn until(mut self, at: DateTime<Utc>) -> Self {
-            self.until = Some(at);
-            self
-        }
+        setters! {
+            /// Ends by itself then.
+            until(at: DateTime<Utc>) = Some(at);
 
-        /// Ends by itself so long after it is set.
-        #[must_use]
-        pub fn lasting(mut self, duration: Duration) -> Self {
-            self.lasting = Some(duration);
-            self
+            /// Ends by itself so long after it is set.
+            lasting(duration: Duration) = Some(duration);
         }
     };
 }
@@ -213,11 +196,9 @@ impl Limit {
         self
     }
 
-    /// Tasks of a rate that may start at once after a pause. Default one second of tasks.
-    #[must_use]
-    pub fn burst(mut self, tasks: u32) -> Self {
-        self.burst = Some(tasks);
-        self
+    setters! {
+        /// Tasks of a rate that may start at once after a pause. Default one second of tasks.
+        burst(tasks: u32) = Some(tasks);
     }
 }
 
