@@ -273,5 +273,5 @@ pub fn table(figures: &[Figure]) -> String {
         let line = format!("{what:<48} {value:>8} {before:>8} {target:>8}{met}");
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    text + "\ntarget: at most so many; before: at commit 26334c6 (later figures: 7d731a0), by the same count\n"
+    text + "\ntarget: at most so many; before: at 26334c6 (later figures: 7d731a0)\n"
 }

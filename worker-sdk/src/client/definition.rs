@@ -8,10 +8,10 @@ mod parts;
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::periodic::Periodic;
+use crate::client::verbs::part;
 use crate::db::interval;
 use crate::error::Code;
 
@@ -114,15 +114,6 @@ impl Definition {
         }
         self
     }
-}
-
-/// A part as JSON: the fields that are set.
-pub(super) fn part(part: impl Serialize) -> Value {
-    let mut fields = json!(part);
-    if let Value::Object(fields) = &mut fields {
-        fields.retain(|_, value| !value.is_null());
-    }
-    fields
 }
 
 /// `name(value: Type) = value;` sets the setting or part `name`.

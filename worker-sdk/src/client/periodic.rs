@@ -6,9 +6,8 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::client::definition::part;
 use crate::client::setters::setters;
-use crate::client::verbs::{instant, span};
+use crate::client::verbs::{instant, part, span};
 use crate::db::json::{PayloadText, payload_of};
 use crate::error::Code;
 use crate::task::Priority;

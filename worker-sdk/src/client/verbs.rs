@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::client::Client;
@@ -169,6 +169,15 @@ impl<S: Sender> Client<S> {
     }
 }
 
+/// A part as JSON: the fields that are set.
+pub(super) fn part(part: impl Serialize) -> Value {
+    let mut fields = json!(part);
+    if let Value::Object(fields) = &mut fields {
+        fields.retain(|_, value| !value.is_null());
+    }
+    fields
+}
+
 /// Writes a number that JSON lacks as text: the database refuses it by its name.
 ///
 /// # Errors
@@ -196,7 +205,6 @@ pub(super) fn instant<S: Serializer>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_is_not_given_is_not_in_the_statement() {
