@@ -52,7 +52,7 @@ pub fn milliseconds(duration: Duration) -> i64 {
 /// As PostgreSQL reads it.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The errors of the serializer.
 pub fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     value.map(|value| format!("{} milliseconds", milliseconds(value))).serialize(to)
 }

@@ -1,4 +1,4 @@
-//! What every command takes, and what it returns.
+//! The options of every command, and its outcome.
 
 use std::process::ExitCode;
 

@@ -21,7 +21,7 @@ pub struct Imports {
     /// Names that a module takes from the root of its crate, not from the module that owns them.
     pub from_root: Vec<String>,
     /// Arrows up: a room takes a name from the file of the module around it, and that file is a
-    /// dispatcher. It has at least [`ROOMS`] rooms and calls them, so the two import each other. A
+    /// dispatcher. It has at least `ROOMS` rooms and calls them, so the two import each other. A
     /// type whose methods stand in several files (`state`, `state::keys`) makes no arrow up.
     pub up: BTreeSet<String>,
 }

@@ -56,7 +56,7 @@ impl<S: Sender> Client<S> {
         Ok(TaskId(self.one(sql, params).await?.get(0)))
     }
 
-    /// Schedules up to [`BATCH_MAX`] tasks in one commit, all or none; ids in the order given.
+    /// Schedules up to [`BATCH_MAX`](crate::BATCH_MAX) tasks in one commit, all or none; ids in the order given.
     ///
     /// # Errors
     /// As [`Client::schedule`]; a refusal names the row.

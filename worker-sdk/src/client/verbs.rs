@@ -181,7 +181,7 @@ pub(super) fn part(part: impl Serialize) -> Value {
 /// Writes a number that JSON lacks as text: the database refuses it by its name.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The errors of the serializer.
 pub fn float<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) if !value.is_finite() => to.serialize_str(&value.to_string()),

@@ -87,7 +87,7 @@ pub(super) enum Found {
     Overdue,
 }
 
-/// What the queue needs from the worker.
+/// A request of a queue to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     AskForBell,
