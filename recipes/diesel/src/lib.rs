@@ -35,9 +35,13 @@ impl Adapter for Diesel<'_> {
 }
 
 /// diesel hides the SQLSTATE. It has a kind for some; the SDK knows Tuskline's own by the message. Any other error
-/// that the server reports, a deadlock for example, is `ErrorKind::Invalid`.
+/// that the server reports, a deadlock for example, is `ErrorKind::Invalid`. A session that the server ends is known by
+/// its message, if `lc_messages` is English.
 fn error(error: Error) -> AdapterError {
     let Error::DatabaseError(kind, said) = error else { return AdapterError::broken(error) };
+    if said.message().starts_with("terminating connection") {
+        return AdapterError::broken(Error::DatabaseError(kind, said));
+    }
     let sqlstate = match kind {
         DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
             return AdapterError::broken(Error::DatabaseError(kind, said));

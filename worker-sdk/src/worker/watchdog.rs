@@ -27,8 +27,11 @@ pub(crate) struct Ending {
     pub left_behind: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Longest time that the last words of a process may take.
-const LAST_WORDS: Duration = Duration::from_millis(20);
+/// Longest time that the last words of a worker may take that the database counts as dead.
+const LAST_WORDS_LOST: Duration = Duration::from_millis(20);
+/// The same for a worker that holds its leases: nothing runs elsewhere before it has ended. 20 ms are too short for
+/// the thread that writes on a machine with ten times more runnable threads than processors.
+const LAST_WORDS_HELD: Duration = Duration::from_secs(1);
 /// Time for the bodies of a worker that the database counts as dead: other workers may already run its
 /// tasks. Also for what bodies have left behind, where this thread itself is late.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -249,7 +252,7 @@ fn watch(
     }
     match on_lost {
         Some(act) => act(&why),
-        None => end_process(&why),
+        None => end_process_within(&why, LAST_WORDS_LOST),
     }
 }
 
@@ -295,11 +298,15 @@ fn ask_for_precedence() {
 }
 
 /// Ends the process at once, in any state of its threads: no destructors, no exit hooks that could hang, and
-/// no waiting until its last words are heard.
+/// a bounded time for its last words. For a worker that holds its leases.
 pub(crate) fn end_process(why: &str) {
+    end_process_within(why, LAST_WORDS_HELD);
+}
+
+fn end_process_within(why: &str, last_words: Duration) {
     let (said, heard) = mpsc::channel();
     if SPEAKER.as_ref().is_some_and(|speaker| speaker.send((why.to_owned(), said)).is_ok()) {
-        let _ = heard.recv_timeout(LAST_WORDS);
+        let _ = heard.recv_timeout(last_words);
     }
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort();
