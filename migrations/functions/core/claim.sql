@@ -105,6 +105,8 @@ comment on function tuskline_core.claim_batch(
 -- caller moves.
 -- Locks: the queue rows and their tasks (SKIP LOCKED). A row whose task is locked keeps its
 -- position: if it returned to the end, it would escape the pass that sorts the queue.
+-- Planner: the lateral limit looks up one task for each row. As a join it read the whole store for
+-- each claim while the statistics of the task table were old.
 create or replace function tuskline_core.pop_flagged(
   p_queue integer, p_mark bigint, p_limit integer, p_bytes bigint, p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -123,9 +125,10 @@ begin
   end if;
   execute format('with r as materialized ('
     'select d.seq, d.bytes, d.task_id from tuskline_core.queue_%1$s d'
-    ' join tuskline.task t on t.id = d.task_id'
-    ' where d.seq > $1 and d.seq <= coalesce($4, d.seq) and t.status = ''enqueued'''
-    ' order by d.seq limit $2 for update of d, t skip locked'
+    ' cross join lateral (select from tuskline.task t'
+    ' where t.id = d.task_id and t.status = ''enqueued'' limit 1 for update skip locked) t'
+    ' where d.seq > $1 and d.seq <= coalesce($4, d.seq)'
+    ' order by d.seq limit $2 for update of d skip locked'
     '), w as (select r.seq, row_number() over o as nth, sum(r.bytes) over o as so_far from r'
     ' window o as (order by r.seq)'
     '), d as (delete from tuskline_core.queue_%1$s where seq = any (array('

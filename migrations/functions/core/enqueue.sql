@@ -36,8 +36,8 @@ begin
       from (select t.id, t.status, t.finished_at, t.next_trigger_at from tuskline.task t
              where t.id = any (v_asked) and t.id between v_first and v_last
              order by t.id for update skip locked) l;
-    perform tuskline_core.add_timers(array(select id from unnest(v_asked) as id
-        where id <> all (coalesce(v_free, '{}'))),
+    perform tuskline_core.add_timers(
+      array(select unnest(v_asked) except select unnest(v_free)),
       array[p_now + tuskline_core.relock_after()], 'due', p_now);
     if v_ready is not null then v := tuskline_core.before_enqueue(v_ready, p_now); end if;
     v.again := v_ended || v.stopped

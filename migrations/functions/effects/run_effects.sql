@@ -6,8 +6,9 @@
 --   ended   attempts or tasks that have ended: attempt_ended and task_ended compute what follows
 --   due     tasks to enqueue now: waiters that got a permit, dependents whose parents have ended
 --
--- At most p_max tasks are enqueued or ended. An exchange also records the results of other tasks,
--- and its statement has a deadline. The rest become timers, and a store consumer continues there.
+-- At most p_max tasks are enqueued or ended; null: as many as have ended, 100 at least. An exchange
+-- also records the results of other tasks, and its statement has a deadline. The rest become
+-- timers, and a store consumer continues there.
 --
 -- Called by verbs in a transaction of the SDK or the server. A verb in a caller's transaction
 -- leaves timers (leave_effects): that transaction may stay open, or may read an old snapshot.
@@ -17,18 +18,20 @@
 -- A renewal of the functions locks each view until its end: verified_incarnation, then tasks. Effects
 -- read tasks, and the claim of an exchange reads verified_incarnation. So that is read first.
 create or replace function tuskline_core.run_effects(
-  p_ended bigint[], p_due bigint[], p_now timestamptz, p_max integer default 100)
+  p_ended bigint[], p_due bigint[], p_now timestamptz, p_max integer default null)
 returns void language plpgsql as $$
 declare
   v_ended bigint[] := coalesce(p_ended, '{}');
   v_due   bigint[] := coalesce(p_due, '{}');
   v_again bigint[] := '{}';
   v_some  bigint[];
-  v_left  integer := p_max;
+  v_left  integer;
   v       tuskline_core.verdicts;
 begin
   if v_ended = '{}' and v_due = '{}' then return; end if;
   perform from tuskline_core.verified_incarnation;
+  p_max := coalesce(p_max, greatest(100, cardinality(v_ended)));
+  v_left := p_max;
   begin
     while v_left > 0 and (v_ended <> '{}' or v_due <> '{}') loop
       if v_ended <> '{}' then

@@ -53,9 +53,9 @@ begin
   end if;
   with n as materialized (
     select u.id, u.nth, coalesce(t.fairness_key, '') as fairness_key
-      from unnest(p_ids) with ordinality as u (id, nth) join tuskline.task t on t.id = u.id
-     where t.id between (select min(id) from unnest(p_ids) as id) -- prunes the partitions
-                    and (select max(id) from unnest(p_ids) as id)
+      from unnest(p_ids) with ordinality as u (id, nth)
+           cross join lateral ( -- one look-up each: as a join, a plan read all tasks for each
+             select t.fairness_key from tuskline.task t where t.id = u.id limit 1) t
   ), b as materialized (
     select n.nth, n.fairness_key, coalesce(e.weight, 1) as weight,
            greatest(v_base, coalesce(e.last_position, 0)) as position,

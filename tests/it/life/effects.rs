@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Db, ScriptedWorker};
 
-/// The most tasks that a verb in a transaction of the SDK enqueues or ends, besides its own.
+/// The most tasks that a verb in a transaction of the SDK enqueues or ends besides its own, if it ends no more.
 const MOST: i64 = 100;
 
 async fn schedule_chain(db: &Db, tasks: &[Value]) {
@@ -67,22 +67,53 @@ async fn an_exchange_beside_a_fan_out_of_ten_thousand_touches_a_hundred_of_them(
 }
 
 #[tokio::test]
-async fn a_batch_that_ends_five_hundred_attempts_of_a_limit_grants_a_hundred_permits() {
+async fn a_batch_hands_on_as_many_permits_as_it_ends() {
     let db = Db::with_lambda("work").await;
     db.pin().await;
     let worker = db.worker("work").await;
-    db.run("select tuskline.set_limit('work', 500)").await;
-    db.schedule_many("work", 2_000).await;
+    db.run("select tuskline.set_limit('work', 300)").await;
+    db.schedule_many("work", 1_000).await;
     consume_all(&db).await;
     let tasks = worker.claim(500).await;
-    assert_eq!((tasks.len(), rows(&db, "permit").await), (500, 500));
+    assert_eq!((tasks.len(), rows(&db, "permit").await), (300, 300));
     assert!(worker.succeed_all(&tasks).await.is_empty());
-    assert_eq!(db.count("enqueued").await, MOST);
-    assert_eq!(rows(&db, "permit").await, 500, "400 tasks keep their permit for a moment");
-    assert_eq!(rows(&db, "wait_list").await, 1_500 - MOST);
-    assert_eq!(drain(&db, &worker).await, 1_500);
+    assert_eq!((db.count("enqueued").await, rows(&db, "permit").await), (300, 300));
+    assert_eq!(rows(&db, "timer").await, 0, "nothing is left to a store consumer");
+    assert_eq!(drain(&db, &worker).await, 700);
+    assert_nothing_waits(&db).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_ends_waiters_too_leaves_permits_to_the_store_consumer() {
+    let db = Db::with_lambda("work").await;
+    db.pin().await;
+    let worker = db.worker("work").await;
+    db.run("select tuskline.set_order('work', 'dead'); select tuskline.set_limit('work', 100)")
+        .await;
+    db.run("select tuskline.schedule('work', p_ordering_key => 'a') from generate_series(1, 71)")
+        .await;
+    db.schedule_many("work", 300).await;
+    consume_all(&db).await;
+    let tasks = worker.claim(500).await;
+    assert_eq!((tasks.len(), rows(&db, "permit").await), (100, 101), "and one of the order");
+    let notes = tasks.iter().enumerate().map(|(at, task)| {
+        let status = if at == 0 { "fatal_failure" } else { "success" };
+        json!({"task": task.id, "fence": task.fence, "status": status})
+    });
+    let notes = Value::Array(notes.collect()).to_string();
+    let batch = "select tuskline.set_results($1, '{}', '{}', $2::text::json)";
+    let refused: Vec<i64> = db.ask(batch, &[&worker.executor, &notes]).await;
+    assert_eq!(refused, [0; 0]);
+    // 70 waiters behind the failed task ended, so 30 of the 100 permits were handed on.
+    assert_eq!((db.count("dead").await, db.count("enqueued").await), (70, 30));
+    assert_eq!(rows(&db, "permit").await, 100, "70 tasks keep their permit for a moment");
+    assert_eq!(drain(&db, &worker).await, 201);
+    assert_nothing_waits(&db).await;
+}
+
+async fn assert_nothing_waits(db: &Db) {
     for table in ["permit", "wait_list", "timer"] {
-        assert_eq!(rows(&db, table).await, 0, "{table}");
+        assert_eq!(rows(db, table).await, 0, "{table}");
     }
 }
 
@@ -117,9 +148,7 @@ async fn all_that_wait_behind_a_failed_task_of_their_order_end() {
     assert_eq!(db.count("enqueued").await, 0, "its key is blocked until all have ended");
     consume_all(&db).await;
     assert_eq!(db.count("dead").await, 259);
-    for table in ["permit", "wait_list", "timer"] {
-        assert_eq!(rows(&db, table).await, 0, "{table}");
-    }
+    assert_nothing_waits(&db).await;
 }
 
 #[tokio::test]

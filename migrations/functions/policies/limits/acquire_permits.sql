@@ -23,7 +23,7 @@
 --
 -- Planner: limit_id + 0 keeps it on the index by task_id, whatever the statistics say. The scalar
 -- subqueries look up one task each. A join to the wait list, planned while that was empty, read all
--- of it for each task.
+-- of it for each task. The sets of ids are told apart by except: <> all compares each pair.
 create or replace function tuskline_core.acquire_permits(p_ids bigint[], p_now timestamptz)
 returns tuskline_core.verdicts language plpgsql as $$
 declare
@@ -55,8 +55,9 @@ begin
                      case when t.status = 'enqueued' and t.fence > 0 -- it keeps its turn
                           then coalesce(t.scheduled_at, t.created_at) else p_now end) as position
               from tuskline.task t
-             where t.id = any (p_ids) and t.id between v_first and v_last -- prunes the partitions
-               and t.id <> all (v_out)
+             where t.id = any (case v_out when '{}' then p_ids else array(
+                     select unnest(p_ids) except select unnest(v_out)) end)
+               and t.id between v_first and v_last -- prunes the partitions
                and not exists (select from tuskline.permit s
                                 where s.task_id = t.id and s.limit_id + 0 = r.limit_id
                                   and coalesce(s.fence = t.fence, true))) c
@@ -82,12 +83,12 @@ begin
     else
       v_given := tuskline_core.grant_concurrency(r, v_keys, p_now);
     end if;
-    v_behind := array(select id from unnest(v_ids) as id where id <> all (v_given));
+    v_behind := array(select unnest(v_ids) except select unnest(v_given));
     v_out := v_out || v_behind;
     perform tuskline_core.release_later_permits(r, v_behind, p_now);
-    v.due := v.due || array(select id from unnest(v_given) as id where id <> all (p_ids));
+    v.due := v.due || array(select unnest(v_given) except select unnest(p_ids));
   end loop;
-  v.go := array(select id from unnest(p_ids) as id where id <> all (v_out) order by id);
+  v.go := array(select unnest(p_ids) except select unnest(v_out) order by 1);
   v.permits := array(select distinct s.task_id from tuskline.permit s
                       where s.task_id = any (v.go) and s.fence is null order by 1);
   return v;

@@ -14,11 +14,12 @@
 --                                        has added task 7 to the wait list
 --                                        counts the permit as held, so grants nothing
 --   commits: the permit is free          commits: task 7 waits forever
--- Therefore this function locks the permits of each key that still has waiters. A release that
--- starts later waits for the commit and then sees task 7. A permit that is locked or gone is being
--- released now: the head rechecks in 20 ms.
+-- Therefore this function locks the permits that it counts as held, of each key that still has
+-- waiters. A release that starts later waits for the commit and then sees task 7. A permit that is
+-- locked or gone is being released now: the head rechecks in 20 ms. No other transaction sees the
+-- permits that this one grants, so a key that had none needs no lock.
 --
--- Cost: one scan of each wait list, and three statements for all keys.
+-- Cost: one scan of each wait list, and two statements for all keys.
 create or replace function tuskline_core.grant_concurrency(
   r tuskline.task_limit, p_keys text[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -26,7 +27,8 @@ declare
   v_most  integer := case when r.kind = 'order' then 1 else r.max_concurrency end;
   v_given bigint[];
   v_since timestamptz[];
-  v_keys  text[];    -- keys that still have waiters
+  v_keys  text[];    -- keys that may have waiters left, and whether they had permits before
+  v_had   boolean[];
 begin
   with t as materialized (
     select k.key, array(select s.permit_no from tuskline.permit s
@@ -48,33 +50,37 @@ begin
                       order by l.position, l.task_id
                       limit greatest(0, v_most - cardinality(t.taken))
                         for update skip locked) l) n
-     where n.ids is not null
   ), d as (
     delete from tuskline.wait_list l
      where l.ctid = any (array(select unnest(w.rows) from w))
   ), i as (
     insert into tuskline.permit (limit_id, key, permit_no, task_id, acquired_at)
     select r.limit_id, w.key, u.no, u.id, p_now
-      from w cross join lateral unnest(w.ids, array( -- the free numbers
-             select n from generate_series(1, cardinality(w.taken) + cardinality(w.ids)) as n
-             except select unnest(w.taken)
-              order by 1 limit cardinality(w.ids))) as u (id, no))
-  select array_agg(u.id), array_agg(u.since) filter (where u.since < p_now)
-    into v_given, v_since
+      from w cross join lateral unnest(w.ids, case -- the free numbers
+             when w.taken = '{}' then array(select generate_series(1, cardinality(w.ids)))
+             else array(
+               select n from generate_series(1, cardinality(w.taken) + cardinality(w.ids)) as n
+               except select unnest(w.taken)
+                order by 1 limit cardinality(w.ids)) end) as u (id, no)
+  ), k as (
+    select array_agg(w.key order by w.key) as keys,
+           array_agg(w.taken <> '{}' order by w.key) as had
+      from w where w.taken <> '{}' or coalesce(cardinality(w.ids), 0) < v_most)
+  select array_agg(u.id), array_agg(u.since) filter (where u.since < p_now),
+         (select k.keys from k), (select k.had from k)
+    into v_given, v_since, v_keys, v_had
     from w cross join lateral unnest(w.ids, w.since) as u (id, since);
   perform tuskline_core.count_waits(
     case r.kind when 'order' then 'order' else 'limit' end, r.lambda, v_since, p_now);
 
-  v_keys := array(
-    select k from (select distinct k from unnest(p_keys) as k) d
-     where exists (select from tuskline.wait_list l
-                    where l.limit_id = r.limit_id and l.key = d.k) order by k);
   perform tuskline_core.recheck_head(r.limit_id, k.key, p_now)
-     from unnest(v_keys) as k (key)
-    where v_most > (select count(*)
-                      from (select from tuskline.permit s
-                             where s.limit_id = r.limit_id and s.key = k.key
-                             order by s.permit_no for update skip locked) s);
+     from unnest(v_keys, v_had) as k (key, had)
+    where exists (select from tuskline.wait_list l
+                   where l.limit_id = r.limit_id and l.key = k.key)
+      and (not k.had or v_most > (
+        select count(*) from (select from tuskline.permit s
+                               where s.limit_id = r.limit_id and s.key = k.key
+                               order by s.permit_no for update skip locked) s));
   return coalesce(v_given, '{}');
 end $$;
 comment on function tuskline_core.grant_concurrency(tuskline.task_limit, text[], timestamptz) is
