@@ -157,7 +157,9 @@ begin
            where t.id = any (p_ids) and t.id between v_first and v_last offset 0) r
    where r.mistake is not null order by number limit 1;
   if found then
-    mistake := m.mistake; task := m.task; number := m.number;
+    mistake := m.mistake;
+    task := m.task;
+    number := m.number;
     return;
   end if;
   update tuskline.task t
@@ -176,7 +178,9 @@ begin
            cross join lateral tuskline_core.accept_keys(
              u.ids, u.lambdas, u.keys, u.due, u.payloads, p_now) a;
     if k.mistake is not null then
-      mistake := k.mistake; task := k.task; said := k.said;
+      mistake := k.mistake;
+      task := k.task;
+      said := k.said;
       number := p_numbers[width_bucket(k.ids[k.number], p_ids)];
       return;
     end if;

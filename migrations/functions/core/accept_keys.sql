@@ -21,7 +21,9 @@ begin
             where u.key is not null order by u.lambda, u.key, u.number loop
     if r.lambda is distinct from v_row.lambda or r.key <> v_row.unique_key then
       v := tuskline_core.hold_key(r.lambda, r.key, r.id, p_now);
-      v_row.lambda := r.lambda; v_row.unique_key := r.key; v_row.payload := r.payload;
+      v_row.lambda := r.lambda;
+      v_row.unique_key := r.key;
+      v_row.payload := r.payload;
       case v.verdict
         when 'go', 'keep' then null;
         when 'replace' then
@@ -39,7 +41,8 @@ begin
       said := 'comes twice';
     end if;
     if mistake is not null then
-      task := v_row; number := r.number;
+      task := v_row;
+      number := r.number;
       return;
     end if;
     holders[r.number] := v.holder;

@@ -87,7 +87,8 @@ begin
   t := tuskline_core.take(v.lease_id, v_ids, v_index, tuskline.clock(), v_expires);
   if t.task_id is null then return v; end if;
   v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt;
-  v.crashes := t.crashes; v.waited_ms := t.waited_ms;
+  v.crashes := t.crashes; v.queued_ms := t.queued_ms;
+  v.claimed_before := t.claimed_before; v.waited_ms := t.waited_ms;
   v.collection := t.collection; v.payload := t.payload; v.traceparent := t.traceparent;
   insert into tuskline.lease (executor_id, lease_id, task_ids)
   values (p_executor, v.lease_id, v.task_id);

@@ -67,8 +67,10 @@ begin
   d := tuskline_core.check_dependencies(p_ids, p_now);
   v := tuskline_core.ask_gates_and_limits(d.go, tuskline_core.in_paused_queues(d.go, p_now), p_now);
   v.stopped := v.stopped || tuskline_core.permit_holders(d.stopped);
-  v.doomed := d.doomed || v.doomed; v.outcome := d.outcome || v.outcome;
-  v.error_class := d.error_class || v.error_class; v.message := d.message || v.message;
+  v.doomed := d.doomed || v.doomed;
+  v.outcome := d.outcome || v.outcome;
+  v.error_class := d.error_class || v.error_class;
+  v.message := d.message || v.message;
   return v;
 end $$;
 comment on function tuskline_core.before_enqueue(bigint[], timestamptz) is
@@ -104,7 +106,9 @@ begin
     v.stopped := tuskline_core.permit_holders(v.stopped || p_paused);
   end if;
   l := tuskline_core.acquire_permits(v.go, p_now);
-  v.go := l.go || p_paused; v.permits := l.permits; v.due := l.due;
+  v.go := l.go || p_paused;
+  v.permits := l.permits;
+  v.due := l.due;
   return v;
 end $$;
 comment on function tuskline_core.ask_gates_and_limits(bigint[], bigint[], timestamptz) is

@@ -45,8 +45,10 @@ begin
               p_delay[v_from:v_to], p_charge[v_from:v_to], p_now;
       s := r.ended;
       v.applied := v.applied + s.applied;
-      v.task_id := v.task_id || s.task_id; v.status := v.status || s.status;
-      v.attempt := v.attempt || s.attempt; v.started_at := v.started_at || s.started_at;
+      v.task_id := v.task_id || s.task_id;
+      v.status := v.status || s.status;
+      v.attempt := v.attempt || s.attempt;
+      v.started_at := v.started_at || s.started_at;
       v.flagged := v.flagged || s.flagged;
     end if;
     v_from := v_to + 1;
@@ -72,7 +74,7 @@ begin
   end if;
   if v_followed or v_guarded and p_outcome is null then
     select v.flagged || array_agg(t.id) filter (
-             where p_outcome is null and t.flags <> 0 and t.status = 'success'),
+             where p_outcome is null and t.flags & 7 > 0 and t.status = 'success'),
            array_agg(t.id) filter (where exists (
              select from tuskline_core.followed_lambda f where f.lambda = t.lambda))
       into v.flagged, v_ids
@@ -131,7 +133,7 @@ begin
        and t.status in ('claimed', 'processing')
     returning t.id, t.status, t.attempt, t.started_at, t.flags)
   select count(*), array_agg(u.id), array_agg(u.status), array_agg(u.attempt),
-         array_agg(u.started_at), array_agg(u.id) filter (where u.flags <> 0)
+         array_agg(u.started_at), array_agg(u.id) filter (where u.flags & 7 > 0)
     into v.applied, v.task_id, v.status, v.attempt, v.started_at, v.flagged from u;
   return v;
 end $$ $text$, p_segment);

@@ -12,7 +12,8 @@ declare
   v_dead  bigint[];
   v_ids   bigint[];
   v_ended integer;
-  v_cancelled bigint[]; v_dropped bigint[];
+  v_cancelled bigint[];
+  v_dropped bigint[];
 begin
   if v_first is null then return '{}'; end if;
   with s as materialized (
@@ -37,7 +38,7 @@ begin
       from u where u.class is not null)
   select array_agg(u.id) filter (where u.status in ('dead', 'fatal_failure')),
          coalesce(array_agg(u.id order by u.id) filter (
-           where u.flags <> 0 or q.has_policies
+           where u.flags & 7 > 0 or q.has_policies
               or exists (select from tuskline_core.followed_lambda w
                           where w.lambda = u.lambda)), '{}'),
          count(*),
@@ -79,7 +80,7 @@ begin
     insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
     select p_now, u.lambda, u.priority, 'cancelled', count(*), 0
       from u where p_outcome = 'cancelled' group by u.lambda, u.priority)
-  select coalesce(array_agg(u.id order by u.id) filter (where u.flags <> 0 or q.has_policies
+  select coalesce(array_agg(u.id order by u.id) filter (where u.flags & 7 > 0 or q.has_policies
            or exists (select from tuskline_core.followed_lambda w where w.lambda = u.lambda)), '{}')
     into v_ids from u left join tuskline.queue q on q.lambda = u.lambda and q.priority = u.priority;
   return v_ids;

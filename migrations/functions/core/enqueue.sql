@@ -25,7 +25,7 @@ begin
       select t.id from tuskline.task t
              join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
        where t.id = any (p_ids) and t.id between v_first and v_last
-         and (t.flags <> 0 or q.has_policies));
+         and (t.flags & 7 > 0 or q.has_policies));
   end if;
   if v_asked <> '{}' then
     select array_agg(l.id), array_agg(l.id) filter (where l.finished_at is not null),

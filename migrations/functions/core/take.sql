@@ -8,12 +8,11 @@
 -- segment's primary key by id = any (sorted ids), in id order. It has no join that a plan could
 -- reverse. The function width_bucket finds a task's position in the sorted array.
 --
--- waited_ms of a task that was never claimed is the time since it was due. A task that was claimed
--- before (a retry, a snooze, a restart, a task that came back) has -1 minus the time since it was
--- queued again. So the worker knows that this is no first start. RETURNING shows only new values.
--- So the UPDATE marks a task that was claimed before by one microsecond more in next_trigger_at.
--- Only for such a task the old row is read: its next_trigger_at is stalled_after() after it was
--- queued. Workers of function set 1 read a negative time as 0.
+-- A task that was claimed before (a retry, a snooze, a restart, a task that came back) has flag 8,
+-- and claimed_before says so to the worker. queued_ms is the time since it was queued again, and for
+-- a first claim the time since it was due. RETURNING shows only new values, so only for a task that
+-- was claimed before the old row is read: its next_trigger_at is stalled_after() after it was queued.
+-- waited_ms is for workers of function set 2: queued_ms, or -1 minus it if claimed_before.
 create or replace function tuskline_core.make_take(p_segment bigint) returns void
 language plpgsql as $make$
 declare
@@ -30,22 +29,22 @@ begin
   with u as (
     update tuskline_core.task_%1$s t
        set status = 'claimed', fence = p_fence, attempt = t.attempt + 1, started_at = p_now,
-           next_trigger_at = case when t.fence = 0 then p_expires
-                                  else p_expires + interval '1 microsecond' end
+           next_trigger_at = p_expires,
+           flags = case when t.fence = 0 then t.flags else t.flags | 8 end -- 8: claimed before
      where t.id = any (p_ids) and t.status = 'enqueued'
     returning t.id, p_index[width_bucket(t.id, p_ids)] as index, t.attempt, t.crashes,
               t.collection, t.payload, t.traceparent,
-              t.next_trigger_at > p_expires as again, least(greatest(1000 * extract(epoch from p_now
-                - case when t.next_trigger_at = p_expires
-                       then coalesce(t.scheduled_at, t.created_at)
+              t.flags & 8 > 0 as again, least(greatest(1000 * extract(epoch from p_now
+                - case when t.flags & 8 = 0 then coalesce(t.scheduled_at, t.created_at)
                        else coalesce((select o.next_trigger_at - tuskline_core.stalled_after()
                                         from tuskline_core.task_%1$s o where o.id = t.id), p_now)
-                  end), 0), 2147483647)::integer as waited_ms)
+                  end), 0), 2147483647)::integer as queued_ms)
   select array_agg(u.id), array_agg(u.index), array_agg(u.attempt), array_agg(u.crashes),
-         array_agg(case when u.again then -1 - u.waited_ms else u.waited_ms end),
+         array_agg(u.queued_ms), array_agg(u.again),
+         array_agg(case when u.again then -1 - u.queued_ms else u.queued_ms end),
          array_agg(u.collection), array_agg(u.payload), array_agg(u.traceparent)
-    into v.task_id, v.queue_index, v.attempt, v.crashes, v.waited_ms, v.collection, v.payload,
-         v.traceparent
+    into v.task_id, v.queue_index, v.attempt, v.crashes, v.queued_ms, v.claimed_before,
+         v.waited_ms, v.collection, v.payload, v.traceparent
     from u;
   return v;
 end $$ $text$, p_segment);
@@ -73,7 +72,8 @@ declare
 begin
   loop
     begin
-      v := null; v_from := 1;
+      v := null;
+      v_from := 1;
       while v_from <= cardinality(p_ids) loop
         v_segment := tuskline_core.segment_of(p_ids[v_from]);
         v_to := width_bucket(p_ids[v_from] | 16777215, p_ids); -- the last id of the segment
@@ -84,9 +84,14 @@ begin
           if v.task_id is null then
             v := s;
           else
-            v.task_id := v.task_id || s.task_id; v.queue_index := v.queue_index || s.queue_index;
-            v.attempt := v.attempt || s.attempt; v.crashes := v.crashes || s.crashes;
-            v.waited_ms := v.waited_ms || s.waited_ms; v.collection := v.collection || s.collection;
+            v.task_id := v.task_id || s.task_id;
+            v.queue_index := v.queue_index || s.queue_index;
+            v.attempt := v.attempt || s.attempt;
+            v.crashes := v.crashes || s.crashes;
+            v.queued_ms := v.queued_ms || s.queued_ms;
+            v.claimed_before := v.claimed_before || s.claimed_before;
+            v.waited_ms := v.waited_ms || s.waited_ms;
+            v.collection := v.collection || s.collection;
             v.payload := v.payload || s.payload;
             v.traceparent := v.traceparent || s.traceparent;
           end if;

@@ -33,7 +33,11 @@ begin
   if o.writes_files and o.state = 'running' then
     file_ids := tuskline_core.lock_tasks(tuskline_core.bound_for_files(o.behind));
   end if;
-  state := o.state; looked := o.looked; changed := o.changed; spared := o.spared; note := o.note;
+  state := o.state;
+  looked := o.looked;
+  changed := o.changed;
+  spared := o.spared;
+  note := o.note;
 end $$;
 comment on function tuskline.advance_operation(bigint, integer, boolean) is
   'Advances an operation by one batch. Returns its progress and the tasks that wait for '

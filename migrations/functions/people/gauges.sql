@@ -33,7 +33,9 @@ begin
      where q.lambda = coalesce(p_lambda, q.lambda) order by q.lambda, q.priority
   loop
     paused := queue_id = any (v_paused);
-    depth := 0; oldest_ms := null; head_seq := null;
+    depth := 0;
+    oldest_ms := null;
+    head_seq := null;
     v_leaf := to_regclass('tuskline_core.queue_' || queue_id);
     enqueued := pg_stat_get_tuples_inserted(v_leaf);
     if v_leaf is not null and pg_relation_size(v_leaf) > 0 then

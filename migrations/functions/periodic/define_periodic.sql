@@ -135,7 +135,8 @@ begin
   t.collection := s.collection;
   t.payload := s.payload;
   t.fence := 0; t.attempt := 0; t.crashes := 0; t.status := 'new';
-  t.scheduled_at := p_now; t.next_trigger_at := p_now;
+  t.scheduled_at := p_now;
+  t.next_trigger_at := p_now;
   v_mistake := tuskline_core.mistake_in(t, v_largest, p_now);
   if v_mistake is not null then
     v_said := tuskline_core.refusal_of(v_mistake, t, '');

@@ -146,7 +146,8 @@ begin
          and k.tick < least(p_now - interval '7 days',
                             (select s.last_tick from tuskline.periodic s where s.name = v_name))
        order by k.tick limit p_limit - v_gone for update skip locked));
-    get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
+    get diagnostics v_rows = row_count;
+    v_gone := v_gone + v_rows;
     v_name := (select min(k.name) from tuskline.tick k where k.name > v_name);
   end loop;
   return v_gone;

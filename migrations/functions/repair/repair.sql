@@ -31,7 +31,10 @@ begin
       perform tuskline_core.repair_step(d.part, d.name, d.number);
       v_made := v_made || v_key;
       v_more := true;
-      part := d.part; name := d.name; trouble := d.trouble; remedy := d.remedy;
+      part := d.part;
+      name := d.name;
+      trouble := d.trouble;
+      remedy := d.remedy;
       return next;
     end loop;
   end loop;

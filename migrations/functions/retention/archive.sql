@@ -190,7 +190,8 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 declare
   v_now timestamptz := tuskline.clock();
 begin
-  segments := 0; tasks := 0;
+  segments := 0;
+  tasks := 0;
   if not exists (select from tuskline.lambda l where l.archive = 'file') then return; end if;
   select (select count(*) from tuskline.segment g where g.unarchived_since is not null)
          + (select count(*) from tuskline.segments_set_aside() as no

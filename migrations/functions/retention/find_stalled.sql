@@ -25,7 +25,9 @@ declare
   v_fences bigint[];
   v_due    timestamptz[];
 begin
-  untimed := 0; unqueued := 0; unleased := 0;
+  untimed := 0;
+  unqueued := 0;
+  unleased := 0;
   if to_regclass('tuskline_core.task_' || p_no) is null then return; end if;
   select array_agg(u.id), array_agg(u.due) into v_ids, v_due
     from tuskline_core.untimed_tasks(p_no, v_now - p_grace) u;

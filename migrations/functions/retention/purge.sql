@@ -26,7 +26,8 @@ begin
     select a.task_id from tuskline_core.awaited a
      where a.since < v_now - interval '1 day'
      order by a.task_id limit p_limit for update skip locked));
-  get diagnostics v_rows = row_count; v_gone := v_gone + v_rows;
+  get diagnostics v_rows = row_count;
+  v_gone := v_gone + v_rows;
   return v_gone + tuskline_core.purge_ticks(p_limit, v_now);
 end $$;
 comment on function tuskline.purge(integer, text) is

@@ -29,7 +29,9 @@ begin
    where s.folded_at <= v_now - p_every for update skip locked;
   if not found then return; end if;
   if m.swept_at <= v_now - interval '10 minutes' then
-    m.attempt_seq := 0; m.event_seq := 0; m.swept_at := v_now;
+    m.attempt_seq := 0;
+    m.event_seq := 0;
+    m.swept_at := v_now;
   end if;
   v_attempts := array(select a.seq from tuskline_core.attempt_count a
                        where a.seq > m.attempt_seq order by a.seq limit 20000);

@@ -254,7 +254,7 @@ async fn a_chain_is_cancelled_from_any_of_its_tasks_and_retried_from_any() {
 }
 
 fn again() -> crate::support::Task {
-    crate::support::Task { id: 0, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 }
+    crate::support::Task::unclaimed(0)
 }
 
 #[tokio::test]

@@ -154,7 +154,7 @@ async fn stage(db: &Db, worker: &ScriptedWorker, status: &'static str) -> Staged
         "new" => db.schedule_in("work", std::time::Duration::from_secs(60)).await,
         _ => db.schedule("work").await,
     };
-    let unclaimed = Task { id, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 };
+    let unclaimed = Task::unclaimed(id);
     if matches!(status, "new" | "enqueued") {
         return Staged { status, task: unclaimed };
     }

@@ -174,10 +174,10 @@ async fn a_task_that_waited_for_months_or_less_than_no_time_is_claimed() {
     let worker = db.worker("work").await;
     db.schedule("work").await;
     db.advance(HOUR * 24 * 365).await;
-    assert_eq!(worker.take().await.waited_ms, i32::MAX);
+    assert_eq!(worker.take().await.queued_ms, i32::MAX);
     db.schedule("work").await;
     db.turn_back(HOUR).await;
-    assert_eq!(worker.take().await.waited_ms, 0);
+    assert_eq!(worker.take().await.queued_ms, 0);
 }
 
 /// Notes a silence as a store consumer does that observed it.

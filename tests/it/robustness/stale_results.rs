@@ -78,7 +78,7 @@ async fn a_result_for_a_task_that_was_never_claimed_or_is_not_there_changes_noth
     let worker = db.worker("work").await;
     let ids = [db.schedule("work").await, db.schedule_in("work", LEASE).await, 77, -1, i64::MAX];
     for id in ids {
-        let task = Task { id, fence: 0, attempt: 0, crashes: 0, waited_ms: 0, queue: 0 };
+        let task = Task::unclaimed(id);
         check_refused(&db, &worker, &task).await;
     }
 }

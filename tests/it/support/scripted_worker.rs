@@ -29,10 +29,19 @@ pub struct Task {
     pub attempt: i16,
     /// Worker deaths so far.
     pub crashes: i16,
-    /// From due to claimed.
-    pub waited_ms: i32,
+    /// From due to claimed; if it was claimed before, since it was queued again.
+    pub queued_ms: i32,
+    /// It was claimed before.
+    pub claimed_before: bool,
     /// Which of the queues it came from, from 0.
     pub queue: usize,
+}
+
+impl Task {
+    /// A task that no worker has claimed.
+    pub fn unclaimed(id: i64) -> Self {
+        Self { id, fence: 0, attempt: 0, crashes: 0, queued_ms: 0, claimed_before: false, queue: 0 }
+    }
 }
 
 /// A worker process, as the task store sees it.
@@ -212,14 +221,20 @@ pub fn tasks(row: &Row) -> Vec<Task> {
     let fence: i64 = row.get("lease_id");
     let attempts: Vec<i16> = row.get("attempt");
     let crashes: Vec<i16> = row.get("crashes");
-    let waited: Vec<i32> = row.get("waited_ms");
+    let queued: Vec<i32> = row.get("queued_ms");
+    let before: Vec<bool> = row.get("claimed_before");
+    // A worker of function set 2 reads both from one number.
+    let both = |(ms, before): (&i32, &bool)| if *before { -1 - ms } else { *ms };
+    let both: Vec<i32> = queued.iter().zip(&before).map(both).collect();
+    assert_eq!(row.get::<_, Vec<i32>>("waited_ms"), both);
     let queues: Vec<i16> = row.get("queue_index");
     let task = |(at, id)| Task {
         id,
         fence,
         attempt: attempts[at],
         crashes: crashes[at],
-        waited_ms: waited[at],
+        queued_ms: queued[at],
+        claimed_before: before[at],
         queue: usize::try_from(queues[at] - 1).unwrap(),
     };
     ids.into_iter().enumerate().map(task).collect()

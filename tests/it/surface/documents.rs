@@ -235,6 +235,37 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
+fn the_walk_through_the_source_names_what_there_is() {
+    let rooms = ["", "migrations/functions", "worker-sdk/src/worker"].map(|room| root().join(room));
+    let sources =
+        ["migrations", "worker-sdk/src", "src"].map(|room| sources_below(&root().join(room)));
+    let sources = sources.concat();
+    let page = include_str!("../../../docs/source-walk.md");
+    let in_code = page.split('`').skip(1).step_by(2);
+    let mut names = 0;
+    for name in in_code.filter(|name| !name.contains(['<', ' '])) {
+        names += 1;
+        if name.ends_with(".rs") || name.ends_with(".sql") || name.ends_with('/') {
+            assert!(rooms.iter().any(|room| room.join(name).exists()), "no file is called {name}");
+        } else {
+            let last = name.rsplit(['.', ':']).next().unwrap();
+            assert!(sources.contains(last), "nothing is called {name}");
+        }
+    }
+    assert!(names > 50, "{names}");
+}
+
+/// The text of all sources below a folder.
+fn sources_below(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| match path.is_dir() {
+        true => sources_below(&path),
+        false => std::fs::read_to_string(path).unwrap_or_default(),
+    };
+    entries.map(text).collect()
+}
+
+#[test]
 fn every_page_is_in_the_contents_and_on_three_screens_at_most() {
     let contents = include_str!("../../../docs/README.md");
     for (name, text) in pages() {

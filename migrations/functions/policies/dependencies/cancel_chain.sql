@@ -13,7 +13,8 @@ declare
   v_answer text;
 begin
   chain_id := tuskline.chain_of(p_task);
-  cancelled := 0; requested := 0;
+  cancelled := 0;
+  requested := 0;
   -- Each task is looked up by its id: a join may read every segment. An ended task is not locked.
   for v_id in
     select c.task_id from tuskline.chain_task c

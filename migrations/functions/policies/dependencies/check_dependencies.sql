@@ -40,7 +40,8 @@ begin
       perform tuskline_core.count_waits('dependency', c.lambda, array[c.created_at], p_now);
     end if;
     if v_next = 'go' and c.scheduled_at > p_now then
-      v_later := v_later || c.task_id; v_due := v_due || c.scheduled_at;
+      v_later := v_later || c.task_id;
+      v_due := v_due || c.scheduled_at;
     elsif v_next = 'again' then
       v_again := v_again || c.task_id;
     end if;

@@ -34,7 +34,9 @@ declare
   v_low      bigint := (select min(id) from unnest(p_ids) as id);
   v_high     bigint := (select max(id) from unnest(p_ids) as id);
   v_ids      bigint[]; -- tasks that hold permits; their status, whether they ended, their fence
-  v_is       tuskline.status[]; v_ended boolean[]; v_fences bigint[];
+  v_is       tuskline.status[];
+  v_ended    boolean[];
+  v_fences   bigint[];
   v_paused   bigint[];
   v_released tuskline.permit[];
   v_doomed   bigint[];
@@ -118,7 +120,8 @@ returns tuskline_core.verdicts language plpgsql as $$
 declare
   v         tuskline_core.verdicts;
   v_since   timestamptz[]; -- waits that end
-  v_lambdas text[]; v_causes text[];
+  v_lambdas text[];
+  v_causes text[];
   v_limits  bigint[];      -- wait lists that recheck
   v_keys    text[];
 begin

@@ -153,8 +153,8 @@ pub(crate) struct ClaimedTask {
     pub queue: usize,
     pub attempt: i16,
     pub crashes: i16,
-    /// It was never claimed before. Always true with a database of function set 1.
-    pub first_claim: bool,
+    /// It was claimed before.
+    pub claimed_before: bool,
     /// Time since it was due. If it was claimed before: time since it was queued again.
     pub waited: Duration,
     pub collection: Option<String>,
@@ -163,8 +163,8 @@ pub(crate) struct ClaimedTask {
 }
 
 const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    oldest_writer_xid, xid, task_id, queue_index, attempt, crashes, waited_ms, collection, payload, \
-    deferred, cut_at, traceparent from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    oldest_writer_xid, xid, task_id, queue_index, attempt, crashes, queued_ms, collection, payload, \
+    deferred, cut_at, traceparent, claimed_before from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT8,
@@ -304,20 +304,16 @@ fn read_queues(row: &Row) -> Vec<QueueFound> {
     popped.into_iter().zip(first).zip(last).map(found).collect()
 }
 
-/// `waited_ms` of a claim: a time, or -1 minus the time if the task was claimed before.
-fn waited_for(waited_ms: i32) -> Duration {
-    Duration::from_millis(waited_ms.max(-1 - waited_ms).unsigned_abs().into())
-}
-
 fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
     let Some(ids) = row.get::<_, Option<Vec<i64>>>(8) else { return Vec::new() };
     let queues: Vec<i16> = row.get(9);
     let attempts: Vec<i16> = row.get(10);
     let crashes: Vec<i16> = row.get(11);
-    let waited: Vec<i32> = row.get(12);
+    let queued_ms: Vec<i32> = row.get(12);
     let mut collections: Vec<Option<String>> = row.get(13);
     let mut payloads: Vec<Option<JsonOwned>> = row.get(14);
     let mut traces: Vec<Option<String>> = row.get(17);
+    let claimed_before: Vec<bool> = row.get(18);
     ids.into_iter()
         .enumerate()
         .map(|(at, id)| ClaimedTask {
@@ -325,25 +321,11 @@ fn read_tasks(row: &Row) -> Vec<ClaimedTask> {
             queue: usize::try_from(queues[at] - 1).unwrap_or_default(),
             attempt: attempts[at],
             crashes: crashes[at],
-            first_claim: waited[at] >= 0,
-            waited: waited_for(waited[at]),
+            claimed_before: claimed_before[at],
+            waited: Duration::from_millis(queued_ms[at].unsigned_abs().into()),
             collection: collections[at].take(),
             payload: payloads[at].take(),
             traceparent: traces[at].take(),
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_later_claim_says_its_wait_below_zero() {
-        for (waited_ms, expected) in
-            [(0, 0), (7, 7), (i32::MAX, 2_147_483_647), (-1, 0), (-8, 7), (i32::MIN, 2_147_483_647)]
-        {
-            assert_eq!(waited_for(waited_ms), Duration::from_millis(expected), "{waited_ms}");
-        }
-    }
 }

@@ -112,7 +112,7 @@ impl Controller {
                 attempt: task.attempt,
                 crashes: task.crashes,
                 room: self.queues[queue].room,
-                first_start: task.first_claim && task.attempt == 1 && task.crashes == 0,
+                first_start: !task.claimed_before && task.attempt == 1 && task.crashes == 0,
                 waited: task.waited,
                 claimed_at: now,
                 collection: task.collection,

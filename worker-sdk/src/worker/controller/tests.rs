@@ -66,7 +66,7 @@ fn brought(plan: &ExchangePlan, lease: i64, queue: usize, ids: &[i64]) -> Option
         queue,
         attempt: 1,
         crashes: 0,
-        first_claim: true,
+        claimed_before: false,
         waited: Duration::ZERO,
         collection: None,
         traceparent: None,
