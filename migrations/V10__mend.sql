@@ -95,10 +95,12 @@ alter table tuskline.redriven add column replaced_at timestamptz;
 comment on column tuskline.redriven.replaced_at is
   'When its payload was replaced. Null: it was not, or an earlier version replaced it.';
 
--- A claim says in fields of their own how long a task was queued, and whether it was claimed before.
-alter type tuskline_core.exchanged
-  add attribute queued_ms integer[],
-  add attribute claimed_before boolean[];
 comment on column tuskline.task.flags is
   'Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for '
   'parents. 8: it was claimed more than once. 1 to 4 save verbs a read of other tables.';
+
+-- A claim says in fields of their own how long a task was queued and whether it was claimed before.
+-- Altered last: an exchange that is open waits for the type with locks of other tables.
+alter type tuskline_core.exchanged
+  add attribute queued_ms integer[],
+  add attribute claimed_before boolean[];

@@ -105,7 +105,7 @@ pub fn locks(statement: &str) -> Vec<(Mode, String)> {
         .filter(|word| !word.is_empty())
         .collect();
     let mut locks: Vec<(Mode, String)> = match words.as_slice() {
-        ["alter", "table", name, ..] => vec![(Mode::AccessExclusive, relation(name))],
+        ["alter", "table" | "type", name, ..] => vec![(Mode::AccessExclusive, relation(name))],
         ["create", "or", "replace", "view", name, ..] => {
             vec![(Mode::AccessExclusive, relation(name))]
         }

@@ -28,8 +28,7 @@ declare
   v_now     timestamptz := tuskline.clock();
   v_expires timestamptz; v_from timestamptz; -- no claim before v_from
   v_popped  bigint[];    -- first and last number, bytes, cut, then the task ids
-  v_count   integer; v_most integer;
-  v_bytes   bigint := p_max_bytes;
+  v_count   integer; v_most integer; v_bytes bigint := p_max_bytes;
   v_ids     bigint[]; v_index smallint[];    -- queue of each task of v_ids
   v_flags   boolean; v_flagged integer[];
 begin

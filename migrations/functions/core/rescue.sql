@@ -74,9 +74,7 @@ begin
       into executors, beats, lease_ms, silent_ms
       from tuskline.executor e where e.ended_at is null;
   end if;
-  leases := 0;
-  rescued := 0;
-  buried := 0;
+  leases := 0; rescued := 0; buried := 0;
   -- Ends with the first batch that frees something: other transactions may hold all rows before it.
   for v_batch in 1 .. 100 loop
     select array_agg(d.executor_id), array_agg(d.lease_id) into v_owner, v_lease

@@ -28,18 +28,14 @@ declare
   v_now     timestamptz := tuskline.clock();
   v_last    bigint := case when tuskline_core.are_ids_raised()
                            then pg_sequence_last_value('tuskline.task_seq') end;
-  v_rows    bigint := 0;
-  v_row tuskline.task;
+  v_rows    bigint := 0; v_row tuskline.task;
   v_queue   integer;
   v_direct  boolean;
   v_largest integer;
   v_ids     bigint[]; v_queued bigint[] := '{}';
-  v_queues  integer[];
-  v_rest   bigint[];
-  v_numbers bigint[];
+  v_queues  integer[]; v_rest   bigint[]; v_numbers bigint[];
   v_plans   text[];
-  v_wrong   record;
-  v_said    text[];
+  v_wrong   record; v_said    text[];
 begin
   for v_row in select * from new_rows loop
     v_rows := v_rows + 1;

@@ -58,9 +58,7 @@ returns bigint[] language plpgsql as $$
 declare
   v_ids     bigint[]; -- the results in the order (task, fence); the next seven arrays are parallel
   v_fences  bigint[];
-  v_status  text[];
-  v_class text[];
-  v_message text[];
+  v_status  text[]; v_class text[]; v_message text[];
   v_after   bigint[];
   v_output  json[];
   v_outcome tuskline.status[];
