@@ -8,12 +8,13 @@ do $$
 declare
   r record;
 begin
-  for r in select c.oid::regclass as name
+  -- One statement for all: after a restore, a view may be older than a view that it reads.
+  for r in select string_agg(c.oid::regclass::text, ', ') as names
              from pg_class c
             where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
               and c.relkind = 'v'
-            order by c.oid desc loop
-    execute format('drop view %s', r.name);
+           having count(*) > 0 loop
+    execute format('drop view %s', r.names);
   end loop;
   for r in select p.oid::regprocedure as name
              from pg_proc p
