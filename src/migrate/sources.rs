@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "core/installation", "core/cell", "words/locks", "statistics/histogram",
     "statistics/count_events", "core/recovery", "retention/add_segments", "core/raise_ids",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
-    "owner/alter_lambda", "policies/gates/check_gate", "owner/gate", "owner/ungate",
+    "policies/gates/check_gate", "owner/gate", "owner/ungate",
     "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",
     "owner/unblock", "owner/set_weight", "words/two_phase", "core/queue_watch",
     "policies/limits/wait_lists", "owner/set_unique", "policies/unique_keys/hold_key",

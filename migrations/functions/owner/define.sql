@@ -131,17 +131,14 @@ returns void language plpgsql as $$
 begin
   case split_part(p_key, ' ', 1)
     when 'order' then
-      perform tuskline.set_order(p_lambda, coalesce(p_part ->> 'on_failure', 'block'));
+      perform tuskline.set_order(p_lambda, p_part ->> 'on_failure');
     when 'unique' then
       perform tuskline.set_unique(
-        p_lambda, coalesce(p_part ->> 'scope', 'running'),
-        coalesce(p_part ->> 'outcome', 'keep'), (p_part ->> 'period')::interval);
+        p_lambda, p_part ->> 'scope', p_part ->> 'outcome', (p_part ->> 'period')::interval);
     when 'breaker' then
       perform tuskline.set_breaker(
-        p_lambda, coalesce((p_part ->> 'failures')::integer, 20),
-        coalesce((p_part ->> 'window')::interval, '1 minute'),
-        coalesce((p_part ->> 'share')::double precision, 0.5),
-        coalesce((p_part ->> 'probe_after')::interval, '30 seconds'));
+        p_lambda, (p_part ->> 'failures')::integer, (p_part ->> 'window')::interval,
+        (p_part ->> 'share')::double precision, (p_part ->> 'probe_after')::interval);
     when 'schedule' then perform tuskline_core.define_schedule(p_lambda, p_part);
     when 'gate' then
       perform tuskline.gate(
@@ -156,8 +153,8 @@ begin
       perform tuskline.set_limit(
         p_lambda, (p_part ->> 'max_concurrency')::integer,
         (p_part ->> 'per_second')::double precision, p_part ->> 'collection',
-        p_part ->> 'priority', coalesce((p_part ->> 'by_key')::boolean, false),
-        (p_part ->> 'burst')::integer, coalesce((p_part ->> 'fair')::boolean, false));
+        p_part ->> 'priority', (p_part ->> 'by_key')::boolean, (p_part ->> 'burst')::integer,
+        (p_part ->> 'fair')::boolean);
   end case;
 end $$;
 comment on function tuskline_core.set_part(text, text, jsonb) is
@@ -191,18 +188,16 @@ create or replace function tuskline_core.define_schedule(p_lambda text, p_part j
 returns void language sql as $$
   select tuskline.define_periodic(
     p_part ->> 'name', p_lambda, p_part ->> 'cron',
-    nullif(p_part -> 'payload', 'null')::text,
-    coalesce(p_part ->> 'zone', 'UTC'), p_part ->> 'collection',
-    coalesce(p_part ->> 'priority', 'normal'), coalesce(p_part ->> 'missed', 'once'),
-    coalesce((p_part ->> 'missed_most')::integer, 100),
-    coalesce((p_part ->> 'grace')::interval, '1 minute'), coalesce(p_part ->> 'overlap', 'allow'),
+    nullif(p_part -> 'payload', 'null')::text, p_part ->> 'zone', p_part ->> 'collection',
+    p_part ->> 'priority', p_part ->> 'missed', (p_part ->> 'missed_most')::integer,
+    (p_part ->> 'grace')::interval, p_part ->> 'overlap',
     (p_part ->> 'starts_at')::timestamptz, (p_part ->> 'ends_at')::timestamptz)
 $$;
 comment on function tuskline_core.define_schedule(text, jsonb) is
   'Defines the schedule of a definition.';
 
 -- Changes the settings in p_settings that differ in value. A text alone is no difference: 1 day is
--- 24:00:00.
+-- 24:00:00. Null takes a retention of its own away, and leaves any other setting as it is.
 create or replace function tuskline_core.alter_by(p_lambda text, p_settings jsonb) returns void
 language plpgsql as $$
 declare
@@ -210,24 +205,12 @@ declare
   n tuskline.lambda; -- new
 begin
   select * into l from tuskline.lambda where name = p_lambda;
-  n := jsonb_populate_record(l, p_settings);
-  if n is not distinct from l then return; end if;
-  perform tuskline.alter_lambda(
-    p_lambda, nullif(n.attempt_timeout, l.attempt_timeout),
-    nullif(n.max_attempts, l.max_attempts), nullif(n.retry_base, l.retry_base),
-    nullif(n.retry_cap, l.retry_cap), nullif(n.retention, l.retention),
-    nullif(n.dead_retention, l.dead_retention), nullif(n.direct, l.direct),
-    nullif(n.max_payload_bytes, l.max_payload_bytes), nullif(n.max_crashes, l.max_crashes),
-    nullif(n.max_backlog, l.max_backlog),
-    nullif(n.cancelled_retention, l.cancelled_retention),
-    nullif(n.dropped_retention, l.dropped_retention),
-    nullif(n.fatal_retention, l.fatal_retention), nullif(n.archive, l.archive),
-    array_remove(array[case when n.cancelled_retention is null and l.cancelled_retention is not null
-                            then 'cancelled' end,
-                       case when n.dropped_retention is null and l.dropped_retention is not null
-                            then 'dropped' end,
-                       case when n.fatal_retention is null and l.fatal_retention is not null
-                            then 'fatal_failure' end], null));
+  n := jsonb_populate_record(l, (
+    select jsonb_object_agg(s.key, s.value) from jsonb_each(p_settings) s
+     where s.value <> 'null' or s.key ~ '^(cancelled|dropped|fatal)_retention$'));
+  if n is distinct from l then
+    perform tuskline_core.save_settings(l, to_jsonb(n));
+  end if;
 end $$;
 comment on function tuskline_core.alter_by(text, jsonb) is
   'Changes those settings of a lambda that differ from the given ones.';

@@ -25,25 +25,23 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_now      timestamptz := tuskline.clock();
+  v_settings jsonb := jsonb_build_object(
+    'name', p_name, 'attempt_timeout', p_attempt_timeout, 'max_attempts', p_max_attempts,
+    'max_crashes', p_max_crashes, 'retry_base', p_retry_base, 'retry_cap', p_retry_cap,
+    'retention', p_retention, 'dead_retention', p_dead_retention,
+    'cancelled_retention', p_cancelled_retention, 'dropped_retention', p_dropped_retention,
+    'fatal_retention', p_fatal_retention, 'archive', p_archive, 'direct', p_direct,
+    'max_payload_bytes', p_max_payload_bytes, 'max_backlog', p_max_backlog,
+    'owner', session_user, 'created_at', v_now, 'altered_at', v_now);
   v_priority tuskline.priority;
 begin
   perform tuskline_core.check_name('lambda', p_name);
-  perform tuskline_core.check_settings(
-    p_attempt_timeout, p_max_attempts, p_retry_base, p_retry_cap, p_retention, p_dead_retention,
-    p_direct, p_max_payload_bytes, p_max_crashes, p_max_backlog);
-  perform tuskline_core.check_retention(
-    p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive);
+  perform tuskline_core.check_settings(v_settings);
   -- Read before the lock: a worker that starts does not wait while another lambda is defined.
   if exists (select from tuskline.lambda where name = p_name) then return false; end if;
   perform tuskline_core.lock_guard('queue');
-  insert into tuskline.lambda (name, attempt_timeout, max_attempts, max_crashes,
-                               retry_base, retry_cap, retention, dead_retention,
-                               cancelled_retention, dropped_retention, fatal_retention, archive,
-                               direct, max_payload_bytes, max_backlog, created_at, altered_at)
-  values (p_name, p_attempt_timeout, p_max_attempts, p_max_crashes,
-          p_retry_base, p_retry_cap, p_retention, p_dead_retention,
-          p_cancelled_retention, p_dropped_retention, p_fatal_retention, p_archive,
-          p_direct, p_max_payload_bytes, p_max_backlog, v_now, v_now)
+  insert into tuskline.lambda
+  select l.* from jsonb_populate_record(null::tuskline.lambda, v_settings) l
   on conflict do nothing;
   if not found then return false; end if;
   foreach v_priority in array enum_range(null::tuskline.priority) loop
@@ -56,6 +54,135 @@ comment on function tuskline.define_lambda(
   text, interval, integer, interval, interval, interval, interval, boolean, integer, integer,
   integer, interval, interval, interval, text) is
   'Defines a lambda and creates its queues. True: it is new; one that exists is left as it is.';
+
+-- Changes the given settings of a lambda. Null leaves a setting as it is.
+--
+-- p_as_others names statuses (cancelled, dropped, fatal_failure) that lose their own retention.
+--
+-- Nothing is restarted. Retry settings, max_attempts and max_crashes apply to every attempt that
+-- ends from now on. A worker reads attempt_timeout only when it registers.
+create or replace function tuskline.alter_lambda(
+  p_name                text,
+  p_attempt_timeout     interval default null,
+  p_max_attempts        integer  default null,
+  p_retry_base          interval default null,
+  p_retry_cap           interval default null,
+  p_retention           interval default null,
+  p_dead_retention      interval default null,
+  p_direct              boolean  default null,
+  p_max_payload_bytes   integer  default null,
+  p_max_crashes         integer  default null,
+  p_max_backlog         integer  default null,
+  p_cancelled_retention interval default null,
+  p_dropped_retention   interval default null,
+  p_fatal_retention     interval default null,
+  p_archive             text     default null,
+  p_as_others           text[]   default '{}')
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  l tuskline.lambda;
+begin
+  select * into l from tuskline.lambda where name = p_name for update;
+  if not found then
+    perform tuskline_core.refuse_lambda(p_name);
+  end if;
+  if not coalesce(p_as_others, '{}') <@ '{cancelled,dropped,fatal_failure}' then
+    perform tuskline_core.refuse('TK009', format(
+      'invalid_setting: as_others must name cancelled, dropped or fatal_failure, got %s',
+      left(p_as_others::text, 80)));
+  end if;
+  perform tuskline_core.save_settings(l, to_jsonb(l)
+    || coalesce((select jsonb_object_agg(split_part(o.status, '_', 1) || '_retention', null)
+                   from unnest(p_as_others) as o (status)), '{}')
+    || jsonb_strip_nulls(jsonb_build_object(
+         'attempt_timeout', p_attempt_timeout, 'max_attempts', p_max_attempts,
+         'max_crashes', p_max_crashes, 'retry_base', p_retry_base, 'retry_cap', p_retry_cap,
+         'retention', p_retention, 'dead_retention', p_dead_retention,
+         'cancelled_retention', p_cancelled_retention, 'dropped_retention', p_dropped_retention,
+         'fatal_retention', p_fatal_retention, 'archive', p_archive, 'direct', p_direct,
+         'max_payload_bytes', p_max_payload_bytes, 'max_backlog', p_max_backlog)));
+end $$;
+comment on function tuskline.alter_lambda(
+  text, interval, integer, interval, interval, interval, interval, boolean, integer, integer,
+  integer, interval, interval, interval, text, text[]) is
+  'Changes the given settings of a lambda; null leaves a setting as it is. Audited.';
+
+-- Gives the lambda l, whose row the caller has locked, new settings.
+create or replace function tuskline_core.save_settings(l tuskline.lambda, p_settings jsonb)
+returns void language plpgsql as $$
+declare
+  v_now timestamptz := tuskline.clock();
+  n     tuskline.lambda; -- new
+begin
+  perform tuskline_core.check_settings(p_settings);
+  n := jsonb_populate_record(l, p_settings || jsonb_build_object('altered_at', v_now));
+  update tuskline.lambda
+     set attempt_timeout = n.attempt_timeout, max_attempts = n.max_attempts,
+         max_crashes = n.max_crashes, retry_base = n.retry_base, retry_cap = n.retry_cap,
+         retention = n.retention, dead_retention = n.dead_retention,
+         cancelled_retention = n.cancelled_retention, dropped_retention = n.dropped_retention,
+         fatal_retention = n.fatal_retention, archive = n.archive, direct = n.direct,
+         max_payload_bytes = n.max_payload_bytes, max_backlog = n.max_backlog,
+         altered_at = n.altered_at
+   where name = l.name;
+  update tuskline.queue set max_payload_bytes = n.max_payload_bytes where lambda = l.name;
+  perform tuskline_core.note_backlogs(l.name);
+  perform tuskline_core.update_policy_flags(l.name);
+  if (n.retention, n.cancelled_retention, n.dropped_retention, n.archive)
+     is distinct from (l.retention, l.cancelled_retention, l.dropped_retention, l.archive) then
+    -- Lock and reset all segments, also where ripe_at is null: a segments_to_retire that runs now
+    -- still uses the old settings. We wait for it and reset what it saved.
+    update tuskline.segment set ripe_at = null
+     where segment_no = any (array(
+       select g.segment_no from tuskline.segment g order by g.segment_no for no key update));
+  end if;
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (v_now, 'alter_lambda', l.name, to_jsonb(n)::text);
+end $$;
+comment on function tuskline_core.save_settings(tuskline.lambda, jsonb) is
+  'Checks and stores new settings of a lambda.';
+
+create or replace function tuskline_core.check_settings(p_settings jsonb) returns void
+language plpgsql stable as $$
+declare
+  s       jsonb := p_settings;
+  v_wrong text  := (
+    select format('%s must be %s, got %s', c.setting, c.range, coalesce(
+             case c.setting when 'archive' then quote_literal(left(s ->> 'archive', 80))
+                            else s ->> c.setting end, 'null'))
+      from (values
+        ('attempt_timeout', '10 ms to 7 days',
+         (s ->> 'attempt_timeout')::interval between '10 milliseconds' and '7 days'),
+        ('max_attempts', '1 to 32767', (s ->> 'max_attempts')::integer between 1 and 32767),
+        ('max_crashes', '1 to 32767', (s ->> 'max_crashes')::integer between 1 and 32767),
+        ('retry_base', '0 to 24 hours', (s ->> 'retry_base')::interval between '0' and '24 hours'),
+        ('retry_cap', 'retry_base to 24 hours',
+         (s ->> 'retry_cap')::interval between (s ->> 'retry_base')::interval and '24 hours'),
+        ('retention', '0 to 3650 days', (s ->> 'retention')::interval between '0' and '3650 days'),
+        ('dead_retention', '0 to 3650 days',
+         (s ->> 'dead_retention')::interval between '0' and '3650 days'),
+        ('cancelled_retention', '0 to 3650 days', coalesce(
+         (s ->> 'cancelled_retention')::interval between '0' and '3650 days', true)),
+        ('dropped_retention', '0 to 3650 days', coalesce(
+         (s ->> 'dropped_retention')::interval between '0' and '3650 days', true)),
+        ('fatal_retention', '0 to 3650 days', coalesce(
+         (s ->> 'fatal_retention')::interval between '0' and '3650 days', true)),
+        ('archive', 'none, table or file', s ->> 'archive' in ('none', 'table', 'file')),
+        ('direct', 'true or false', s ->> 'direct' is not null),
+        ('max_payload_bytes', '1 to 1048576',
+         (s ->> 'max_payload_bytes')::integer between 1 and 1048576),
+        ('max_backlog', '0 (none) or more', (s ->> 'max_backlog')::integer >= 0)
+      ) as c (setting, range, is_right)
+     where c.is_right is not true limit 1);
+begin
+  if v_wrong is not null then
+    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
+      'invalid_setting: ' || v_wrong);
+  end if;
+end $$;
+comment on function tuskline_core.check_settings(jsonb) is
+  'Refuses (TK009) settings of a lambda that are out of range.';
 
 create or replace function tuskline_core.add_queue(
   p_lambda text, p_priority tuskline.priority, p_direct boolean, p_max_payload_bytes integer)
@@ -115,74 +242,3 @@ begin
 end $$;
 comment on function tuskline_core.make_key(regclass, text) is
   'Adds the primary key of a leaf or segment table if it is missing.';
-
-create or replace function tuskline_core.check_settings(
-  p_attempt_timeout interval, p_max_attempts integer, p_retry_base interval, p_retry_cap interval,
-  p_retention interval, p_dead_retention interval, p_direct boolean, p_max_payload_bytes integer,
-  p_max_crashes integer, p_max_backlog integer)
-returns void language plpgsql immutable as $$
-declare
-  v_wrong text := case
-    when p_attempt_timeout is null or p_attempt_timeout not between '10 milliseconds' and '7 days'
-      then format('attempt_timeout must be 10 ms to 7 days, got %s',
-                  coalesce(p_attempt_timeout::text, 'null'))
-    when p_max_attempts is null or p_max_attempts not between 1 and 32767
-      then format('max_attempts must be 1 to 32767, got %s',
-                  coalesce(p_max_attempts::text, 'null'))
-    when p_max_crashes is null or p_max_crashes not between 1 and 32767
-      then format('max_crashes must be 1 to 32767, got %s',
-                  coalesce(p_max_crashes::text, 'null'))
-    when p_retry_base is null or p_retry_base not between '0' and '24 hours'
-      then format('retry_base must be 0 to 24 hours, got %s',
-                  coalesce(p_retry_base::text, 'null'))
-    when p_retry_cap is null or p_retry_cap not between p_retry_base and '24 hours'
-      then format('retry_cap must be retry_base to 24 hours, got %s',
-                  coalesce(p_retry_cap::text, 'null'))
-    when p_retention is null or p_retention not between '0' and '3650 days'
-      then format('retention must be 0 to 3650 days, got %s',
-                  coalesce(p_retention::text, 'null'))
-    when p_dead_retention is null or p_dead_retention not between '0' and '3650 days'
-      then format('dead_retention must be 0 to 3650 days, got %s',
-                  coalesce(p_dead_retention::text, 'null'))
-    when p_direct is null
-      then 'direct must be true or false, got null'
-    when p_max_payload_bytes is null or p_max_payload_bytes not between 1 and 1048576
-      then format('max_payload_bytes must be 1 to 1048576, got %s',
-                  coalesce(p_max_payload_bytes::text, 'null'))
-    when p_max_backlog is null or p_max_backlog < 0
-      then format('max_backlog must be 0 (none) or more, got %s',
-                  coalesce(p_max_backlog::text, 'null'))
-  end;
-begin
-  if v_wrong is not null then
-    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
-      'invalid_setting: ' || v_wrong);
-  end if;
-end $$;
-comment on function tuskline_core.check_settings(
-  interval, integer, interval, interval, interval, interval, boolean, integer, integer,
-  integer) is
-  'Refuses (TK009) settings of a lambda that are out of range.';
-
-create or replace function tuskline_core.check_retention(
-  p_cancelled_retention interval, p_dropped_retention interval, p_fatal_retention interval,
-  p_archive text)
-returns void language plpgsql immutable as $$
-declare
-  v_wrong text := (
-    select format('%s_retention must be 0 to 3650 days, got %s', o.status, o.retention)
-      from (values ('cancelled', p_cancelled_retention), ('dropped', p_dropped_retention),
-                   ('fatal', p_fatal_retention)) as o (status, retention)
-     where o.retention not between '0' and '3650 days' limit 1);
-begin
-  if p_archive is null or p_archive not in ('none', 'table', 'file') then
-    v_wrong := format('archive must be none, table or file, got %s',
-                      coalesce(quote_literal(left(p_archive, 80)), 'null'));
-  end if;
-  if v_wrong is not null then
-    raise exception using errcode = 'TK009', message = tuskline_core.message_of('TK009',
-      'invalid_setting: ' || v_wrong);
-  end if;
-end $$;
-comment on function tuskline_core.check_retention(interval, interval, interval, text) is
-  'Refuses (TK009) a retention per status or an archive setting that is invalid.';

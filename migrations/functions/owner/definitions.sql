@@ -79,7 +79,7 @@ comment on function tuskline_core.doubled_fields(json) is
   'Fields that an object of the definitions has twice, without those of payloads.';
 
 create or replace function tuskline_core.check_definitions(p_definitions jsonb) returns void
-language plpgsql immutable as $$
+language plpgsql stable as $$
 declare
   v_wrong text := case
     when jsonb_typeof(p_definitions) is distinct from 'array'
@@ -130,22 +130,25 @@ end $$;
 comment on function tuskline_core.check_definitions(jsonb) is
   'Refuses (TK009) definitions of a wrong form: no array, an unknown field, a part given twice.';
 
--- Each object of the definitions, with the fields that it may have and one that is unknown.
+-- Each object of the definitions, with the fields that it may have and one that is unknown. The
+-- settings of a lambda are columns of its table.
 --
 -- The paths are strict: a lax path takes the objects of an array for the array.
 create or replace function tuskline_core.fields_of_definitions(p_definitions jsonb)
 returns table (lambda text, part text, item jsonb, fields text[], unknown text)
-language sql immutable as $$
+language sql stable as $$
   select e.value ->> 'lambda', f.part, i.item, f.fields,
          case when jsonb_typeof(i.item) = 'object' then (
            select k.key from jsonb_object_keys(i.item) as k (key)
             where k.key <> all (f.fields) limit 1) end
     from jsonb_array_elements(p_definitions) e
          cross join (values
-           ('settings', '$', '{lambda,attempt_timeout,max_attempts,max_crashes,retry_base,'
-             'retry_cap,retention,dead_retention,cancelled_retention,dropped_retention,'
-             'fatal_retention,archive,direct,max_payload_bytes,max_backlog,order,unique,breaker,'
-             'limits,gates,schedules}'::text[]),
+           ('settings', '$', '{lambda}' || array(
+             select a.attname::text from pg_attribute a
+              where a.attrelid = 'tuskline.lambda'::regclass and a.attnum > 0
+                and not a.attisdropped
+                and a.attname <> all ('{name,owner,created_at,altered_at}')
+              order by a.attnum) || '{order,unique,breaker,limits,gates,schedules}'),
            ('order', 'strict $.order ? (@ != null)', '{on_failure}'),
            ('unique', 'strict $.unique ? (@ != null)', '{scope,outcome,period}'),
            ('breaker', 'strict $.breaker ? (@ != null)',

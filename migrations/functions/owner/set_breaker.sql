@@ -7,27 +7,31 @@
 --
 -- It then sets a gate that pauses the lambda and states the cause. After p_probe_after one waiting
 -- task may run as a probe. If the probe succeeds, the gate opens. Otherwise the next probe follows
--- after the same time.
+-- after the same time. Null means the default: 20 failures, half of all attempts, in 1 minute; a
+-- probe after 30 seconds.
 create or replace function tuskline.set_breaker(
   p_lambda      text,
-  p_failures    integer          default 20,
-  p_window      interval         default '1 minute',
-  p_share       double precision default 0.5,
-  p_probe_after interval         default '30 seconds')
+  p_failures    integer          default null,
+  p_window      interval         default null,
+  p_share       double precision default null,
+  p_probe_after interval         default null)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now   timestamptz := tuskline.clock();
-  v_wrong text := case
-    when p_failures is null or p_failures not between 1 and 1000000
-      then format('failures must be 1 to 1000000, got %s', coalesce(p_failures::text, 'null'))
-    when p_window is null or p_window not between '1 second' and '1 day'
-      then format('window must be 1 second to 1 day, got %s', coalesce(p_window::text, 'null'))
-    when p_share is null or not (p_share between 0.001 and 1)
-      then format('share must be 0.001 to 1, got %s', coalesce(p_share::text, 'null'))
-    when p_probe_after is null or p_probe_after not between '1 second' and '1 day'
-      then format('probe_after must be 1 second to 1 day, got %s',
-                  coalesce(p_probe_after::text, 'null'))
+  v_now         timestamptz      := tuskline.clock();
+  v_failures    integer          := coalesce(p_failures, 20);
+  v_window      interval         := coalesce(p_window, '1 minute');
+  v_share       double precision := coalesce(p_share, 0.5);
+  v_probe_after interval         := coalesce(p_probe_after, '30 seconds');
+  v_wrong       text := case
+    when v_failures not between 1 and 1000000
+      then format('failures must be 1 to 1000000, got %s', v_failures)
+    when v_window not between '1 second' and '1 day'
+      then format('window must be 1 second to 1 day, got %s', v_window)
+    when v_share not between 0.001 and 1
+      then format('share must be 0.001 to 1, got %s', v_share)
+    when v_probe_after not between '1 second' and '1 day'
+      then format('probe_after must be 1 second to 1 day, got %s', v_probe_after)
   end;
 begin
   if v_wrong is not null then
@@ -38,20 +42,20 @@ begin
   end if;
   insert into tuskline.breaker (lambda, failures, span, share, probe_after,
                                 set_at, looked_at, counted_from)
-  values (p_lambda, p_failures, p_window, p_share, p_probe_after, v_now, v_now, v_now)
+  values (p_lambda, v_failures, v_window, v_share, v_probe_after, v_now, v_now, v_now)
   on conflict (lambda) do update
      set failures = excluded.failures, span = excluded.span, share = excluded.share,
          probe_after = excluded.probe_after, author = excluded.author, set_at = excluded.set_at;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'set_breaker', p_lambda,
           format('%s failures and %s %% of the attempts in %s, probe after %s',
-                 p_failures, 100 * p_share, p_window, p_probe_after));
+                 v_failures, 100 * v_share, v_window, v_probe_after));
   perform tuskline_core.notify('tuskline_timer');
 end $$;
 comment on function tuskline.set_breaker(text, integer, interval, double precision, interval) is
   'Sets a circuit breaker: it pauses a lambda when p_failures attempts fail with one cause within '
-  'p_window, and these are p_share of all. After p_probe_after a probe runs; its success opens the '
-  'gate. Audited.';
+  'p_window, and these are p_share of all (default 20 in 1 minute, 0.5). After p_probe_after '
+  '(default 30 s) a probe runs; its success opens the gate. Audited.';
 
 -- Removes the circuit breaker of a lambda and opens the gate that it has set.
 --

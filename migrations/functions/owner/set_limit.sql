@@ -18,9 +18,9 @@ create or replace function tuskline.set_limit(
   p_per_second      double precision default null,
   p_collection      text             default null,
   p_priority        text             default null,
-  p_by_key          boolean          default false,
+  p_by_key          boolean          default null,
   p_burst           integer          default null,
-  p_fair            boolean          default false)
+  p_fair            boolean          default null)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -39,8 +39,6 @@ declare
     when p_burst < ceil(p_per_second / 10)
       then format('burst must be at least a tenth of per_second, %s, got %s',
                   ceil(p_per_second / 10), p_burst)
-    when p_by_key is null or p_fair is null
-      then 'by_key and fair must be true or false, got null'
     when p_by_key and p_fair
       then 'a limit by key cannot be fair as well: each key has its own wait list'
   end;
@@ -54,7 +52,8 @@ begin
   return tuskline_core.save_limit(
     p_lambda, p_collection,
     case when p_priority is not null then tuskline_core.priority_of(p_priority) end,
-    v_kind, p_by_key, p_fair, p_max_concurrency, p_per_second,
+    v_kind, coalesce(p_by_key, false), coalesce(p_fair, false), p_max_concurrency,
+    p_per_second,
     coalesce(p_burst, tuskline_core.default_burst(p_per_second)),
     null);
 end $$;
@@ -76,22 +75,24 @@ comment on function tuskline_core.default_burst(double precision) is
 -- p_on_failure says what happens to a key whose task fails for good:
 --
 --   block  the key stays blocked until unblock, or until the failed task is retried or purged
+--          (default)
 --   skip   the next task of the key runs
 --   dead   the tasks that wait behind it end as dead
 --
 -- Returns the number of the limit.
-create or replace function tuskline.set_order(p_lambda text, p_on_failure text default 'block')
+create or replace function tuskline.set_order(p_lambda text, p_on_failure text default null)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_on_failure text := coalesce(p_on_failure, 'block');
 begin
-  if p_on_failure is null or p_on_failure not in ('block', 'skip', 'dead') then
+  if v_on_failure not in ('block', 'skip', 'dead') then
     perform tuskline_core.refuse('TK018', format(
-      'invalid_limit: on_failure must be block, skip or dead, got %s',
-      coalesce(quote_literal(left(p_on_failure, 80)), 'null')));
+      'invalid_limit: on_failure must be block, skip or dead, got %L', left(v_on_failure, 80)));
   end if;
   return tuskline_core.save_limit(
-    p_lambda, null, null, 'order', true, false, null, null, null, p_on_failure);
+    p_lambda, null, null, 'order', true, false, null, null, null, v_on_failure);
 end $$;
 comment on function tuskline.set_order(text, text) is
   'Runs the tasks of each ordering_key of a lambda one at a time, in order. p_on_failure says what '
-  'happens to a key whose task fails for good: block, skip or dead. Audited.';
+  'happens to a key whose task fails for good: block (default), skip or dead. Audited.';

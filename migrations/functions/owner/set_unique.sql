@@ -2,12 +2,12 @@
 --
 --   p_scope   a task holds its key
 --   queued    while it waits: until a worker claims it, and before a retry
---   running   until it ends
+--   running   until it ends (default)
 --   period    for p_period from its scheduling
 --   forever   always, also beyond its retention
 --
 --   p_outcome  effect of a second task with the key
---   keep       the holder stays as it is
+--   keep       the holder stays as it is (default)
 --   replace    the holder gets the new payload, if it waits
 --   postpone   the holder gets the new due time, if it waits
 --   reject     the call is refused; otherwise the call returns the id of the holder
@@ -15,43 +15,46 @@
 -- Keys that are held now keep the scope with which they were taken.
 create or replace function tuskline.set_unique(
   p_lambda  text,
-  p_scope   text     default 'running',
-  p_outcome text     default 'keep',
+  p_scope   text     default null,
+  p_outcome text     default null,
   p_period  interval default null)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-  v_now timestamptz := tuskline.clock();
+  v_now     timestamptz := tuskline.clock();
+  v_scope   text        := coalesce(p_scope, 'running');
+  v_outcome text        := coalesce(p_outcome, 'keep');
 begin
   if not exists (select from tuskline.lambda l where l.name = p_lambda) then
     perform tuskline_core.refuse_lambda(p_lambda);
-  elsif coalesce(p_scope, '') not in ('queued', 'running', 'period', 'forever') then
+  elsif v_scope not in ('queued', 'running', 'period', 'forever') then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: scope must be queued, running, period or forever, got %L',
-      left(p_scope, 80)));
-  elsif coalesce(p_outcome, '') not in ('keep', 'replace', 'postpone', 'reject') then
+      left(v_scope, 80)));
+  elsif v_outcome not in ('keep', 'replace', 'postpone', 'reject') then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: outcome must be keep, replace, postpone or reject, got %L',
-      left(p_outcome, 80)));
-  elsif (p_scope = 'period')
+      left(v_outcome, 80)));
+  elsif (v_scope = 'period')
            <> coalesce(p_period > '0' and p_period <= tuskline_core.max_delay(), false)
-        or (p_scope <> 'period' and p_period is not null) then
+        or (v_scope <> 'period' and p_period is not null) then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: scope period, and no other, needs a period above 0 '
       'and up to 10 years, got %s with %s',
-      p_scope, coalesce(p_period::text, 'none')));
+      v_scope, coalesce(p_period::text, 'none')));
   end if;
   insert into tuskline.unique_policy as u (lambda, scope, period, outcome, set_at)
-  values (p_lambda, p_scope, p_period, p_outcome, v_now)
+  values (p_lambda, v_scope, p_period, v_outcome, v_now)
   on conflict (lambda) do update
      set scope = excluded.scope, period = excluded.period, outcome = excluded.outcome,
          author = session_user, set_at = v_now;
   insert into tuskline.audit (at, verb, subject, detail)
-  values (v_now, 'set_unique', p_lambda, concat_ws(' ', p_scope, p_period, p_outcome));
+  values (v_now, 'set_unique', p_lambda, concat_ws(' ', v_scope, p_period, v_outcome));
 end $$;
 comment on function tuskline.set_unique(text, text, text, interval) is
   'Sets how long a task of a lambda holds its unique_key (queued, running, period, forever). '
-  'p_outcome: effect of a second task with the key (keep, replace, postpone, reject). Audited.';
+  'p_outcome: effect of a second task with the key (keep, replace, postpone, reject). '
+  'Default: running, keep. Audited.';
 
 -- Removes the unique keys of a lambda: tasks with a unique_key are refused from now on.
 --

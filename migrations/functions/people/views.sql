@@ -31,11 +31,7 @@ comment on view tuskline.queues is
   'and live workers that serve it (not ended, silent or draining).';
 
 create or replace view tuskline.lambdas as
-select l.name, l.owner, l.max_attempts, l.attempt_timeout, l.retry_base, l.retry_cap,
-       l.max_crashes, l.direct, l.max_payload_bytes, l.max_backlog,
-       l.retention, l.dead_retention, l.cancelled_retention, l.dropped_retention,
-       l.fatal_retention, l.archive, sum(q.depth) as depth, max(q.live_workers) as live_workers,
-       l.created_at, l.altered_at
+select l.*, sum(q.depth) as depth, max(q.live_workers) as live_workers
   from tuskline.lambda l left join tuskline.queues q on q.lambda = l.name
  group by l.name;
 comment on view tuskline.lambdas is

@@ -10,13 +10,13 @@ create or replace function tuskline.define_periodic(
   p_lambda      text,
   p_cron        text,
   p_payload     text        default null,
-  p_zone        text        default 'UTC',
+  p_zone        text        default null,
   p_collection  text        default null,
-  p_priority    text        default 'normal',
-  p_missed      text        default 'once',
-  p_missed_most integer     default 100,
-  p_grace       interval    default '1 minute',
-  p_overlap     text        default 'allow',
+  p_priority    text        default null,
+  p_missed      text        default null,
+  p_missed_most integer     default null,
+  p_grace       interval    default null,
+  p_overlap     text        default null,
   p_starts_at   timestamptz default null,
   p_ends_at     timestamptz default null)
 returns text language plpgsql security definer
@@ -28,6 +28,11 @@ declare
   o       tuskline.periodic; -- old
   n       tuskline.periodic; -- new
 begin
+  p_zone        := coalesce(p_zone, 'UTC');
+  p_missed      := coalesce(p_missed, 'once');
+  p_missed_most := coalesce(p_missed_most, 100);
+  p_grace       := coalesce(p_grace, '1 minute');
+  p_overlap     := coalesce(p_overlap, 'allow');
   perform tuskline_core.check_name('schedule', p_name);
   perform tuskline_core.check_periodic(
     p_cron, p_zone, p_missed, p_missed_most, p_grace, p_overlap, p_starts_at, p_ends_at);
@@ -77,7 +82,9 @@ comment on function tuskline.define_periodic(
   text, text, text, text, text, text, text, text, integer, interval, text,
   timestamptz, timestamptz) is
   'Defines or changes a schedule: a task of p_lambda at each tick of p_cron (5 fields, or 6 with '
-  'seconds) in the time zone p_zone. Returns defined, changed or unchanged. Audited.';
+  'seconds) in the time zone p_zone (default UTC). p_missed: skip, once (default) or all, the '
+  'latest p_missed_most (default 100), of ticks later than p_grace (default 1 minute). p_overlap: '
+  'allow (default), skip or queue. Returns defined, changed or unchanged. Audited.';
 select tuskline_core.make_overloads();
 
 create or replace function tuskline_core.check_periodic(
@@ -89,22 +96,17 @@ declare
   v_wrong text := case
     when v_cron is not null
       then 'cron must have ' || v_cron
-    when p_zone is null
-         or not exists (select from tuskline_core.time_zone z where z.name = p_zone)
-      then format('zone must be the name of a time zone, as Europe/Berlin, got %s',
-                  coalesce(quote_literal(left(p_zone, 80)), 'null'))
-    when p_missed is null or p_missed not in ('skip', 'once', 'all')
-      then format('missed must be skip, once or all, got %s',
-                  coalesce(quote_literal(left(p_missed, 80)), 'null'))
-    when p_missed_most is null or p_missed_most not between 1 and 1000
-      then format('missed_max must be 1 to 1000, got %s',
-                  coalesce(p_missed_most::text, 'null'))
-    when p_grace is null or p_grace not between '1 second' and '1 hour'
-      then format('grace must be 1 second to 1 hour, got %s',
-                  coalesce(p_grace::text, 'null'))
-    when p_overlap is null or p_overlap not in ('allow', 'skip', 'queue')
-      then format('overlap must be allow, skip or queue, got %s',
-                  coalesce(quote_literal(left(p_overlap, 80)), 'null'))
+    when not exists (select from tuskline_core.time_zone z where z.name = p_zone)
+      then format('zone must be the name of a time zone, as Europe/Berlin, got %L',
+                  left(p_zone, 80))
+    when p_missed not in ('skip', 'once', 'all')
+      then format('missed must be skip, once or all, got %L', left(p_missed, 80))
+    when p_missed_most not between 1 and 1000
+      then format('missed_max must be 1 to 1000, got %s', p_missed_most)
+    when p_grace not between '1 second' and '1 hour'
+      then format('grace must be 1 second to 1 hour, got %s', p_grace)
+    when p_overlap not in ('allow', 'skip', 'queue')
+      then format('overlap must be allow, skip or queue, got %L', left(p_overlap, 80))
     when not isfinite(p_starts_at) or not isfinite(p_ends_at) or p_ends_at <= p_starts_at
       then format('starts_at and ends_at must be finite, and in this order, got %s, %s',
                   coalesce(p_starts_at::text, 'null'), coalesce(p_ends_at::text, 'null'))

@@ -286,8 +286,8 @@ async fn settings_are_changed_and_senseless_ones_refused() {
             "TK026 invalid_breaker: share must be 0.001 to 1, got NaN",
         ),
         (
-            "set_breaker('work', p_probe_after => null)",
-            "TK026 invalid_breaker: probe_after must be 1 second to 1 day, got null",
+            "set_breaker('work', p_probe_after => '0')",
+            "TK026 invalid_breaker: probe_after must be 1 second to 1 day, got 00:00:00",
         ),
     ] {
         let answer = db.refused(&format!("select tuskline.{call}")).await;

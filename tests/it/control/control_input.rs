@@ -104,19 +104,11 @@ async fn what_is_no_limit_and_no_order_is_refused() {
             "set_limit('work', 1, p_by_key => true, p_fair => true)",
             "TK018 invalid_limit: a limit by key cannot be fair as well",
         ),
-        (
-            "set_limit('work', 1, p_by_key => null)",
-            "TK018 invalid_limit: by_key and fair must be true or false, got null",
-        ),
         ("set_limit('work', 1, p_collection => 'Bad!')", "TK002 invalid_name: "),
         ("set_limit('work', 1, p_priority => 'urgent')", "TK006 invalid_priority: "),
         (
             "set_order('work', 'retry')",
             "TK018 invalid_limit: on_failure must be block, skip or dead, got 'retry'",
-        ),
-        (
-            "set_order('work', null)",
-            "TK018 invalid_limit: on_failure must be block, skip or dead, got null",
         ),
         ("set_weight(1, 'a', 2)", "TK018 invalid_limit: 1 is not the number of a fair limit"),
         (
@@ -158,4 +150,31 @@ async fn what_is_not_there_cannot_be_taken_away() {
     {
         assert!(!db.one::<bool>(&format!("select tuskline.{call}")).await, "{call}");
     }
+}
+
+#[tokio::test]
+async fn null_means_the_default() {
+    let db = Db::with_lambda("work").await;
+    for call in [
+        "set_order('work', null)",
+        "set_unique('work', null, null)",
+        "set_breaker('work', null, null, null, null)",
+        "set_limit('work', 1, p_by_key => null, p_fair => null)",
+        "define_periodic('nightly', 'work', '0 7 * * *', p_zone => null, p_priority => null, \
+         p_missed => null, p_missed_most => null, p_grace => null, p_overlap => null)",
+    ] {
+        db.run(&format!("select tuskline.{call}")).await;
+    }
+    let set = db
+        .lines(
+            "select l.on_failure, c.by_key, c.fair, u.scope, u.outcome, b.failures, b.span, b.share,
+                    b.probe_after, p.zone, p.priority, p.missed, p.missed_max, p.grace, p.overlap
+               from tuskline.task_limit l, tuskline.task_limit c, tuskline.unique_policy u,
+                    tuskline.breaker b, tuskline.periodic p
+              where l.kind = 'order' and c.kind = 'concurrency'",
+        )
+        .await;
+    let defaults = "block | false | false | running | keep | 20 | 00:01:00 | 0.5 | 00:00:30 \
+                    | UTC | normal | once | 100 | 00:01:00 | allow";
+    assert_eq!(set, [defaults]);
 }
