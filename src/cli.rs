@@ -29,7 +29,6 @@ mod plugin;
 mod program;
 mod psql;
 mod repair;
-mod rows;
 mod secrets;
 mod server;
 mod stats;
@@ -37,6 +36,7 @@ mod task;
 mod top;
 mod uninstall;
 mod unique_key;
+mod words;
 
 use std::process::ExitCode;
 

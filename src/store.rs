@@ -13,11 +13,13 @@ pub mod periodic;
 mod repair;
 mod rescue;
 pub mod retention;
+pub mod rows;
 pub mod statistics;
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 use tokio_postgres::types::{Timestamp, ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
@@ -112,7 +114,7 @@ pub async fn check_installation(client: &Client, installation: &str) -> Result<(
 }
 
 /// Result of a recovery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Recovered {
     /// The queues were lost and are filled again.
     pub rebuilt: bool,
@@ -128,8 +130,7 @@ pub struct Recovered {
 /// The connection's or the server's.
 pub async fn rebuild_queues(client: &Client) -> Result<Recovered, Error> {
     let sql = "select rebuilt, tasks, copied from tuskline.rebuild_queues()";
-    let row = client.query_typed_one(sql, &[]).await?;
-    Ok(Recovered { rebuilt: row.get(0), tasks: row.get(1), copied: row.get(2) })
+    rows::row(client, sql, &[]).await
 }
 
 /// The answer to going to sleep.
@@ -168,7 +169,7 @@ pub async fn unwatch(client: &Client) -> Result<(), Error> {
 pub const TIMER_CHANNEL: &str = "tuskline_timer";
 
 /// Function set and state of the queues, for a health check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Readiness {
     /// Installed function set; none: never installed.
     pub schema_version: Option<i32>,
@@ -183,14 +184,10 @@ pub struct Readiness {
 /// # Errors
 /// The connection's or the server's; an absent schema is one (3F000 or 42883).
 pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
-    let row = client
-        .query_typed_one(
-            "select schema_version, queues_rebuilt, current_setting('transaction_read_only')::boolean \
-             from tuskline.readiness()",
-            &[],
-        )
-        .await?;
-    Ok(Readiness { schema_version: row.get(0), queues_rebuilt: row.get(1), read_only: row.get(2) })
+    let sql = "select schema_version, queues_rebuilt, \
+                      current_setting('transaction_read_only')::boolean as read_only \
+               from tuskline.readiness()";
+    rows::row(client, sql, &[]).await
 }
 
 /// A mutant, in no ordinary build: a store consumer that judges by its own clock what is due. The

@@ -4,7 +4,6 @@ use std::io::Read;
 
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
-use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use serde_json::value::RawValue;
 use tuskline_sdk::{Priority, Status};
@@ -23,11 +22,6 @@ pub fn a_priority() -> PossibleValuesParser {
 /// Accepts the labels of the tasks' statuses.
 pub fn a_status() -> PossibleValuesParser {
     PossibleValuesParser::new(Status::ALL.iter().map(|one| one.as_str()))
-}
-
-/// The label of a value, as the command line and the database write it.
-pub fn label(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// An instant as a command takes it.

@@ -12,9 +12,9 @@ use tuskline_sdk::verbs::{self, DROP_BREAKER, SET_BREAKER};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
 use crate::duration;
+use crate::store::rows::view;
 
 /// `breaker ...`.
 #[derive(Debug, Subcommand)]
@@ -84,29 +84,13 @@ async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<
     )
 }
 
-/// Durations as milliseconds: JSON has no interval.
-const BREAKERS: &str = "select row_to_json(b)::text from (
-    select lambda, state, failures, (1000 * extract(epoch from span))::bigint as window_ms, share,
-           (1000 * extract(epoch from probe_after))::bigint as probe_after_ms, gate_id, fingerprint, tripped_at,
-           probe_id, next_probe_at, trips, parked, author, set_at
-      from tuskline.breakers order by lambda) b";
-
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let breakers = rows(client, BREAKERS, &[]).await?;
-    let heading =
-        ["lambda", "state", "trips at", "probes", "gate", "parked", "trips", "fingerprint"];
-    output::put_list(global, breakers, &heading, "no breaker is set", |breaker| {
-        let field = |name: &str| output::field(breaker, name);
-        let span = |name: &str| breaker[name].as_i64().map_or_else(String::new, duration::show);
-        vec![
-            field("lambda"),
-            field("state"),
-            format!("{} in {}, share {}", field("failures"), span("window_ms"), field("share")),
-            span("probe_after_ms"),
-            field("gate_id"),
-            field("parked"),
-            field("trips"),
-            field("fingerprint"),
-        ]
+    let breakers = view(client, "breakers", &[], "order by lambda", &[]).await?;
+    let columns = "lambda, state, trips at: trips_at, probes: probe_after_ms, gate: gate_id, \
+        parked, trips, fingerprint";
+    output::put_list(global, breakers, columns, "no breaker is set", |breaker| {
+        let [failures, span, share] =
+            ["failures", "span_ms", "share"].map(|name| output::field(breaker, name));
+        breaker["trips_at"] = format!("{failures} in {span}, share {share}").into();
     })
 }

@@ -13,8 +13,8 @@ use tokio_postgres::types::Type;
 use tuskline_sdk::verbs::{CANCEL_CHAIN, RETRY_CHAIN};
 
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
+use crate::store::rows::view;
 
 /// `chain ...`.
 #[derive(Debug, Subcommand)]
@@ -97,9 +97,8 @@ async fn schedule(global: &Global, client: &Client, tasks: &str) -> Result<()> {
 }
 
 async fn show(global: &Global, client: &Client, id: i64, dot: bool) -> Result<()> {
-    let sql = "select row_to_json(c)::text from (
-        select * from tuskline.chain_tasks where chain_id = tuskline.chain_of($1) order by depth, task_id) c";
-    let tasks = rows(client, sql, &[(&id, Type::INT8)]).await?;
+    let chain = "where chain_id = tuskline.chain_of($1) order by depth, task_id";
+    let tasks = view(client, "chain_tasks", &[], chain, &[(&id, Type::INT8)]).await?;
     if global.json {
         return Ok(output::put_json(&Value::Array(tasks))?);
     }

@@ -13,9 +13,9 @@ use tuskline_sdk::verbs::{GATE, UNGATE};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
 use crate::duration;
+use crate::store::rows::view;
 
 /// `gate ...`.
 #[derive(Debug, Subcommand)]
@@ -95,31 +95,16 @@ async fn open(global: &Global, client: &Client, gate: i64, reason: Option<String
     output::answer(global, &json!({"gate": gate, "opened": true}), &format!("gate {gate} is open"))
 }
 
+/// Time until a gate or a limit ends.
+pub const LEFT: (&str, &str) = ("left_ms", "until - tuskline.clock()");
+
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(g)::text from (
-        select gate_id, action, lambda, collection, priority, parked, until, author, set_at,
-               opened_at, reason, (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
-          from tuskline.gates order by gate_id) g";
-    let gates = rows(client, sql, &[]).await?;
-    let heading =
-        ["gate", "action", "lambda", "collection", "priority", "parked", "opens", "by", "reason"];
-    output::put_list(global, gates, &heading, "no gate is set", |gate| {
-        let field = |name: &str| output::field(gate, name);
-        let action = match gate["opened_at"].is_null() {
-            true => field("action"),
-            false => "opened".to_owned(),
-        };
-        let left = gate["left_ms"].as_i64().map(duration::show);
-        vec![
-            field("gate_id"),
-            action,
-            field("lambda"),
-            field("collection"),
-            field("priority"),
-            field("parked"),
-            left.map_or_else(String::new, |left| format!("in {left}")),
-            field("author"),
-            field("reason"),
-        ]
+    let gates = view(client, "gates", &[LEFT], "order by gate_id", &[]).await?;
+    let columns = "gate: gate_id, action, lambda, collection, priority, parked, opens: left_ms, \
+        by: author, reason";
+    output::put_list(global, gates, columns, "no gate is set", |gate| {
+        if !gate["opened_at"].is_null() {
+            gate["action"] = "opened".into();
+        }
     })
 }

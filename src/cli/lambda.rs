@@ -15,9 +15,9 @@ use tuskline_sdk::verbs::{ALTER_LAMBDA, DEFINE_LAMBDA};
 
 use super::failure::{WrongCall, failed};
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
 use crate::duration;
+use crate::store::rows::{rows, view};
 
 /// `lambda ...`.
 #[derive(Debug, Subcommand)]
@@ -149,96 +149,38 @@ async fn alter(global: &Global, client: &Client, name: &str, settings: &Settings
     Ok(output::put(&format!("lambda {name} is altered"))?)
 }
 
-/// Durations as milliseconds: JSON has no interval.
-const LAMBDAS: &str = "select row_to_json(l)::text from (
-    select name, owner::text, max_attempts, max_crashes,
-           (1000 * extract(epoch from attempt_timeout))::bigint as attempt_timeout_ms,
-           (1000 * extract(epoch from retry_base))::bigint as retry_base_ms,
-           (1000 * extract(epoch from retry_cap))::bigint as retry_cap_ms,
-           (1000 * extract(epoch from retention))::bigint as retention_ms,
-           (1000 * extract(epoch from dead_retention))::bigint as dead_retention_ms,
-           (1000 * extract(epoch from cancelled_retention))::bigint as cancelled_retention_ms,
-           (1000 * extract(epoch from dropped_retention))::bigint as dropped_retention_ms,
-           (1000 * extract(epoch from fatal_retention))::bigint as fatal_retention_ms, archive,
-           direct, max_payload_bytes, max_backlog, depth::bigint, live_workers, created_at, altered_at
-      from tuskline.lambdas where name = coalesce($1, name) order by name) l";
-
-async fn lambdas(client: &Client, name: Option<&str>) -> Result<Vec<Value>> {
-    rows(client, LAMBDAS, &[(&name, Type::TEXT)]).await
-}
-
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let lambdas = lambdas(client, None).await?;
-    if global.json {
-        return Ok(output::put_json(&Value::Array(lambdas))?);
-    }
-    let heading =
-        ["name", "ready", "workers", "attempts", "timeout", "retry", "retention", "direct"];
-    let rows = lambdas.iter().map(|l| {
-        vec![
-            output::field(l, "name"),
-            output::field(l, "depth"),
-            output::field(l, "live_workers"),
-            output::field(l, "max_attempts"),
-            span(l, "attempt_timeout_ms"),
-            format!("{} to {}", span(l, "retry_base_ms"), span(l, "retry_cap_ms")),
-            span(l, "retention_ms"),
-            output::field(l, "direct"),
-        ]
-    });
+    let lambdas = view(client, "lambdas", &[], "order by name", &[]).await?;
+    let columns = "name, ready: depth, workers: live_workers, attempts: max_attempts, \
+        timeout: attempt_timeout_ms, retry, retention: retention_ms, direct";
     let none = "no lambda is defined: tuskline lambda define NAME";
-    Ok(output::put_table(&heading, rows.collect(), none)?)
+    output::put_list(global, lambdas, columns, none, |lambda| {
+        let [base, cap] = ["retry_base_ms", "retry_cap_ms"].map(|name| output::field(lambda, name));
+        lambda["retry"] = format!("{base} to {cap}").into();
+    })
 }
 
 async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
-    let mut found = lambdas(client, Some(name)).await?;
+    let mut found = view(client, "lambdas", &[], "where name = $1", &[(&name, Type::TEXT)]).await?;
     let Some(mut lambda) = found.pop() else {
         return Err(failed(format!("lambda {name} is not defined")));
     };
-    let queues = "select row_to_json(q)::text from (
-        select priority, depth, live_workers, leaf from tuskline.queues
-         where lambda = $1 order by priority) q";
-    let queues = rows(client, queues, &[(&name, Type::TEXT)]).await?;
+    let queues = "select priority, depth, live_workers, leaf from tuskline.queues
+                   where lambda = $1 order by priority";
+    let queues: Vec<Value> = rows(client, queues, &[(&name, Type::TEXT)]).await?;
     if global.json {
         lambda["queues"] = Value::Array(queues);
         return Ok(output::put_json(&lambda)?);
     }
-    output::put_pairs(settings_of(&lambda))?;
+    // Its settings by their names; the columns that count are those of its queues.
+    let settings = lambda.as_object().into_iter().flat_map(|fields| fields.keys());
+    let settings =
+        settings.filter(|name| !["name", "depth", "live_workers"].contains(&name.as_str()));
+    let settings: Vec<_> = settings
+        .map(|name| format!("{}: {name}", name.trim_end_matches("_ms").replace('_', " ")))
+        .collect();
+    output::put_fields(&lambda, &format!("name, {}", settings.join(", ")))?;
     output::put("")?;
-    let rows = queues.iter().map(|queue| {
-        ["priority", "depth", "live_workers", "leaf"].map(|name| output::field(queue, name)).into()
-    });
-    let heading = ["priority", "ready", "workers", "table"];
-    Ok(output::put_table(&heading, rows.collect(), "no queues")?)
-}
-
-fn settings_of(lambda: &Value) -> Vec<(&'static str, Option<String>)> {
-    let text = |name: &str| Some(output::field(lambda, name));
-    let time = |name: &str| Some(span(lambda, name));
-    // The same as the general retention, unless it has its own.
-    let own = |name: &str| time(name).filter(|shown| !shown.is_empty());
-    vec![
-        ("name", text("name")),
-        ("owner", text("owner")),
-        ("attempt timeout", time("attempt_timeout_ms")),
-        ("max attempts", text("max_attempts")),
-        ("max crashes", text("max_crashes")),
-        ("retry base", time("retry_base_ms")),
-        ("retry cap", time("retry_cap_ms")),
-        ("retention", time("retention_ms")),
-        ("dead retention", time("dead_retention_ms")),
-        ("  of cancelled", own("cancelled_retention_ms")),
-        ("  of dropped", own("dropped_retention_ms")),
-        ("  of fatal", own("fatal_retention_ms")),
-        ("archive", text("archive")),
-        ("direct", text("direct")),
-        ("max payload", Some(format!("{} bytes", output::field(lambda, "max_payload_bytes")))),
-        ("max backlog", text("max_backlog")),
-        ("defined at", text("created_at")),
-        ("altered at", text("altered_at")),
-    ]
-}
-
-fn span(row: &Value, name: &str) -> String {
-    row.get(name).and_then(Value::as_i64).map_or_else(String::new, duration::show)
+    let columns = "priority, ready: depth, workers: live_workers, table: leaf";
+    Ok(output::put_rows(&queues, columns, "no queues")?)
 }

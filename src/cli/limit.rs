@@ -5,16 +5,15 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::Client;
 use tuskline_sdk::verbs::{self, DROP_LIMIT, SET_LIMIT, SET_WEIGHT, THROTTLE};
 
 use super::failure::failed;
-use super::gate::Scope;
+use super::gate::{LEFT, Scope};
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
-use crate::duration;
+use crate::store::rows::view;
 
 /// `limit ...`.
 #[derive(Debug, Subcommand)]
@@ -126,38 +125,21 @@ fn said(global: &Global, limit: i64) -> Result<()> {
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(r)::text from (
-        select limit_id, lambda, collection, priority, kind, by_key, fair, max_concurrency,
-               per_second, burst, on_failure, held, waiting, reason, until, author, set_at,
-               (1000 * extract(epoch from until - tuskline.clock()))::bigint as left_ms
-          from tuskline.limits order by limit_id) r";
-    let limits = rows(client, sql, &[]).await?;
-    let heading =
-        ["limit", "lambda", "collection", "priority", "what", "held", "waiting", "ends", "reason"];
-    output::put_list(global, limits, &heading, "no limit is set", |limit| {
+    let limits = view(client, "limits", &[LEFT], "order by limit_id", &[]).await?;
+    let columns = "limit: limit_id, lambda, collection, priority, what, held, waiting, \
+        ends: left_ms, reason";
+    output::put_list(global, limits, columns, "no limit is set", |limit| {
         let field = |name: &str| output::field(limit, name);
-        let is = |name: &str| limit.get(name).and_then(Value::as_bool).unwrap_or_default();
         let what = match field("kind").as_str() {
             "order" => format!("in order, {}", field("on_failure")),
             "rate" => format!("{} a second", field("per_second")),
             _ => format!("{} at a time", field("max_concurrency")),
         };
-        let how = match (is("by_key"), is("fair")) {
+        let how = match (limit["by_key"] == true, limit["fair"] == true) {
             (true, _) => ", by key",
             (_, true) => ", fair",
             _ => "",
         };
-        let left = limit["left_ms"].as_i64().map(duration::show);
-        vec![
-            field("limit_id"),
-            field("lambda"),
-            field("collection"),
-            field("priority"),
-            format!("{what}{how}"),
-            field("held"),
-            field("waiting"),
-            left.map_or_else(String::new, |left| format!("in {left}")),
-            field("reason"),
-        ]
+        limit["what"] = format!("{what}{how}").into();
     })
 }

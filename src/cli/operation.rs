@@ -16,10 +16,10 @@ use tuskline_sdk::verbs::STOP_OPERATION;
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
 use crate::archive::Directory;
 use crate::session::{Deadlines, Session};
+use crate::store::rows::view;
 
 /// `operation ...`.
 #[derive(Debug, Subcommand)]
@@ -87,24 +87,9 @@ async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(o)::text from (
-        select * from tuskline.operations order by operation_id desc limit 50) o";
-    let operations = rows(client, sql, &[]).await?;
-    let columns = [
-        "operation_id",
-        "action",
-        "value",
-        "lambda",
-        "state",
-        "changed",
-        "died_again",
-        "author",
-        "reason",
-        "note",
-    ];
-    let heading =
-        ["no", "action", "to", "lambda", "state", "changed", "died again", "by", "reason", "note"];
-    output::put_list(global, operations, &heading, "there was no operation", |row| {
-        columns.map(|name| output::field(row, name)).into()
-    })
+    let latest = "order by operation_id desc limit 50";
+    let operations = view(client, "operations", &[], latest, &[]).await?;
+    let columns = "no: operation_id, action, to: value, lambda, state, changed, \
+        died again: died_again, by: author, reason, note";
+    output::put_list(global, operations, columns, "there was no operation", |_| ())
 }

@@ -10,8 +10,8 @@ use tuskline_sdk::verbs::{SET_ORDER, UNBLOCK};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
+use crate::store::rows::view;
 
 /// `order ...`.
 #[derive(Debug, Subcommand)]
@@ -61,15 +61,10 @@ async fn set(
 }
 
 async fn blocked(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(b)::text from (
-        select lambda, ordering_key, task_id, status, blocked_since, waiting
-          from tuskline.blocked_keys order by blocked_since) b";
-    let keys = rows(client, sql, &[]).await?;
-    let columns = ["lambda", "ordering_key", "task_id", "status", "blocked_since", "waiting"];
-    let heading = ["lambda", "key", "by task", "status", "since", "waiting"];
-    output::put_list(global, keys, &heading, "no key is blocked", |key| {
-        columns.map(|name| output::field(key, name)).into()
-    })
+    let keys = view(client, "blocked_keys", &[], "order by blocked_since", &[]).await?;
+    let columns = "lambda, key: ordering_key, by task: task_id, status, since: blocked_since, \
+        waiting";
+    output::put_list(global, keys, columns, "no key is blocked", |_| ())
 }
 
 async fn unblock(global: &Global, client: &Client, lambda: &str, key: &str) -> Result<()> {

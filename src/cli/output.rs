@@ -11,6 +11,7 @@ use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, pres
 use serde_json::Value;
 
 use super::global::Global;
+use crate::duration;
 
 /// Columns when the width of the output is unknown.
 const USUAL_WIDTH: u16 = 80;
@@ -81,21 +82,45 @@ pub fn answer(global: &Global, value: &Value, text: &str) -> anyhow::Result<()> 
     }
 }
 
-/// Writes a list: an array for programs, or a table of what `cells` makes of each.
+/// Writes a list: an array for programs, or a table. `columns` are those of
+/// [`put_rows`]; `fill` adds the fields of a row that only the table has.
 ///
 /// # Errors
 /// As [`answer`].
 pub fn put_list(
     global: &Global,
-    list: Vec<Value>,
-    heading: &[&str],
+    mut list: Vec<Value>,
+    columns: &str,
     none: &str,
-    cells: impl FnMut(&Value) -> Vec<String>,
+    fill: impl FnMut(&mut Value),
 ) -> anyhow::Result<()> {
-    match global.json {
-        true => Ok(put_json(&Value::Array(list))?),
-        false => Ok(put_table(heading, list.iter().map(cells).collect(), none)?),
+    if global.json {
+        return Ok(put_json(&Value::Array(list))?);
     }
+    list.iter_mut().for_each(fill);
+    Ok(put_rows(&list, columns, none)?)
+}
+
+/// Writes rows as a table. Columns have commas between them: `heading: name` of a [`field`], or one word for both.
+///
+/// # Errors
+/// As [`answer`].
+pub fn put_rows(list: &[Value], columns: &str, none: &str) -> std::io::Result<()> {
+    let (heading, names): (Vec<_>, Vec<_>) = titled(columns).unzip();
+    let cells = |row: &Value| names.iter().map(|name| field(row, name)).collect();
+    put_table(&heading, list.iter().map(cells).collect(), none)
+}
+
+/// Writes the fields of a row that are not null, each behind its title.
+///
+/// # Errors
+/// As [`answer`].
+pub fn put_fields(row: &Value, fields: &str) -> std::io::Result<()> {
+    put_pairs(titled(fields).map(|(title, name)| (title, filled(row, name))).collect())
+}
+
+fn titled(columns: &str) -> impl Iterator<Item = (&str, &str)> {
+    columns.split(", ").map(|column| column.split_once(": ").unwrap_or((column, column)))
 }
 
 /// Writes rows under a heading. An empty list says so. On a terminal, a column without values is left out, and
@@ -214,7 +239,8 @@ pub fn field(row: &Value, name: &str) -> String {
     filled(row, name).unwrap_or_default()
 }
 
-/// A field of a JSON row as text, if it is not null.
+/// A field of a JSON row as text, if it is not null. `x_ms` is a duration, `x_ms_ago` was so long ago, and
+/// `left_ms` is what is left.
 pub fn filled(row: &Value, name: &str) -> Option<String> {
     match row.get(name)? {
         Value::Null => None,
@@ -224,7 +250,14 @@ pub fn filled(row: &Value, name: &str) -> Option<String> {
                 items.iter().map(|item| item.as_str().map_or(item.to_string(), str::to_owned));
             Some(texts.collect::<Vec<_>>().join(", "))
         }
-        other => Some(other.to_string()),
+        other => Some(match other.as_i64().map(|ms| (ms, duration::show(ms))) {
+            Some((0.., shown)) if name.ends_with("_ms_ago") => format!("{shown} ago"),
+            Some((_, shown)) if name.ends_with("_ms_ago") || name == "left_ms" => {
+                format!("in {shown}")
+            }
+            Some((_, shown)) if name.ends_with("_ms") => shown,
+            _ => other.to_string(),
+        }),
     }
 }
 

@@ -16,10 +16,10 @@ use tuskline_sdk::verbs::{DROP_PERIODIC, PAUSE_PERIODIC, RESUME_PERIODIC, Verb};
 
 use super::failure::{WrongCall, failed};
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{arguments, database, output};
 use crate::duration;
 use crate::periodic::{CronSchedule, ScheduleError};
+use crate::store::rows::rows;
 
 /// `periodic ...`.
 #[derive(Debug, Subcommand)]
@@ -120,29 +120,20 @@ fn unknown(name: &str) -> anyhow::Error {
 }
 
 /// The payload as text: it may be deeper than a parser likes.
-const SCHEDULES: &str = "select row_to_json(p)::text from (
+const SCHEDULES: &str = "
     select name, lambda, cron, zone, enabled, last_tick, next_tick, last_task, last_status, trouble, payload::text as payload, collection,
            priority, missed, missed_max, grace, overlap, starts_at, ends_at, author, set_at,
            (1000 * extract(epoch from next_tick - tuskline.clock()))::bigint as next_ms,
            (1000 * extract(epoch from tuskline.clock() - last_tick))::bigint as last_ms
-      from tuskline.periodics where $1::text is null or name = $1 order by name) p";
+      from tuskline.periodics where $1::text is null or name = $1 order by name";
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let schedules = rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
-    let heading = ["name", "lambda", "cron", "zone", "next", "last", "task", "status", "trouble"];
-    output::put_list(global, schedules, &heading, "no schedule is defined", |schedule| {
-        let field = |name: &str| output::field(schedule, name);
-        vec![
-            field("name"),
-            field("lambda"),
-            field("cron"),
-            field("zone"),
-            next(schedule),
-            last(schedule).unwrap_or_default(),
-            field("last_task"),
-            field("last_status"),
-            field("trouble"),
-        ]
+    let columns = "name, lambda, cron, zone, next, last, task: last_task, status: last_status, \
+        trouble";
+    output::put_list(global, schedules, columns, "no schedule is defined", |schedule| {
+        schedule["next"] = next(schedule).into();
+        schedule["last"] = last(schedule).into();
     })
 }
 
@@ -205,7 +196,7 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
 }
 
 async fn one(client: &Client, name: &str) -> Result<Value> {
-    let schedules = rows(client, SCHEDULES, &[(&name, Type::TEXT)]).await?;
+    let schedules: Vec<Value> = rows(client, SCHEDULES, &[(&name, Type::TEXT)]).await?;
     schedules.into_iter().next().ok_or_else(|| unknown(name))
 }
 

@@ -28,16 +28,9 @@ pub async fn run(global: &Global, args: RepairArgs) -> Outcome {
         .iter()
         .map(|r| json!({"part": r.part, "name": r.name, "trouble": r.trouble, "remedy": r.remedy}))
         .collect();
-    let cells = |row: &Value| {
-        ["part", "name", "trouble", "remedy"].iter().map(|name| output::field(row, name)).collect()
-    };
     let remedy = if args.dry_run { "would do" } else { "did" };
-    output::put_list(
-        global,
-        rows,
-        &["part", "name", "trouble", remedy],
-        "nothing to repair: rows and catalogue agree",
-        cells,
-    )?;
+    let columns = format!("part, name, trouble, {remedy}: remedy");
+    let none = "nothing to repair: rows and catalogue agree";
+    output::put_list(global, rows, &columns, none, |_| ())?;
     Ok(ExitCode::SUCCESS)
 }

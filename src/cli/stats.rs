@@ -11,10 +11,11 @@ use serde_json::json;
 use tokio_postgres::Client;
 
 use super::global::{Global, Outcome};
+use super::words::{ms, percent};
 use super::{database, output};
 use crate::duration;
 use crate::store::figures::{
-    self, DEPTH_ROWS, Histogram, Marks, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
+    self, DEPTH_ROWS, Histogram, Marks, QueueGauge, QueueStatistics, Rates, WaitTimes,
 };
 
 /// Waits that end before the task is in its queue. The rest of the delay to the start is the wait
@@ -55,14 +56,10 @@ struct Row {
     span_seconds: f64,
     ended: i64,
     crashed: i64,
-    per_second: f64,
     failed: i64,
     dead: i64,
-    start_p50_ms: Option<f64>,
-    start_p95_ms: Option<f64>,
-    start_within_5s: Option<f64>,
-    run_p50_ms: Option<f64>,
-    run_p95_ms: Option<f64>,
+    #[serde(flatten)]
+    rates: Rates,
     depth: i64,
     oldest_ms: Option<i64>,
 }
@@ -113,25 +110,18 @@ impl Row {
         gauges: &[QueueGauge],
     ) -> Self {
         let sum = |name: &str| counts.iter().map(|one| one.outcome(name)).sum::<i64>();
-        let starts = Histogram::sum(counts.iter().map(|one| &one.starts));
-        let runs = Histogram::sum(counts.iter().map(|one| &one.runs));
         let spans = counts.iter().filter_map(|one| one.span_seconds);
         let span_seconds = spans.fold(0.0, f64::max);
         Self {
             lambda,
             priority,
             span_seconds,
-            ended: runs.count(),
+            ended: Histogram::sum(counts.iter().map(|one| &one.runs)).count(),
             crashed: sum("crashed"),
-            per_second: QueueStatistics::rate(counts, QueueStatistics::ended),
             failed: counts.iter().map(QueueStatistics::failed).sum(),
             // Dead letters, as in `top`.
             dead: sum("dead") + sum("fatal_failure"),
-            start_p50_ms: starts.quantile(0.5),
-            start_p95_ms: starts.quantile(0.95),
-            start_within_5s: starts.share_within(OBJECTIVE),
-            run_p50_ms: runs.quantile(0.5),
-            run_p95_ms: runs.quantile(0.95),
+            rates: Rates::of(counts),
             depth: gauges.iter().map(|one| one.depth).sum(),
             oldest_ms: gauges.iter().filter_map(|one| one.oldest_ms).max(),
         }
@@ -142,23 +132,20 @@ fn put_rows(global: &Global, by: By, rows: Vec<Row>) -> std::io::Result<()> {
     if global.json {
         return output::put_json(&json!(rows));
     }
-    let share = |part: i64, all: i64| match all {
-        0 => "-".to_owned(),
-        _ => format!("{:.1} %", 100.0 * part as f64 / all as f64),
-    };
     let cells = |row: &Row| {
         let name = match &row.priority {
             Some(priority) => format!("{} {priority}", row.lambda),
             None => row.lambda.clone(),
         };
+        let all = row.ended + row.crashed;
         vec![
             name,
-            format!("{:.1}", row.per_second),
-            share(row.failed, row.ended + row.crashed),
+            format!("{:.1}", row.rates.per_second),
+            percent((all > 0).then(|| row.failed as f64 / all as f64)),
             row.dead.to_string(),
-            ms(row.start_p95_ms),
-            row.start_within_5s.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
-            ms(row.run_p95_ms),
+            ms(row.rates.start_p95_ms),
+            percent(row.rates.start_within_5s),
+            ms(row.rates.run_p95_ms),
             row.depth.to_string(),
             row.oldest_ms.map_or("-".to_owned(), duration::show),
         ]
@@ -241,23 +228,12 @@ async fn put_executors(global: &Global, client: &Client, args: &StatsArgs) -> Re
             one.host.clone(),
             one.pid.to_string(),
             one.state.clone(),
-            format!("{:.1}", (one.success + one.failed) as f64 / one.span_seconds.max(1.0)),
+            format!("{:.1}", one.per_second()),
             one.failed.to_string(),
-            format!("{:.1}", one.run_ms as f64 / 1_000.0 / one.span_seconds.max(1.0)),
+            format!("{:.1}", one.busy()),
         ]
     };
     let heading = ["executor", "host", "pid", "state", "/s", "failed", "busy"];
     let none = "no worker has reported an attempt";
     Ok(output::put_table(&heading, loads.iter().map(cells).collect(), none)?)
-}
-
-/// A duration in a unit that fits its size.
-fn ms(duration: Option<f64>) -> String {
-    match duration {
-        None => "-".to_owned(),
-        Some(ms) if ms < 10.0 => format!("{ms:.1} ms"),
-        Some(ms) if ms < 1_000.0 => format!("{ms:.0} ms"),
-        Some(ms) if ms < 60_000.0 => format!("{:.1} s", ms / 1_000.0),
-        Some(ms) => format!("{:.1} min", ms / 60_000.0),
-    }
 }

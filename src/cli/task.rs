@@ -12,8 +12,8 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::global::{Global, Outcome};
-use super::rows::rows;
 use super::{database, output};
+use crate::store::rows::rows;
 
 /// `task ...`.
 #[derive(Debug, Subcommand)]
@@ -71,8 +71,8 @@ pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
 }
 
 async fn explain(global: &Global, client: &Client, id: i64) -> Outcome {
-    let sql = "select row_to_json(e)::text from tuskline.explain($1) e";
-    let reasons = rows(client, sql, &[(&id, Type::INT8)]).await?;
+    let sql = "select * from tuskline.explain($1)";
+    let reasons: Vec<Value> = rows(client, sql, &[(&id, Type::INT8)]).await?;
     if global.json {
         output::put_json(&Value::Array(reasons))?;
         return Ok(ExitCode::SUCCESS);

@@ -13,7 +13,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod view;
-mod words;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

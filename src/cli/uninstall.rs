@@ -7,7 +7,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
@@ -15,6 +16,7 @@ use super::failure::WrongCall;
 use super::global::{Global, Outcome};
 use super::{database, output};
 use crate::session::{Deadlines, ErrorChain, Session};
+use crate::store::rows::{column, rows, value};
 
 /// Arguments of `uninstall`.
 #[derive(Debug, Args)]
@@ -30,9 +32,9 @@ const WORKERS: &str =
 
 /// The rows that would be lost.
 const TASKS: &str = "
-    select (select count(*) from tuskline.tasks),
-           (select count(*) from tuskline.tasks t where t.status < 'success'),
-           (select count(*) from tuskline.task_archive)";
+    select (select count(*) from tuskline.tasks) as tasks,
+           (select count(*) from tuskline.tasks t where t.status < 'success') as tasks_not_ended,
+           (select count(*) from tuskline.task_archive) as tasks_archived";
 
 /// Longest time for [`TASKS`], in seconds. Its snapshot keeps dead rows meanwhile.
 const COUNT_SECONDS: u32 = 5;
@@ -123,32 +125,38 @@ pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
     let session = Session::open(&address, "command", Deadlines::PATIENT).await?;
     let removal = Removal::read(session.client()).await?;
     match global.json {
-        true => output::put_json(&removal.json())?,
+        true => output::put_json(&json!(removal))?,
         false => output::put(&removal.script())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The parts of Tuskline in the database, and the statements that remove them.
+#[derive(Serialize)]
 struct Removal {
     database: String,
     /// The schemas that exist. None: nothing is installed.
+    #[serde(skip)]
     schemas: Option<String>,
     bytes: i64,
     sessions: i64,
     /// None: the schema is incomplete.
     workers: Option<i64>,
-    /// Or why they are not counted.
-    tasks: Result<Tasks, String>,
+    #[serde(flatten)]
+    tasks: Tasks,
+    /// Why the tasks were not counted.
+    #[serde(skip)]
+    uncounted: Option<String>,
     dependents: Vec<String>,
     statements: Vec<String>,
 }
 
-/// Numbers of rows.
+/// Numbers of rows. None: they were not counted.
+#[derive(Default, Serialize, Deserialize)]
 struct Tasks {
-    all: i64,
-    not_ended: i64,
-    archived: i64,
+    tasks: Option<i64>,
+    tasks_not_ended: Option<i64>,
+    tasks_archived: Option<i64>,
 }
 
 impl Removal {
@@ -159,43 +167,30 @@ impl Removal {
         let mut statements = vec![];
         if schemas.is_some() {
             statements.push(QUIET.to_owned());
-            statements.extend(lines(client, LEAVES).await?);
+            statements.extend(column(client, LEAVES, &[]).await?);
             statements.extend(SCHEMAS.map(str::to_owned));
         }
-        statements.extend(lines(client, SETTINGS).await?);
+        statements.extend(column(client, SETTINGS, &[]).await?);
         if !statements.is_empty() {
-            statements.splice(..0, lines(client, CHECK).await?);
+            statements.insert(0, value(client, CHECK, &[]).await?);
         }
-        let dependents = lines(client, DEPENDENTS).await?;
+        let dependents = column(client, DEPENDENTS, &[]).await?;
         // Last, because they fail on an incomplete schema, and then the transaction does, too.
-        let (workers, tasks) = match workers(client).await {
-            Ok(workers) => (Some(workers), Tasks::count(client).await),
-            Err(error) => (None, Err(error)),
+        let workers = value(client, WORKERS, &[]).await;
+        let tasks = match workers {
+            Ok(_) => count(client).await.map_err(|error| why(&error)),
+            Err(ref error) => Err(why(error)),
         };
         Ok(Self {
             database: place.get(0),
             schemas,
             bytes: place.get(2),
             sessions: place.get(3),
+            workers: workers.ok(),
+            uncounted: tasks.as_ref().err().cloned(),
+            tasks: tasks.unwrap_or_default(),
             dependents,
             statements,
-            workers,
-            tasks: tasks.map_err(|error| why(&error)),
-        })
-    }
-
-    fn json(&self) -> Value {
-        let tasks = self.tasks.as_ref().ok();
-        json!({
-            "database": self.database,
-            "bytes": self.bytes,
-            "tasks": tasks.map(|tasks| tasks.all),
-            "tasks_not_ended": tasks.map(|tasks| tasks.not_ended),
-            "tasks_archived": tasks.map(|tasks| tasks.archived),
-            "workers": self.workers,
-            "sessions": self.sessions,
-            "dependents": self.dependents,
-            "statements": self.statements,
         })
     }
 
@@ -224,11 +219,16 @@ impl Removal {
             "It deletes:".to_owned(),
             format!("  {schemas}: {} bytes", self.bytes),
         ];
-        remarks.push(match &self.tasks {
-            Ok(Tasks { all, not_ended, archived }) => {
-                format!("  {all} tasks, {not_ended} of them not ended; {archived} archived tasks")
-            }
-            Err(why) => format!("  tasks that could not be counted, perhaps not ended: {why}"),
+        let Tasks { tasks, tasks_not_ended, tasks_archived } = &self.tasks;
+        let of = |count: &Option<i64>| count.unwrap_or_default();
+        remarks.push(match &self.uncounted {
+            None => format!(
+                "  {} tasks, {} of them not ended; {} archived tasks",
+                of(tasks),
+                of(tasks_not_ended),
+                of(tasks_archived)
+            ),
+            Some(why) => format!("  tasks that could not be counted, perhaps not ended: {why}"),
         });
         if let Some(workers) = self.workers {
             remarks.push(format!("Still active: {workers} workers, {} sessions.", self.sessions));
@@ -244,18 +244,9 @@ impl Removal {
     }
 }
 
-async fn workers(client: &Client) -> Result<i64, Error> {
-    Ok(client.query_typed_one(WORKERS, &[]).await?.get(0))
-}
-
-impl Tasks {
-    async fn count(client: &Client) -> Result<Self, Error> {
-        let limit = format!("set local statement_timeout = '{COUNT_SECONDS}s'");
-        client.batch_execute(&limit).await?;
-        let row = client.query_typed_one(TASKS, &[]).await?;
-        let [all, not_ended, archived] = [0, 1, 2].map(|column| row.get(column));
-        Ok(Self { all, not_ended, archived })
-    }
+async fn count(client: &Client) -> Result<Tasks, Error> {
+    client.batch_execute(&format!("set local statement_timeout = '{COUNT_SECONDS}s'")).await?;
+    Ok(rows(client, TASKS, &[]).await?.pop().unwrap_or_default())
 }
 
 /// Why the tasks were not counted.
@@ -264,10 +255,4 @@ fn why(error: &Error) -> String {
         Some(&SqlState::QUERY_CANCELED) => format!("the count takes over {COUNT_SECONDS} s"),
         _ => ErrorChain(error).to_string(),
     }
-}
-
-/// The first column of each row.
-async fn lines(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
-    let rows = client.query_typed(sql, &[]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

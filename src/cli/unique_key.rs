@@ -12,9 +12,9 @@ use tuskline_sdk::verbs::{DROP_UNIQUE, SET_UNIQUE};
 
 use super::failure::failed;
 use super::global::{Global, Outcome};
-use super::rows::rows;
-use super::{arguments, database, output};
+use super::{database, output};
 use crate::duration;
+use crate::store::rows::view;
 
 /// `unique-key ...`.
 #[derive(Debug, Subcommand)]
@@ -35,16 +35,16 @@ pub enum UniqueKeyCommand {
 pub struct SetArgs {
     /// Name of the lambda.
     lambda: String,
-    /// How long a task holds its key.
-    #[arg(long, value_enum, default_value = "running")]
-    scope: Scope,
+    /// How long a task holds its key [default: running]
+    #[arg(long, value_enum)]
+    scope: Option<Scope>,
     /// With --scope period: how long, e.g. 10m.
     #[arg(long = "for", value_parser = duration::parse, value_name = "DURATION")]
     #[serde(serialize_with = "duration::serialize")]
     period: Option<Duration>,
-    /// Treatment of another task with a key that is held.
-    #[arg(long, value_enum, default_value = "keep")]
-    outcome: OutcomeOf,
+    /// Treatment of another task with a key that is held [default: keep]
+    #[arg(long, value_enum)]
+    outcome: Option<OutcomeOf>,
 }
 
 /// How long a task holds its key.
@@ -87,12 +87,12 @@ pub async fn run(global: &Global, command: UniqueKeyCommand) -> Outcome {
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
-    let (scope, outcome) = (arguments::label(&args.scope), arguments::label(&args.outcome));
+    let lambda = &args.lambda;
     SET_UNIQUE.row(client, "true", &json!(args)).await?;
     output::answer(
         global,
-        &json!({"lambda": args.lambda, "scope": scope, "outcome": outcome}),
-        &format!("unique keys of {}: {scope}, {outcome}", args.lambda),
+        &json!({"lambda": lambda, "set": true}),
+        &format!("{lambda} has unique keys; to take them away: tuskline unique-key drop {lambda}"),
     )
 }
 
@@ -108,15 +108,11 @@ async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()>
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {
-    let sql = "select row_to_json(u)::text from (
-        select lambda, scope, (1000 * extract(epoch from period))::bigint as period_ms, outcome, keys, author, set_at
-          from tuskline.unique_keys order by lambda) u";
-    let rules = rows(client, sql, &[]).await?;
-    let heading = ["lambda", "held", "another", "keys", "by"];
-    output::put_list(global, rules, &heading, "no lambda has unique keys", |rule| {
-        let field = |name: &str| output::field(rule, name);
-        let period = rule["period_ms"].as_i64().map(duration::show);
-        let scope = period.map_or_else(|| field("scope"), |period| format!("for {period}"));
-        vec![field("lambda"), scope, field("outcome"), field("keys"), field("author")]
+    let rules = view(client, "unique_keys", &[], "order by lambda", &[]).await?;
+    let columns = "lambda, held: scope, another: outcome, keys, by: author";
+    output::put_list(global, rules, columns, "no lambda has unique keys", |rule| {
+        if let Some(period) = output::filled(rule, "period_ms") {
+            rule["scope"] = format!("for {period}").into();
+        }
     })
 }

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, CopyOutStream, Error};
 
 use super::retention::SegmentNo;
+use super::rows::{column, value};
 
 /// One value a line, as it is: neither character is ever in a line of JSON, so nothing is quoted.
 const AS_IT_IS: &str = "(format csv, delimiter e'\\x02', quote e'\\x01')";
@@ -16,8 +17,7 @@ const AS_IT_IS: &str = "(format csv, delimiter e'\\x02', quote e'\\x01')";
 /// # Errors
 /// The connection's or the server's.
 pub async fn wants_archive(client: &Client, no: SegmentNo) -> Result<bool, Error> {
-    let sql = "select tuskline.wants_archive($1)";
-    Ok(client.query_typed_one(sql, &[(&no, Type::INT8)]).await?.get(0))
+    value(client, "select tuskline.wants_archive($1)", &[(&no, Type::INT8)]).await
 }
 
 /// Segments that were set aside.
@@ -25,8 +25,7 @@ pub async fn wants_archive(client: &Client, no: SegmentNo) -> Result<bool, Error
 /// # Errors
 /// The connection's or the server's.
 pub async fn segments_set_aside(client: &Client) -> Result<Vec<SegmentNo>, Error> {
-    let rows = client.query_typed("select tuskline.segments_set_aside()", &[]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    column(client, "select tuskline.segments_set_aside()", &[]).await
 }
 
 /// Copies a batch of one that was set aside to `task_archive`; where to go on, none: that was all.
@@ -39,10 +38,8 @@ pub async fn archive_segment(
     after: i64,
     limit: i32,
 ) -> Result<Option<i64>, Error> {
-    let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-        &[(&no, Type::INT8), (&after, Type::INT8), (&limit, Type::INT4)];
     let sql = "select tuskline.archive_segment($1, $2, $3)";
-    Ok(client.query_typed_one(sql, parameters).await?.get(0))
+    value(client, sql, &[(&no, Type::INT8), (&after, Type::INT8), (&limit, Type::INT4)]).await
 }
 
 /// Whether a segment that was set aside has tasks that are archived to files.
@@ -50,8 +47,7 @@ pub async fn archive_segment(
 /// # Errors
 /// The connection's or the server's.
 pub async fn goes_to_file(client: &Client, no: SegmentNo) -> Result<bool, Error> {
-    let sql = "select tuskline.goes_to_file($1)";
-    Ok(client.query_typed_one(sql, &[(&no, Type::INT8)]).await?.get(0))
+    value(client, "select tuskline.goes_to_file($1)", &[(&no, Type::INT8)]).await
 }
 
 /// Tasks that are archived to files, of a segment that was set aside. A plain query: a function would
@@ -110,9 +106,7 @@ pub async fn delete_written(
     purge: Option<i64>,
 ) -> Result<i64, Error> {
     let sql = "select tuskline.delete_written($1, $2)";
-    let row =
-        client.query_typed_one(sql, &[(&ids, Type::INT8_ARRAY), (&purge, Type::INT8)]).await?;
-    Ok(row.get(0))
+    value(client, sql, &[(&ids, Type::INT8_ARRAY), (&purge, Type::INT8)]).await
 }
 
 /// Segments and kept tasks that wait for a server with a directory.

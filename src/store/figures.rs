@@ -5,18 +5,20 @@ mod scale;
 
 use std::time::Duration;
 
-use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 pub use histogram::Histogram;
 pub use scale::{Scale, scale};
 
+use super::rows::rows;
+
 /// The objective: 95 % of tasks start within this time after they are due (paper).
 pub const OBJECTIVE: Duration = Duration::from_secs(5);
 
 /// Attempts and ends of a lambda and priority in a span.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueueStatistics {
     /// Its lambda.
     pub lambda: String,
@@ -65,15 +67,55 @@ impl QueueStatistics {
     }
 
     /// The sum of a count over queues, per second of their spans.
-    pub fn rate<'a>(queues: impl IntoIterator<Item = &'a Self>, count: fn(&Self) -> i64) -> f64 {
+    fn rate<'a>(queues: impl IntoIterator<Item = &'a Self>, count: fn(&Self) -> i64) -> f64 {
         let of =
             |one: &Self| Some(count(one) as f64 / one.span_seconds.filter(|span| *span > 0.0)?);
         queues.into_iter().filter_map(of).fold(0.0, |sum, one| sum + one)
     }
 }
 
+/// Attempts and delays of queues in a span.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Rates {
+    /// Attempts that ended per second.
+    pub per_second: f64,
+    /// Attempts that failed per second.
+    pub failed_per_second: f64,
+    /// Quantiles of the delays from due to the start of the first attempt, in ms. None: none started.
+    pub start_p50_ms: Option<f64>,
+    /// See above.
+    pub start_p95_ms: Option<f64>,
+    /// See above.
+    pub start_p99_ms: Option<f64>,
+    /// The share of tasks that started within the objective. None: none started.
+    pub start_within_5s: Option<f64>,
+    /// Quantiles of the run times of attempts, in ms. None: none ended.
+    pub run_p50_ms: Option<f64>,
+    /// See above.
+    pub run_p95_ms: Option<f64>,
+}
+
+impl Rates {
+    /// Those of several queues together.
+    pub fn of<'a>(queues: impl IntoIterator<Item = &'a QueueStatistics, IntoIter: Clone>) -> Self {
+        let queues = queues.into_iter();
+        let starts = Histogram::sum(queues.clone().map(|one| &one.starts));
+        let runs = Histogram::sum(queues.clone().map(|one| &one.runs));
+        Self {
+            per_second: QueueStatistics::rate(queues.clone(), QueueStatistics::ended),
+            failed_per_second: QueueStatistics::rate(queues, QueueStatistics::failed),
+            start_p50_ms: starts.quantile(0.5),
+            start_p95_ms: starts.quantile(0.95),
+            start_p99_ms: starts.quantile(0.99),
+            start_within_5s: starts.share_within(OBJECTIVE),
+            run_p50_ms: runs.quantile(0.5),
+            run_p95_ms: runs.quantile(0.95),
+        }
+    }
+}
+
 /// Attempts that a worker has ended in a span.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorLoad {
     /// Its number.
     pub executor_id: String,
@@ -97,8 +139,29 @@ pub struct ExecutorLoad {
     pub run_ms: i64,
 }
 
+impl ExecutorLoad {
+    /// Attempts that ended per second.
+    pub fn per_second(&self) -> f64 {
+        self.rate(self.success + self.failed)
+    }
+
+    /// Attempts that failed per second.
+    pub fn failed_per_second(&self) -> f64 {
+        self.rate(self.failed)
+    }
+
+    /// Attempts that ran at a time, on average; long ones count when they end.
+    pub fn busy(&self) -> f64 {
+        self.rate(self.run_ms) / 1_000.0
+    }
+
+    fn rate(&self, count: i64) -> f64 {
+        count as f64 / self.span_seconds.max(1.0)
+    }
+}
+
 /// Waits of a lambda that ended in a span.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitTimes {
     /// The lambda.
     pub lambda: String,
@@ -109,7 +172,7 @@ pub struct WaitTimes {
 }
 
 /// A queue now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueGauge {
     /// Its number.
     pub queue_id: i32,
@@ -130,7 +193,7 @@ pub struct QueueGauge {
 }
 
 /// A count over the installation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gauge {
     /// Its name.
     pub name: String,
@@ -157,26 +220,17 @@ pub async fn statistics(
         }
     };
     let sql = format!(
-        "select s.lambda, s.priority, extract(epoch from s.span)::float8, s.start_ms, s.starts, s.run_ms, s.runs, \
-                m.start_ms, m.run_ms, s.{} \
+        "select s.lambda, s.priority, extract(epoch from s.span)::float8 as span_seconds, \
+                json_build_object('total_ms', s.start_ms, 'counts', s.starts, 'longest_ms', m.start_ms) as starts, \
+                json_build_object('total_ms', s.run_ms, 'counts', s.runs, 'longest_ms', m.run_ms) as runs, \
+                array[s.{}] as outcomes \
          from tuskline.statistics($1 * interval '1 second', $1 is null) s \
               left join {longest} m on m.lambda = s.lambda and m.priority = s.priority \
          order by s.lambda, s.priority::tuskline.priority",
         OUTCOMES.join(", s.")
     );
     let span = span.map(|span| span.as_secs_f64());
-    let rows = client.query_typed(&sql, &[(&span, Type::FLOAT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| QueueStatistics {
-            lambda: row.get(0),
-            priority: row.get(1),
-            span_seconds: row.get(2),
-            starts: Histogram { total_ms: row.get(3), counts: row.get(4), longest_ms: row.get(7) },
-            runs: Histogram { total_ms: row.get(5), counts: row.get(6), longest_ms: row.get(8) },
-            outcomes: std::array::from_fn(|at| row.get(9 + at)),
-        })
-        .collect())
+    rows(client, &sql, &[(&span, Type::FLOAT8)]).await
 }
 
 /// Waits that ended in a span. None: since the beginning, up to the last fold, as in
@@ -190,21 +244,14 @@ pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<W
         None => "(select null::text as lambda, null::text as cause, null::bigint as max_ms)",
     };
     let sql = format!(
-        "select s.lambda, s.cause, s.total_ms, s.waits, m.max_ms::float8 \
+        "select s.lambda, s.cause, json_build_object('total_ms', s.total_ms, 'counts', s.waits, \
+                'longest_ms', m.max_ms::float8) as waits \
          from tuskline.wait_times($1 * interval '1 second', $1 is null) s \
               left join {longest} m on m.lambda = s.lambda and m.cause = s.cause \
          order by s.lambda, s.cause"
     );
     let span = span.map(|span| span.as_secs_f64());
-    let rows = client.query_typed(&sql, &[(&span, Type::FLOAT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| WaitTimes {
-            lambda: row.get(0),
-            cause: row.get(1),
-            waits: Histogram { total_ms: row.get(2), counts: row.get(3), longest_ms: row.get(4) },
-        })
-        .collect())
+    rows(client, &sql, &[(&span, Type::FLOAT8)]).await
 }
 
 /// Attempts that each worker has ended in a span.
@@ -213,25 +260,10 @@ pub async fn wait_times(client: &Client, span: Option<Duration>) -> Result<Vec<W
 /// The connection's or the server's.
 pub async fn executor_loads(client: &Client, span: Duration) -> Result<Vec<ExecutorLoad>, Error> {
     let sql = "select x.executor_id::text, x.host, x.pid, x.state, x.lambdas, \
-               extract(epoch from l.span)::float8, l.success, l.failed, l.refused, l.run_ms \
+               extract(epoch from l.span)::float8 as span_seconds, l.success, l.failed, l.refused, l.run_ms \
                from tuskline.executor_loads($1 * interval '1 second') l \
                join tuskline.executors x using (executor_id) order by l.executor_id";
-    let rows = client.query_typed(sql, &[(&span.as_secs_f64(), Type::FLOAT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| ExecutorLoad {
-            executor_id: row.get(0),
-            host: row.get(1),
-            pid: row.get(2),
-            state: row.get(3),
-            lambdas: row.get(4),
-            span_seconds: row.get(5),
-            success: row.get(6),
-            failed: row.get(7),
-            refused: row.get(8),
-            run_ms: row.get(9),
-        })
-        .collect())
+    rows(client, sql, &[(&span.as_secs_f64(), Type::FLOAT8)]).await
 }
 
 /// Heads of queues that an earlier reading found. The next reading starts there.
@@ -253,33 +285,24 @@ impl Marks {
 /// Most rows of a queue that a reading counts for its depth.
 pub const DEPTH_ROWS: i32 = 1_000;
 
-/// Each queue now. At most `rows` rows are read of each.
+/// Each queue now. At most `most` rows are read of each.
 ///
 /// # Errors
 /// The connection's or the server's.
 pub async fn queue_gauges(
     client: &Client,
     marks: &Marks,
-    rows: i32,
+    most: i32,
 ) -> Result<Vec<QueueGauge>, Error> {
     let sql = "select queue_id, lambda, priority, depth, oldest_ms, head_seq, paused, enqueued \
                from tuskline.queue_gauges($1, $2, p_rows => $3)";
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&marks.queues, Type::INT4_ARRAY), (&marks.before, Type::INT8_ARRAY), (&rows, Type::INT4)];
-    let rows = client.query_typed(sql, &params).await?;
-    Ok(rows
-        .iter()
-        .map(|row| QueueGauge {
-            queue_id: row.get(0),
-            lambda: row.get(1),
-            priority: row.get(2),
-            depth: row.get(3),
-            oldest_ms: row.get(4),
-            head_seq: row.get(5),
-            paused: row.get(6),
-            enqueued: row.get(7),
-        })
-        .collect())
+    let Marks { queues, before } = marks;
+    rows(
+        client,
+        sql,
+        &[(queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY), (&most, Type::INT4)],
+    )
+    .await
 }
 
 /// Counts over the installation.
@@ -287,9 +310,5 @@ pub async fn queue_gauges(
 /// # Errors
 /// The connection's or the server's.
 pub async fn gauges(client: &Client) -> Result<Vec<Gauge>, Error> {
-    let rows = client.query_typed("select name, lambda, value from tuskline.gauges()", &[]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Gauge { name: row.get(0), lambda: row.get(1), value: row.get(2) })
-        .collect())
+    rows(client, "select name, lambda, value from tuskline.gauges()", &[]).await
 }

@@ -5,12 +5,13 @@
 //! Must never: be an advisory lock, which every login can take.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 use tuskline_sdk::Address;
 
+use super::rows::{rows, value};
 use crate::session::{Deadlines, Session};
 
 /// The act that is guarded.
@@ -81,10 +82,10 @@ const USERS: &str = concat!("
 /// $2 of a relation. A role that may not see a session sees neither its state nor the begin of its
 /// transaction. Then the age is not known. No row: there is no such relation.
 const BLOCKERS: &str = concat!("
-    select l.pid, p.gid, coalesce(a.usename::text, p.owner::text, '?'),
-           coalesce(nullif(a.application_name, ''), '?'),
-           case when l.pid is null then 'prepared transaction' else coalesce(a.state, a.backend_type) end,
-           coalesce(a.xact_start, p.prepared), l.mode
+    select l.pid, p.gid as prepared, coalesce(a.usename::text, p.owner::text, '?') as role,
+           coalesce(nullif(a.application_name, ''), '?') as application,
+           case when l.pid is null then 'prepared transaction' else coalesce(a.state, a.backend_type) end as state,
+           coalesce(a.xact_start, p.prepared) as since, l.mode as holds
       from (select to_regclass($1) as oid) r
            left join (pg_catalog.pg_locks l
              left join pg_catalog.pg_stat_activity a on a.pid = l.pid
@@ -94,10 +95,10 @@ const BLOCKERS: &str = concat!("
                 and l.pid is distinct from pg_backend_pid() and (l.pid is null or a.pid is not null)
                 and coalesce(a.xact_start < clock_timestamp() - interval '1 second', true)
      where r.oid is not null
-     order by coalesce(a.xact_start, p.prepared), l.pid, p.gid");
+     order by since, l.pid, p.gid");
 
 /// A session, or a prepared transaction, that holds a lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     /// Number of its process. None: a prepared transaction (`pg_prepared_xacts`).
     pub pid: Option<i32>,
@@ -113,7 +114,7 @@ pub struct Blocker {
     /// Begin of its transaction. None: hidden, so the transaction may have begun just now.
     pub since: Option<DateTime<Utc>>,
     /// Mode of its lock, as `AccessShareLock`.
-    pub holds: String,
+    pub holds: Option<String>,
 }
 
 /// A guard that this process holds.
@@ -149,7 +150,7 @@ impl Guard {
 /// # Errors
 /// The connection's or the server's.
 pub async fn holders(client: &Client, what: Guarded) -> Result<Option<String>, Error> {
-    Ok(client.query_typed_one(HOLDERS, &[(&what.table(), Type::TEXT)]).await?.get(0))
+    value(client, HOLDERS, &[(&what.table(), Type::TEXT)]).await
 }
 
 /// Lists the sessions that hold a lock of one of these modes on a relation. None: there is no such
@@ -164,19 +165,10 @@ pub async fn blockers(
 ) -> Result<Option<Vec<Blocker>>, Error> {
     let parameters: &[(&(dyn ToSql + Sync), Type)] =
         &[(&relation, Type::TEXT), (&modes, Type::TEXT_ARRAY)];
-    let rows = client.query_typed(BLOCKERS, parameters).await?;
-    let of_row = |row: &Row| {
-        Some(Blocker {
-            pid: row.get(0),
-            prepared: row.get(1),
-            role: row.get(2),
-            application: row.get(3),
-            state: row.get(4),
-            since: row.get(5),
-            holds: row.get::<_, Option<String>>(6)?,
-        })
-    };
-    Ok((!rows.is_empty()).then(|| rows.iter().filter_map(of_row).collect()))
+    let mut found: Vec<Blocker> = rows(client, BLOCKERS, parameters).await?;
+    let exists = !found.is_empty();
+    found.retain(|blocker| blocker.holds.is_some());
+    Ok(exists.then_some(found))
 }
 
 /// Names the sessions whose long transactions hold locks in the schema; none: there is none.
@@ -184,5 +176,5 @@ pub async fn blockers(
 /// # Errors
 /// The connection's or the server's.
 pub async fn users(client: &Client) -> Result<Option<String>, Error> {
-    Ok(client.query_typed_one(USERS, &[]).await?.get(0))
+    value(client, USERS, &[]).await
 }

@@ -11,7 +11,7 @@ mod held;
 mod waits;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
@@ -20,6 +20,8 @@ pub use details::{HeldTask, Letter, held_by, letter};
 pub use held::{Held, held};
 pub use waits::{Blocked, Waiting, blocked, waits};
 
+use super::rows::rows;
+
 /// Most rows that one count reads.
 pub const MOST: i64 = 1_000;
 
@@ -27,7 +29,7 @@ pub const MOST: i64 = 1_000;
 pub const WAIT_ROWS: i32 = 1_000;
 
 /// A count that reads a bounded number of rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Rows that were counted.
     pub tasks: i64,
@@ -37,10 +39,6 @@ pub struct Count {
 }
 
 impl Count {
-    fn of(tasks: i64, and_more: bool) -> Self {
-        Self { tasks, and_more }
-    }
-
     /// There is no task. False as well if the number is unknown.
     pub fn is_none(self) -> bool {
         self.tasks == 0 && !self.and_more
@@ -60,7 +58,7 @@ impl std::ops::AddAssign for Count {
 }
 
 /// A gate that is set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     /// Its number.
     pub gate_id: i64,
@@ -85,7 +83,7 @@ pub struct Gate {
 }
 
 /// A worker process that lives, or ended in the last ten minutes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Executor {
     /// Its number.
     pub executor_id: i64,
@@ -133,30 +131,16 @@ pub async fn place(client: &Client) -> Result<Place, Error> {
 /// The connection's or the server's.
 pub async fn gates(client: &Client) -> Result<Vec<Gate>, Error> {
     let sql = "
-        select g.gate_id, g.lambda, g.collection, g.priority::text, g.action, g.reason, g.author::text,
-               (1000 * extract(epoch from c.at - g.set_at))::bigint,
-               (1000 * extract(epoch from g.until - c.at))::bigint,
-               (select count(*) from (select from tuskline.parked p
-                                       where p.gate_id = g.gate_id limit $1 + 1) f)
+        select g.gate_id, g.lambda, g.collection, g.priority, g.action, g.reason, g.author,
+               (1000 * extract(epoch from c.at - g.set_at))::bigint as age_ms,
+               (1000 * extract(epoch from g.until - c.at))::bigint as opens_in_ms,
+               (select json_build_object('tasks', least(count(*), $1), 'and_more', count(*) > $1)
+                  from (select from tuskline.parked p
+                         where p.gate_id = g.gate_id limit $1 + 1) f) as parked
           from (select tuskline.clock() as at offset 0) c
                cross join tuskline.gate g
          where g.opened_at is null order by g.gate_id limit 200";
-    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Gate {
-            gate_id: row.get(0),
-            lambda: row.get(1),
-            collection: row.get(2),
-            priority: row.get(3),
-            action: row.get(4),
-            reason: row.get(5),
-            author: row.get(6),
-            age_ms: row.get(7),
-            opens_in_ms: row.get(8),
-            parked: capped(row.get(9)),
-        })
-        .collect())
+    rows(client, sql, &[(&MOST, Type::INT8)]).await
 }
 
 /// The workers among the newest 5,000 that live or ended in the last ten minutes, at most 1,000.
@@ -168,31 +152,13 @@ pub async fn executors(client: &Client) -> Result<Vec<Executor>, Error> {
         select e.executor_id, e.host, e.pid,
                case when e.end_reason is not null then e.end_reason
                     when e.expires_at <= c.at then 'silent'
-                    when e.draining then 'draining' else 'alive' end,
+                    when e.draining then 'draining' else 'alive' end as state,
                e.lambdas, e.sdk_version,
-               (1000 * extract(epoch from c.at - e.beat_at))::bigint,
-               (1000 * extract(epoch from c.at - e.started_at))::bigint
+               (1000 * extract(epoch from c.at - e.beat_at))::bigint as beat_ms,
+               (1000 * extract(epoch from c.at - e.started_at))::bigint as age_ms
           from (select tuskline.clock() as at offset 0) c
                cross join (select * from tuskline.executor order by executor_id desc limit 5000) e
          where e.ended_at is null or e.ended_at > c.at - interval '10 minutes'
          order by e.executor_id limit $1";
-    let rows = client.query_typed(sql, &[(&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Executor {
-            executor_id: row.get(0),
-            host: row.get(1),
-            pid: row.get(2),
-            state: row.get(3),
-            lambdas: row.get(4),
-            sdk_version: row.get(5),
-            beat_ms: row.get(6),
-            age_ms: row.get(7),
-        })
-        .collect())
-}
-
-/// A count of a statement that read at most one row more than [`MOST`].
-fn capped(tasks: i64) -> Count {
-    Count::of(tasks.min(MOST), tasks > MOST)
+    rows(client, sql, &[(&MOST, Type::INT8)]).await
 }

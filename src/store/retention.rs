@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
+
+use super::rows::{column, value};
 
 /// `n` of the partition `tuskline.task_<n>`.
 pub type SegmentNo = i64;
@@ -25,9 +27,7 @@ pub enum Stage {
 /// # Errors
 /// The connection's or the server's.
 pub async fn add_segments(client: &Client, ahead: i32) -> Result<i32, Error> {
-    let row =
-        client.query_typed_one("select tuskline.add_segments($1)", &[(&ahead, Type::INT4)]).await?;
-    Ok(row.get(0))
+    value(client, "select tuskline.add_segments($1)", &[(&ahead, Type::INT4)]).await
 }
 
 /// Segments that are ready beyond those in use, in the id range that has fewest; negative: not even one in use.
@@ -35,7 +35,7 @@ pub async fn add_segments(client: &Client, ahead: i32) -> Result<i32, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn segments_ahead(client: &Client) -> Result<i32, Error> {
-    Ok(client.query_typed_one("select coalesce(tuskline.segments_ahead(), -1)", &[]).await?.get(0))
+    value(client, "select coalesce(tuskline.segments_ahead(), -1)", &[]).await
 }
 
 /// Moves on to a new segment where the current one has been in use for `span`; how many did.
@@ -43,13 +43,8 @@ pub async fn segments_ahead(client: &Client) -> Result<i32, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn roll_segments(client: &Client, span: Duration) -> Result<i32, Error> {
-    let row = client
-        .query_typed_one(
-            "select tuskline.roll_segments($1 * interval '1 second')",
-            &[(&span.as_secs_f64(), Type::FLOAT8)],
-        )
-        .await?;
-    Ok(row.get(0))
+    let sql = "select tuskline.roll_segments($1 * interval '1 second')";
+    value(client, sql, &[(&span.as_secs_f64(), Type::FLOAT8)]).await
 }
 
 /// Segments whose retention is over; with `files` also those with tasks that are archived to files.
@@ -62,10 +57,7 @@ pub async fn segments_to_retire(
     installation: &str,
 ) -> Result<Vec<SegmentNo>, Error> {
     let sql = "select tuskline.segments_to_retire($1, $2)";
-    let with: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&files, Type::BOOL), (&installation, Type::TEXT)];
-    let rows = client.query_typed(sql, &with).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    column(client, sql, &[(&files, Type::BOOL), (&installation, Type::TEXT)]).await
 }
 
 /// Segments whose retirement was interrupted.
@@ -89,8 +81,7 @@ pub async fn segments_to_finish(client: &Client) -> Result<Vec<(SegmentNo, Stage
 /// # Errors
 /// The connection's or the server's.
 pub async fn keep_remaining(client: &Client, no: SegmentNo) -> Result<Option<i64>, Error> {
-    let verb = "select tuskline.keep_remaining($1)";
-    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+    value(client, "select tuskline.keep_remaining($1)", &[(&no, Type::INT8)]).await
 }
 
 /// Moves to `task_kept` what was committed into a segment while it was detached. False: a worker holds
@@ -99,8 +90,7 @@ pub async fn keep_remaining(client: &Client, no: SegmentNo) -> Result<Option<i64
 /// # Errors
 /// The connection's or the server's.
 pub async fn keep_late(client: &Client, no: SegmentNo) -> Result<bool, Error> {
-    let verb = "select tuskline.keep_late($1)";
-    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+    value(client, "select tuskline.keep_late($1)", &[(&no, Type::INT8)]).await
 }
 
 /// Brings a dropped segment's waiting tasks back; how many.
@@ -108,7 +98,7 @@ pub async fn keep_late(client: &Client, no: SegmentNo) -> Result<bool, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn return_kept(client: &Client, no: SegmentNo) -> Result<i64, Error> {
-    of_segment(client, "select tuskline.return_kept($1)", no).await
+    value(client, "select tuskline.return_kept($1)", &[(&no, Type::INT8)]).await
 }
 
 /// Deletes a batch of the history of a dropped segment's tasks, of those after an id; where to go on (none: that
@@ -131,10 +121,8 @@ pub async fn purge_history(
 /// # Errors
 /// The connection's or the server's.
 pub async fn purge(client: &Client, limit: i32, installation: &str) -> Result<i64, Error> {
-    let with: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&limit, Type::INT4), (&installation, Type::TEXT)];
-    let row = client.query_typed_one("select tuskline.purge($1, $2)", &with).await?;
-    Ok(row.get(0))
+    let sql = "select tuskline.purge($1, $2)";
+    value(client, sql, &[(&limit, Type::INT4), (&installation, Type::TEXT)]).await
 }
 
 /// Deletes those of the next `limit` kept tasks after an id that are past retention; where to go on (none: that
@@ -149,9 +137,12 @@ pub async fn purge_kept(
     installation: &str,
 ) -> Result<(Option<i64>, i64), Error> {
     let sql = "select mark, gone from tuskline.purge_kept($1, $2, $3)";
-    let with: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&after, Type::INT8), (&limit, Type::INT4), (&installation, Type::TEXT)];
-    let row = client.query_typed_one(sql, &with).await?;
+    let row = client
+        .query_typed_one(
+            sql,
+            &[(&after, Type::INT8), (&limit, Type::INT4), (&installation, Type::TEXT)],
+        )
+        .await?;
     Ok((row.get(0), row.get(1)))
 }
 
@@ -163,9 +154,12 @@ pub async fn purge_keys(client: &Client, limit: i32) -> Result<i64, Error> {
     let sql = "select p_lambda, p_key, gone from tuskline.purge_keys($1, $2, $3)";
     let (mut from, mut gone) = (Some((String::new(), String::new())), 0);
     while let Some((lambda, key)) = from {
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&lambda, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT4)];
-        let row = client.query_typed_one(sql, &parameters).await?;
+        let row = client
+            .query_typed_one(
+                sql,
+                &[(&lambda, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT4)],
+            )
+            .await?;
         gone += row.get::<_, i64>(2);
         from = row.get::<_, Option<String>>(0).zip(row.get(1));
     }
@@ -177,8 +171,7 @@ pub async fn purge_keys(client: &Client, limit: i32) -> Result<i64, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn segments_in_use(client: &Client) -> Result<Vec<SegmentNo>, Error> {
-    let rows = client.query_typed("select * from tuskline.segments_in_use()", &[]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    column(client, "select * from tuskline.segments_in_use()", &[]).await
 }
 
 /// Puts back the tasks of a segment that nothing points to any more; how many.
@@ -186,12 +179,12 @@ pub async fn segments_in_use(client: &Client) -> Result<Vec<SegmentNo>, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn find_stalled(client: &Client, no: SegmentNo) -> Result<i32, Error> {
-    let verb = "select untimed + unqueued + unleased from tuskline.find_stalled($1)";
-    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
-}
-
-async fn of_segment(client: &Client, verb: &str, no: SegmentNo) -> Result<i64, Error> {
-    Ok(client.query_typed_one(verb, &[(&no, Type::INT8)]).await?.get(0))
+    value(
+        client,
+        "select untimed + unqueued + unleased from tuskline.find_stalled($1)",
+        &[(&no, Type::INT8)],
+    )
+    .await
 }
 
 /// Detaches a segment. Waits for every transaction that may still read it, at most `patience`;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
+
+use super::rows::value;
 
 /// Folds the counts of workers and verbs into the totals. Returns the number of folded rows.
 /// `None`: it is not time, or another janitor folds.
@@ -16,9 +18,7 @@ pub async fn fold(
     installation: &str,
 ) -> Result<Option<i32>, Error> {
     let sql = "select tuskline.fold_statistics($1 * interval '1 second', $2)";
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&every.as_secs_f64(), Type::FLOAT8), (&installation, Type::TEXT)];
-    Ok(client.query_typed_one(sql, &params).await?.get(0))
+    value(client, sql, &[(&every.as_secs_f64(), Type::FLOAT8), (&installation, Type::TEXT)]).await
 }
 
 /// Deletes statistics past their retention, once an hour: at most `limit` rows of each kind. Returns
@@ -29,7 +29,5 @@ pub async fn fold(
 /// The connection's or the server's.
 pub async fn purge(client: &Client, retention: Duration, limit: i32) -> Result<Option<i64>, Error> {
     let sql = "select tuskline.purge_statistics($1 * interval '1 second', $2)";
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&retention.as_secs_f64(), Type::FLOAT8), (&limit, Type::INT4)];
-    Ok(client.query_typed_one(sql, &params).await?.get(0))
+    value(client, sql, &[(&retention.as_secs_f64(), Type::FLOAT8), (&limit, Type::INT4)]).await
 }

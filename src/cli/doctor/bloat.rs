@@ -1,12 +1,14 @@
 //! Dead rows of the tables of the schema, by the statistics of the server. No table is read.
 
 use anyhow::Result;
-use tokio_postgres::{Client, Row};
+use serde::Deserialize;
+use tokio_postgres::Client;
 
 use super::finding::Finding;
 use super::horizon::{Cost, Holder};
 use super::remedy;
 use crate::duration;
+use crate::store::rows::rows;
 
 /// Fewer dead rows cost next to nothing: a page holds about 150 rows of a queue.
 const FEWEST: i64 = 20_000;
@@ -21,14 +23,14 @@ const TOLD: usize = 3;
 /// Tables with dead rows, the most first. `due` is the number of dead rows from which on autovacuum
 /// works on the table.
 const TABLES: &str = "
-    select c.oid::regclass::text, d.dead, pg_stat_get_live_tuples(c.oid),
-           pg_relation_size(c.oid) / current_setting('block_size')::bigint,
+    select c.oid::regclass::text as name, d.dead, pg_stat_get_live_tuples(c.oid) as live,
+           pg_relation_size(c.oid) / current_setting('block_size')::bigint as pages,
            (1000 * extract(epoch from clock_timestamp()
-              - greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid))))::bigint,
+              - greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid))))::bigint as vacuumed_ms_ago,
            (coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold')::float8)
             + coalesce(o.scale, current_setting('autovacuum_vacuum_scale_factor')::float8)
-              * greatest(c.reltuples, 0))::bigint,
-           current_setting('autovacuum')::boolean and coalesce(o.enabled, true)
+              * greatest(c.reltuples, 0))::bigint as due,
+           current_setting('autovacuum')::boolean and coalesce(o.enabled, true) as autovacuum
       from pg_class c
            cross join lateral (select pg_stat_get_dead_tuples(c.oid) as dead) d
            cross join lateral (
@@ -41,7 +43,7 @@ const TABLES: &str = "
      order by d.dead desc";
 
 /// The dead rows of a table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Table {
     name: String,
     dead: i64,
@@ -53,18 +55,6 @@ pub struct Table {
 }
 
 impl Table {
-    fn of_row(row: &Row) -> Self {
-        Self {
-            name: row.get(0),
-            dead: row.get(1),
-            live: row.get(2),
-            pages: row.get(3),
-            vacuumed_ms_ago: row.get(4),
-            due: row.get(5),
-            autovacuum: row.get(6),
-        }
-    }
-
     /// Pages that dead rows fill, if all rows have the same size.
     fn dead_pages(&self) -> i64 {
         self.pages.saturating_mul(self.dead) / (self.dead + self.live).max(1)
@@ -87,7 +77,7 @@ impl Table {
 
 /// Tables with dead rows, the most first.
 pub async fn tables(client: &Client) -> Result<Vec<Table>> {
-    Ok(client.query_typed(TABLES, &[]).await?.iter().map(Table::of_row).collect())
+    Ok(rows(client, TABLES, &[]).await?)
 }
 
 /// Dead rows that a holder of the horizon may keep.

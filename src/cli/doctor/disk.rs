@@ -5,6 +5,7 @@
 //! this machine.
 
 use anyhow::Result;
+use serde::Deserialize;
 use tokio_postgres::Client;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
@@ -15,20 +16,21 @@ use super::finding::Finding;
 use super::remedy;
 use super::segments::shown_days;
 use crate::cli::failure::WrongCall;
+use crate::store::rows::row;
 
 /// Fewer days than this are a warning: an operator may not act on a weekend.
 const SOON_DAYS: f64 = 7.0;
 
 /// Sizes of files, and estimates of rows. `longest` is the lambda whose tasks stay longest.
 const USAGE: &str = "
-    select sum(pg_total_relation_size(c.oid))::bigint,
-           sum(greatest(c.reltuples::bigint, pg_stat_get_live_tuples(c.oid)))
-             filter (where c.relname ~ '^task_([0-9]+|kept)$')::bigint,
-           extract(epoch from tuskline.clock() - (select min(g.opened_at) from tuskline.segment g))::float8 / 86400,
-           extract(epoch from l.keep)::float8 / 86400 + 1, quote_literal(l.name),
+    select sum(pg_total_relation_size(c.oid))::bigint as bytes,
+           coalesce(sum(greatest(c.reltuples::bigint, pg_stat_get_live_tuples(c.oid)))
+             filter (where c.relname ~ '^task_([0-9]+|kept)$'), 0)::bigint as tasks,
+           extract(epoch from tuskline.clock() - (select min(g.opened_at) from tuskline.segment g))::float8 / 86400 as age,
+           extract(epoch from l.keep)::float8 / 86400 + 1 as keep, quote_literal(l.name) as lambda,
            (select coalesce(nullif(pg_tablespace_location(d.dattablespace), ''),
                             (select s.setting from pg_settings s where s.name = 'data_directory'))
-              from pg_database d where d.datname = current_database())
+              from pg_database d where d.datname = current_database()) as directory
       from pg_class c
            left join (select name, greatest(retention, cancelled_retention, dropped_retention) as keep
                         from tuskline.lambda order by 2 desc limit 1) l on true
@@ -39,7 +41,7 @@ const USAGE: &str = "
 const SIZE: &str = "select pg_size_bytes($1)";
 
 /// Sizes in bytes, times in days.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
 struct Usage {
     bytes: i64,
     tasks: i64,
@@ -49,6 +51,8 @@ struct Usage {
     keep: Option<f64>,
     /// Lambda whose tasks stay longest, as an SQL literal.
     lambda: Option<String>,
+    /// Directory of the files, if the role may know it.
+    directory: Option<String>,
     per_day: Option<f64>,
     free: Option<u64>,
 }
@@ -60,21 +64,12 @@ pub async fn examine(
     per_day: Option<f64>,
     given: Option<&str>,
 ) -> Result<Finding> {
-    let row = client.query_typed_one(USAGE, &[]).await?;
-    let directory: Option<&str> = row.get(5);
+    let usage: Usage = row(client, USAGE, &[]).await?;
     let free = match given {
         Some(size) => Some(parse(client, size).await?),
-        None => directory.and_then(|directory| free_here(address, directory)),
+        None => usage.directory.as_deref().and_then(|directory| free_here(address, directory)),
     };
-    Ok(judge(&Usage {
-        bytes: row.get(0),
-        tasks: row.get::<_, Option<i64>>(1).unwrap_or(0),
-        age: row.get(2),
-        keep: row.get(3),
-        lambda: row.get(4),
-        per_day,
-        free,
-    }))
+    Ok(judge(&Usage { per_day, free, ..usage }))
 }
 
 /// A size as PostgreSQL writes it.
@@ -154,6 +149,7 @@ mod tests {
             age: Some(age),
             keep: Some(31.0),
             lambda: Some("'work'".to_owned()),
+            directory: None,
             per_day: Some(1_000_000.0),
             free,
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -25,27 +26,23 @@ pub struct Lines<'a> {
 }
 
 /// A file with such lines.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct ErasedFile {
+    #[serde(rename = "file")]
     name: String,
+    #[serde(rename = "tasks")]
     lines: usize,
-}
-
-impl ErasedFile {
-    pub fn json(&self) -> Value {
-        json!({"file": self.name, "tasks": self.lines})
-    }
 }
 
 /// Follows the operation to its end, then rewrites the files that hold tasks of it.
 pub async fn wait(global: &Global, operation: i64, lines: &Lines<'_>) -> Outcome {
     let last = wait::follow(lines.client, operation, None).await?;
     if !last.is_done() {
-        wait::put(global, operation, &last)?;
+        wait::put(global, &last)?;
         return Ok(ExitCode::FAILURE);
     }
     let files = lines.erase().await?;
-    put(global, operation, &last, &files)?;
+    put(global, &last, &files)?;
     for name in lines.directory.unfinished()? {
         eprintln!(
             "{name} is unfinished and was not read: delete it if no server writes archives here"
@@ -54,13 +51,13 @@ pub async fn wait(global: &Global, operation: i64, lines: &Lines<'_>) -> Outcome
     Ok(ExitCode::SUCCESS)
 }
 
-fn put(global: &Global, operation: i64, last: &Batch, files: &[ErasedFile]) -> Result<()> {
+fn put(global: &Global, last: &Batch, files: &[ErasedFile]) -> Result<()> {
     if global.json {
-        let mut value = last.json(operation);
-        value["files"] = files.iter().map(ErasedFile::json).collect();
+        let mut value = json!(last);
+        value["files"] = json!(files);
         return Ok(output::put_json(&value)?);
     }
-    wait::put(global, operation, last)?;
+    wait::put(global, last)?;
     for ErasedFile { name, lines } in files {
         output::put(&format!("{name}: erased {lines} lines"))?;
     }

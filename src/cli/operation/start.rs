@@ -173,19 +173,12 @@ async fn preview(
     let rows = PREVIEW_OPERATION.row(client, ALL_ROWS, choice).await?;
     let mut counts: Vec<Value> = serde_json::from_str(rows.get(0))?;
     if let Some(lines) = lines {
-        counts.extend(lines.count().await?.iter().map(erase::ErasedFile::json));
+        counts.extend(lines.count().await?.iter().map(|file| json!(file)));
     }
-    if global.json {
-        return Ok(output::put_json(&Value::Array(counts))?);
-    }
-    let columns = ["lambda", "status", "tasks", "first_ids"];
-    let rows = counts.iter().map(|row| {
-        let mut cells: Vec<_> = columns.map(|name| output::field(row, name)).into();
-        cells.insert(2, place(row));
-        cells
-    });
-    let heading = ["lambda", "status", "stored in", "tasks", "first ids"];
-    Ok(output::put_table(&heading, rows.collect(), "it would change no task")?)
+    let columns = "lambda, status, stored in: place, tasks, first ids: first_ids";
+    output::put_list(global, counts, columns, "it would change no task", |row| {
+        row["place"] = place(row).into();
+    })
 }
 
 /// Where the tasks of a row of the preview are stored.

@@ -4,16 +4,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::time::sleep;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use super::progress::Progress;
 use crate::archive::Directory;
 use crate::cli::global::{Global, Outcome};
 use crate::cli::output;
 use crate::store::archive;
+use crate::store::rows::{Parameters, row, value};
 
 /// Tasks looked at in one transaction.
 const BATCH: i32 = 1_000;
@@ -22,27 +24,21 @@ const BATCH: i32 = 1_000;
 const LONGEST_REST: Duration = Duration::from_millis(256);
 
 /// Progress of an operation after a batch.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Batch {
+    operation: i64,
     state: String,
     looked: i64,
     changed: i64,
     spared: i64,
     note: Option<String>,
-    files: Vec<i64>,
+    #[serde(skip_serializing)]
+    file_ids: Vec<i64>,
 }
 
 impl Batch {
     pub fn is_done(&self) -> bool {
         self.state == "done"
-    }
-
-    pub fn json(&self, operation: i64) -> Value {
-        let Self { state, looked, changed, spared, note, .. } = self;
-        json!({
-            "operation": operation, "state": state, "looked": looked, "changed": changed,
-            "spared": spared, "note": note
-        })
     }
 }
 
@@ -53,7 +49,7 @@ pub async fn wait(
     directory: Option<&Directory>,
 ) -> Outcome {
     let last = follow(client, operation, directory).await?;
-    put(global, operation, &last)?;
+    put(global, &last)?;
     if directory.is_some() && is_erase(client, operation).await? {
         eprintln!(
             "the files of the archive are unchanged: start the same erase again with --archive-dir"
@@ -64,7 +60,7 @@ pub async fn wait(
 
 async fn is_erase(client: &Client, operation: i64) -> Result<bool> {
     let sql = "select action = 'erase' from tuskline.operations where operation_id = $1";
-    Ok(client.query_typed_one(sql, &[(&operation, Type::INT8)]).await?.get(0))
+    Ok(value(client, sql, &[(&operation, Type::INT8)]).await?)
 }
 
 /// Advances an operation until it ends. Returns its end.
@@ -95,19 +91,11 @@ pub async fn follow(
 const REST: Duration = Duration::from_millis(2);
 
 async fn advance(client: &Client, operation: i64, files: bool) -> Result<Batch> {
-    let sql = "select state, looked, changed, spared, note, file_ids \
+    let sql = "select $1 as operation, state, looked, changed, spared, note, file_ids \
                from tuskline.advance_operation($1, $2, $3)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+    let parameters: &Parameters<'_> =
         &[(&operation, Type::INT8), (&BATCH, Type::INT4), (&files, Type::BOOL)];
-    let row = client.query_typed_one(sql, parameters).await?;
-    Ok(Batch {
-        state: row.get(0),
-        looked: row.get(1),
-        changed: row.get(2),
-        spared: row.get(3),
-        note: row.get(4),
-        files: row.get(5),
-    })
+    Ok(row(client, sql, parameters).await?)
 }
 
 /// A file with archived tasks is on the disk before the transaction that deletes them commits.
@@ -118,10 +106,10 @@ async fn advance_with_files(
 ) -> Result<Batch> {
     archive::begin(client).await?;
     let mut batch = advance(client, operation, true).await?;
-    if !batch.files.is_empty() {
-        let lines = archive::archive_lines(client, &batch.files).await?;
+    if !batch.file_ids.is_empty() {
+        let lines = archive::archive_lines(client, &batch.file_ids).await?;
         directory.add(&format!("purge_{operation}"), lines).await?;
-        batch.changed += archive::delete_written(client, &batch.files, Some(operation)).await?;
+        batch.changed += archive::delete_written(client, &batch.file_ids, Some(operation)).await?;
     }
     archive::commit(client).await?;
     Ok(batch)
@@ -131,13 +119,13 @@ async fn advance_with_files(
 async fn tasks_about(client: &Client) -> Result<u64> {
     let sql = "select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_class c
         where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and c.relkind = 'r' and c.relname ~ '^task_([0-9]+|kept)$'";
-    Ok(client.query_typed_one(sql, &[]).await?.get::<_, i64>(0).unsigned_abs())
+    Ok(value::<i64>(client, sql, &[]).await?.unsigned_abs())
 }
 
-pub fn put(global: &Global, operation: i64, last: &Batch) -> Result<()> {
-    let Batch { state, looked, changed, spared, note, .. } = last;
+pub fn put(global: &Global, last: &Batch) -> Result<()> {
+    let Batch { operation, state, looked, changed, spared, note, .. } = last;
     if global.json {
-        return Ok(output::put_json(&last.json(operation))?);
+        return Ok(output::put_json(&json!(last))?);
     }
     let note = note.as_ref().map(|note| format!(", {}", output::clean(note))).unwrap_or_default();
     output::put(&format!(

@@ -17,6 +17,7 @@ use tuskline_sdk::verbs::{CANCEL, RETRY};
 use crate::cli::failure::failed;
 use crate::cli::global::{Global, Outcome};
 use crate::cli::output;
+use crate::cli::words::cut;
 use crate::duration;
 
 /// Rests between two looks at a task: short for quick ones, longer for slow ones.
@@ -24,7 +25,7 @@ const FIRST_REST: Duration = Duration::from_millis(20);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Longest error message in the table of attempts, in characters; --json has all of it.
-const LISTED_CHARS: usize = 60;
+const LISTED_CHARS: usize = 61;
 
 /// Arguments of `task wait`.
 #[derive(Debug, Args)]
@@ -140,75 +141,47 @@ fn put(global: &Global, look: &Look) -> std::io::Result<()> {
     if global.json {
         return output::put_json_text(&look.told);
     }
-    let task = &look.fields;
-    let text = |name: &str| output::filled(task, name);
-    let attempt =
-        format!("{} of {}", output::field(task, "attempt"), output::field(task, "max_attempts"));
-    let worker = text("executor_id").map(|number| {
-        format!("{number} on {}, pid {}", output::field(task, "host"), output::field(task, "pid"))
+    let mut task = look.fields.clone();
+    let of = |name: &str| output::filled(&task, name);
+    let worker = of("executor_id").map(|number| {
+        format!("{number} on {}, pid {}", output::field(&task, "host"), output::field(&task, "pid"))
     });
-    let error = text("error").map(|said| format!("{}: {said}", output::field(task, "error_class")));
-    output::put_pairs(vec![
-        ("id", text("id")),
-        ("lambda", text("lambda")),
-        ("collection", text("collection")),
-        ("priority", text("priority")),
-        ("ordering key", text("ordering_key")),
-        ("limit key", text("limit_key")),
-        ("fairness key", text("fairness_key")),
-        ("unique key", text("unique_key")),
-        ("traceparent", text("traceparent")),
-        ("status", text("status")),
-        ("attempt", Some(attempt)),
-        ("crashes", text("crashes").filter(|count| count != "0")),
-        ("created at", text("created_at")),
-        ("due at", text("due_at")),
-        ("started at", text("started_at")),
-        ("finished at", text("finished_at")),
-        ("next look at", text("next_trigger_at")),
-        ("worker", worker),
-        ("lease until", text("lease_until")),
-        ("cancel asked at", text("cancel_requested_at")),
-        ("failed attempts", text("failures").filter(|count| count != "0")),
-        ("last error", error),
-        ("output", text("output")),
-        ("payload", text("payload").or_else(|| unreadable(task))),
-    ])?;
-    put_attempts(task["attempts"].as_array().map_or(&[][..], Vec::as_slice))
-}
-
-/// Stands for the payload that the login may not read.
-fn unreadable(task: &Value) -> Option<String> {
-    task.get("payload").is_none().then(|| "- (this login has no right to read it)".to_owned())
-}
-
-/// The beginning of an error.
-fn listed(error: &str) -> String {
-    match error.char_indices().nth(LISTED_CHARS) {
-        Some((at, _)) => format!("{}…", &error[..at]),
-        None => error.to_owned(),
+    let error = of("error").map(|said| format!("{}: {said}", output::field(&task, "error_class")));
+    // Stands for the payload that the login may not read.
+    let unreadable = || "- (this login has no right to read it)".to_owned();
+    let payload = of("payload").or_else(|| task.get("payload").is_none().then(unreadable));
+    let attempt = ["attempt", "max_attempts"].map(|name| output::field(&task, name)).join(" of ");
+    task["attempt"] = attempt.into();
+    task["worker"] = worker.into();
+    task["error"] = error.into();
+    task["payload"] = payload.into();
+    for count in ["crashes", "failures"] {
+        if task[count] == 0 {
+            task[count] = Value::Null;
+        }
     }
+    let fields = "id, lambda, collection, priority, ordering key: ordering_key, limit key: limit_key, \
+        fairness key: fairness_key, unique key: unique_key, traceparent, status, attempt, crashes, \
+        created at: created_at, due at: due_at, started at: started_at, finished at: finished_at, \
+        next look at: next_trigger_at, worker, lease until: lease_until, \
+        cancel asked at: cancel_requested_at, failed attempts: failures, last error: error, output, \
+        payload";
+    output::put_fields(&task, fields)?;
+    put_attempts(task["attempts"].as_array().cloned().unwrap_or_default())
 }
 
 /// Nothing for a task that was never tried.
-fn put_attempts(attempts: &[Value]) -> std::io::Result<()> {
+fn put_attempts(mut attempts: Vec<Value>) -> std::io::Result<()> {
     if attempts.is_empty() {
         return Ok(());
     }
-    let span = |attempt: &Value, name: &str| attempt[name].as_i64().map(duration::show);
-    let rows = attempts.iter().map(|attempt| {
-        let field = |name: &str| output::field(attempt, name);
-        let error = [field("error_class"), field("message")];
-        vec![
-            field("attempt"),
-            field("outcome"),
-            span(attempt, "started_ms_ago").map_or_else(String::new, |ago| format!("{ago} ago")),
-            span(attempt, "took_ms").unwrap_or_default(),
-            field("executor_id"),
-            listed(error.join(": ").trim_matches([':', ' '])),
-        ]
-    });
+    for attempt in &mut attempts {
+        let error = ["error_class", "message"].map(|name| output::field(attempt, name)).join(": ");
+        let error = error.trim_matches([':', ' ']);
+        attempt["error"] = cut(error, LISTED_CHARS).into();
+    }
+    let columns = "attempt, outcome, started: started_ms_ago, took: took_ms, \
+        worker: executor_id, error";
     output::put("")?;
-    let heading = ["attempt", "outcome", "started", "took", "worker", "error"];
-    output::put_table(&heading, rows.collect(), "")
+    output::put_rows(&attempts, columns, "")
 }

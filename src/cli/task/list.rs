@@ -9,7 +9,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::cli::global::{Global, Outcome};
 use crate::cli::{arguments, output};
-use crate::duration;
 
 /// Arguments of `task list`.
 #[derive(Debug, Args)]
@@ -115,7 +114,8 @@ pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Outcome {
     if global.json {
         output::put_json(&Value::Array(tasks))?;
     } else {
-        put(&tasks)?;
+        let columns = "id, lambda, priority, status, attempt, due: due_ms_ago, collection";
+        output::put_rows(&tasks, columns, "no tasks")?;
     }
     if is_full || is_cut {
         let why =
@@ -124,29 +124,4 @@ pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Outcome {
         eprintln!("{why}: --before {}", ids.join(","));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn put(tasks: &[Value]) -> std::io::Result<()> {
-    let heading = ["id", "lambda", "priority", "status", "attempt", "due", "collection"];
-    let rows = tasks.iter().map(|task| {
-        let text = |name: &str| output::field(task, name);
-        let due = task.get("due_ms_ago").and_then(Value::as_i64).map_or(String::new(), relative);
-        vec![
-            text("id"),
-            text("lambda"),
-            text("priority"),
-            text("status"),
-            text("attempt"),
-            due,
-            text("collection"),
-        ]
-    });
-    output::put_table(&heading, rows.collect(), "no tasks")
-}
-
-fn relative(milliseconds_ago: i64) -> String {
-    match milliseconds_ago {
-        0.. => format!("{} ago", duration::show(milliseconds_ago)),
-        _ => format!("in {}", duration::show(milliseconds_ago)),
-    }
 }

@@ -17,8 +17,8 @@ use ratatui::widgets::Paragraph;
 use super::facts::{Facts, Health};
 use super::state::State;
 use super::view::View;
-use super::words::{at_least, count, cut, percent, rate};
 use crate::cli::output::clean;
+use crate::cli::words::{at_least, count, cut, percent, rate};
 
 /// The smallest terminal.
 pub const SMALLEST: (u16, u16) = (80, 16);

@@ -7,9 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::store::figures::{
-    ExecutorLoad, Gauge, Histogram, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
-};
+use crate::store::figures::{ExecutorLoad, Gauge, QueueGauge, QueueStatistics, Rates, WaitTimes};
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, Waiting};
 
 /// The share of tasks that must start within the objective.
@@ -104,35 +102,9 @@ impl Health {
     }
 }
 
-/// Attempts and delays in the span.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Rates {
-    pub per_second: f64,
-    pub failed_per_second: f64,
-    pub start_p50_ms: Option<f64>,
-    pub start_p99_ms: Option<f64>,
-    pub start_within_5s: Option<f64>,
-    pub run_p95_ms: Option<f64>,
-}
-
-impl Rates {
-    fn of(counts: &[&QueueStatistics]) -> Self {
-        let starts = Histogram::sum(counts.iter().map(|one| &one.starts));
-        let runs = Histogram::sum(counts.iter().map(|one| &one.runs));
-        let rate = |of| QueueStatistics::rate(counts.iter().copied(), of);
-        Self {
-            per_second: rate(QueueStatistics::ended),
-            failed_per_second: rate(QueueStatistics::failed),
-            start_p50_ms: starts.quantile(0.5),
-            start_p99_ms: starts.quantile(0.99),
-            start_within_5s: starts.share_within(OBJECTIVE),
-            run_p95_ms: runs.quantile(0.95),
-        }
-    }
-
-    fn is_failing(&self) -> bool {
-        self.failed_per_second > 0.0 && self.failed_per_second >= FAILING * self.per_second
-    }
+/// Whether a tenth of the attempts or more fail.
+fn is_failing(rates: &Rates) -> bool {
+    rates.failed_per_second > 0.0 && rates.failed_per_second >= FAILING * rates.per_second
 }
 
 /// A lambda.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tuskline_sdk::EDGES_MS;
 
 /// Counts by bucket, see `tuskline.histogram_edges()`, and their sum.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Sum of the durations in ms.
     pub total_ms: i64,
     /// Counts by bucket.
     pub counts: Vec<i64>,
     /// No duration is longer, in ms. None: not known.
-    #[serde(skip)]
+    #[serde(skip_serializing)]
     pub longest_ms: Option<f64>,
 }
 

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::Marks;
+use crate::store::rows::rows;
 
 /// How many executors a lambda wants.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// The lambda.
     pub lambda: String,
@@ -72,25 +73,11 @@ pub async fn scale(
                       max_concurrency \
                from tuskline_core.scale_figures(null, $1 * interval '1 second', $2, $3)";
     let objective = objective.as_secs_f64();
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (&objective, Type::FLOAT8),
-        (&marks.queues, Type::INT4_ARRAY),
-        (&marks.before, Type::INT8_ARRAY),
-    ];
-    let rows = client.query_typed(sql, &params).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Scale {
-            lambda: row.get(0),
-            wanted: row.get(1),
-            running: row.get(2),
-            workers: row.get(3),
-            waiting: row.get(4),
-            per_second: row.get(5),
-            run_ms: row.get(6),
-            because: row.get(7),
-            paused: row.get(8),
-            max_concurrency: row.get(9),
-        })
-        .collect())
+    let Marks { queues, before } = marks;
+    rows(
+        client,
+        sql,
+        &[(&objective, Type::FLOAT8), (queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY)],
+    )
+    .await
 }

@@ -1,13 +1,14 @@
 //! Dead letters by cause, counted up to a bound.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::{Count, MOST, capped};
+use super::{Count, MOST};
+use crate::store::rows::rows;
 
 /// Dead letters of one lambda and cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadGroup {
     /// The lambda.
     pub lambda: String,
@@ -40,10 +41,11 @@ const DEAD_GROUPS: &str = "
            where (d.lambda, d.fingerprint) > (g.lambda, g.fingerprint)
              and ($1::text is null or d.lambda = $1)
            order by d.lambda, d.fingerprint limit 1) n)
-    select g.lambda, g.fingerprint, n.tasks, l.task_id,
-           (1000 * extract(epoch from c.at - l.died_at))::bigint,
-           (select k.collection from tuskline.tasks k where k.id = l.task_id limit 1),
-           f.error_class, left(f.message, 300)
+    select g.lambda, g.fingerprint, least(n.tasks, $2) as tasks, n.tasks > $2 as and_more,
+           l.task_id as latest_id,
+           (1000 * extract(epoch from c.at - l.died_at))::bigint as latest_ms,
+           (select k.collection from tuskline.tasks k where k.id = l.task_id limit 1) as collection,
+           f.error_class, left(f.message, 300) as message
       from (select tuskline.clock() as at offset 0) c
            cross join (select * from g limit 100) g
            cross join lateral (
@@ -65,19 +67,5 @@ const DEAD_GROUPS: &str = "
 /// # Errors
 /// The connection's or the server's.
 pub async fn dead_groups(client: &Client, lambda: Option<&str>) -> Result<Vec<DeadGroup>, Error> {
-    let rows =
-        client.query_typed(DEAD_GROUPS, &[(&lambda, Type::TEXT), (&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| DeadGroup {
-            lambda: row.get(0),
-            fingerprint: row.get(1),
-            count: capped(row.get(2)),
-            latest_id: row.get(3),
-            latest_ms: row.get(4),
-            collection: row.get(5),
-            error_class: row.get(6),
-            message: row.get(7),
-        })
-        .collect())
+    rows(client, DEAD_GROUPS, &[(&lambda, Type::TEXT), (&MOST, Type::INT8)]).await
 }

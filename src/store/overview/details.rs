@@ -1,12 +1,14 @@
 //! The inside of one thing: the tasks of a worker, and a dead letter.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use crate::store::rows::rows;
+
 /// A task that a worker holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldTask {
     /// Its id.
     pub id: i64,
@@ -23,7 +25,7 @@ pub struct HeldTask {
 }
 
 /// A dead letter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {
     /// Its id.
     pub id: i64,
@@ -53,8 +55,8 @@ pub struct Letter {
 /// The connection's or the server's.
 pub async fn held_by(client: &Client, executor: i64) -> Result<Vec<HeldTask>, Error> {
     let sql = "
-        select t.id, t.lambda, t.collection, t.status::text, t.attempt,
-               (1000 * extract(epoch from c.at - t.due_at))::bigint
+        select t.id, t.lambda, t.collection, t.status, t.attempt,
+               (1000 * extract(epoch from c.at - t.due_at))::bigint as due_ms
           from (select tuskline.clock() as at offset 0) c
                cross join (
                  select i.task_id, l.lease_id from tuskline.lease l
@@ -66,25 +68,15 @@ pub async fn held_by(client: &Client, executor: i64) -> Result<Vec<HeldTask>, Er
                   where k.id = h.task_id and k.fence = h.lease_id
                     and k.status in ('claimed', 'processing') limit 1) t
          order by t.due_at, t.id";
-    let rows = client.query_typed(sql, &[(&executor, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| HeldTask {
-            id: row.get(0),
-            lambda: row.get(1),
-            collection: row.get(2),
-            status: row.get(3),
-            attempt: row.get(4),
-            due_ms: row.get(5),
-        })
-        .collect())
+    rows(client, sql, &[(&executor, Type::INT8)]).await
 }
 
 /// `{payload}` is null for a login that may not read it.
 const LETTER: &str = "
-        select d.id, d.collection, d.priority::text, d.status::text, d.attempt, d.error_class, d.message,
-               (1000 * extract(epoch from c.at - d.finished_at))::bigint,
-               (1000 * extract(epoch from d.expires_at - c.at))::bigint, {payload}
+        select d.id, d.collection, d.priority, d.status, d.attempt, d.error_class, d.message,
+               (1000 * extract(epoch from c.at - d.finished_at))::bigint as died_ms,
+               (1000 * extract(epoch from d.expires_at - c.at))::bigint as expires_ms,
+               {payload} as payload
           from (select tuskline.clock() as at offset 0) c
                cross join tuskline.dead_letters d where d.id = $1";
 
@@ -94,25 +86,13 @@ const LETTER: &str = "
 /// The connection's or the server's.
 pub async fn letter(client: &Client, id: i64) -> Result<Option<Letter>, Error> {
     let read_with = async |payload| {
-        let sql = LETTER.replace("{payload}", payload);
-        client.query_typed_opt(&sql, &[(&id, Type::INT8)]).await
+        rows(client, &LETTER.replace("{payload}", payload), &[(&id, Type::INT8)]).await
     };
-    let row = match read_with("left(d.payload::text, 1000)").await {
+    let letters = match read_with("left(d.payload::text, 1000)").await {
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             read_with("null::text").await?
         }
         answer => answer?,
     };
-    Ok(row.map(|row| Letter {
-        id: row.get(0),
-        collection: row.get(1),
-        priority: row.get(2),
-        status: row.get(3),
-        attempt: row.get(4),
-        error_class: row.get(5),
-        message: row.get(6),
-        died_ms: row.get(7),
-        expires_ms: row.get(8),
-        payload: row.get(9),
-    }))
+    Ok(letters.into_iter().next())
 }

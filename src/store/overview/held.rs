@@ -1,13 +1,14 @@
 //! Tasks that workers hold.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::{Count, MOST};
+use crate::store::rows::rows;
 
 /// Tasks of a lambda that a worker holds: begun, or about to begin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The worker. None: the workers that were not read.
     pub executor_id: Option<i64>,
@@ -50,7 +51,7 @@ const HELD: &str = "
                 where k.id = h.task_id and k.fence = h.lease_id
                   and k.status in ('claimed', 'processing') limit 1) k
        group by h.executor_id, k.lambda)
-    select executor_id, lambda, tasks, cut from t
+    select executor_id, lambda, tasks, cut as and_more from t
     union all
     select c.executor_id, s.lambda, 0, true
       from (select distinct executor_id from h where cut) c
@@ -67,13 +68,5 @@ const HELD: &str = "
 /// # Errors
 /// The connection's or the server's.
 pub async fn held(client: &Client) -> Result<Vec<Held>, Error> {
-    let rows = client.query_typed(HELD, &[(&MOST, Type::INT8)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Held {
-            executor_id: row.get(0),
-            lambda: row.get(1),
-            count: Count::of(row.get(2), row.get(3)),
-        })
-        .collect())
+    rows(client, HELD, &[(&MOST, Type::INT8)]).await
 }

@@ -1,13 +1,14 @@
 //! Tasks that wait outside of queues, and ordering keys that wait for a person.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::Count;
+use crate::store::rows::rows;
 
 /// Tasks of a lambda that wait for one cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// due, retry, server (due, and no store consumer has moved it), gate, limit, order or dependency.
     pub cause: String,
@@ -17,10 +18,10 @@ pub struct Waiting {
     #[serde(flatten)]
     pub count: Count,
     /// How many, by estimate where the count met its bound.
-    #[serde(skip)]
+    #[serde(skip_serializing)]
     pub estimate: i64,
     /// How long the first one has waited, in ms. None: the cause has no such time.
-    #[serde(skip)]
+    #[serde(skip_serializing)]
     pub oldest_ms: Option<i64>,
 }
 
@@ -32,21 +33,11 @@ pub struct Waiting {
 pub async fn waits(client: &Client, most: i32) -> Result<Vec<Waiting>, Error> {
     let sql = "select cause, lambda, tasks, and_more, estimate, oldest_ms
                  from tuskline.wait_gauges($1)";
-    let rows = client.query_typed(sql, &[(&most, Type::INT4)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Waiting {
-            cause: row.get(0),
-            lambda: row.get(1),
-            count: Count::of(row.get(2), row.get(3)),
-            estimate: row.get(4),
-            oldest_ms: row.get(5),
-        })
-        .collect())
+    rows(client, sql, &[(&most, Type::INT4)]).await
 }
 
 /// Ordering keys of a lambda that a failed task blocks until a person acts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Blocked {
     /// The lambda.
     pub lambda: String,
@@ -66,17 +57,9 @@ pub struct Blocked {
 /// # Errors
 /// The connection's or the server's.
 pub async fn blocked(client: &Client, most: i32) -> Result<Vec<Blocked>, Error> {
-    let sql = "select lambda, keys, and_more, oldest_ms, ordering_key, task_id
+    let sql =
+        "select lambda, json_build_object('tasks', keys, 'and_more', and_more) as keys, oldest_ms,
+                      ordering_key, task_id as task
                  from tuskline.blocked_gauges($1)";
-    let rows = client.query_typed(sql, &[(&most, Type::INT4)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Blocked {
-            lambda: row.get(0),
-            keys: Count::of(row.get(1), row.get(2)),
-            oldest_ms: row.get(3),
-            ordering_key: row.get(4),
-            task: row.get(5),
-        })
-        .collect())
+    rows(client, sql, &[(&most, Type::INT4)]).await
 }

@@ -7,32 +7,30 @@ use ratatui::text::Line as Text;
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::Look;
-use super::lists::{Column, Line, cause, dead, queue, table};
+use super::lists::{Column, QUEUES, cause, error, of_queue, table};
 use crate::cli::output::clean;
-use crate::cli::top::facts::{Facts, QueueRow};
+use crate::cli::top::facts::Facts;
 use crate::cli::top::state::{Inside, Opened};
 use crate::cli::top::view::Target;
-use crate::cli::top::words::{age, at_least, count, ms, percent, rate, tasks};
+use crate::cli::words::{age, at_least, count, ms, percent, rate, tasks};
 use crate::store::overview::{DeadGroup, Gate, HeldTask, Letter};
 
-const QUEUES: [Column; 7] = [
-    ("PRIORITY", 0, false),
-    ("STATE", 6, false),
-    ("QUEUED", 6, true),
-    ("OLDEST", 7, true),
-    ("START P99", 9, true),
-    ("/S", 6, true),
-    ("FAIL/S", 6, true),
+/// The texts of a row and its style.
+type Line = ([String; 4], Style);
+
+const LINES: [Column<Line>; 4] = [
+    ("", 9, false, |line| line.0[0].clone()),
+    ("TASKS", 7, true, |line| line.0[1].clone()),
+    ("SINCE", 7, true, |line| line.0[2].clone()),
+    ("CAUSE OR REASON", 0, false, |line| line.0[3].clone()),
 ];
-const LINES: [Column; 4] =
-    [("", 9, false), ("TASKS", 7, true), ("SINCE", 7, true), ("CAUSE OR REASON", 0, false)];
-const HELD: [Column; 6] = [
-    ("TASK", 16, true),
-    ("LAMBDA", 0, false),
-    ("COLLECTION", 16, false),
-    ("STATUS", 10, false),
-    ("ATTEMPT", 7, true),
-    ("DUE AGO", 7, true),
+const HELD: [Column<HeldTask>; 6] = [
+    ("TASK", 16, true, |task| task.id.to_string()),
+    ("LAMBDA", 0, false, |task| task.lambda.clone()),
+    ("COLLECTION", 16, false, |task| task.collection.clone().unwrap_or_default()),
+    ("STATUS", 10, false, |task| task.status.clone()),
+    ("ATTEMPT", 7, true, |task| task.attempt.to_string()),
+    ("DUE AGO", 7, true, |task| age(task.due_ms)),
 ];
 
 /// Draws the opened thing.
@@ -76,19 +74,14 @@ fn of_lambda(
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(summary(facts, lambda, look)), head);
-    let of_queue = |row: &&QueueRow| {
-        let (mut texts, style) = queue(row, false, look);
-        texts.remove(0);
-        (texts, style)
-    };
-    let lines: Vec<Line> = queues.iter().map(of_queue).collect();
-    table(frame, list, &QUEUES, &lines, None);
+    table(frame, list, &QUEUES[1..8], &queues, |row| of_queue(row, look), None);
     let gates = facts.gates_of(lambda).map(|gate| of_gate(gate, facts, look));
     let lines: Vec<Line> = gates.chain(groups.iter().map(of_group)).collect();
     if lines.is_empty() {
         return frame.render_widget(Paragraph::new("No gate is set. No dead letter."), rest);
     }
-    table(frame, rest, &LINES, &lines, Some(at.min(lines.len() - 1)));
+    let at = at.min(lines.len() - 1);
+    table(frame, rest, &LINES, &lines.iter().collect::<Vec<_>>(), |line| line.1, Some(at));
 }
 
 fn summary<'a>(facts: &Facts, lambda: &str, look: &Look) -> Vec<Text<'a>> {
@@ -138,14 +131,15 @@ fn of_gate(gate: &Gate, facts: &Facts, look: &Look) -> Line {
         "{} {}{scope}, by {}{ends}: {}",
         gate.action, gate.gate_id, gate.author, gate.reason
     );
-    (vec!["gate".to_owned(), held, age(gate.age_ms), reason], look.warning())
+    (["gate".to_owned(), held, age(gate.age_ms), reason], look.warning())
 }
 
 fn of_group(group: &DeadGroup) -> Line {
-    let (texts, style) = dead(group);
-    let [tasks, _, latest, collection, cause] = <[String; 5]>::try_from(texts).unwrap_or_default();
-    let cause = if collection.is_empty() { cause } else { format!("[{collection}] {cause}") };
-    (vec!["dead".to_owned(), tasks, latest, cause], style)
+    let cause = match &group.collection {
+        Some(collection) => format!("[{collection}] {}", error(group)),
+        None => error(group),
+    };
+    (["dead".to_owned(), at_least(group.count), age(group.latest_ms), cause], Style::new())
 }
 
 fn of_executor(
@@ -179,20 +173,8 @@ fn of_executor(
     if held.is_empty() {
         return frame.render_widget(Paragraph::new("It holds no task."), list);
     }
-    let lines: Vec<Line> = held.iter().map(of_task).collect();
-    table(frame, list, &HELD, &lines, Some(at.min(lines.len() - 1)));
-}
-
-fn of_task(task: &HeldTask) -> Line {
-    let texts = vec![
-        task.id.to_string(),
-        task.lambda.clone(),
-        task.collection.clone().unwrap_or_default(),
-        task.status.clone(),
-        task.attempt.to_string(),
-        age(task.due_ms),
-    ];
-    (texts, Style::new())
+    let at = at.min(held.len() - 1);
+    table(frame, list, &HELD, &held.iter().collect::<Vec<_>>(), |_| Style::new(), Some(at));
 }
 
 /// The example of a group: its message first.

@@ -11,74 +11,76 @@ use crate::cli::output::clean;
 use crate::cli::top::facts::{ExecutorRow, Facts, LambdaRow, QueueRow, WaitRow};
 use crate::cli::top::state::State;
 use crate::cli::top::view::View;
-use crate::cli::top::words::{age, at_least, count, cut, ms, or_dash, percent, rate};
+use crate::cli::words::{age, at_least, count, cut, ms, or_dash, percent, rate};
 use crate::duration::milliseconds;
 use crate::store::figures::OBJECTIVE;
 use crate::store::overview::DeadGroup;
 
-/// A column: its heading, its width (0: the rest), and whether it is aligned to the right.
-pub type Column = (&'static str, u16, bool);
-/// The texts of a row and its style.
-pub type Line = (Vec<String>, Style);
+/// A column: its heading, its width (0: the rest), whether it is aligned to the right, and its text.
+pub type Column<T> = (&'static str, u16, bool, fn(&T) -> String);
 
 /// Least width of the free column.
 const FREE: usize = 12;
 
-const LAMBDAS: [Column; 9] = [
-    ("LAMBDA", 0, false),
-    ("STATE", 9, false),
-    ("QUEUED", 6, true),
-    ("HELD", 6, true),
-    ("WAITING", 7, true),
-    ("START P50", 9, true),
-    ("P99", 7, true),
-    ("/S", 6, true),
-    ("FAIL/S", 6, true),
+/// The last 5 on a wide terminal only.
+const LAMBDAS: [Column<LambdaRow>; 14] = [
+    ("LAMBDA", 0, false, |row| row.lambda.clone()),
+    ("STATE", 9, false, |row| row.health.word().to_owned()),
+    ("QUEUED", 6, true, |row| or_dash(count(row.queued))),
+    ("HELD", 6, true, |row| or_dash(at_least(row.held))),
+    ("WAITING", 7, true, |row| or_dash(at_least(row.waiting))),
+    ("START P50", 9, true, |row| ms(row.rates.start_p50_ms)),
+    ("P99", 7, true, |row| ms(row.rates.start_p99_ms)),
+    ("/S", 6, true, |row| rate(row.rates.per_second)),
+    ("FAIL/S", 6, true, |row| rate(row.rates.failed_per_second)),
+    ("IN 5 S", 7, true, |row| percent(row.rates.start_within_5s)),
+    ("OLDEST", 7, true, |row| ms(row.oldest_ms.map(|ms| ms as f64))),
+    ("PAUSED", 6, true, |row| or_dash(count(row.paused))),
+    ("RUN P95", 7, true, |row| ms(row.rates.run_p95_ms)),
+    ("WORKERS", 7, true, |row| or_dash(count(row.workers))),
 ];
-const MORE_OF_LAMBDAS: [Column; 5] = [
-    ("IN 5 S", 7, true),
-    ("OLDEST", 7, true),
-    ("PAUSED", 6, true),
-    ("RUN P95", 7, true),
-    ("WORKERS", 7, true),
+/// The last 3 on a wide terminal only.
+pub const QUEUES: [Column<QueueRow>; 11] = [
+    ("LAMBDA", 0, false, |row| row.lambda.clone()),
+    ("PRIORITY", 8, false, |row| row.priority.clone()),
+    ("STATE", 6, false, |row| if row.paused { "paused" } else { "" }.to_owned()),
+    ("QUEUED", 6, true, |row| or_dash(count(row.depth))),
+    ("OLDEST", 7, true, |row| ms(row.oldest_ms.map(|ms| ms as f64))),
+    ("START P99", 9, true, |row| ms(row.rates.start_p99_ms)),
+    ("/S", 6, true, |row| rate(row.rates.per_second)),
+    ("FAIL/S", 6, true, |row| rate(row.rates.failed_per_second)),
+    ("START P50", 9, true, |row| ms(row.rates.start_p50_ms)),
+    ("IN 5 S", 7, true, |row| percent(row.rates.start_within_5s)),
+    ("RUN P95", 7, true, |row| ms(row.rates.run_p95_ms)),
 ];
-const QUEUES: [Column; 8] = [
-    ("LAMBDA", 0, false),
-    ("PRIORITY", 8, false),
-    ("STATE", 6, false),
-    ("QUEUED", 6, true),
-    ("OLDEST", 7, true),
-    ("START P99", 9, true),
-    ("/S", 6, true),
-    ("FAIL/S", 6, true),
+/// The last 4 on a wide terminal only.
+const EXECUTORS: [Column<ExecutorRow>; 12] = [
+    ("EXECUTOR", 9, true, |row| row.executor.executor_id.to_string()),
+    ("HOST", 0, false, |row| row.executor.host.clone()),
+    ("STATE", 8, false, |row| row.executor.state.clone()),
+    ("BEAT", 7, true, |row| age(row.executor.beat_ms)),
+    ("HELD", 6, true, |row| or_dash(at_least(row.held))),
+    ("BUSY", 6, true, |row| rate(row.busy)),
+    ("/S", 6, true, |row| rate(row.per_second)),
+    ("FAIL/S", 6, true, |row| rate(row.failed_per_second)),
+    ("PID", 7, true, |row| row.executor.pid.to_string()),
+    ("AGE", 7, true, |row| age(row.executor.age_ms)),
+    ("SDK", 7, false, |row| row.executor.sdk_version.clone()),
+    ("LAMBDAS", 36, false, |row| row.executor.lambdas.join(" ")),
 ];
-const MORE_OF_QUEUES: [Column; 3] =
-    [("START P50", 9, true), ("IN 5 S", 7, true), ("RUN P95", 7, true)];
-const EXECUTORS: [Column; 8] = [
-    ("EXECUTOR", 9, true),
-    ("HOST", 0, false),
-    ("STATE", 8, false),
-    ("BEAT", 7, true),
-    ("HELD", 6, true),
-    ("BUSY", 6, true),
-    ("/S", 6, true),
-    ("FAIL/S", 6, true),
+const WAITS: [Column<WaitRow>; 5] = [
+    ("WAIT FOR", 12, false, |row| cause(&row.cause).to_owned()),
+    ("LAMBDA", 0, false, |row| row.lambda.clone()),
+    ("TASKS", 7, true, |row| or_dash(at_least(row.count))),
+    ("ENDED", 7, true, |row| or_dash(count(row.ended))),
+    ("P95", 7, true, |row| ms(row.p95_ms)),
 ];
-const MORE_OF_EXECUTORS: [Column; 4] =
-    [("PID", 7, true), ("AGE", 7, true), ("SDK", 7, false), ("LAMBDAS", 36, false)];
-const WAITS: [Column; 5] = [
-    ("WAIT FOR", 12, false),
-    ("LAMBDA", 0, false),
-    ("TASKS", 7, true),
-    ("ENDED", 7, true),
-    ("P95", 7, true),
-];
-const DEAD: [Column; 5] = [
-    ("TASKS", 6, true),
-    ("LAMBDA", 20, false),
-    ("LATEST", 7, true),
-    ("COLLECTION", 12, false),
-    ("CAUSE", 0, false),
+const DEAD: [Column<DeadGroup>; 5] = [
+    ("TASKS", 6, true, |group| at_least(group.count)),
+    ("LAMBDA", 20, false, |group| group.lambda.clone()),
+    ("LATEST", 7, true, |group| age(group.latest_ms)),
+    ("COLLECTION", 12, false, |group| group.collection.clone().unwrap_or_default()),
+    ("CAUSE", 0, false, error),
 ];
 
 /// Draws the list of the view.
@@ -87,30 +89,42 @@ pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, state: &State, look: &
     if shown.is_empty() {
         return frame.render_widget(Paragraph::new(none(state)), area);
     }
-    let wide = area.width >= WIDE;
-    let (columns, lines): (Vec<Column>, Vec<Line>) = match state.view {
+    let shown = Shown { area, rows: &shown, selected: state.selected() };
+    match state.view {
         View::Lambdas => {
-            let row = |at: &usize| lambda(&facts.lambdas[*at], wide, look);
-            (joined(&LAMBDAS, &MORE_OF_LAMBDAS, wide), shown.iter().map(row).collect())
+            shown.draw(frame, &LAMBDAS, 5, &facts.lambdas, |row| look.of_health(row.health));
         }
-        View::Queues => {
-            let row = |at: &usize| queue(&facts.queues[*at], wide, look);
-            (joined(&QUEUES, &MORE_OF_QUEUES, wide), shown.iter().map(row).collect())
-        }
+        View::Queues => shown.draw(frame, &QUEUES, 3, &facts.queues, |row| of_queue(row, look)),
         View::Executors => {
-            let row = |at: &usize| executor(&facts.executors[*at], wide, look);
-            (joined(&EXECUTORS, &MORE_OF_EXECUTORS, wide), shown.iter().map(row).collect())
+            shown.draw(frame, &EXECUTORS, 4, &facts.executors, |row| of_executor(row, look));
         }
-        View::Waits => {
-            let row = |at: &usize| wait(&facts.waits[*at], look);
-            (WAITS.to_vec(), shown.iter().map(row).collect())
-        }
-        View::Dead => {
-            let row = |at: &usize| dead(&facts.dead_groups[*at]);
-            (DEAD.to_vec(), shown.iter().map(row).collect())
-        }
-    };
-    table(frame, area, &columns, &lines, Some(state.selected()));
+        View::Waits => shown.draw(frame, &WAITS, 0, &facts.waits, |row| of_wait(row, look)),
+        View::Dead => shown.draw(frame, &DEAD, 0, &facts.dead_groups, |_| Style::new()),
+    }
+}
+
+/// The rows of a list that are shown, and the selected one among them.
+struct Shown<'a> {
+    area: Rect,
+    rows: &'a [usize],
+    selected: usize,
+}
+
+impl Shown<'_> {
+    /// Draws them, on a narrow terminal without the last `more` columns.
+    fn draw<T>(
+        &self,
+        frame: &mut Frame,
+        columns: &[Column<T>],
+        more: usize,
+        all: &[T],
+        style: impl Fn(&T) -> Style,
+    ) {
+        let wide = self.area.width >= WIDE;
+        let columns = if wide { columns } else { &columns[..columns.len() - more] };
+        let rows: Vec<&T> = self.rows.iter().map(|at| &all[*at]).collect();
+        table(frame, self.area, columns, &rows, style, Some(self.selected));
+    }
 }
 
 /// A sentence for an empty list.
@@ -127,143 +141,72 @@ fn none(state: &State) -> String {
     .to_owned()
 }
 
-fn joined(columns: &[Column], more: &[Column], wide: bool) -> Vec<Column> {
-    columns.iter().chain(if wide { more } else { &[] }).copied().collect()
-}
-
-/// Draws lines under their headings; the selected one is kept in sight.
-pub fn table(
+/// Draws rows under their headings; the selected one is kept in sight.
+pub fn table<T>(
     frame: &mut Frame,
     area: Rect,
-    columns: &[Column],
-    lines: &[Line],
+    columns: &[Column<T>],
+    rows: &[&T],
+    style: impl Fn(&T) -> Style,
     selected: Option<usize>,
 ) {
-    let fixed: u16 = columns.iter().map(|(_, width, _)| width + 1).sum();
+    let fixed: u16 = columns.iter().map(|(_, width, ..)| width + 1).sum();
     let rest = usize::from(area.width.saturating_sub(fixed));
     // The free column is as wide as its longest text, so that a line can be read across.
-    let free = columns.iter().position(|(_, width, _)| *width == 0).unwrap_or(0);
-    let longest = lines.iter().map(|(texts, _)| texts[free].chars().count()).max().unwrap_or(0);
-    let rest = rest.min(longest.max(FREE));
-    let widths = columns.iter().map(|(_, width, _)| match width {
+    let free = columns.iter().find(|(_, width, ..)| *width == 0);
+    let longest = free.and_then(|free| rows.iter().map(|row| free.3(row).chars().count()).max());
+    let rest = rest.min(longest.unwrap_or(0).max(FREE));
+    let widths = columns.iter().map(|(_, width, ..)| match width {
         0 => Constraint::Length(rest as u16),
         width => Constraint::Length(*width),
     });
-    let cell = |text: &str, (_, width, right): &Column| {
+    let cell = |text: &str, (_, width, right, _): &Column<T>| {
         let room = if *width == 0 { rest } else { usize::from(*width) };
         let text = Text::from(cut(&clean(text), room));
         Cell::from(if *right { text.alignment(Alignment::Right) } else { text })
     };
     let heading = columns.iter().map(|column| cell(column.0, column));
-    let row = |(texts, style): &Line| {
-        Row::new(texts.iter().zip(columns).map(|(text, column)| cell(text, column))).style(*style)
+    let line = |row: &&T| {
+        Row::new(columns.iter().map(|column| cell(&column.3(row), column))).style(style(row))
     };
     // Only the rows in sight are made: a list may have thousands.
     let height = usize::from(area.height.saturating_sub(1)).max(1);
     let first = selected.map_or(0, |at| (at + 1).saturating_sub(height));
-    let rows = lines.iter().skip(first).take(height).map(row);
-    let table = Table::new(rows, widths)
+    let lines = rows.iter().skip(first).take(height).map(line);
+    let table = Table::new(lines, widths)
         .header(Row::new(heading).style(Modifier::BOLD))
         .row_highlight_style(Modifier::REVERSED);
     let mut at = TableState::new().with_selected(selected.map(|at| at - first));
     frame.render_stateful_widget(table, area, &mut at);
 }
 
-fn lambda(row: &LambdaRow, wide: bool, look: &Look) -> Line {
-    let rates = &row.rates;
-    let mut texts = vec![
-        row.lambda.clone(),
-        row.health.word().to_owned(),
-        or_dash(count(row.queued)),
-        or_dash(at_least(row.held)),
-        or_dash(at_least(row.waiting)),
-        ms(rates.start_p50_ms),
-        ms(rates.start_p99_ms),
-        rate(rates.per_second),
-        rate(rates.failed_per_second),
-    ];
-    if wide {
-        texts.extend([
-            percent(rates.start_within_5s),
-            ms(row.oldest_ms.map(|ms| ms as f64)),
-            or_dash(count(row.paused)),
-            ms(rates.run_p95_ms),
-            or_dash(count(row.workers)),
-        ]);
-    }
-    (texts, look.of_health(row.health))
-}
-
-/// A queue.
-pub fn queue(row: &QueueRow, wide: bool, look: &Look) -> Line {
-    let rates = &row.rates;
-    let mut texts = vec![
-        row.lambda.clone(),
-        row.priority.clone(),
-        if row.paused { "paused" } else { "" }.to_owned(),
-        or_dash(count(row.depth)),
-        ms(row.oldest_ms.map(|ms| ms as f64)),
-        ms(rates.start_p99_ms),
-        rate(rates.per_second),
-        rate(rates.failed_per_second),
-    ];
-    if wide {
-        texts.extend([
-            ms(rates.start_p50_ms),
-            percent(rates.start_within_5s),
-            ms(rates.run_p95_ms),
-        ]);
-    }
+/// The style of a queue.
+pub fn of_queue(row: &QueueRow, look: &Look) -> Style {
     let late = row.oldest_ms.is_some_and(|ms| ms > milliseconds(OBJECTIVE));
-    let style = match (row.paused, late) {
+    match (row.paused, late) {
         (true, _) => look.warning(),
         (false, true) => look.alarm(),
-        _ if row.depth == 0 && rates.per_second == 0.0 => look.faint(),
+        _ if row.depth == 0 && row.rates.per_second == 0.0 => look.faint(),
         _ => Style::new(),
-    };
-    (texts, style)
+    }
 }
 
-fn executor(row: &ExecutorRow, wide: bool, look: &Look) -> Line {
-    let one = &row.executor;
-    let mut texts = vec![
-        one.executor_id.to_string(),
-        one.host.clone(),
-        one.state.clone(),
-        age(one.beat_ms),
-        or_dash(at_least(row.held)),
-        rate(row.busy),
-        rate(row.per_second),
-        rate(row.failed_per_second),
-    ];
-    if wide {
-        let lambdas = one.lambdas.join(" ");
-        texts.extend([one.pid.to_string(), age(one.age_ms), one.sdk_version.clone(), lambdas]);
-    }
-    let style = match &*one.state {
+fn of_executor(row: &ExecutorRow, look: &Look) -> Style {
+    match &*row.executor.state {
         "alive" => Style::new(),
         "draining" => look.warning(),
         "silent" | "expired" => look.alarm(),
         _ => look.faint(),
-    };
-    (texts, style)
+    }
 }
 
-fn wait(row: &WaitRow, look: &Look) -> Line {
-    let texts = vec![
-        cause(&row.cause).to_owned(),
-        row.lambda.clone(),
-        or_dash(at_least(row.count)),
-        or_dash(count(row.ended)),
-        ms(row.p95_ms),
-    ];
-    let style = match &*row.cause {
+fn of_wait(row: &WaitRow, look: &Look) -> Style {
+    match &*row.cause {
         "server" => look.alarm(),
         "gate" | "pause" if row.count.tasks > 0 => look.warning(),
         _ if row.count.tasks == 0 => look.faint(),
         _ => Style::new(),
-    };
-    (texts, style)
+    }
 }
 
 /// The name of a cause on the screen.
@@ -273,18 +216,6 @@ pub fn cause(cause: &str) -> &str {
         "server" => "server (due)",
         other => other,
     }
-}
-
-/// A group of dead letters.
-pub fn dead(group: &DeadGroup) -> Line {
-    let texts = vec![
-        at_least(group.count),
-        group.lambda.clone(),
-        age(group.latest_ms),
-        group.collection.clone().unwrap_or_default(),
-        error(group),
-    ];
-    (texts, Style::new())
 }
 
 /// The last error of the group: its class and its message.

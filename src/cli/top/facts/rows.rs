@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answers, ExecutorRow, Health, KEPT, LambdaRow, QueueRow, Rates, Totals, WaitRow};
+use super::{Answers, ExecutorRow, Health, KEPT, LambdaRow, QueueRow, Totals, WaitRow, is_failing};
 use crate::duration::milliseconds;
 use crate::store::figures::{
-    ExecutorLoad, Histogram, OBJECTIVE, QueueGauge, QueueStatistics, WaitTimes,
+    ExecutorLoad, OBJECTIVE, QueueGauge, QueueStatistics, Rates, WaitTimes,
 };
 use crate::store::overview::{Count, Executor};
 
 /// Sums over the installation.
 pub fn totals(answers: &Answers, lambdas: &[LambdaRow]) -> Totals {
-    let starts = Histogram::sum(answers.statistics.iter().map(|one| &one.starts));
     let mut sums = Totals {
-        start_within_5s: starts.share_within(OBJECTIVE),
+        start_within_5s: Rates::of(&answers.statistics).start_within_5s,
         workers: answers.executors.iter().filter(|one| is_live(one)).count(),
         dead_letters: gauge(answers, "dead_letters", None),
         ..Totals::default()
@@ -58,7 +57,7 @@ pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
         *held.entry(&one.lambda).or_default() += one.count;
     }
     let row = |(lambda, queues): (&&str, &Vec<&QueueGauge>)| {
-        let rates = Rates::of(statistics.get(*lambda).map_or(&[][..], Vec::as_slice));
+        let rates = Rates::of(statistics.get(*lambda).into_iter().flatten().copied());
         let open = queues.iter().filter(|one| !one.paused);
         let mut row = LambdaRow {
             lambda: (*lambda).to_owned(),
@@ -86,7 +85,7 @@ fn health(row: &LambdaRow, is_tripped: bool) -> Health {
         _ if is_tripped => Health::Breaker,
         row if row.queued > row.paused && row.workers == 0 => Health::NoWorker,
         row if past || row.rates.start_within_5s.is_some_and(|share| share < KEPT) => Health::Late,
-        row if row.rates.is_failing() => Health::Failing,
+        row if is_failing(&row.rates) => Health::Failing,
         row if row.gates > 0 => Health::Gated,
         _ if quiet => Health::Idle,
         _ => Health::Ok,
@@ -105,7 +104,7 @@ pub fn queues(answers: &Answers) -> Vec<QueueRow> {
         depth: gauge.depth,
         oldest_ms: gauge.oldest_ms,
         paused: gauge.paused,
-        rates: Rates::of(statistics.get(&(&*gauge.lambda, &*gauge.priority)).copied().as_slice()),
+        rates: Rates::of(statistics.get(&(&*gauge.lambda, &*gauge.priority)).copied()),
     };
     let mut rows: Vec<_> = answers.queues.iter().map(row).collect();
     // The longest wait first; a paused queue waits on purpose.
@@ -123,9 +122,7 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
         answers.loads.iter().map(|one| (&*one.executor_id, one)).collect();
     let row = |executor: &Executor| {
         let load = loads.get(&*executor.executor_id.to_string());
-        let rate = |of: fn(&ExecutorLoad) -> i64| {
-            load.map_or(0.0, |load| of(load) as f64 / load.span_seconds.max(1.0))
-        };
+        let rate = |of: fn(&ExecutorLoad) -> f64| load.map_or(0.0, |load| of(load));
         let own = answers.held.iter().filter(|one| one.executor_id == Some(executor.executor_id));
         let mut held = Count::default();
         own.for_each(|one| held += one.count);
@@ -134,9 +131,9 @@ pub fn executors(answers: &Answers) -> Vec<ExecutorRow> {
         ExecutorRow {
             executor: executor.clone(),
             held,
-            per_second: rate(|load| load.success + load.failed),
-            failed_per_second: rate(|load| load.failed),
-            busy: rate(|load| load.run_ms) / 1_000.0,
+            per_second: rate(ExecutorLoad::per_second),
+            failed_per_second: rate(ExecutorLoad::failed_per_second),
+            busy: rate(ExecutorLoad::busy),
         }
     };
     let mut rows: Vec<_> = answers.executors.iter().map(row).collect();
