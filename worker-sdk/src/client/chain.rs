@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::client::new_task::{Due, NewTask};
 use crate::client::payload::IntoTask;
 use crate::client::session::Row;
-use crate::db::json::JsonOwned;
+use crate::client::status::json;
 use crate::error::{Code, Error};
 use crate::task::{Status, TaskId};
 
@@ -302,15 +302,12 @@ enum NameOrId {
 impl ParentTask {
     pub(super) fn read(row: &Row) -> Result<Self, Error> {
         let status: Option<&str> = row.get(3);
-        let output: Option<JsonOwned> = row.get(4);
         Ok(Self {
             id: TaskId(row.get(0)),
             name: row.get(1),
             lambda: row.get(2),
             status: status.map(str::parse).transpose()?,
-            output: output.map(|text| {
-                serde_json::from_str(&text.0).unwrap_or(serde_json::Value::String(text.0))
-            }),
+            output: json(row, 4),
         })
     }
 }

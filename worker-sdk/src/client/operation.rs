@@ -5,7 +5,7 @@ mod calls;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::client::setters::setters;
 use crate::client::verbs::{float, instant, span};
@@ -105,7 +105,7 @@ struct Start {
 }
 
 /// How far an operation has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OperationProgress {
     /// `running`, `canary` (it waits for the ends of some tasks), `done`, `died_again` (its canary
@@ -125,7 +125,7 @@ pub struct OperationProgress {
 }
 
 /// Tasks that an operation would change now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OperationPreview {
     /// Their lambda.

@@ -11,6 +11,7 @@ use crate::client::definition::{
 };
 use crate::client::periodic::{Defined, Periodic};
 use crate::client::sender::Sender;
+use crate::client::status::word;
 use crate::client::verbs::{
     DEFINE_LAMBDA, DEFINE_PERIODIC, DROP_BREAKER, DROP_LIMIT, DROP_PERIODIC, DROP_UNIQUE, GATE,
     PAUSE_PERIODIC, RESUME_PERIODIC, SET_BREAKER, SET_LIMIT, SET_ORDER, SET_UNIQUE, SET_WEIGHT,
@@ -179,11 +180,7 @@ impl<S: Sender> Client<S> {
         let row = self
             .call(DEFINE_PERIODIC, "v", Schedule { payload, part: Named { lambda, part } })
             .await?;
-        Ok(match row.get(0) {
-            "defined" => Defined::Defined,
-            "changed" => Defined::Changed,
-            _ => Defined::Unchanged,
-        })
+        word(row.get(0))
     }
 
     /// Pauses a schedule at once. Its ticks during the pause are not made up for. `false`: no such name.

@@ -1,7 +1,9 @@
 //! The answers to a client about a task.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::client::session::Row;
 use crate::db::json::JsonOwned;
@@ -9,7 +11,7 @@ use crate::error::Error;
 use crate::task::{Priority, Status, TaskId};
 
 /// The answer of [`Client::cancel`](crate::Client::cancel).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cancelled {
@@ -20,11 +22,12 @@ pub enum Cancelled {
     /// It had already ended.
     TooLate,
     /// No such task.
+    #[serde(other)]
     Unknown,
 }
 
 /// The answer of [`Client::retry`](crate::Client::retry).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Retried {
@@ -35,11 +38,12 @@ pub enum Retried {
     /// It has succeeded.
     Succeeded,
     /// No such task.
+    #[serde(other)]
     Unknown,
 }
 
 /// Everything known of one task.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "named and described as in the database's view tuskline.tasks")]
 pub struct TaskStatus {
@@ -64,11 +68,11 @@ pub struct TaskStatus {
     pub failures: i64,
     pub error_class: Option<String>,
     pub error: Option<String>,
-    pub output: Option<serde_json::Value>,
-    pub payload: Option<serde_json::Value>,
+    pub output: Option<Value>,
+    pub payload: Option<Value>,
     pub percent: Option<f32>,
     pub message: Option<String>,
-    pub checkpoint: Option<serde_json::Value>,
+    pub checkpoint: Option<Value>,
     pub said_at: Option<DateTime<Utc>>,
     pub ordering_key: Option<String>,
     pub limit_key: Option<String>,
@@ -78,7 +82,7 @@ pub struct TaskStatus {
 }
 
 /// One reason why a task does not run, see [`Client::explain`](crate::Client::explain).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reason {
     /// A stable word: `gated`, `limit`, `ordered`, `not_due`, `no_worker`, `ahead`, ...
@@ -91,63 +95,38 @@ pub struct Reason {
     pub remedy: Option<String>,
 }
 
-impl Reason {
-    pub(crate) fn read(row: &Row) -> Self {
-        Self { reason: row.get(0), detail: row.get(1), cause: row.get(2), remedy: row.get(3) }
-    }
-}
-
-/// The columns of `tuskline.task_status`, in the order in which they are asked for.
-pub(crate) const COLUMNS: &str = "\
-    id, lambda, collection, priority, status, attempt, max_attempts, crashes, due_at, \
-    created_at, started_at, finished_at, next_trigger_at, executor_id, host, pid, \
-    lease_until, cancel_requested_at, failures, error_class, error, output, payload, \
-    percent, message, checkpoint, said_at, ordering_key, limit_key, fairness_key, unique_key, \
-    traceparent";
+/// The statement whose row [`TaskStatus::read`] reads. JSON of applications stays the text that it is.
+pub(crate) const STATUS: &str = "\
+    select row_to_json(s)::text, t.output, t.payload, t.checkpoint \
+      from tuskline.task_status($1) t cross join lateral ( \
+        select t.id, t.lambda, t.collection, t.priority, t.status, t.attempt, t.max_attempts, t.crashes, \
+               t.due_at, t.created_at, t.started_at, t.finished_at, t.next_trigger_at, t.executor_id, t.host, \
+               t.pid, t.lease_until, t.cancel_requested_at, t.failures, t.error_class, t.error, t.percent, \
+               t.message, t.said_at, t.ordering_key, t.limit_key, t.fairness_key, t.unique_key, \
+               t.traceparent) s";
 
 impl TaskStatus {
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
-        let at = |column: &str| {
-            COLUMNS.split(", ").position(|known| known == column).unwrap_or(usize::MAX)
-        };
-        let json = |column: &str| -> Option<serde_json::Value> {
-            let text: Option<JsonOwned> = row.get(at(column));
-            // Accepted JSON always parses; a number beyond f64 is the one thing that may not.
-            text.map(|t| serde_json::from_str(&t.0).unwrap_or(serde_json::Value::String(t.0)))
-        };
-        Ok(Self {
-            id: TaskId(row.get(at("id"))),
-            lambda: row.get(at("lambda")),
-            collection: row.get(at("collection")),
-            priority: row.get::<&str>(at("priority")).parse()?,
-            status: row.get::<&str>(at("status")).parse()?,
-            attempt: row.get(at("attempt")),
-            max_attempts: row.get(at("max_attempts")),
-            crashes: row.get(at("crashes")),
-            due_at: row.get(at("due_at")),
-            created_at: row.get(at("created_at")),
-            started_at: row.get(at("started_at")),
-            finished_at: row.get(at("finished_at")),
-            next_trigger_at: row.get(at("next_trigger_at")),
-            executor_id: row.get(at("executor_id")),
-            host: row.get(at("host")),
-            pid: row.get(at("pid")),
-            lease_until: row.get(at("lease_until")),
-            cancel_requested_at: row.get(at("cancel_requested_at")),
-            failures: row.get(at("failures")),
-            error_class: row.get(at("error_class")),
-            error: row.get(at("error")),
-            output: json("output"),
-            payload: json("payload"),
-            percent: row.get(at("percent")),
-            message: row.get(at("message")),
-            checkpoint: json("checkpoint"),
-            said_at: row.get(at("said_at")),
-            ordering_key: row.get(at("ordering_key")),
-            limit_key: row.get(at("limit_key")),
-            fairness_key: row.get(at("fairness_key")),
-            unique_key: row.get(at("unique_key")),
-            traceparent: row.get(at("traceparent")),
-        })
+        let mut task: Self = value(row.get(0))?;
+        task.output = json(row, 1);
+        task.payload = json(row, 2);
+        task.checkpoint = json(row, 3);
+        Ok(task)
     }
+}
+
+/// An answer that came as JSON.
+pub(super) fn value<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::unknown)
+}
+
+/// A word of an answer.
+pub(super) fn word<T: DeserializeOwned>(word: &str) -> Result<T, Error> {
+    serde_json::from_value(word.into()).map_err(Error::unknown)
+}
+
+/// JSON of an application. Accepted JSON always parses; a number beyond f64 is the one thing that may not.
+pub(super) fn json(row: &Row, at: usize) -> Option<Value> {
+    let text: Option<JsonOwned> = row.get(at);
+    text.map(|JsonOwned(text)| serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }

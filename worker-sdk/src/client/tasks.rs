@@ -9,7 +9,7 @@ use crate::client::new_task::{Due, NewTask};
 use crate::client::payload::IntoTask;
 use crate::client::sender::Sender;
 use crate::client::session::Row;
-use crate::client::status::{COLUMNS, Cancelled, Reason, Retried, TaskStatus};
+use crate::client::status::{Cancelled, Reason, Retried, STATUS, TaskStatus, value, word};
 use crate::client::verbs::{CANCEL, CANCEL_CHAIN, RETRY, RETRY_CHAIN};
 use crate::db::Parameters;
 use crate::db::json::JsonText;
@@ -112,8 +112,7 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied).
     pub async fn status(&self, task: TaskId) -> Result<Option<TaskStatus>, Error> {
-        let sql = format!("select {COLUMNS} from tuskline.task_status($1)");
-        let rows = self.rows(&sql, &[(&task.0, Type::INT8)]).await?;
+        let rows = self.rows(STATUS, &[(&task.0, Type::INT8)]).await?;
         rows.first().map(TaskStatus::read).transpose()
     }
 
@@ -122,9 +121,9 @@ impl<S: Sender> Client<S> {
     /// # Errors
     /// As [`Client::status`].
     pub async fn explain(&self, task: TaskId) -> Result<Vec<Reason>, Error> {
-        let sql = "select reason, detail, cause, remedy from tuskline.explain($1)";
+        let sql = "select row_to_json(e)::text from tuskline.explain($1) e";
         let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
-        Ok(rows.iter().map(Reason::read).collect())
+        rows.iter().map(|row| value(row.get(0))).collect()
     }
 
     /// Cancels a task, or asks the worker that holds it to stop.
@@ -134,12 +133,7 @@ impl<S: Sender> Client<S> {
     /// [`Unknown`](crate::ErrorKind::Unknown).
     pub async fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<Cancelled, Error> {
         let row = self.call(CANCEL, "v", json!({ "task": task, "reason": reason })).await?;
-        Ok(match row.get(0) {
-            "cancelled" => Cancelled::Cancelled,
-            "requested" => Cancelled::Requested,
-            "too_late" => Cancelled::TooLate,
-            _ => Cancelled::Unknown,
-        })
+        word(row.get(0))
     }
 }
 
@@ -204,13 +198,7 @@ impl<S: Sender> Client<S> {
     }
 
     async fn retry_by(&self, arguments: Value) -> Result<Retried, Error> {
-        let row = self.call(RETRY, "v", arguments).await?;
-        Ok(match row.get(0) {
-            "retried" => Retried::Retried,
-            "too_early" => Retried::TooEarly,
-            "succeeded" => Retried::Succeeded,
-            _ => Retried::Unknown,
-        })
+        word(self.call(RETRY, "v", arguments).await?.get(0))
     }
 
     /// The same for the whole chain that a task belongs to; returns how many tasks start again.

@@ -7,14 +7,14 @@ use tokio_postgres::types::Type;
 use super::{Operation, OperationPreview, OperationProgress, Start};
 use crate::client::Client;
 use crate::client::sender::Sender;
-use crate::client::session::Row;
+use crate::client::status::value;
 use crate::client::verbs::{PREVIEW_OPERATION, START_OPERATION, STOP_OPERATION};
 use crate::db::json::checked;
 use crate::error::Error;
-use crate::task::{OperationId, TaskId};
+use crate::task::OperationId;
 
-const PROGRESS: &str = "select state, looked, changed, spared, died_again, note \
-                        from tuskline.operations where operation_id = $1";
+const PROGRESS: &str =
+    "select row_to_json(o)::text from tuskline.operations o where operation_id = $1";
 
 impl<S: Sender> Client<S> {
     /// Starts an operation on many tasks and returns its number. Store consumers carry it out.
@@ -43,18 +43,8 @@ impl<S: Sender> Client<S> {
         &self,
         operation: &Operation,
     ) -> Result<Vec<OperationPreview>, Error> {
-        let columns = "lambda, status, archived, tasks, first_ids";
-        let rows = self.rows_of(PREVIEW_OPERATION, columns, operation).await?;
-        let preview = |row: &Row| {
-            Ok(OperationPreview {
-                lambda: row.get(0),
-                status: row.get::<&str>(1).parse()?,
-                archived: row.get(2),
-                tasks: row.get(3),
-                first_ids: row.get::<Vec<i64>>(4).into_iter().map(TaskId).collect(),
-            })
-        };
-        rows.iter().map(preview).collect()
+        let rows = self.rows_of(PREVIEW_OPERATION, "row_to_json(v)::text", operation).await?;
+        rows.iter().map(|row| value(row.get(0))).collect()
     }
 
     /// How far an operation has come; `None`: no such number, or it ended over a month ago.
@@ -66,14 +56,7 @@ impl<S: Sender> Client<S> {
         operation: OperationId,
     ) -> Result<Option<OperationProgress>, Error> {
         let rows = self.rows(PROGRESS, &[(&operation.0, Type::INT8)]).await?;
-        Ok(rows.first().map(|row| OperationProgress {
-            state: row.get(0),
-            looked: row.get(1),
-            changed: row.get(2),
-            spared: row.get(3),
-            died_again: row.get(4),
-            note: row.get(5),
-        }))
+        rows.first().map(|row| value(row.get(0))).transpose()
     }
 
     /// Stops an operation. Its changes so far stay. `false`: it was not running.
