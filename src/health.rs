@@ -96,11 +96,11 @@ fn routes(address: Address, roles: RoleHealth) -> Router {
 /// failure. A database that cannot be reached comes back by itself, and a restart of this process
 /// would not help.
 async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
-    let troubles = health.roles.troubles();
-    match troubles.is_empty() {
+    let roles = health.roles.failing();
+    match roles.is_empty() {
         true => (StatusCode::OK, Json(json!({"status": "up"}))),
         false => {
-            let failing = json!({"status": "failing", "roles": troubles});
+            let failing = json!({"status": "failing", "roles": roles});
             (StatusCode::SERVICE_UNAVAILABLE, Json(failing))
         }
     }
@@ -129,9 +129,9 @@ impl Health {
     /// The roles that the database refuses, as `/healthz` tells them: with a wrong installation name
     /// the database answers, and no role works.
     fn refused(&self) -> Option<String> {
-        let troubles = self.roles.troubles();
-        let reports = troubles.iter().map(|(role, trouble)| format!("{role}: {trouble}"));
-        (!troubles.is_empty()).then(|| reports.collect::<Vec<_>>().join("; "))
+        let failing = self.roles.failing();
+        let reports = failing.iter().map(|(role, error)| format!("{role}: {error}"));
+        (!failing.is_empty()).then(|| reports.collect::<Vec<_>>().join("; "))
     }
 
     async fn readiness(&self) -> Result<Readiness, tokio_postgres::Error> {

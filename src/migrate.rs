@@ -25,7 +25,7 @@ use tokio_postgres::{Client, Transaction};
 use tuskline_sdk::Address;
 
 use self::installed::{is_current, later};
-use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP, Source, digest};
+use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, RENAME, SWEEP, Source, digest};
 use crate::session::{Deadlines, Session};
 use crate::store::guard;
 
@@ -267,6 +267,7 @@ async fn renew(
     let transaction = client.transaction().await?;
     transaction.batch_execute("set local lock_timeout = '2s'").await?;
     apply(&transaction, REMEMBER).await?;
+    apply(&transaction, RENAME).await?;
     if way == Functions::Recreated {
         apply(&transaction, CLEAR).await?;
     }

@@ -128,9 +128,9 @@ impl<'o> Periodic<'o> {
         for schedule in &due.schedules {
             match owed(schedule, due.until, self.options.most_ticks) {
                 Ok(fire) => fires.push(fire),
-                Err(trouble) if schedule.trouble.as_ref() == Some(&trouble.to_string()) => {}
-                Err(trouble) => {
-                    self.note(&schedule.name, schedule.version, &trouble.to_string()).await?;
+                Err(error) if schedule.last_error.as_ref() == Some(&error.to_string()) => {}
+                Err(error) => {
+                    self.note(&schedule.name, schedule.version, &error.to_string()).await?;
                 }
             }
         }
@@ -168,9 +168,13 @@ impl<'o> Periodic<'o> {
         }
     }
 
-    async fn note(&self, name: &str, version: i64, trouble: &str) -> Result<(), Lost> {
-        if store::note_schedule_error(self.session.client(), name, version, trouble).await? {
-            tracing::warn!(schedule = name, trouble, "a schedule is in trouble");
+    async fn note(&self, name: &str, version: i64, error: &str) -> Result<(), Lost> {
+        if store::note_schedule_error(self.session.client(), name, version, error).await? {
+            tracing::warn!(
+                schedule = name,
+                error,
+                "the ticks of a schedule cannot be calculated or fired"
+            );
         }
         Ok(())
     }

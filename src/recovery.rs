@@ -19,20 +19,20 @@ use crate::session::ErrorChain;
 /// Roles that cannot do their work, and why. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct RoleHealth {
-    troubles: Arc<Mutex<BTreeMap<&'static str, String>>>,
+    failing: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 impl RoleHealth {
     /// Refusal of each role; empty: all of them work, or wait for a database that is away.
-    pub fn troubles(&self) -> BTreeMap<&'static str, String> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn failing(&self) -> BTreeMap<&'static str, String> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, role: &'static str, trouble: Option<String>) {
-        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
-        match trouble {
-            Some(trouble) => troubles.insert(role, trouble),
-            None => troubles.remove(role),
+    fn note(&self, role: &'static str, error: Option<String>) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) => failing.insert(role, error),
+            None => failing.remove(role),
         };
     }
 }
@@ -172,8 +172,8 @@ impl Recovery {
             }
         }
         let away = failure == Failure::Away;
-        let trouble = format!("{failure}: {said}; {}", failure.remedy());
-        self.health.note(self.role, (again && !away).then_some(trouble));
+        let report = format!("{failure}: {said}; {}", failure.remedy());
+        self.health.note(self.role, (again && !away).then_some(report));
         self.reported = Some(failure);
         if away { self.backoff.rest() } else { self.backoff.long_rest() }
     }
@@ -219,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_waits_for_a_database_is_not_in_trouble() {
+    fn a_role_that_waits_for_a_database_is_not_failing() {
         let health = RoleHealth::default();
         let mut recovery = Recovery::new("janitor", health.clone());
         let gone = std::io::Error::other("connection refused");
         assert!((0..10).all(|_| recovery.failed(&gone) <= Duration::from_secs(1)));
-        assert!(health.troubles().is_empty());
+        assert!(health.failing().is_empty());
     }
 }

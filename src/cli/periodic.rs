@@ -93,7 +93,7 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
 
 /// Refuses a cron that no server can read. SQL cannot check all of it.
 fn read(cron: &str, zone: &str) -> Result<CronSchedule> {
-    Ok(CronSchedule::parse(cron, zone).map_err(|trouble| WrongCall(trouble.to_string()))?)
+    Ok(CronSchedule::parse(cron, zone).map_err(|error| WrongCall(error.to_string()))?)
 }
 
 /// The last instant before another, so that what is after it may be that one.
@@ -121,7 +121,7 @@ fn unknown(name: &str) -> anyhow::Error {
 
 /// The payload as text: it may be deeper than a parser likes.
 const SCHEDULES: &str = "
-    select name, lambda, cron, zone, enabled, last_tick, next_tick, last_task, last_status, trouble, payload::text as payload, collection,
+    select name, lambda, cron, zone, enabled, last_tick, next_tick, last_task, last_status, problem, payload::text as payload, collection,
            priority, missed, missed_max, grace, overlap, starts_at, ends_at, author, set_at,
            (1000 * extract(epoch from next_tick - tuskline.clock()))::bigint as next_ms,
            (1000 * extract(epoch from tuskline.clock() - last_tick))::bigint as last_ms
@@ -130,7 +130,7 @@ const SCHEDULES: &str = "
 async fn list(global: &Global, client: &Client) -> Result<()> {
     let schedules = rows(client, SCHEDULES, &[(&None::<&str>, Type::TEXT)]).await?;
     let columns = "name, lambda, cron, zone, next, last, task: last_task, status: last_status, \
-        trouble";
+        problem";
     output::put_list(global, schedules, columns, "no schedule is defined", |schedule| {
         schedule["next"] = next(schedule).into();
         schedule["last"] = last(schedule).into();
@@ -142,7 +142,7 @@ fn next(schedule: &Value) -> String {
         (Some(false), _) => "paused".to_owned(),
         (_, Some(ms @ 0..)) => format!("in {}", duration::show(ms)),
         (_, Some(_)) => "now".to_owned(),
-        (_, None) if schedule["trouble"].is_null() => "none".to_owned(),
+        (_, None) if schedule["problem"].is_null() => "none".to_owned(),
         (_, None) => "unknown".to_owned(),
     }
 }
@@ -184,14 +184,14 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
         ("last task", text("last_task")),
         ("its status", text("last_status")),
         ("next", Some(next(&schedule))),
-        ("trouble", text("trouble")),
+        ("problem", text("problem")),
         ("defined by", text("author")),
         ("payload", text("payload")),
     ])?;
     output::put("")?;
     match ticks {
         Ok((cron_schedule, ticks)) => Ok(preview::put(&cron_schedule, &ticks)?),
-        Err(trouble) => Ok(output::put(&trouble.to_string())?),
+        Err(error) => Ok(output::put(&error.to_string())?),
     }
 }
 
@@ -225,7 +225,7 @@ async fn foresee(global: &Global, args: PreviewArgs) -> Result<()> {
                 Some(after) => after,
                 None => now(session.client()).await?,
             };
-            ticks_of(&schedule, after).map_err(|trouble| failed(trouble.to_string()))?
+            ticks_of(&schedule, after).map_err(|error| failed(error.to_string()))?
         }
         (cron, _) => {
             let cron_schedule = read(cron.as_deref().unwrap_or_default(), &args.zone)?;

@@ -26,10 +26,10 @@ pub async fn run(global: &Global, args: RepairArgs) -> Outcome {
     let repairs = store::repair(session.client(), args.dry_run).await?;
     let rows: Vec<Value> = repairs
         .iter()
-        .map(|r| json!({"part": r.part, "name": r.name, "trouble": r.trouble, "remedy": r.remedy}))
+        .map(|r| json!({"part": r.part, "name": r.name, "problem": r.problem, "remedy": r.remedy}))
         .collect();
     let remedy = if args.dry_run { "would do" } else { "did" };
-    let columns = format!("part, name, trouble, {remedy}: remedy");
+    let columns = format!("part, name, problem, {remedy}: remedy");
     let none = "nothing to repair: rows and catalogue agree";
     output::put_list(global, rows, &columns, none, |_| ())?;
     Ok(ExitCode::SUCCESS)

@@ -103,7 +103,7 @@ impl Reading {
 
 /// Why a part was not read.
 #[derive(Clone)]
-enum Trouble {
+enum ReadError {
     /// The database cannot be reached.
     Away(String),
     /// The deadline of the request has passed before the answer.
@@ -168,25 +168,25 @@ impl Reader {
         for part in self.old(parts) {
             if end.is_none() && until.saturating_duration_since(Instant::now()) < LEAST {
                 self.first = part as usize;
-                end = Some(Trouble::Unread);
+                end = Some(ReadError::Unread);
             }
             let read = match &end {
-                Some(trouble) => Err(Trouble::clone(trouble)),
+                Some(error) => Err(ReadError::clone(error)),
                 None => self.read(part, until).await,
             };
-            let Err(trouble) = read else {
+            let Err(error) = read else {
                 self.readings[part as usize].succeed();
                 continue;
             };
-            match &trouble {
-                Trouble::Away(_) => end = Some(trouble.clone()),
-                Trouble::Late => {
+            match &error {
+                ReadError::Away(_) => end = Some(error.clone()),
+                ReadError::Late => {
                     self.first = (part as usize + 1) % Part::ALL.len();
-                    end = Some(Trouble::Unread);
+                    end = Some(ReadError::Unread);
                 }
-                Trouble::Unread | Trouble::Refused(..) => {}
+                ReadError::Unread | ReadError::Refused(..) => {}
             }
-            self.note(part, trouble);
+            self.note(part, error);
         }
     }
 
@@ -199,28 +199,28 @@ impl Reader {
             .collect()
     }
 
-    fn note(&mut self, part: Part, trouble: Trouble) {
+    fn note(&mut self, part: Part, error: ReadError) {
         self.clear(part);
         let reading = &mut self.readings[part as usize];
-        let (kind, error) = match trouble {
-            Trouble::Away(error) => {
+        let (kind, error) = match error {
+            ReadError::Away(error) => {
                 (reading.at, reading.error) = (Some(Instant::now()), Some(error));
                 self.is_up = false;
                 return;
             }
-            Trouble::Unread => {
+            ReadError::Unread => {
                 reading.error = Some(no_answer());
                 return;
             }
-            Trouble::Late => ("late".to_owned(), no_answer()),
-            Trouble::Refused(code, error) => (code, error),
+            ReadError::Late => ("late".to_owned(), no_answer()),
+            ReadError::Refused(code, error) => (code, error),
         };
         if reading.fail(&kind, error.clone()) {
             tracing::warn!(part = part.name(), error, "cannot read a part of the metrics");
         }
     }
 
-    async fn read(&mut self, part: Part, until: Instant) -> Result<(), Trouble> {
+    async fn read(&mut self, part: Part, until: Instant) -> Result<(), ReadError> {
         // Taken out of the field: a call that fails or is dropped leaves no session there. Then the
         // next call opens a new one.
         let session = match self.session.take().filter(|session| !session.is_closed()) {
@@ -229,7 +229,7 @@ impl Reader {
         };
         self.is_up = true;
         match timeout_at(until, self.ask(session.client(), part)).await {
-            Err(_) => Err(Trouble::Late),
+            Err(_) => Err(ReadError::Late),
             Ok(Ok(())) => {
                 self.session = Some(session);
                 Ok(())
@@ -238,10 +238,10 @@ impl Reader {
                 let text = ErrorChain(&error).to_string();
                 let refused = |one: &&DbError| one.parsed_severity() == Some(Severity::Error);
                 let Some(code) = error.as_db_error().filter(refused).map(DbError::code) else {
-                    return Err(Trouble::Away(text));
+                    return Err(ReadError::Away(text));
                 };
                 self.session = Some(session);
-                Err(Trouble::Refused(code.code().to_owned(), text))
+                Err(ReadError::Refused(code.code().to_owned(), text))
             }
         }
     }
@@ -285,11 +285,11 @@ impl Reader {
     }
 }
 
-async fn open(address: &Address, until: Instant) -> Result<Session, Trouble> {
+async fn open(address: &Address, until: Instant) -> Result<Session, ReadError> {
     let deadlines = Deadlines { statement: DEADLINE, ..Deadlines::LOOK };
     match timeout_at(until, Session::open(address, "metrics", deadlines)).await {
-        Err(_) => Err(Trouble::Away(no_answer())),
-        Ok(opened) => opened.map_err(|error| Trouble::Away(ErrorChain(&error).to_string())),
+        Err(_) => Err(ReadError::Away(no_answer())),
+        Ok(opened) => opened.map_err(|error| ReadError::Away(ErrorChain(&error).to_string())),
     }
 }
 

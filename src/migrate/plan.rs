@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use tuskline_sdk::Address;
 
 use super::installed::{is_current, later, stamp};
-use super::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, SWEEP};
+use super::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, RENAME, SWEEP};
 use super::statements::{self, Mode};
 use super::{Error, SCHEMA_VERSION, check_server, tables, trust};
 use crate::session::{Deadlines, Session};
@@ -71,7 +71,7 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
     }
     if !is_current {
         let texts: Vec<&str> = FUNCTIONS.iter().map(|(_, text)| *text).collect();
-        let texts = [&[REMEMBER.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
+        let texts = [&[REMEMBER.1, RENAME.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
         steps.push(step(client, "functions".to_owned(), &texts).await?);
     }
     Ok(Plan { found: stamp.map(|(set, _)| set), schema_version: SCHEMA_VERSION, steps })

@@ -56,12 +56,13 @@ pub(super) const INSTALL: Source =
     ("install", include_str!("../../migrations/functions/install.sql"));
 pub(super) const REMEMBER: Source =
     ("remember", include_str!("../../migrations/renewal/remember.sql"));
+pub(super) const RENAME: Source = ("rename", include_str!("../../migrations/renewal/rename.sql"));
 pub(super) const CLEAR: Source = ("clear", include_str!("../../migrations/renewal/clear.sql"));
 pub(super) const SWEEP: Source = ("sweep", include_str!("../../migrations/renewal/sweep.sql"));
 
 /// SHA-256 over every name and text, and the time zones that go with them, as hex.
 pub(super) fn digest(functions: &[Source]) -> String {
-    let all = functions.iter().chain([&INSTALL, &REMEMBER, &CLEAR, &SWEEP]);
+    let all = functions.iter().chain([&INSTALL, &REMEMBER, &RENAME, &CLEAR, &SWEEP]);
     let hash = all.fold(Sha256::new(), |hash, (name, text)| {
         hash.chain_update(name).chain_update([0]).chain_update(text).chain_update([0])
     });

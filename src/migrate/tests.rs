@@ -25,7 +25,7 @@ fn every_file_is_applied() {
         assert_eq!(file.version(), number, "{file}");
     }
     let functions = FUNCTIONS.iter().chain([&INSTALL]).map(|(name, _)| format!("functions/{name}"));
-    let renewal = [REMEMBER, CLEAR, SWEEP].map(|(name, _)| format!("renewal/{name}"));
+    let renewal = [REMEMBER, RENAME, CLEAR, SWEEP].map(|(name, _)| format!("renewal/{name}"));
     let tables = TABLES.iter().map(Migration::to_string);
     // The map holds no statement.
     let map = std::iter::once("functions/overview".to_owned());

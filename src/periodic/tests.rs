@@ -179,7 +179,7 @@ fn schedule(cron: &str, since: &str, until: &str, most: usize) -> (Schedule, Dat
         on_time: until - TimeDelta::minutes(1),
         max_ticks: most,
         ends: None,
-        trouble: None,
+        last_error: None,
     };
     (schedule, until)
 }

@@ -29,7 +29,7 @@ pub struct Schedule {
     /// Ticks then or later are none.
     pub ends: Option<DateTime<Utc>>,
     /// Error that keeps a server from calculating them.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
 }
 
 /// Result of one `due_periodic`.
@@ -73,7 +73,7 @@ fn schedules(row: &Row) -> Vec<Schedule> {
     let (sinces, on_times): (Vec<DateTime<Utc>>, Vec<DateTime<Utc>>) = (list(row, 6), list(row, 7));
     let most: Vec<i32> = list(row, 8);
     let ends: Vec<Option<DateTime<Utc>>> = list(row, 9);
-    let troubles: Vec<Option<String>> = list(row, 10);
+    let last_errors: Vec<Option<String>> = list(row, 10);
     let schedule = |(at, name): (usize, String)| Schedule {
         name,
         version: versions[at],
@@ -83,7 +83,7 @@ fn schedules(row: &Row) -> Vec<Schedule> {
         on_time: on_times[at],
         max_ticks: usize::try_from(most[at]).unwrap_or(0),
         ends: ends[at],
-        trouble: troubles[at].clone(),
+        last_error: last_errors[at].clone(),
     };
     list(row, 2).into_iter().enumerate().map(schedule).collect()
 }
@@ -174,7 +174,7 @@ fn array(ticks: &[DateTime<Utc>]) -> String {
     format!("{{{}}}", texts.collect::<Vec<_>>().join(","))
 }
 
-/// Says of a schedule why its ticks cannot be calculated, or fired; whether that is news.
+/// Records why the ticks of a schedule cannot be calculated or fired. Returns whether the error is new.
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -182,10 +182,10 @@ pub async fn note_schedule_error(
     client: &Client,
     name: &str,
     version: i64,
-    trouble: &str,
+    error: &str,
 ) -> Result<bool, Error> {
     let sql = "select tuskline.note_schedule_error($1, $2, $3)";
     let parameters: &[(&(dyn ToSql + Sync), Type)] =
-        &[(&name, Type::TEXT), (&version, Type::INT8), (&trouble, Type::TEXT)];
+        &[(&name, Type::TEXT), (&version, Type::INT8), (&error, Type::TEXT)];
     Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }

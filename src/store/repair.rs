@@ -10,14 +10,14 @@ pub struct Repair {
     pub part: String,
     /// Which one.
     pub name: Option<String>,
-    /// Its damage.
-    pub trouble: String,
+    /// What is wrong with it.
+    pub problem: String,
     /// The act of `repair` that mends it, or has mended it.
     pub remedy: String,
 }
 
 fn of_row(row: &Row) -> Repair {
-    Repair { part: row.get(0), name: row.get(1), trouble: row.get(2), remedy: row.get(3) }
+    Repair { part: row.get(0), name: row.get(1), problem: row.get(2), remedy: row.get(3) }
 }
 
 /// Compares the rows with the catalogue; empty: they agree.
@@ -25,7 +25,7 @@ fn of_row(row: &Row) -> Repair {
 /// # Errors
 /// The connection's or the server's.
 pub async fn damage(client: &Client) -> Result<Vec<Repair>, Error> {
-    let sql = "select part, name, trouble, remedy from tuskline.damage()";
+    let sql = "select part, name, problem, remedy from tuskline.damage()";
     Ok(client.query_typed(sql, &[]).await?.iter().map(of_row).collect())
 }
 
@@ -34,6 +34,6 @@ pub async fn damage(client: &Client) -> Result<Vec<Repair>, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn repair(client: &Client, dry_run: bool) -> Result<Vec<Repair>, Error> {
-    let sql = "select part, name, trouble, remedy from tuskline.repair($1)";
+    let sql = "select part, name, problem, remedy from tuskline.repair($1)";
     Ok(client.query_typed(sql, &[(&dry_run, Type::BOOL)]).await?.iter().map(of_row).collect())
 }

@@ -178,7 +178,7 @@ impl DataDir {
     }
 
     /// Makes the socket's directory, without what a killed server left in it: the socket's lock
-    /// file has the pid file's trouble.
+    /// file has the pid file's problem.
     pub fn clear_socket_dir(&self, address: &Address, account: &Account) -> Result<(), Error> {
         private_dir(&address.socket_dir, account)?;
         for suffix in ["", ".lock"] {

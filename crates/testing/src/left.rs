@@ -41,7 +41,7 @@ const LEFT: &str = "
     union all
     select format('schedule %s has a tick', p.name), null, p.lambda, null
       from c cross join tuskline.periodic p
-     where p.enabled and p.trouble is null and (p.next_tick is null or p.next_tick <= c.now or p.done_until > c.now)
+     where p.enabled and p.last_error is null and (p.next_tick is null or p.next_tick <= c.now or p.done_until > c.now)
      limit 20";
 
 /// The names of their sessions are those that [`store_consumer`](tuskline::store_consumer) and

@@ -111,10 +111,10 @@ comment on column tuskline.unique_keys.keys is
 
 comment on column tuskline.periodics.next_tick is
   'First tick after the last one that was fired or skipped. Null: there is none, or a server has '
-  'to calculate it (see trouble).';
+  'to calculate it (see problem).';
 comment on column tuskline.periodics.last_status is
   'Status of last_task. Null: there is none, or it was deleted.';
-comment on column tuskline.periodics.trouble is
+comment on column tuskline.periodics.problem is
   'Problem that keeps its ticks from firing, or the error of the last tick. Null: none, or it is '
   'paused.';
 

@@ -66,7 +66,7 @@ begin
            author = n.author, set_at = n.set_at, version = n.version,
            done_until = case when v_other then v_now else s.done_until end,
            next_tick = case when not v_other then s.next_tick end,
-           trouble = case when not v_other then s.trouble end
+           last_error = case when not v_other then s.last_error end
      where s.name = p_name;
     v_said := 'changed';
     exit;

@@ -37,7 +37,7 @@ begin
     select u.tick from unnest(p_ticks) as u (tick)
      where not exists (select from tuskline.tick k where k.name = p_name and k.tick = u.tick)
      order by 1);
-  if p_ticks = '{}' and s.trouble is null
+  if p_ticks = '{}' and s.last_error is null
      and s.next_tick is not distinct from coalesce(p_next, 'infinity')
      and s.done_until <= p_until then
     return 0;
@@ -63,7 +63,7 @@ begin
      set version = nextval('tuskline.periodic_version_seq'), done_until = p_until,
          next_tick = coalesce(p_next, 'infinity'),
          last_tick = greatest(last_tick, v_ticks[cardinality(v_ticks)]),
-         last_task = s.last_task, trouble = null
+         last_task = s.last_task, last_error = null
    where name = p_name;
   return v_fired;
 end $$;

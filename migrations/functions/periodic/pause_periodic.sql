@@ -28,7 +28,7 @@ declare
 begin
   update tuskline.periodic
      set enabled = p_enabled, version = nextval('tuskline.periodic_version_seq'),
-         done_until = v_now, next_tick = null, trouble = null
+         done_until = v_now, next_tick = null, last_error = null
    where name = p_name and enabled <> p_enabled;
   if not found then return exists (select from tuskline.periodic where name = p_name); end if;
   insert into tuskline.audit (at, verb, subject, detail)

@@ -61,7 +61,7 @@ comment on function tuskline_core.sequences_behind() is
 -- A row of tuskline.queue needs an attached leaf table with a primary key, and two functions
 -- (pop_<n>, pop_free_<n>).
 create or replace function tuskline_core.damaged_queues()
-returns table (name text, number bigint, trouble text, remedy text)
+returns table (name text, number bigint, problem text, remedy text)
 language sql stable as $$
   select 'queue_' || d.queue_id, d.queue_id, concat_ws(', ', d.leaf, d.verb),
          'make what is missing (' || d.lambda || ', ' || d.priority || ')'
@@ -97,7 +97,7 @@ comment on function tuskline_core.damaged_queues() is
 -- the current one counts only while no session holds the retention guard, unless it still has its
 -- table. A segment that was set aside (gone_<n>) never counts.
 create or replace function tuskline_core.damaged_segments()
-returns table (name text, number bigint, trouble text, remedy text)
+returns table (name text, number bigint, problem text, remedy text)
 language sql stable as $$
   with a as (
     select tuskline_core.segment_of(i.last_value) as current,
@@ -154,7 +154,7 @@ comment on function tuskline_core.damaged_segments() is
 -- Tells which functions PUBLIC may execute and should not, or should and may not.
 --
 -- PUBLIC needs the clock only, because column defaults call it.
-create or replace function tuskline_core.wrong_rights() returns table (trouble text)
+create or replace function tuskline_core.wrong_rights() returns table (problem text)
 language sql stable as $$
   select format('may execute %s functions', count(*))
     from pg_proc p
@@ -182,7 +182,7 @@ comment on function tuskline_core.wrong_rights() is
 --
 -- Planner: the settings pin scans of the primary keys in order. Otherwise a bitmap scan reads the
 -- whole segment before the limit applies.
-create or replace function tuskline_core.wrong_queue_rows() returns table (name text, trouble text)
+create or replace function tuskline_core.wrong_queue_rows() returns table (name text, problem text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
   (select 'queue_' || q.queue_id, format('names tasks of lambda %s, is of %s', w.lambda, q.lambda)
@@ -229,7 +229,7 @@ comment on function tuskline_core.missing_casts() is
   'Casts from text and varchar to the enum types that are missing.';
 
 create or replace function tuskline.damage()
-returns table (part text, name text, number bigint, trouble text, remedy text)
+returns table (part text, name text, number bigint, problem text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select 'sequence', s.name, s.used,
          format('stands at %s, rows have %s', s.issued, s.used),
@@ -248,12 +248,12 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
    where not exists (select from tuskline.queue q where q.lambda = l.name and q.priority = e.p)
    group by l.name
   union all
-  select 'queue', d.name, d.number, d.trouble, d.remedy from tuskline_core.damaged_queues() d
+  select 'queue', d.name, d.number, d.problem, d.remedy from tuskline_core.damaged_queues() d
   union all
   select 'table', m.name, null, 'missing', 'make the table' from tuskline_core.missing_tables() m
   union all
   select case d.name when 'next' then 'segments' else 'segment' end, d.name, d.number,
-         d.trouble, d.remedy
+         d.problem, d.remedy
     from tuskline_core.damaged_segments() d
   union all
   select 'cast', format('%s as %s', c.source, c.target), null, 'missing', 'make the cast'
@@ -265,11 +265,11 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
          left join pg_trigger t on t.tgrelid = r.task and t.tgname = 'route'
    where t.oid is null or t.tgenabled = 'D'
   union all
-  select 'rights', 'PUBLIC', null, string_agg(r.trouble, ', ' order by r.trouble),
+  select 'rights', 'PUBLIC', null, string_agg(r.problem, ', ' order by r.problem),
          'revoke and grant'
     from tuskline_core.wrong_rights() r having count(*) > 0
   union all
-  select 'queue rows', 'all', null, string_agg(d.name || ' ' || d.trouble, ', ' order by d.name),
+  select 'queue rows', 'all', null, string_agg(d.name || ' ' || d.problem, ', ' order by d.name),
          'fill the queues from the task store'
     from tuskline_core.wrong_queue_rows() d
    where exists (select from tuskline_core.queues_complete) -- else the line queues says it

@@ -7,7 +7,7 @@
 -- Guarantees: a second call makes nothing. No task is ever deleted.
 -- Locks: those of recovery, of new segments and of new queues.
 create or replace function tuskline.repair(p_dry_run boolean default false)
-returns table (part text, name text, trouble text, remedy text)
+returns table (part text, name text, problem text, remedy text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '10s' as $$
 declare
@@ -17,7 +17,7 @@ declare
   d      record;
 begin
   if p_dry_run is not false then
-    return query select w.part, w.name, w.trouble, w.remedy from tuskline.damage() w;
+    return query select w.part, w.name, w.problem, w.remedy from tuskline.damage() w;
     return;
   end if;
   perform tuskline_core.lock_guard('recovery');
@@ -33,7 +33,7 @@ begin
       v_more := true;
       part := d.part;
       name := d.name;
-      trouble := d.trouble;
+      problem := d.problem;
       remedy := d.remedy;
       return next;
     end loop;

@@ -22,8 +22,8 @@ fn judge(damage: &[Repair]) -> Finding {
         return Finding::ok("catalogue", "has everything that rows name");
     }
     let one = |r: &Repair| match &r.name {
-        Some(name) => format!("{} {name}: {}", r.part, r.trouble),
-        None => format!("{}: {}", r.part, r.trouble),
+        Some(name) => format!("{} {name}: {}", r.part, r.problem),
+        None => format!("{}: {}", r.part, r.problem),
     };
     let told: Vec<String> = damage.iter().take(TOLD).map(one).collect();
     let more = match damage.len().saturating_sub(TOLD) {

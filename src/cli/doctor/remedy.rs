@@ -1,4 +1,4 @@
-//! The remedies: for each trouble the page that explains it and the command that helps.
+//! The remedies: for each problem the page that explains it and the command that helps.
 //!
 //! Promises: a finding takes its remedy from this list. `tests/it/surface/doctor.rs` reads the list and checks
 //! that each page and each command exists. `{name}` is filled in by [`Remedy::with`].

@@ -50,7 +50,7 @@ pub fn put_monitored(global: &Global, findings: &[Finding]) -> io::Result<()> {
     output::put(&text)
 }
 
-/// One line: the state, the first trouble, and the counts as performance data.
+/// One line: the state, the first problem, and the counts as performance data.
 fn summary(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (warn, fail) = (count(Verdict::Warn), count(Verdict::Fail));

@@ -75,7 +75,7 @@ async fn a_tick_becomes_one_task_that_was_due_at_the_tick() {
     let task = db.lines("select lambda, collection, priority, payload::text, due_at = (select tick from tuskline.tick) on_tick from tuskline.tasks").await;
     assert_eq!(task, [r#"work | eu | high | {"n": 1} | true"#]);
     assert_eq!((worker.take().await.id, worker.claim(9).await.len()), (db.id(1), 0));
-    let shown = db.lines("select enabled, last_tick = (select tick from tuskline.tick) last, next_tick > tuskline.clock() next, last_task, last_status, trouble from tuskline.periodics").await;
+    let shown = db.lines("select enabled, last_tick = (select tick from tuskline.tick) last, next_tick > tuskline.clock() next, last_task, last_status, problem from tuskline.periodics").await;
     assert_eq!(shown, [format!("true | true | true | {} | claimed | -", db.id(1))]);
 }
 
@@ -314,7 +314,7 @@ async fn a_pause_counts_at_once_and_its_ticks_are_not_owed() {
         (vec![], None),
         "a deploy does not resume it"
     );
-    assert_eq!(db.lines("select enabled, trouble from tuskline.periodics").await, ["false | -"]);
+    assert_eq!(db.lines("select enabled, problem from tuskline.periodics").await, ["false | -"]);
     db.advance(MINUTE * 5).await;
     assert!(db.one::<bool>("select tuskline.resume_periodic('nightly')").await);
     let since =
@@ -374,8 +374,7 @@ async fn a_changed_cron_starts_again() {
         db.run("select tuskline.note_schedule_error('nightly', version, 'it was unreadable') from tuskline.periodic").await;
         db.advance(MINUTE).await;
         assert_eq!(define(&db, settings).await, "changed");
-        let now =
-            "select done_until = tuskline.clock() done, next_tick, trouble from tuskline.periodic";
+        let now = "select done_until = tuskline.clock() done, next_tick, last_error from tuskline.periodic";
         assert_eq!(db.lines(now).await, ["true | - | -"], "{settings}");
     }
     let other = "select tuskline.define_periodic('nightly', 'work', ' 0  3 * * * ', p_zone => 'Europe/Berlin', p_ends_at => '2120-01-01')";
@@ -390,11 +389,11 @@ async fn what_the_store_refuses_is_told_and_the_schedule_goes_on() {
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 5)").await;
     assert_eq!(fire(&db, &[0]).await, Some(0));
     let said = "its last tick was refused: TK004 payload_too_large: at most 5 bytes, got 10";
-    assert_eq!(db.one::<String>("select trouble from tuskline.periodics").await, said);
+    assert_eq!(db.one::<String>("select problem from tuskline.periodics").await, said);
     db.run("select tuskline.alter_lambda('work', p_max_payload_bytes => 50)").await;
     db.advance(MINUTE).await;
     assert_eq!((fire(&db, &[0]).await, worker.claim(9).await.len()), (Some(1), 1));
-    assert_eq!(db.lines("select trouble from tuskline.periodics").await, ["-"]);
+    assert_eq!(db.lines("select problem from tuskline.periodics").await, ["-"]);
 }
 
 #[tokio::test]
@@ -412,18 +411,18 @@ async fn any_other_error_leaves_the_tick_to_be_fired() {
 async fn a_schedule_without_a_server_or_that_none_can_read_says_so() {
     let (db, _worker) = store().await;
     define(&db, "").await;
-    let trouble = "select trouble from tuskline.periodics";
-    assert!(db.one::<String>(trouble).await.starts_with("no server has calculated"));
+    let problem = "select problem from tuskline.periodics";
+    assert!(db.one::<String>(problem).await.starts_with("no server has calculated"));
     let version: i64 = db.one("select version from tuskline.periodic").await;
     db.run(&format!("select tuskline.note_schedule_error('nightly', {version}, 'no such zone'), tuskline.note_schedule_error('nightly', {version} - 1, 'old')")).await;
-    assert_eq!(db.one::<String>(trouble).await, "no such zone");
+    assert_eq!(db.one::<String>(problem).await, "no such zone");
     let due = "select names[1], troubles[1], next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(due).await, ["nightly | no such zone | -"], "looked at, but not at once");
     // Another server may know the zone.
     assert_eq!(fire(&db, &[]).await, Some(0));
-    assert_eq!(db.lines(trouble).await, ["-"]);
+    assert_eq!(db.lines(problem).await, ["-"]);
     db.advance(MINUTE * 3).await;
-    assert!(db.one::<String>(trouble).await.starts_with("its next tick is due"));
+    assert!(db.one::<String>(problem).await.starts_with("its next tick is due"));
 }
 
 #[tokio::test]
@@ -434,7 +433,7 @@ async fn a_schedule_without_a_tick_ahead_is_at_rest() {
     assert_eq!(db.one::<Option<i32>>(last).await, Some(0));
     let at_rest = "select names, next_due_ms from tuskline.due_periodic()";
     assert_eq!(db.lines(at_rest).await, ["- | -"]);
-    assert_eq!(db.lines("select next_tick, trouble from tuskline.periodics").await, ["- | -"]);
+    assert_eq!(db.lines("select next_tick, problem from tuskline.periodics").await, ["- | -"]);
 }
 
 #[tokio::test]

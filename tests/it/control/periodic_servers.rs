@@ -116,10 +116,10 @@ async fn one_that_cannot_be_read_is_shown_and_stops_none_but_itself() {
     .await;
     define(&db, "* * * * * *", "").await;
     until_fired(&db, 2).await;
-    db.until("select count(trouble) = 2 from tuskline.periodics").await;
+    db.until("select count(problem) = 2 from tuskline.periodics").await;
     let said = db
         .lines(
-            "select name, trouble from tuskline.periodics where trouble is not null order by name",
+            "select name, problem from tuskline.periodics where problem is not null order by name",
         )
         .await;
     assert!(said[0].starts_with("cron | cron '61 * * * *' is not understood: "), "{}", said[0]);
@@ -132,7 +132,7 @@ async fn one_that_cannot_be_read_is_shown_and_stops_none_but_itself() {
     )
     .await;
     db.until("select count(*) > 1 from tuskline.tick where name = 'zone'").await;
-    assert_eq!(db.one::<i64>("select count(trouble) from tuskline.periodics").await, 1);
+    assert_eq!(db.one::<i64>("select count(problem) from tuskline.periodics").await, 1);
 }
 
 #[tokio::test]
@@ -148,10 +148,10 @@ async fn one_that_cannot_be_fired_stops_none_but_itself() {
     let _server = server(&db);
     until_fired(&db, 3).await;
     assert_one_task_each_second(&db).await;
-    let said = "select trouble from tuskline.periodics where name = 'bad'";
+    let said = "select problem from tuskline.periodics where name = 'bad'";
     assert_eq!(db.one::<String>(said).await, "not this one");
     db.run("drop trigger refuse_bad on tuskline.tick").await;
-    db.until("select count(trouble) = 0 from tuskline.periodics").await;
+    db.until("select count(problem) = 0 from tuskline.periodics").await;
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ fn doctor(db: &Db, examined: &str) -> (String, String, String) {
 }
 
 /// Checks that a finding names a fault and that command.
-fn trouble(db: &Db, examined: &str, said: &str, command: &str) {
+fn finding(db: &Db, examined: &str, said: &str, command: &str) {
     let (verdict, found, mends) = doctor(db, examined);
     assert!(verdict != "ok" && found.contains(said), "{verdict}: {found}");
     assert_eq!(mends, command);
@@ -65,7 +65,7 @@ async fn a_table_of_dead_rows_is_named_and_its_vacuum_mends_it() {
     // The clusters of tests have no autovacuum.
     db.run(DEAD_ROWS).await;
     let said = "tuskline.timer has 30000 dead rows";
-    trouble(&db, "bloat", said, "vacuum tuskline.timer");
+    finding(&db, "bloat", said, "vacuum tuskline.timer");
     assert!(doctor(&db, "bloat").1.ends_with("never vacuumed: autovacuum is off"));
     // A vacuum leaves what an open snapshot of another test of this cluster still sees.
     let mut left = 30_000;
@@ -92,7 +92,7 @@ async fn a_lease_of_an_ended_worker_is_named_and_a_server_mends_it() {
     well(&db, "leases");
     db.advance(Duration::from_secs(1)).await;
     let said = format!("1 leases of 1 workers that have ended (worker {} first)", worker.executor);
-    trouble(&db, "leases", &said, "tuskline serve");
+    finding(&db, "leases", &said, "tuskline serve");
     let free = "select not exists (select from tuskline.lease)";
     serve_until(&db, "store-consumer", free).await;
     well(&db, "leases");
@@ -108,7 +108,7 @@ async fn a_due_task_that_no_server_moves_is_named_and_a_server_mends_it() {
     db.advance(Duration::from_secs(1)).await;
     let said =
         "1 have been due for 5s or longer, one of work for 10s, and no store consumer has moved";
-    trouble(&db, "due tasks", said, "tuskline serve");
+    finding(&db, "due tasks", said, "tuskline serve");
     let queued = format!("select status = 'enqueued' from tuskline.task where id = {id}");
     serve_until(&db, "store-consumer", &queued).await;
     well(&db, "due tasks");
@@ -125,7 +125,7 @@ async fn a_blocked_key_is_named_until_a_person_unblocks_it() {
     let task = worker.take().await;
     worker.fail_for_good(&task).await;
     let said = "1 keys are blocked and wait for a person: key \"account 9\" of work for ";
-    trouble(&db, "orders", said, "tuskline order blocked");
+    finding(&db, "orders", said, "tuskline order blocked");
     assert!(doctor(&db, "orders").1.ends_with(&format!(", by task {}", task.id)));
     assert!(on(&db.config, "order blocked").run().fine().contains("account 9"));
     on(&db.config, "order unblock work").arg("account 9").run().fine();
@@ -149,7 +149,7 @@ async fn a_body_past_its_timeout_is_named_and_a_cancel_mends_it() {
         "task {} runs 2m past its attempt_timeout of 5m, worker {} on host, pid 4711",
         ids[0], worker.executor
     );
-    trouble(&db, "leases", &said, &cancel);
+    finding(&db, "leases", &said, &cancel);
     let words: Vec<_> = cancel.split(' ').skip(1).collect();
     tuskline(&words).database(&url(&db.config)).run().fine();
     assert_eq!(worker.stopped(&first).await, Answer::Accepted);
@@ -169,9 +169,9 @@ async fn a_lease_whose_tasks_have_ended_is_named_and_its_release_mends_it() {
     well(&db, "leases");
     db.advance(Duration::from_secs(1)).await;
     well(&db, "leases");
-    assert!(worker.heartbeat().await, "a silent worker is the trouble of another line");
+    assert!(worker.heartbeat().await, "a silent worker is the subject of another line");
     let release = format!("select tuskline.release_lease({}, {})", worker.executor, tasks[0].fence);
-    trouble(&db, "leases", "holds only tasks that ended over 10 minutes ago", &release);
+    finding(&db, "leases", "holds only tasks that ended over 10 minutes ago", &release);
     db.run(&release).await;
     well(&db, "leases");
     db.assert_nothing_left().await;
@@ -194,7 +194,7 @@ async fn the_segments_that_are_ready_last_for_days_at_todays_rate() {
     );
     let first = db.first_segment();
     db.run(&format!("select setval('tuskline.task_seq', ({first}::bigint + 6) << 24)")).await;
-    trouble(&db, "segments", "2 ready ahead", "tuskline serve");
+    finding(&db, "segments", "2 ready ahead", "tuskline serve");
     serve_until(&db, "janitor", "select tuskline.segments_ahead() = 8").await;
     well(&db, "segments");
 }
@@ -219,13 +219,13 @@ async fn a_segment_that_a_queued_task_keeps_is_named_with_the_reason() {
     well(&db, "retention");
     db.advance(Duration::from_secs(1)).await;
     let idle = "select * from tuskline.queues where depth > 0 and live_workers = 0";
-    trouble(&db, "retention", "has tasks that are queued or run", idle);
+    finding(&db, "retention", "has tasks that are queued or run", idle);
     let found: Vec<String> = db.lines(&idle.replace('*', "lambda, depth")).await;
     assert_eq!(found, ["work | 1"], "the command names the queue");
     // The janitor has not come again for an hour since it looked.
     db.run("select tuskline.segments_to_retire()").await;
     db.advance(MINUTE * 61).await;
-    trouble(&db, "retention", "waits for a janitor", "tuskline serve");
+    finding(&db, "retention", "waits for a janitor", "tuskline serve");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_segment_that_an_open_transaction_keeps_is_named_and_its_end_mends_it(
     db.advance(DAY * 8 + MINUTE).await;
     db.run("select tuskline.segments_to_retire()").await;
     let end = format!("select pg_terminate_backend({pid})");
-    trouble(&db, "retention", &format!("waits for the end of pid {pid}"), &end);
+    finding(&db, "retention", &format!("waits for the end of pid {pid}"), &end);
     db.run(&end).await;
     let gone = format!(
         "select not exists (select from tuskline.segment where segment_no = {})",

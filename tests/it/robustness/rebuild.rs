@@ -69,7 +69,7 @@ async fn lose_the_queues(db: &Db) {
 /// The damage that a crash does not explain.
 async fn damage(db: &Db) -> Vec<String> {
     db.all(
-        "select concat_ws(' ', part, name, trouble) from tuskline.damage() where part not like 'queue%'",
+        "select concat_ws(' ', part, name, problem) from tuskline.damage() where part not like 'queue%'",
     )
     .await
 }

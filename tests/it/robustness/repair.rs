@@ -52,7 +52,7 @@ async fn fill(db: &Db) {
 }
 
 async fn damage(db: &Db) -> Vec<String> {
-    db.all("select concat_ws(' ', part, name, trouble) from tuskline.damage()").await
+    db.all("select concat_ws(' ', part, name, problem) from tuskline.damage()").await
 }
 
 /// The doctor's line, and its exit code by that line alone.

@@ -272,3 +272,27 @@ async fn the_tasks_of_the_first_release_go_on() {
     let broken = "select invariant from tuskline.invariants() where violations > 0";
     assert_eq!(old.lines(broken).await, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_server_and_a_monitor_of_the_first_release_go_on_after_columns_were_renamed() {
+    let old = restored().await;
+    old.run(
+        "grant execute on function tuskline.damage() to pg_monitor;
+         grant select (name, trouble) on tuskline.periodics to pg_monitor",
+    )
+    .await;
+    let version = "select version from tuskline.periodic";
+    let note =
+        format!("select tuskline.note_schedule_error('nightly', ({version}), 'no such zone')");
+    let due = "select names, troubles from tuskline.due_periodic(100, null, 'default')";
+    assert!(old.one::<bool>(&note).await);
+    let before = old.lines(due).await;
+    assert_eq!(before, ["[\"nightly\"] | [\"no such zone\"]"]);
+    on(&old.config, "migrate").run().fine();
+    assert_eq!(old.lines(due).await, before);
+    assert_eq!(old.lines("select problem from tuskline.periodics").await, ["no such zone"]);
+    assert!(!old.one::<bool>(&note).await, "the error is the same");
+    let may = "select has_function_privilege('pg_monitor', 'tuskline.damage()', 'execute')
+                  and has_column_privilege('pg_monitor', 'tuskline.periodics', 'problem', 'select')";
+    assert!(old.one::<bool>(may).await);
+}

@@ -703,7 +703,7 @@ async fn the_doctor_finds_schedules_that_no_server_fires() {
     db.run("select tuskline.pause_periodic('weekly')").await;
     let said = line();
     assert!(
-        said.starts_with("warn") && said.contains("1 of 2 in trouble: nightly: no server"),
+        said.starts_with("warn") && said.contains("1 of 2 with a problem: nightly: no server"),
         "{said}"
     );
     db.run("select tuskline.pause_periodic('nightly')").await;

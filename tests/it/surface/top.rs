@@ -21,7 +21,7 @@ async fn report(db: &Db, worker: &ScriptedWorker, queue: i32, counts: [(i16, i64
 /// Makes an installation with something for each view: a reporting worker, a gate, an order, a
 /// limit, a chain and a retry. It has dead letters with two causes, a lambda without a worker, and
 /// a due time.
-async fn troubled() -> (Db, ScriptedWorker) {
+async fn in_a_bad_state() -> (Db, ScriptedWorker) {
     let db = Db::of_cell_0().await;
     for lambda in LAMBDAS {
         db.define(lambda).await;
@@ -80,7 +80,7 @@ async fn troubled() -> (Db, ScriptedWorker) {
 
 #[tokio::test]
 async fn each_view_shows_a_known_installation_at_80_and_at_160_columns() {
-    let (db, _worker) = troubled().await;
+    let (db, _worker) = in_a_bad_state().await;
     let mut shown = String::new();
     for columns in [80, 160] {
         for view in ["lambdas", "queues", "executors", "waits", "dead"] {
@@ -102,7 +102,7 @@ async fn each_view_shows_a_known_installation_at_80_and_at_160_columns() {
 
 #[tokio::test]
 async fn json_has_the_facts_of_all_views_and_ids_as_strings() {
-    let (db, worker) = troubled().await;
+    let (db, worker) = in_a_bad_state().await;
     let facts = on(&db.config, "--json top").run().json();
     let views = ["lambdas", "queues", "executors", "waits", "gates", "dead_groups"];
     let names: Vec<_> =
@@ -172,7 +172,7 @@ async fn an_operator_pauses_a_lambda_and_opens_it_again() {
 
 #[tokio::test]
 async fn an_operator_redrives_a_cause_as_a_canary() {
-    let (db, _worker) = troubled().await;
+    let (db, _worker) = in_a_bad_state().await;
     let mut top = OnTerminal::start(on(&db.config, "top --view dead"));
     top.until_shown("no such card").await;
     top.press("\r");
@@ -391,7 +391,7 @@ async fn a_worker_that_met_its_bound_may_hold_tasks_of_each_of_its_lambdas() {
 
 #[tokio::test]
 async fn a_list_breaks_no_word_on_80_columns() {
-    let (db, _worker) = troubled().await;
+    let (db, _worker) = in_a_bad_state().await;
     db.run(
         "select tuskline.throttle('charge_card', 5, p_reason => 'the bank asked for fewer requests')",
     )

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::client::status::TaskStatus;
 use crate::db::address::Address;
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Heard, Notifications, Session, Trouble, connect_listening};
+use crate::db::connect::{ConnectionError, Heard, Notifications, Session, connect_listening};
 use crate::error::{Error, ErrorKind};
 use crate::task::TaskId;
 
@@ -162,7 +162,7 @@ async fn hear(address: Address, mut asked: mpsc::UnboundedReceiver<Ask>, waits: 
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = %Trouble::from(error), "no notifications of ends; polling instead")
+                tracing::debug!(error = %ConnectionError::from(error), "no notifications of ends; polling instead")
             }
             Err(_) => tracing::debug!("no notifications of ends: no answer; polling instead"),
         }

@@ -66,7 +66,7 @@ impl DerefMut for Session {
 
 /// The error of a connection as a text for the log.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct ConnectionError {
     text: String,
     /// The server has no connection left for us.
     pub(crate) shortage: bool,
@@ -74,14 +74,14 @@ pub(crate) struct Trouble {
     pub(crate) late: bool,
 }
 
-impl Trouble {
+impl ConnectionError {
     /// No answer within the time that a call may take.
     pub(crate) fn no_answer() -> Self {
         Self { late: true, ..Self::from("no answer in time") }
     }
 }
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for ConnectionError {
     fn from(error: tokio_postgres::Error) -> Self {
         let shortage = [SqlState::TOO_MANY_CONNECTIONS, SqlState::CONFIGURATION_LIMIT_EXCEEDED];
         let shortage = error.code().is_some_and(|code| shortage.contains(code));
@@ -94,13 +94,13 @@ impl From<tokio_postgres::Error> for Trouble {
     }
 }
 
-impl From<&str> for Trouble {
+impl From<&str> for ConnectionError {
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), shortage: false, late: false }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Session, Trouble, on};
+use crate::db::connect::{ConnectionError, Session, on};
 use crate::db::hsc::{self, Attempt, LeaseId, Released, Report};
 use crate::worker::opener::Opener;
 use crate::worker::transition_log;
@@ -15,7 +15,7 @@ use crate::worker::transition_log;
 /// Longest wait for a connection that is opened again: each rare call waits for it.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
-/// The troubles of this part.
+/// The failures of this part, as they are logged.
 const FAILS: &str = "control call failed";
 const CANNOT_OPEN: &str = "the control connection cannot be opened";
 
@@ -95,12 +95,14 @@ impl ControlConnection {
                 }
                 Ok(Ok(value)) => {
                     *held = Some(session);
-                    self.opener.troubles.works(FAILS);
-                    self.opener.troubles.works(CANNOT_OPEN);
+                    self.opener.outage_log.works(FAILS);
+                    self.opener.outage_log.works(CANNOT_OPEN);
                     return Some(value);
                 }
-                Ok(Err(error)) => self.opener.troubles.failed(FAILS, &Trouble::from(error)),
-                Err(_) => self.opener.troubles.failed(FAILS, &Trouble::no_answer()),
+                Ok(Err(error)) => {
+                    self.opener.outage_log.failed(FAILS, &ConnectionError::from(error))
+                }
+                Err(_) => self.opener.outage_log.failed(FAILS, &ConnectionError::no_answer()),
             }
         }
         None
@@ -133,9 +135,9 @@ impl ControlConnection {
         let wait = self.opener.limit.min(CONNECTION_WAIT);
         match timeout(wait, opening).await.ok().flatten()? {
             Ok(session) => Some(session),
-            Err(trouble) => {
-                self.opener.troubles.failed(CANNOT_OPEN, &trouble);
-                if trouble.shortage {
+            Err(error) => {
+                self.opener.outage_log.failed(CANNOT_OPEN, &error);
+                if error.shortage {
                     self.opener.connections.want();
                 }
                 None

@@ -18,8 +18,8 @@ use crate::error::TlsRefusal;
 use crate::error::queues_not_rebuilt;
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
+use crate::worker::outage_log::REPEAT;
 use crate::worker::pooler::{ECHO_GRACE, is_pooled};
-use crate::worker::trouble_log::REPEAT;
 use crate::worker::watchdog::clock_ns;
 
 /// Connections of a worker that make no exchanges: heartbeat, control and watch.

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Session, Trouble};
+use crate::db::connect::{ConnectionError, Session};
 use crate::db::hsc::{ExchangeSession, Reply, Verdict};
 use crate::error::queues_not_rebuilt;
 use crate::worker::connections;
@@ -20,7 +20,7 @@ use crate::worker::database::Database;
 use crate::worker::opener::{Opener, recover};
 use crate::worker::watchdog::Loss;
 
-/// The trouble of this part.
+/// The failure of this part, as it is logged.
 const FAILED: &str = "exchange failed; its results will be sent again";
 
 /// See the module.
@@ -62,21 +62,21 @@ impl ExchangeConnection {
         backoff: &mut Backoff,
     ) {
         loop {
-            let beats = self.db.opener.troubles.beats();
+            let beats = self.db.opener.outage_log.beats();
             match self.exchange(open, plan).await {
                 Ok(reply) => {
-                    self.db.opener.troubles.works(FAILED);
+                    self.db.opener.outage_log.works(FAILED);
                     if self.settle(plan, reply).await {
                         backoff.reset();
                         return;
                     }
                 }
-                Err(trouble) => {
-                    self.db.opener.troubles.failed(FAILED, &trouble);
-                    if trouble.late {
+                Err(error) => {
+                    self.db.opener.outage_log.failed(FAILED, &error);
+                    if error.late {
                         let max_batch = self.controller.was_late(plan);
                         // Else it may be an outage.
-                        if self.db.opener.troubles.beats() > beats {
+                        if self.db.opener.outage_log.beats() > beats {
                             tracing::warn!(
                                 max_batch,
                                 "claims are smaller from now on: the last one was not answered in time"
@@ -84,7 +84,7 @@ impl ExchangeConnection {
                         }
                     }
                     self.controller.unclaim(plan);
-                    if trouble.shortage && self.rest(plan).await {
+                    if error.shortage && self.rest(plan).await {
                         return;
                     }
                     if plan.request().is_empty() {
@@ -142,7 +142,7 @@ impl ExchangeConnection {
         &self,
         open: &mut Option<ExchangeSession>,
         plan: &ExchangePlan,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, ConnectionError> {
         let opener = &self.db.opener;
         let session = match open.take() {
             Some(session) if !session.is_closed() => session,
@@ -159,18 +159,18 @@ impl ExchangeConnection {
                 if queues_not_rebuilt(&error)
                     && let Err(error) = recover(&opener.address, opener.limit).await
                 {
-                    return Err(Trouble::from(error.to_string().as_str()));
+                    return Err(ConnectionError::from(error.to_string().as_str()));
                 }
                 // The session is dropped, and its errors with it.
                 Err(error.into())
             }
             // The session is dropped: the next call must not read a late answer.
-            Err(_) => Err(Trouble::no_answer()),
+            Err(_) => Err(ConnectionError::no_answer()),
         }
     }
 }
 
-async fn open_session(opener: &Opener) -> Result<ExchangeSession, Trouble> {
+async fn open_session(opener: &Opener) -> Result<ExchangeSession, ConnectionError> {
     let session = opener.open().await?;
     let prepare = ExchangeSession::on(session, opener.pooled);
     match timeout(opener.limit, prepare).await {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Session, Trouble, connect};
+use crate::db::connect::{ConnectionError, Session, connect};
 use crate::db::hsc::Beat;
 use crate::worker::controller::Controller;
 use crate::worker::database::Database;
@@ -37,7 +37,7 @@ impl Heartbeat {
                     backoff.reset();
                     self.controller.statistics.beat(true);
                     self.db.opener.connections.hear(true);
-                    self.db.opener.troubles.acknowledged();
+                    self.db.opener.outage_log.acknowledged();
                     self.act_on(beat, &mut errands);
                     let period = self.controller.config.heartbeat_period;
                     tokio::select! {
@@ -45,13 +45,13 @@ impl Heartbeat {
                         () = self.hurry.notified() => {}
                     }
                 }
-                Err(trouble) => {
+                Err(error) => {
                     self.controller.statistics.beat(false);
                     self.db.opener.connections.hear(false);
-                    if trouble.shortage {
+                    if error.shortage {
                         self.db.opener.connections.want();
                     }
-                    self.db.opener.troubles.missed(&trouble);
+                    self.db.opener.outage_log.missed(&error);
                     let pause = backoff.rest().min(self.controller.config.heartbeat_period / 4);
                     tokio::time::sleep(pause).await;
                 }
@@ -67,7 +67,7 @@ impl Heartbeat {
         }
     }
 
-    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, Trouble> {
+    async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, ConnectionError> {
         let limit = self.controller.config.heartbeat_timeout;
         let session = match held.take().filter(|session| !session.is_closed()) {
             Some(session) => session,

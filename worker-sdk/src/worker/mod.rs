@@ -24,6 +24,7 @@ pub(crate) mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod opener;
+mod outage_log;
 pub(crate) mod outcome;
 mod perform;
 mod pooler;
@@ -35,7 +36,6 @@ pub(crate) mod statistics;
 mod threads;
 pub(crate) mod trace_layer;
 mod transition_log;
-mod trouble_log;
 mod watch_connection;
 mod watchdog;
 mod work;

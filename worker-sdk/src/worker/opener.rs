@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::db::address::Address;
-use crate::db::connect::{Session, Trouble, connect, settle_session};
+use crate::db::connect::{ConnectionError, Session, connect, settle_session};
 use crate::db::hsc;
 use crate::error::Error;
 use crate::worker::connections::Connections;
+use crate::worker::outage_log::OutageLog;
 use crate::worker::pulse::Pulse;
-use crate::worker::trouble_log::TroubleLog;
 
 /// Opens the connections of a registered worker.
 #[derive(Debug, Clone)]
@@ -23,13 +23,13 @@ pub(crate) struct Opener {
     pub pooled: bool,
     pub pulse: Arc<Pulse>,
     pub connections: Arc<Connections>,
-    pub troubles: Arc<TroubleLog>,
+    pub outage_log: Arc<OutageLog>,
 }
 
 impl Opener {
     /// Opens a connection, once the heartbeat has its own. A heartbeat is the first statement on it. So a
     /// copy of an earlier state under the same address is noticed before anything is claimed from it.
-    pub(crate) async fn open(&self) -> Result<Session, Trouble> {
+    pub(crate) async fn open(&self) -> Result<Session, ConnectionError> {
         let open = async {
             self.connections.until_heard().await;
             let session = open(&self.address, self.limit, self.pooled).await?;

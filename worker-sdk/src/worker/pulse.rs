@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::db::connect::{Session, Trouble};
+use crate::db::connect::{ConnectionError, Session};
 use crate::db::hsc;
 use crate::db::hsc::Beat;
 use crate::worker::watchdog::{Loss, Watchdog, clock_ns};
@@ -35,7 +35,7 @@ impl Pulse {
         session: &Session,
         draining: bool,
         leases: bool,
-    ) -> Result<Beat, Trouble> {
+    ) -> Result<Beat, ConnectionError> {
         let uncertain = session.uncertain_commits();
         let acknowledged = self.acknowledged.load(Ordering::Relaxed);
         let sent_ns = clock_ns();
@@ -66,7 +66,7 @@ impl Pulse {
     }
 
     /// The first statement on a new connection. An error: nothing else may be sent on it.
-    pub(crate) async fn prove(&self, session: &Session) -> Result<(), Trouble> {
+    pub(crate) async fn prove(&self, session: &Session) -> Result<(), ConnectionError> {
         match self.beat(session, false, false).await?.alive {
             true => Ok(()),
             false => Err("this database counts the worker as dead".into()),

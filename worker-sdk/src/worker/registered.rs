@@ -113,7 +113,7 @@ impl RegisteredWorker {
             pooled,
             pulse: Arc::new(pulse),
             connections: Arc::new(Connections::default()),
-            troubles: Arc::default(),
+            outage_log: Arc::default(),
         };
         let control = ControlConnection {
             opener: opener.clone(),

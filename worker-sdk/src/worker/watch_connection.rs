@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{Heard, Notifications, Session, Trouble, connect_listening};
+use crate::db::connect::{ConnectionError, Heard, Notifications, Session, connect_listening};
 use crate::db::hsc;
 use crate::db::hsc::Watched;
 use crate::worker::connections;
@@ -38,7 +38,7 @@ const PEEK_SHARE: f64 = 0.95;
 /// Longest wait for any answer on the connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
-/// The troubles of this part. A test that keeps a history of the worker reads the first from the trace.
+/// The failures of this part, as they are logged. A test that keeps a history of the worker reads the first from the trace.
 const LOST: &str = "watch connection lost; polling until it is back";
 const CANNOT_OPEN: &str = "the watch connection cannot be opened; polling until it can";
 
@@ -66,14 +66,14 @@ impl WatchConnection {
                     // Requests to the last connection do not matter to this one.
                     while self.requests.try_recv().is_ok() {}
                     self.controller.watch_event(WatchEvent::AllMayHaveTasks);
-                    self.db.opener.troubles.works(CANNOT_OPEN);
-                    let trouble = self.serve(&client, heard).await;
+                    self.db.opener.outage_log.works(CANNOT_OPEN);
+                    let error = self.serve(&client, heard).await;
                     self.controller.watch_event(WatchEvent::Lost);
-                    self.db.opener.troubles.failed(LOST, &trouble);
+                    self.db.opener.outage_log.failed(LOST, &error);
                 }
-                Err(trouble) => {
-                    shortage = trouble.shortage;
-                    self.db.opener.troubles.failed(CANNOT_OPEN, &trouble);
+                Err(error) => {
+                    shortage = error.shortage;
+                    self.db.opener.outage_log.failed(CANNOT_OPEN, &error);
                 }
             }
             while let Ok(request) = self.requests.try_recv() {
@@ -86,7 +86,7 @@ impl WatchConnection {
         }
     }
 
-    async fn open(&self) -> Result<(Session, Notifications), Trouble> {
+    async fn open(&self) -> Result<(Session, Notifications), ConnectionError> {
         let listen: String = std::iter::once("listen tuskline_queue;".to_owned())
             .chain(self.controller.bells().iter().map(|bell| format!("listen {CHANNEL}{bell};")))
             .chain(std::iter::once(format!("listen tuskline_executor_{};", self.db.executor)))
@@ -99,7 +99,7 @@ impl WatchConnection {
             Ok::<_, tokio_postgres::Error>((client, heard))
         };
         match timeout(ANSWER_LIMIT, open).await {
-            Ok(opened) => opened.map_err(Trouble::from),
+            Ok(opened) => opened.map_err(ConnectionError::from),
             Err(_) => Err("no answer in time".into()),
         }
     }
@@ -124,8 +124,8 @@ impl WatchConnection {
                 }
                 _ = peeks.tick() => self.peek(client, &mut peeked_at).await,
             };
-            if let Err(trouble) = answered {
-                return trouble;
+            if let Err(error) = answered {
+                return error;
             }
         }
     }
@@ -299,7 +299,7 @@ async fn answer<T>(
     call: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, String> {
     match timeout(ANSWER_LIMIT, call).await {
-        Ok(answered) => answered.map_err(|error| Trouble::from(error).to_string()),
-        Err(_) => Err(Trouble::no_answer().to_string()),
+        Ok(answered) => answered.map_err(|error| ConnectionError::from(error).to_string()),
+        Err(_) => Err(ConnectionError::no_answer().to_string()),
     }
 }
