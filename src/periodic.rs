@@ -158,9 +158,9 @@ impl<'o> Periodic<'o> {
                 }
                 Ok(all)
             }
-            Err(Some(said)) => {
+            Err(Some(refusal)) => {
                 for fire in fires {
-                    self.note(&fire.name, fire.version, said.message()).await?;
+                    self.note(&fire.name, fire.version, refusal.message()).await?;
                 }
                 Ok(Fired { refused: 1, ..Fired::default() })
             }

@@ -58,21 +58,21 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// By what the server said, wherever in the chain; nothing: it is away.
+    /// By the SQLSTATE of the server, wherever in the chain; nothing: it is away.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let mut cause = Some(error);
         while let Some(one) = cause {
-            if let Some(said) = one.downcast_ref::<DbError>() {
-                return Self::of_server(said);
+            if let Some(refusal) = one.downcast_ref::<DbError>() {
+                return Self::of_server(refusal);
             }
             cause = one.source();
         }
         Self::Away
     }
 
-    fn of_server(said: &DbError) -> Self {
-        match Self::of_code(said.code()) {
-            Self::Schema if names_a_part(said.message()) => Self::Damaged,
+    fn of_server(refusal: &DbError) -> Self {
+        match Self::of_code(refusal.code()) {
+            Self::Schema if names_a_part(refusal.message()) => Self::Damaged,
             failure => failure,
         }
     }
@@ -160,19 +160,19 @@ impl Recovery {
     /// The role has failed: reports it, unless the last failure was the same. Returns the rest before
     /// the next try.
     pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
-        let (failure, said) = (Failure::of(error), ErrorChain(error).to_string());
+        let (failure, text) = (Failure::of(error), ErrorChain(error).to_string());
         let again = self.reported.as_ref() == Some(&failure);
         if !again {
             let (role, remedy) = (self.role, failure.remedy());
             match failure {
                 Failure::Away | Failure::Busy => {
-                    tracing::warn!(role, error = %said, "{failure}, {remedy}");
+                    tracing::warn!(role, error = %text, "{failure}, {remedy}");
                 }
-                _ => tracing::error!(role, error = %said, hint = remedy, "{failure}"),
+                _ => tracing::error!(role, error = %text, hint = remedy, "{failure}"),
             }
         }
         let away = failure == Failure::Away;
-        let report = format!("{failure}: {said}; {}", failure.remedy());
+        let report = format!("{failure}: {text}; {}", failure.remedy());
         self.health.note(self.role, (again && !away).then_some(report));
         self.reported = Some(failure);
         if away { self.backoff.rest() } else { self.backoff.long_rest() }

@@ -37,7 +37,7 @@ impl Deadlines {
         idle_in_transaction: Duration::from_secs(30),
     };
     /// For commands that only read: they report a table that is locked for a second.
-    pub const LOOK: Self = Self { lock: Duration::from_secs(1), ..Self::USUAL };
+    pub const READ: Self = Self { lock: Duration::from_secs(1), ..Self::USUAL };
     /// For migrations and retention, which wait for other people's transactions.
     pub const PATIENT: Self = Self {
         statement: Duration::ZERO,

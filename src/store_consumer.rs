@@ -20,7 +20,7 @@ use crate::config::StoreConsumerOptions;
 use crate::recovery::{Recovery, RoleHealth};
 use crate::session::{Deadlines, Lost, Session};
 use crate::store::{self, Promoted, Recovered, TIMER_CHANNEL, Watched};
-use failure_detector::Silence;
+use failure_detector::FailureDetector;
 use mark::TimerMark;
 
 const ROLE: &str = "store-consumer";
@@ -36,9 +36,9 @@ pub async fn run(
     shutdown: CancellationToken,
 ) {
     let address = address.into();
-    let (mut recovery, mut silence) = (Recovery::new(ROLE, health), Silence::default());
+    let (mut recovery, mut detector) = (Recovery::new(ROLE, health), FailureDetector::default());
     while !shutdown.is_cancelled() {
-        let consumed = consume(&address, &options, &mut silence, &mut recovery);
+        let consumed = consume(&address, &options, &mut detector, &mut recovery);
         let end = shutdown.run_until_cancelled(consumed).await;
         let Some(Err(lost)) = end else { break };
         let rest = recovery.failed(&lost);
@@ -50,10 +50,10 @@ pub async fn run(
 async fn consume(
     address: &Address,
     options: &StoreConsumerOptions,
-    silence: &mut Silence,
+    detector: &mut FailureDetector,
     recovery: &mut Recovery,
 ) -> Result<std::convert::Infallible, Lost> {
-    let mut consumer = StoreConsumer::connect(address, options, silence).await?;
+    let mut consumer = StoreConsumer::connect(address, options, detector).await?;
     loop {
         let nap = timeout(options.lap_deadline, consumer.lap())
             .await
@@ -71,7 +71,7 @@ struct StoreConsumer<'o> {
     ears: Ears,
     mark: TimerMark,
     /// Outlives the sessions: what was seen stays true as long as the server lives.
-    silence: &'o mut Silence,
+    detector: &'o mut FailureDetector,
     check_rebuilt_at: Instant,
     rescue_at: Instant,
 }
@@ -99,7 +99,7 @@ impl<'o> StoreConsumer<'o> {
     async fn connect(
         address: &Address,
         options: &'o StoreConsumerOptions,
-        silence: &'o mut Silence,
+        detector: &'o mut FailureDetector,
     ) -> Result<Self, Lost> {
         rebuild_queues_patiently(address).await?;
         let verbs = Session::open(address, ROLE, Deadlines::USUAL).await?;
@@ -109,7 +109,7 @@ impl<'o> StoreConsumer<'o> {
         let mark = TimerMark::new(options.sweep_every, options.mark_margin);
         let rescue_at = Instant::now();
         let check_rebuilt_at = rescue_at + options.rebuild_check_every;
-        Ok(Self { options, verbs, bell, ears, mark, silence, check_rebuilt_at, rescue_at })
+        Ok(Self { options, verbs, bell, ears, mark, detector, check_rebuilt_at, rescue_at })
     }
 
     /// One look at everything that may be due; says how long to sleep.
@@ -195,7 +195,7 @@ impl<'o> StoreConsumer<'o> {
         }
         self.rescue_at = Instant::now() + self.options.rescue_every;
         loop {
-            let silent = self.silence.due(Instant::now());
+            let silent = self.detector.due(Instant::now());
             let call = store::rescue(
                 self.verbs.client(),
                 self.options.rescue_batch,
@@ -203,8 +203,8 @@ impl<'o> StoreConsumer<'o> {
                 &self.options.installation,
             )
             .await?;
-            self.silence.learn(&call, Instant::now());
-            let (silent, silent_ms) = self.silence.worth_noting(Instant::now());
+            self.detector.learn(&call, Instant::now());
+            let (silent, silent_ms) = self.detector.worth_noting(Instant::now());
             if !silent_ms.is_empty() {
                 store::note_silence(self.verbs.client(), &silent, &silent_ms).await?;
             }
@@ -249,7 +249,7 @@ impl<'o> StoreConsumer<'o> {
     /// A silence that comes due does not wait for the safety poll. If another transaction has locked the
     /// executor, it is tried again at the pace of `rescue`.
     fn until_rescue(&self) -> Duration {
-        let due = self.silence.next_look().map(|due| due.max(self.rescue_at));
+        let due = self.detector.next_due_at().map(|due| due.max(self.rescue_at));
         due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 

@@ -62,7 +62,7 @@ pub struct DoctorArgs {
 }
 
 pub async fn run(global: &Global, args: DoctorArgs) -> Outcome {
-    let found = look(global, &args).await;
+    let found = findings(global, &args).await;
     if args.monitoring {
         return monitoring::put(global, found);
     }
@@ -72,7 +72,7 @@ pub async fn run(global: &Global, args: DoctorArgs) -> Outcome {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn look(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
+async fn findings(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let address = database::find(global)?;
     let mut findings = vec![Finding::ok("connection", database::shown(&address))];
     if args.verify {
@@ -88,7 +88,7 @@ async fn look(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
 async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let client = plain.client();
     let mut findings = connection::server(client).await?;
-    let session = Session::open(address, "doctor", Deadlines::LOOK).await?;
+    let session = Session::open(address, "doctor", Deadlines::READ).await?;
     // First, because the next lines read tables and may wait for a lock. This line waits for none.
     findings.extend(locks::examine(session.client()).await?);
     let schema = schema::examine(session.client()).await?;

@@ -124,7 +124,7 @@ fn in_words(error: &anyhow::Error) -> Report {
     let of_database = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
     match of_database {
         Some(cause) => match cause.as_db_error() {
-            Some(said) => of_server(said, error),
+            Some(refusal) => of_server(refusal, error),
             None => of_connection(cause),
         },
         None => Report {
@@ -140,16 +140,16 @@ const NO_ENTRY: &str = "no line of pg_hba.conf admits this login from here: ther
      (sslmode=require or stronger), or for another user, database or host";
 
 /// Reports a refusal of the server.
-fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
-    let code = said.code().code();
+fn of_server(refusal: &DbError, error: &anyhow::Error) -> Report {
+    let code = refusal.code().code();
     if code.starts_with("TK") {
-        let hint = said.hint().map(str::to_owned);
-        return Report { what: said.message().to_owned(), hint, code: 2 };
+        let hint = refusal.hint().map(str::to_owned);
+        return Report { what: refusal.message().to_owned(), hint, code: 2 };
     }
-    let advice = match said.code() {
+    let advice = match refusal.code() {
         // The server names the file in every language.
         &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
-            if said.message().contains("pg_hba.conf") =>
+            if refusal.message().contains("pg_hba.conf") =>
         {
             Some(NO_ENTRY)
         }
@@ -179,8 +179,8 @@ fn of_server(said: &DbError, error: &anyhow::Error) -> Report {
     let wrapped = outermost.contains(": db error") || outermost == "db error";
     let context = wrapped.then(|| outermost.trim_end_matches("db error").to_owned());
     Report {
-        what: format!("{}{} ({code})", context.unwrap_or_default(), said.message()),
-        hint: advice.map(str::to_owned).or_else(|| said.hint().map(str::to_owned)),
+        what: format!("{}{} ({code})", context.unwrap_or_default(), refusal.message()),
+        hint: advice.map(str::to_owned).or_else(|| refusal.hint().map(str::to_owned)),
         code: 1,
     }
 }
@@ -191,17 +191,17 @@ fn of_connection(cause: &tokio_postgres::Error) -> Report {
         let hint = refusal.hint().map(str::to_owned);
         return Report { what: refusal.to_string(), hint, code: 1 };
     }
-    let told = ErrorChain(cause).to_string();
-    let hint = if told.contains("password missing") {
+    let text = ErrorChain(cause).to_string();
+    let hint = if text.contains("password missing") {
         "the server asks for a password: give it in --database-url, or PGPASSWORD or PGPASSFILE in the environment"
-    } else if told.contains("database does not allow writes") {
+    } else if text.contains("database does not allow writes") {
         "target_session_attrs asks for a primary, and no host of the address is one"
-    } else if told.contains("database is not read only") {
+    } else if text.contains("database is not read only") {
         "target_session_attrs asks for a standby, and no host of the address is one"
     } else {
         "is PostgreSQL running at this address? `tuskline dev` starts a private one"
     };
-    Report { what: told, hint: Some(hint.to_owned()), code: 1 }
+    Report { what: text, hint: Some(hint.to_owned()), code: 1 }
 }
 
 #[cfg(test)]
@@ -210,20 +210,20 @@ mod tests {
 
     #[test]
     fn a_wrong_call_is_told_in_one_line_and_a_hint() {
-        let told = |what: &str, hint: &str| (what.to_owned(), hint.to_owned());
+        let expected = |what: &str, hint: &str| (what.to_owned(), hint.to_owned());
         assert_eq!(
             usage_in_words(
                 "error: unexpected argument '--foo' found\n\n  tip: use '-- --foo'\n\nUsage: t a\n"
             ),
-            told("unexpected argument '--foo' found", "use '-- --foo'")
+            expected("unexpected argument '--foo' found", "use '-- --foo'")
         );
         assert_eq!(
             usage_in_words("error: these are missing:\n  <NAME>\n\nUsage: t <NAME>\n\nFor more"),
-            told("these are missing: <NAME>", "usage: t <NAME>")
+            expected("these are missing: <NAME>", "usage: t <NAME>")
         );
         assert_eq!(
             usage_in_words("error: invalid value\n\nFor more"),
-            told("invalid value", "--help tells more")
+            expected("invalid value", "--help tells more")
         );
     }
 }

@@ -41,9 +41,9 @@ pub async fn run(global: &Global, args: &HealthArgs) -> Outcome {
     let answer = asked
         .map_err(|_| failed(format!("{address} did not answer within {} s", DEADLINE.as_secs())))?
         .map_err(|error| silent(address, &error))?;
-    let (ok, told) = read(&answer).with_context(|| format!("{address} is no tuskline serve"))?;
-    let status = output::field(&told, "status");
-    output::answer(global, &told, &if ok { status } else { told.to_string() })?;
+    let (ok, report) = read(&answer).with_context(|| format!("{address} is no tuskline serve"))?;
+    let status = output::field(&report, "status");
+    output::answer(global, &report, &if ok { status } else { report.to_string() })?;
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

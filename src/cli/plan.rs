@@ -15,11 +15,11 @@ const SHOWN: usize = 74;
 
 pub async fn run(global: &Global, address: &Address) -> Outcome {
     let plan = migrate::plan(address).await?;
-    output::answer(global, &json!(plan), &told(&plan))?;
+    output::answer(global, &json!(plan), &text_of(&plan))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(plan: &Plan) -> String {
+fn text_of(plan: &Plan) -> String {
     let found = plan.found.map_or("nothing".to_owned(), |set| format!("function set {set}"));
     let head = format!("installed: {found}; this binary: function set {}", plan.schema_version);
     if plan.steps.is_empty() {
@@ -96,11 +96,11 @@ fn of_blockers(plan: &Plan) -> Vec<String> {
     if held.is_empty() {
         return vec![String::new(), "no session blocks it now".into()];
     }
-    let told = |(blocker, mut relations): (&Blocker, Vec<&str>)| {
+    let lines_of = |(blocker, mut relations): (&Blocker, Vec<&str>)| {
         relations.dedup();
         of_blocker(blocker, &relations.join(", "))
     };
-    held.into_iter().flat_map(told).collect()
+    held.into_iter().flat_map(lines_of).collect()
 }
 
 fn of_blocker(blocker: &Blocker, relations: &str) -> Vec<String> {

@@ -60,15 +60,15 @@ pub fn end_of_process() -> anyhow::Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let end = CancellationToken::new();
-    let told = end.clone();
+    let token = end.clone();
     tokio::spawn(async move {
         loop {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            if told.is_cancelled() {
+            if token.is_cancelled() {
                 std::process::exit(1);
             }
             tracing::info!("stopping");
-            told.cancel();
+            token.cancel();
         }
     });
     Ok(end)

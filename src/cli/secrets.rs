@@ -87,9 +87,9 @@ mod tests {
             ("postgresql://me:pw@db/shop", "postgresql://me:pw"),
             ("host=db password=pw", "password=pw user"),
         ] {
-            let told = hidden(&format!("unexpected argument '{quoted}' found"), &[word]);
-            assert!(!told.contains("pw") && !told.contains("p w"), "{told}");
-            assert!(told.starts_with("unexpected argument '") && is_hidden(&told), "{told}");
+            let text = hidden(&format!("unexpected argument '{quoted}' found"), &[word]);
+            assert!(!text.contains("pw") && !text.contains("p w"), "{text}");
+            assert!(text.starts_with("unexpected argument '") && is_hidden(&text), "{text}");
         }
     }
 

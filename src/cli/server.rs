@@ -70,12 +70,12 @@ pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
     let mut answer = json!(report);
     answer["installation"] = json!(installation.name);
     answer["cell"] = json!(installation.cell);
-    let told = format!("{}\ninstallation: {installation}", told(&report));
-    output::answer(global, &answer, &told)?;
+    let text = format!("{}\ninstallation: {installation}", text_of(&report));
+    output::answer(global, &answer, &text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(report: &migrate::Report) -> String {
+fn text_of(report: &migrate::Report) -> String {
     let functions = match report.functions {
         Functions::Newer => {
             return format!(

@@ -28,9 +28,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::draw::Look;
+use self::draw::Theme;
 use self::screen::{Input, Screen};
-use self::source::{Looks, Pace};
+use self::source::{FactsReader, Pace};
 use self::state::{Action, Event, Request, State};
 use self::view::View;
 use super::global::{Global, Outcome};
@@ -57,7 +57,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// Time between two looks; longer if a look takes more than a tenth of it.
+    /// Time between two readings; longer if one takes more than a tenth of it.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
     interval: Duration,
     /// How far back rates and delays count.
@@ -70,26 +70,26 @@ pub struct TopArgs {
 
 pub async fn run(global: &Global, args: TopArgs) -> Outcome {
     let address = database::find(global)?;
-    let look = Look {
+    let theme = Theme {
         colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         database: database::shown(&address),
         since: duration::show(duration::milliseconds(args.since)),
     };
     if global.json || !std::io::stdout().is_terminal() {
-        return once(global, &args, &look).await;
+        return once(global, &args, &theme).await;
     }
     let pace = Pace { interval: args.interval.max(Duration::from_millis(100)), since: args.since };
     let (ask, requests) = mpsc::channel(REQUESTS);
     let (tell, mut events) = mpsc::unbounded_channel();
     let _source = AbortOnDropHandle::new(tokio::spawn(source::run(address, pace, requests, tell)));
-    watch(Screen::take()?, State::of(args.view), &look, &ask, &mut events).await?;
+    watch(Screen::take()?, State::of(args.view), &theme, &ask, &mut events).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// One look: as JSON, or as a frame of text.
-async fn once(global: &Global, args: &TopArgs, look: &Look) -> Outcome {
+/// One reading: as JSON, or as a frame of text.
+async fn once(global: &Global, args: &TopArgs, theme: &Theme) -> Outcome {
     let session = database::open(global).await?;
-    let facts = Looks::default().look(session.client(), args.since).await?;
+    let facts = FactsReader::default().read(session.client(), args.since).await?;
     if global.json {
         output::put_json(&json!(facts))?;
         return Ok(ExitCode::SUCCESS);
@@ -101,7 +101,7 @@ async fn once(global: &Global, args: &TopArgs, look: &Look) -> Outcome {
     // High enough for all rows. The last line has the keys, and is left out below.
     let lines = (draw::AROUND + state.shown().len()).clamp(usize::from(draw::SMALLEST.1), LINES);
     let mut terminal = Terminal::new(TestBackend::new(columns, u16::try_from(lines)?))?;
-    terminal.draw(|frame| draw::draw(frame, &state, look))?;
+    terminal.draw(|frame| draw::draw(frame, &state, theme))?;
     let text = text_of(terminal.backend().buffer());
     let lines: Vec<_> = text.trim_end().lines().collect();
     output::put(lines[..lines.len() - 1].join("\n").trim_end())?;
@@ -122,18 +122,18 @@ fn text_of(buffer: &Buffer) -> String {
 async fn watch(
     mut screen: Screen,
     mut state: State,
-    look: &Look,
+    theme: &Theme,
     ask: &mpsc::Sender<Request>,
     events: &mut mpsc::UnboundedReceiver<Event>,
 ) -> Result<()> {
-    let (told, mut inputs) = mpsc::unbounded_channel();
-    screen::read_keys(told);
+    let (keys, mut inputs) = mpsc::unbounded_channel();
+    screen::read_keys(keys);
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut hup = signal(SignalKind::hangup())?;
     let mut stop = signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?;
     loop {
-        screen.terminal().draw(|frame| draw::draw(frame, &state, look))?;
+        screen.terminal().draw(|frame| draw::draw(frame, &state, theme))?;
         let actions = tokio::select! {
             input = inputs.recv() => match input {
                 Some(Input::Key(key)) => state.on(Event::Key(key)),

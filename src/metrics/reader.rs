@@ -286,7 +286,7 @@ impl Reader {
 }
 
 async fn open(address: &Address, until: Instant) -> Result<Session, ReadError> {
-    let deadlines = Deadlines { statement: DEADLINE, ..Deadlines::LOOK };
+    let deadlines = Deadlines { statement: DEADLINE, ..Deadlines::READ };
     match timeout_at(until, Session::open(address, "metrics", deadlines)).await {
         Err(_) => Err(ReadError::Away(no_answer())),
         Ok(opened) => opened.map_err(|error| ReadError::Away(ErrorChain(&error).to_string())),

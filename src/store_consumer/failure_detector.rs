@@ -22,7 +22,7 @@ use crate::store::{Pulse, Rescued, Silent};
 /// The observations so far. A long silence is noted in the executor's row as well, where a new process
 /// continues: spans that were watched one after the other add up.
 #[derive(Debug, Default)]
-pub struct Silence {
+pub struct FailureDetector {
     booted_at: Option<DateTime<Utc>>,
     seen: HashMap<i64, Seen>,
 }
@@ -31,9 +31,9 @@ pub struct Silence {
 struct Seen {
     beats: i64,
     since: Instant,
-    /// Silence that was noted by `since`.
+    /// FailureDetector that was noted by `since`.
     before: Duration,
-    /// Silence that this process has noted, or found noted.
+    /// FailureDetector that this process has noted, or found noted.
     noted: Duration,
     lease: Duration,
 }
@@ -77,11 +77,11 @@ impl Seen {
     }
 }
 
-impl Silence {
-    /// Learns from a look whose answer has arrived by `now`.
-    pub fn learn(&mut self, look: &Rescued, now: Instant) {
-        if self.booted_at != look.booted_at {
-            self.booted_at = look.booted_at;
+impl FailureDetector {
+    /// Learns from an answer that has arrived by `now`.
+    pub fn learn(&mut self, answer: &Rescued, now: Instant) {
+        if self.booted_at != answer.booted_at {
+            self.booted_at = answer.booted_at;
             self.seen.clear();
         }
         let known = std::mem::take(&mut self.seen);
@@ -89,7 +89,7 @@ impl Silence {
             Some(seen) if seen.beats == pulse.beats => seen.again(pulse, now),
             _ => Seen::begin(pulse, now),
         };
-        self.seen = look.pulses.iter().map(|pulse| (pulse.executor, seen(pulse))).collect();
+        self.seen = answer.pulses.iter().map(|pulse| (pulse.executor, seen(pulse))).collect();
     }
 
     /// Executors that are silent for a whole lease by `now`.
@@ -117,7 +117,7 @@ impl Silence {
     }
 
     /// When one of them is due, or worth another note.
-    pub fn next_look(&self) -> Option<Instant> {
+    pub fn next_due_at(&self) -> Option<Instant> {
         let next = |seen: &Seen| seen.due_at().min(seen.at_silence(seen.next_note()));
         self.seen.values().map(next).min()
     }
@@ -130,11 +130,11 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(20);
     const MS: Duration = Duration::from_millis(1);
 
-    fn look(pulses: &[(i64, i64)]) -> Rescued {
-        look_in(1, pulses)
+    fn rescued(pulses: &[(i64, i64)]) -> Rescued {
+        rescued_in(1, pulses)
     }
 
-    fn look_in(life: i64, pulses: &[(i64, i64)]) -> Rescued {
+    fn rescued_in(life: i64, pulses: &[(i64, i64)]) -> Rescued {
         let silent = Duration::ZERO;
         let pulse = |&(executor, beats)| Pulse { executor, beats, lease: LEASE, silent };
         Rescued {
@@ -147,8 +147,8 @@ mod tests {
     }
 
     /// Numbers and beats of the due, in order.
-    fn due(silence: &Silence, now: Instant) -> Vec<(i64, i64)> {
-        let silent = silence.due(now);
+    fn due(detector: &FailureDetector, now: Instant) -> Vec<(i64, i64)> {
+        let silent = detector.due(now);
         let mut due: Vec<_> = silent.executors.into_iter().zip(silent.beats).collect();
         due.sort_unstable();
         due
@@ -156,81 +156,81 @@ mod tests {
 
     #[test]
     fn an_executor_is_due_a_lease_after_its_last_beat_was_first_seen() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5), (2, 7)]), start);
-        silence.learn(&look(&[(1, 5), (2, 8)]), start + LEASE / 2);
-        assert_eq!(silence.next_look(), Some(start + LEASE / 10));
-        assert_eq!(due(&silence, start + LEASE - MS), []);
-        assert_eq!(due(&silence, start + LEASE), [(1, 5)]);
-        assert_eq!(due(&silence, start + LEASE * 3 / 2), [(1, 5), (2, 8)]);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5), (2, 7)]), start);
+        detector.learn(&rescued(&[(1, 5), (2, 8)]), start + LEASE / 2);
+        assert_eq!(detector.next_due_at(), Some(start + LEASE / 10));
+        assert_eq!(due(&detector, start + LEASE - MS), []);
+        assert_eq!(due(&detector, start + LEASE), [(1, 5)]);
+        assert_eq!(due(&detector, start + LEASE * 3 / 2), [(1, 5), (2, 8)]);
     }
 
     #[test]
     fn a_worker_that_beats_again_is_live_and_a_locked_one_stays_due() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5), (2, 7)]), start);
-        silence.learn(&look(&[(1, 6), (2, 7)]), start + LEASE);
-        assert_eq!(due(&silence, start + LEASE), [(2, 7)]);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5), (2, 7)]), start);
+        detector.learn(&rescued(&[(1, 6), (2, 7)]), start + LEASE);
+        assert_eq!(due(&detector, start + LEASE), [(2, 7)]);
     }
 
     #[test]
     fn fewer_beats_than_were_seen_count_as_new_ones() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5)]), start);
-        silence.learn(&look(&[(1, 4)]), start + LEASE - MS);
-        assert_eq!(due(&silence, start + LEASE), []);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5)]), start);
+        detector.learn(&rescued(&[(1, 4)]), start + LEASE - MS);
+        assert_eq!(due(&detector, start + LEASE), []);
     }
 
     #[test]
     fn what_was_seen_in_another_life_of_the_server_counts_for_nothing() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5)]), start);
-        silence.learn(&look_in(2, &[(1, 5)]), start + LEASE);
-        assert_eq!(due(&silence, start + LEASE), []);
-        assert_eq!(due(&silence, start + LEASE * 2), [(1, 5)]);
-        assert_eq!(silence.due(start).booted_at, DateTime::from_timestamp(2, 0));
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5)]), start);
+        detector.learn(&rescued_in(2, &[(1, 5)]), start + LEASE);
+        assert_eq!(due(&detector, start + LEASE), []);
+        assert_eq!(due(&detector, start + LEASE * 2), [(1, 5)]);
+        assert_eq!(detector.due(start).booted_at, DateTime::from_timestamp(2, 0));
     }
 
     #[test]
     fn the_ended_are_forgotten() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5)]), start);
-        silence.learn(&look(&[]), start + MS);
-        assert_eq!((silence.next_look(), due(&silence, start + LEASE)), (None, vec![]));
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5)]), start);
+        detector.learn(&rescued(&[]), start + MS);
+        assert_eq!((detector.next_due_at(), due(&detector, start + LEASE)), (None, vec![]));
     }
 
-    /// A look at one executor of which so much silence is noted.
+    /// A look at one executor of which so much detector is noted.
     fn noted(beats: i64, silent: Duration) -> Rescued {
-        Rescued { pulses: vec![Pulse { executor: 1, beats, lease: LEASE, silent }], ..look(&[]) }
+        Rescued { pulses: vec![Pulse { executor: 1, beats, lease: LEASE, silent }], ..rescued(&[]) }
     }
 
     #[test]
     fn a_new_watcher_goes_on_where_the_last_one_ended() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&noted(5, LEASE * 3 / 4), start);
-        assert_eq!(due(&silence, start + LEASE / 4 - MS), []);
-        assert_eq!(due(&silence, start + LEASE / 4), [(1, 5)]);
-        silence.learn(&noted(6, Duration::ZERO), start + LEASE / 4);
-        assert_eq!(due(&silence, start + LEASE), []);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&noted(5, LEASE * 3 / 4), start);
+        assert_eq!(due(&detector, start + LEASE / 4 - MS), []);
+        assert_eq!(due(&detector, start + LEASE / 4), [(1, 5)]);
+        detector.learn(&noted(6, Duration::ZERO), start + LEASE / 4);
+        assert_eq!(due(&detector, start + LEASE), []);
     }
 
     #[test]
     fn of_two_watchers_the_longer_one_counts() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5)]), start);
-        silence.learn(&noted(5, LEASE / 8), start + LEASE / 4); // shorter than what we saw ourselves
-        assert_eq!(due(&silence, start + LEASE), [(1, 5)]);
-        silence.learn(&noted(5, LEASE * 7 / 8), start + LEASE / 4);
-        assert_eq!(due(&silence, start + LEASE * 3 / 8), [(1, 5)]);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5)]), start);
+        detector.learn(&noted(5, LEASE / 8), start + LEASE / 4); // shorter than what we saw ourselves
+        assert_eq!(due(&detector, start + LEASE), [(1, 5)]);
+        detector.learn(&noted(5, LEASE * 7 / 8), start + LEASE / 4);
+        assert_eq!(due(&detector, start + LEASE * 3 / 8), [(1, 5)]);
     }
 
     #[test]
     fn a_silence_is_noted_once_it_is_long_and_then_now_and_again() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        silence.learn(&look(&[(1, 5)]), start);
+        let (mut detector, start) = (FailureDetector::default(), Instant::now());
+        detector.learn(&rescued(&[(1, 5)]), start);
         let mut notes = Vec::new();
         for quarter_second in 0..80 {
-            let (silent, ms) = silence.worth_noting(start + MS * 250 * quarter_second);
+            let (silent, ms) = detector.worth_noting(start + MS * 250 * quarter_second);
             assert!(silent.beats.iter().all(|beats| *beats == 5));
             notes.extend(ms);
         }

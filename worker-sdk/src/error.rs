@@ -159,9 +159,9 @@ impl Error {
             return Self::new(ErrorKind::Denied, refusal).hinting(refusal.hint());
         }
         let Some(db) = error.as_db_error() else {
-            let mut said = Self::new(broken, error.to_string());
-            said.0.source = error.into_source();
-            return said;
+            let mut made = Self::new(broken, error.to_string());
+            made.0.source = error.into_source();
+            return made;
         };
         Self::of_server(db.code().code(), db.message(), db.hint(), broken)
     }
@@ -173,7 +173,7 @@ impl Error {
         hint: Option<&str>,
         broken: ErrorKind,
     ) -> Self {
-        let mut said = match kind_of(sqlstate, broken) {
+        let mut made = match kind_of(sqlstate, broken) {
             kind @ ErrorKind::Incompatible => {
                 let text = format!("the schema is absent or older than this binary ({text})");
                 Self::new(kind, text).hinting("run `tuskline migrate`")
@@ -189,8 +189,8 @@ impl Error {
                 .hinting("the password stands in the address, or else in PGPASSWORD or PGPASSFILE"),
             kind => Self::new(kind, text).hinting(hint),
         };
-        said.0.sqlstate = Some(sqlstate.to_owned());
-        said
+        made.0.sqlstate = Some(sqlstate.to_owned());
+        made
     }
 }
 

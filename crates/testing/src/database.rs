@@ -173,7 +173,7 @@ impl Database {
     /// # Errors
     /// [`Error::Database`].
     pub async fn tasks(&self) -> Result<Tasks, Error> {
-        Tasks::look(self).await
+        Tasks::read(self).await
     }
 
     /// The tasks of a lambda, whatever has become of them since they were scheduled.
@@ -189,7 +189,7 @@ impl Database {
     /// # Errors
     /// [`Error::NoSuchTask`], [`Error::Database`].
     pub async fn task(&self, id: TaskId) -> Result<Task, Error> {
-        Task::look(self, id).await
+        Task::read(self, id).await
     }
 
     /// Deletes the database, as dropping it does, and says if that failed.

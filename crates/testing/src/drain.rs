@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tuskline_sdk::{Status, TaskId};
 
-use super::left::{Left, Look};
+use super::left::{Left, LeftQuery};
 use super::workers::Workers;
 use super::{Database, Error, Failure, Task, Tasks, report};
 
@@ -152,12 +152,12 @@ pub(super) async fn drain(
     mark: &Mark,
     limit: Limit,
 ) -> Result<Drained, Error> {
-    let look = Look::of(db, workers.executor).await?;
+    let query = LeftQuery::of(db, workers.executor).await?;
     let began = Instant::now();
     let mut rest = RESTS.0;
     loop {
         workers.check().await?;
-        let left = look.left().await?;
+        let left = query.left().await?;
         if left.is_empty() {
             return Ok(Drained::sorted(db.tasks().await?, mark));
         }

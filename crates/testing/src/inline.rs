@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use tuskline_sdk::{Client, NewTask, Status, TaskId, WorkerBuilder};
 
 use super::drain::{self, Mark, not_drained};
-use super::left::Look;
+use super::left::LeftQuery;
 use super::workers::Workers;
 use super::{Database, Drained, Error, Limit, Task};
 
@@ -41,11 +41,11 @@ impl<'d> Inline<'d> {
     /// [`Error::Sdk`]: what [`Client::schedule`] refuses. [`Error::Worker`], [`Error::Database`].
     pub async fn run(&mut self, task: &NewTask) -> Result<Task, Error> {
         let id = self.db.client().schedule(task).await?;
-        let look = Look::of(self.db, self.workers.executor).await?;
+        let query = LeftQuery::of(self.db, self.workers.executor).await?;
         let began = Instant::now();
         while !has_ended(self.db, id).await? {
             self.workers.check().await?;
-            let left = look.left().await?;
+            let left = query.left().await?;
             // In this order: it may have ended between the two looks.
             if left.is_empty() && !has_ended(self.db, id).await? {
                 return Err(Error::Waits(reasons(self.db.client(), id).await?));

@@ -75,14 +75,14 @@ impl std::fmt::Display for Left {
 
 /// The question, ready to be asked again and again.
 #[derive(Debug)]
-pub(super) struct Look<'d> {
+pub(super) struct LeftQuery<'d> {
     db: &'d Database,
     executor: i64,
     statement: Statement,
     others: Statement,
 }
 
-impl<'d> Look<'d> {
+impl<'d> LeftQuery<'d> {
     /// About what a worker with this number may have left.
     pub async fn of(db: &'d Database, executor: i64) -> Result<Self, Error> {
         let statement = db.own().prepare(LEFT).await?;

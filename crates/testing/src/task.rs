@@ -85,9 +85,9 @@ pub struct Failure {
 }
 
 impl Task {
-    pub(super) async fn look(db: &Database, id: TaskId) -> Result<Self, Error> {
+    pub(super) async fn read(db: &Database, id: TaskId) -> Result<Self, Error> {
         let row = db.own().query_opt(TASKS, &[&id.0]).await?.ok_or(Error::NoSuchTask(id))?;
-        Self::read(&row)
+        Self::of_row(&row)
     }
 
     /// It has ended, and by success.
@@ -134,7 +134,7 @@ impl Task {
         text.trim_end().to_owned()
     }
 
-    pub(super) fn read(row: &Row) -> Result<Self, Error> {
+    pub(super) fn of_row(row: &Row) -> Result<Self, Error> {
         // Accepted JSON always parses; a number beyond f64 is the one thing that may not.
         let json = |column: &str| {
             let text: Option<String> = row.get(column);

@@ -21,9 +21,9 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    pub(super) async fn look(db: &Database) -> Result<Self, Error> {
+    pub(super) async fn read(db: &Database) -> Result<Self, Error> {
         let rows = db.own().query(TASKS, &[&None::<i64>]).await?;
-        let all = rows.iter().map(Task::read).collect::<Result<_, _>>()?;
+        let all = rows.iter().map(Task::of_row).collect::<Result<_, _>>()?;
         Ok(Self { lambda: None, all, others: Vec::new(), conditions: Vec::new() })
     }
 

@@ -70,14 +70,14 @@ begin
     with r as (
       select a.seq, u.queue_id, u.counter / 100 as kind,
              max(u.counter % 100) filter (where u.counter % 100 between 1 and 16) as bucket,
-             max(u.amount) filter (where u.counter % 100 = 17 and u.amount < 1000000000000) as told
+             max(u.amount) filter (where u.counter % 100 = 17 and u.amount < 1000000000000) as us
         from tuskline_core.attempt_count a
              cross join unnest(a.queue_ids, a.counters, a.amounts) as u (queue_id, counter, amount)
        where a.seq = any (p_attempts) and u.counter > 100
        group by a.seq, u.queue_id, u.counter / 100
     ), m as (
       select r.queue_id, r.kind,
-             coalesce(r.told, 1000 * (tuskline.histogram_edges())[r.bucket]) as us
+             coalesce(r.us, 1000 * (tuskline.histogram_edges())[r.bucket]) as us
         from r where r.bucket is not null)
     select m.queue_id, bool_or(m.kind = 1),
            case when bool_and(m.us is not null) filter (where m.kind = 1)

@@ -18,7 +18,7 @@ const FEWEST: i64 = 20_000;
 const LATE_MS: i64 = 5 * 60 * 1000;
 
 /// Most tables that are named.
-const TOLD: usize = 3;
+const MOST_NAMED: usize = 3;
 
 /// Tables with dead rows, the most first. `due` is the number of dead rows from which on autovacuum
 /// works on the table.
@@ -97,8 +97,8 @@ pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Finding {
         let dead = cost(tables).dead;
         return Finding::ok("bloat", format!("{dead} dead rows, none for longer than usual"));
     };
-    let told: Vec<String> = bloated.iter().take(TOLD).map(|table| table.said()).collect();
-    let more = match bloated.len().saturating_sub(TOLD) {
+    let named: Vec<String> = bloated.iter().take(MOST_NAMED).map(|table| table.said()).collect();
+    let more = match bloated.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
         more => format!("; and {more} more tables"),
     };
@@ -107,7 +107,7 @@ pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Finding {
         None if !worst.autovacuum => ("autovacuum is off".to_owned(), vacuum(worst)),
         None => ("autovacuum is late".to_owned(), vacuum(worst)),
     };
-    Finding::warn("bloat", format!("{}{more}: {cause}", told.join("; ")), remedy)
+    Finding::warn("bloat", format!("{}{more}: {cause}", named.join("; ")), remedy)
 }
 
 fn vacuum(table: &Table) -> remedy::Remedy {

@@ -8,7 +8,7 @@ use super::remedy;
 use crate::store::{self, Repair};
 
 /// Most rows that are named.
-const TOLD: usize = 5;
+const MOST_NAMED: usize = 5;
 
 /// Compares rows and catalogue. Queues that a crash emptied have a line of their own.
 pub async fn examine(client: &Client) -> Result<Finding> {
@@ -25,10 +25,10 @@ fn judge(damage: &[Repair]) -> Finding {
         Some(name) => format!("{} {name}: {}", r.part, r.problem),
         None => format!("{}: {}", r.part, r.problem),
     };
-    let told: Vec<String> = damage.iter().take(TOLD).map(one).collect();
-    let more = match damage.len().saturating_sub(TOLD) {
+    let named: Vec<String> = damage.iter().take(MOST_NAMED).map(one).collect();
+    let more = match damage.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    Finding::fail("catalogue", format!("{}{more}", told.join("; ")), remedy::REPAIR)
+    Finding::fail("catalogue", format!("{}{more}", named.join("; ")), remedy::REPAIR)
 }

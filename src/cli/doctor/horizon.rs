@@ -14,7 +14,7 @@ use crate::duration;
 const OLD_TRANSACTIONS: i32 = 1_000_000;
 
 /// Most holders that get a line.
-const TOLD: usize = 5;
+const MOST_NAMED: usize = 5;
 
 /// The oldest horizon first. A vacuum holds no horizon, so it is left out. A snapshot of another
 /// database keeps no row of this one.
@@ -142,13 +142,13 @@ pub async fn holders(client: &Client, old_after: Duration) -> Result<Vec<Holder>
 pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Vec<Finding>> {
     let Cost { dead, pages } = cost;
     let old = |holder: &&Holder| holder.is_old();
-    let told = holders.iter().filter(old).take(TOLD).map(|holder| {
+    let named = holders.iter().filter(old).take(MOST_NAMED).map(|holder| {
         let said = format!("{}; {dead} dead rows, about {pages} pages, stay now", holder.said());
         Finding::warn("xmin horizon", said, holder.remedy())
     });
-    let told: Vec<Finding> = told.collect();
-    if !told.is_empty() {
-        return Ok(told);
+    let named: Vec<Finding> = named.collect();
+    if !named.is_empty() {
+        return Ok(named);
     }
     let sees_all: bool = client.query_typed_one(SEES_ALL, &[]).await?.get(0);
     let held = holders.first().map_or("held by no session".to_owned(), Holder::said);

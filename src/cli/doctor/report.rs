@@ -60,10 +60,10 @@ fn summary(findings: &[Finding]) -> String {
         _ => ("CRITICAL", Verdict::Fail),
     };
     let first = findings.iter().find(|f| f.verdict == worst && worst != Verdict::Ok);
-    let told = first.map_or(String::new(), |f| format!(": {}: {}", f.examined, f.said));
+    let worst_line = first.map_or(String::new(), |f| format!(": {}: {}", f.examined, f.said));
     let (ok, all) = (count(Verdict::Ok), findings.len());
-    let said = plugin::line(state, &format!("{ok} of {all} lines ok{told}"));
-    format!("{said} | ok={ok} warn={warn} fail={fail}")
+    let line = plugin::line(state, &format!("{ok} of {all} lines ok{worst_line}"));
+    format!("{line} | ok={ok} warn={warn} fail={fail}")
 }
 
 /// Verdict as it is printed. A failure stands out.
@@ -155,14 +155,14 @@ FAIL  idle_in_transaction_session_timeout
 
     #[test]
     fn the_summary_names_the_worst_and_has_one_bar() {
-        let said = summary(&findings());
+        let line = summary(&findings());
         assert_eq!(
-            said,
+            line,
             "TUSKLINE CRITICAL - 1 of 3 lines ok: idle_in_transaction_session_timeout: 0 | ok=1 warn=1 fail=1"
         );
-        let said = summary(&findings()[..2]);
-        assert!(said.starts_with("TUSKLINE WARNING - 1 of 2 lines ok: connections: "), "{said}");
-        assert_eq!(said.matches('|').count(), 1, "{said}");
+        let line = summary(&findings()[..2]);
+        assert!(line.starts_with("TUSKLINE WARNING - 1 of 2 lines ok: connections: "), "{line}");
+        assert_eq!(line.matches('|').count(), 1, "{line}");
         assert_eq!(summary(&findings()[..1]), "TUSKLINE OK - 1 of 1 lines ok | ok=1 warn=0 fail=0");
     }
 }

@@ -38,7 +38,7 @@ pub struct WaitArgs {
 }
 
 pub async fn status(global: &Global, client: &Client, id: i64) -> Outcome {
-    put(global, &look(client, id).await?)?;
+    put(global, &read(client, id).await?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,7 +46,7 @@ pub async fn wait(global: &Global, client: &Client, args: &WaitArgs) -> Outcome 
     let began = Instant::now();
     let mut rest = FIRST_REST;
     loop {
-        let task = look(client, args.id).await?;
+        let task = read(client, args.id).await?;
         if task.fields["next_trigger_at"].is_null() {
             put(global, &task)?;
             let succeeded = task.fields["status"] == "success";
@@ -94,8 +94,8 @@ fn tell(global: &Global, id: i64, answer: &str, said: Result<&str, &str>) -> Out
     Ok(if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One row, with what became of each attempt. `{facts}` is the function that tells of the task.
-const LOOK: &str = "select row_to_json(s)::text from (
+/// One row, with the result of each attempt. `{facts}` is the function that reads the task.
+const STATUS: &str = "select row_to_json(s)::text from (
     select t.*, array(select row_to_json(o) from (
              select a.attempt, a.outcome, a.started_at, a.ended_at, a.executor_id, a.fence, a.error_class, a.message, a.fingerprint,
                     (1000 * extract(epoch from tuskline.clock() - a.started_at))::bigint as started_ms_ago,
@@ -103,45 +103,45 @@ const LOOK: &str = "select row_to_json(s)::text from (
                from tuskline.attempts a where a.task_id = t.id order by a.fence) o) as attempts
       from tuskline.{facts}($1) t) s";
 
-/// A task as the database tells it, and its fields.
-struct Look {
-    told: String,
+/// A task as the JSON of the database, and its fields.
+struct Status {
+    json: String,
     fields: Value,
 }
 
 /// Payload and output stay the text they are: no parser's limits on depth or on numbers apply. A
 /// login that may not read them gets the rest.
-async fn look(client: &Client, id: i64) -> Result<Look> {
-    let told_by = async |facts| {
-        let sql = LOOK.replace("{facts}", facts);
+async fn read(client: &Client, id: i64) -> Result<Status> {
+    let ask = async |facts| {
+        let sql = STATUS.replace("{facts}", facts);
         client.query_typed_opt(&sql, &[(&id, Type::INT8)]).await
     };
-    let row = match told_by("task_status").await {
+    let row = match ask("task_status").await {
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            told_by("task_facts").await?
+            ask("task_facts").await?
         }
-        told => told?,
+        answer => answer?,
     };
-    let told: String = row.ok_or_else(|| unknown(id))?.get(0);
-    let raw: HashMap<&str, &RawValue> = serde_json::from_str(&told)?;
+    let json: String = row.ok_or_else(|| unknown(id))?.get(0);
+    let raw: HashMap<&str, &RawValue> = serde_json::from_str(&json)?;
     let mut fields = serde_json::Map::new();
     for (name, value) in raw {
         let verbatim = matches!(name, "payload" | "output") && value.get() != "null";
         let value = if verbatim { value.get().into() } else { serde_json::from_str(value.get())? };
         fields.insert(name.to_owned(), value);
     }
-    Ok(Look { told, fields: Value::Object(fields) })
+    Ok(Status { json, fields: Value::Object(fields) })
 }
 
 fn unknown(id: i64) -> anyhow::Error {
     failed(format!("task {id} is unknown: never scheduled, or past its retention"))
 }
 
-fn put(global: &Global, look: &Look) -> std::io::Result<()> {
+fn put(global: &Global, status: &Status) -> std::io::Result<()> {
     if global.json {
-        return output::put_json_text(&look.told);
+        return output::put_json_text(&status.json);
     }
-    let mut task = look.fields.clone();
+    let mut task = status.fields.clone();
     let of = |name: &str| output::filled(&task, name);
     let worker = of("executor_id").map(|number| {
         format!("{number} on {}, pid {}", output::field(&task, "host"), output::field(&task, "pid"))

@@ -29,7 +29,7 @@ const WIDE: u16 = 120;
 
 /// The settings of the screen.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct Theme {
     /// Colours may be used.
     pub colour: bool,
     /// The database, without its password.
@@ -38,7 +38,7 @@ pub struct Look {
     pub since: String,
 }
 
-impl Look {
+impl Theme {
     fn style(&self, colour: Color) -> Style {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
@@ -66,7 +66,7 @@ impl Look {
 }
 
 /// Draws one frame.
-pub fn draw(frame: &mut Frame, state: &State, look: &Look) {
+pub fn draw(frame: &mut Frame, state: &State, theme: &Theme) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         let (width, height) = SMALLEST;
@@ -84,31 +84,31 @@ pub fn draw(frame: &mut Frame, state: &State, look: &Look) {
         Constraint::Length(1),
     ])
     .areas(area);
-    heading(frame, top, state, look);
-    frame.render_widget(tabs_of(state, look), tabs);
+    heading(frame, top, state, theme);
+    frame.render_widget(tabs_of(state, theme), tabs);
     match (&state.facts, &state.opened) {
         (None, _) => {
             frame.render_widget(Paragraph::new("The database has not answered yet."), body)
         }
-        (Some(facts), Some(opened)) => inside::draw(frame, body, facts, opened, look),
-        (Some(facts), None) => lists::draw(frame, body, facts, state, look),
+        (Some(facts), Some(opened)) => inside::draw(frame, body, facts, opened, theme),
+        (Some(facts), None) => lists::draw(frame, body, facts, state, theme),
     }
-    frame.render_widget(footer(state, look), foot);
-    overlay::draw(frame, body, state, look);
+    frame.render_widget(footer(state, theme), foot);
+    overlay::draw(frame, body, state, theme);
 }
 
 /// The database, the time, and the sums.
-fn heading(frame: &mut Frame, area: Rect, state: &State, look: &Look) {
+fn heading(frame: &mut Frame, area: Rect, state: &State, theme: &Theme) {
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     let facts = state.facts.as_ref();
     let now = facts.and_then(|facts| {
         let now = facts.now?.format("%H:%M:%S UTC");
-        // After a slow look the next one comes later, and the operator must see that.
+        // After a slow reading the next one comes later, and the operator must see that.
         let every = facts.every.as_secs();
         Some(if every > 2 { format!("every {every} s  {now}") } else { now.to_string() })
     });
     let name = facts.map_or("", |facts| &facts.installation);
-    let place = format!("tuskline top  {name}  {}", look.database);
+    let place = format!("tuskline top  {name}  {}", theme.database);
     let right = now.unwrap_or_default();
     let room = usize::from(first.width).saturating_sub(right.len() + 1);
     let left = format!("{:<room$}", cut(&clean(&place), room));
@@ -120,7 +120,7 @@ fn heading(frame: &mut Frame, area: Rect, state: &State, look: &Look) {
             format!(" NO CONNECTION: {}. These facts are old. It reconnects. ", clean(why));
         let banner = cut(&banner, usize::from(second.width));
         return frame.render_widget(
-            Line::from(banner).style(look.alarm().add_modifier(Modifier::REVERSED)),
+            Line::from(banner).style(theme.alarm().add_modifier(Modifier::REVERSED)),
             second,
         );
     }
@@ -153,7 +153,7 @@ fn sums(facts: &Facts, room: usize) -> String {
     line
 }
 
-fn tabs_of<'a>(state: &'a State, look: &Look) -> Paragraph<'a> {
+fn tabs_of<'a>(state: &'a State, theme: &Theme) -> Paragraph<'a> {
     let mut spans = Vec::new();
     for (at, view) in View::ALL.iter().enumerate() {
         let rows = state.facts.as_ref().map_or(0, |facts| view.rows(facts));
@@ -166,19 +166,19 @@ fn tabs_of<'a>(state: &'a State, look: &Look) -> Paragraph<'a> {
     }
     if !state.filter.is_empty() || state.filtering {
         let mark = if state.filtering { "_" } else { "" };
-        spans.push(Span::from(format!("  /{}{mark}", clean(&state.filter))).style(look.warning()));
+        spans.push(Span::from(format!("  /{}{mark}", clean(&state.filter))).style(theme.warning()));
     }
     Paragraph::new(Line::from(spans))
 }
 
 /// The last notice, or the keys.
-fn footer<'a>(state: &'a State, look: &Look) -> Line<'a> {
+fn footer<'a>(state: &'a State, theme: &Theme) -> Line<'a> {
     if let Some(notice) = &state.notice {
-        return Line::from(clean(notice)).style(look.warning());
+        return Line::from(clean(notice)).style(theme.warning());
     }
     let keys = match &state.opened {
         Some(_) => "Esc back  j/k move  g pause  u open gate  r redrive  ? help  q quit",
         None => "1-5 view  j/k move  Enter inside  / filter  g pause  u open  r redrive  ? help",
     };
-    Line::from(keys).style(look.faint())
+    Line::from(keys).style(theme.faint())
 }

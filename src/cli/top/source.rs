@@ -1,6 +1,6 @@
 //! Reads the database repeatedly, and sends the answers to the screen.
 //!
-//! Promises: the screen shows that a connection is lost, and a new one is opened, which looks into
+//! Promises: the screen shows that a connection is lost, and a new one is opened, which reads
 //! the same thing. The database is busy with these statements for at most a tenth of the time,
 //! whatever the interval is. Must never: repeat a command.
 
@@ -21,7 +21,7 @@ use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::figures::{self, DEPTH_ROWS, Marks};
 use crate::store::overview;
 
-/// Rows of queues that a look reads, over all queues.
+/// Rows of queues that a reading returns, over all queues.
 const QUEUE_ROWS: i64 = 40_000;
 /// Time between two readings of the statistics. Workers report every 5 s, so they change no faster.
 const STATISTICS: Duration = Duration::from_secs(5);
@@ -29,31 +29,31 @@ const STATISTICS: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause before a new connection is opened.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The pause after a look is this many times as long as the look took.
+/// The pause after a reading is this many times as long as the reading took.
 const REST: u32 = 9;
 
-/// How often to look, and how far back.
+/// How often to read, and how far back.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Time between two looks.
+    /// Time between two readings.
     pub interval: Duration,
     /// Span of rates and delays.
     pub since: Duration,
 }
 
-/// The looks on one connection. Answers to rare questions are kept.
+/// Reads on one connection. Answers to rare questions are kept.
 #[derive(Debug, Default)]
-pub struct Looks {
+pub struct FactsReader {
     answers: Answers,
     statistics_at: Option<Instant>,
 }
 
-impl Looks {
-    /// One look: six statements, and five more when the statistics are old.
+impl FactsReader {
+    /// One reading: six statements, and five more when the statistics are old.
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn look(&mut self, client: &Client, since: Duration) -> Result<Facts, Error> {
+    pub async fn read(&mut self, client: &Client, since: Duration) -> Result<Facts, Error> {
         let is_due = self.statistics_at.is_none_or(|at| at.elapsed() >= STATISTICS);
         let kept = &mut self.answers;
         let place = overview::place(client).await?;
@@ -77,7 +77,7 @@ impl Looks {
         Ok(Facts::of(kept))
     }
 
-    /// The next look asks for everything: a command has changed something.
+    /// The next reading asks for everything: a command has changed something.
     fn forget(&mut self) {
         self.statistics_at = None;
     }
@@ -121,11 +121,11 @@ pub async fn run(
     }
 }
 
-/// Takes a request without a connection. The next connection looks into the target. A command is
+/// Takes a request without a connection. The next connection reads the target. A command is
 /// refused, not kept for later.
 fn put_off(request: Request, target: &mut Option<Target>, events: &UnboundedSender<Event>) {
     match request {
-        Request::Look(wanted) => *target = wanted,
+        Request::Open(wanted) => *target = wanted,
         Request::Foresee(_) | Request::Do(..) => {
             let text = "There is no connection: nothing was changed.".to_owned();
             let _ = events.send(Event::Refused(text));
@@ -133,7 +133,7 @@ fn put_off(request: Request, target: &mut Option<Target>, events: &UnboundedSend
     }
 }
 
-/// Looks and commands on one connection. Ok: the screen is gone.
+/// FactsReader and commands on one connection. Ok: the screen is gone.
 async fn serve(
     client: &Client,
     pace: Pace,
@@ -141,29 +141,29 @@ async fn serve(
     requests: &mut Receiver<Request>,
     events: &UnboundedSender<Event>,
 ) -> Result<(), String> {
-    let mut looks = Looks::default();
+    let mut reader = FactsReader::default();
     loop {
         let begun = Instant::now();
-        let facts = within(client, looks.look(client, pace.since)).await?;
+        let facts = within(client, reader.read(client, pace.since)).await?;
         let rest = pace.interval.max(begun.elapsed() * (REST + 1));
-        if let Some(mut facts) = told(facts, events) {
+        if let Some(mut facts) = value_of(facts, events) {
             facts.every = rest;
             let _ = events.send(Event::Facts(Box::new(facts)));
         }
         look_into(client, target, events).await?;
         let until = begun + rest;
-        // Requests are answered at once, and a command is followed by a look.
+        // Requests are answered at once, and a command is followed by a reading.
         while let Ok(request) = timeout_at(until, requests.recv()).await {
             match request {
                 None => return Ok(()),
-                Some(Request::Look(wanted)) => {
+                Some(Request::Open(wanted)) => {
                     *target = wanted;
                     look_into(client, target, events).await?;
                 }
                 Some(Request::Foresee(command)) => foresee(client, command, events).await?,
                 Some(Request::Do(command, reason)) => {
                     perform(client, command, &reason, events).await?;
-                    looks.forget();
+                    reader.forget();
                     break;
                 }
             }
@@ -187,7 +187,7 @@ async fn within<T>(
 }
 
 /// Returns the answer, or sends the refusal to the screen.
-fn told<T>(answer: Result<T, String>, events: &UnboundedSender<Event>) -> Option<T> {
+fn value_of<T>(answer: Result<T, String>, events: &UnboundedSender<Event>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
         Err(refused) => {
@@ -214,7 +214,7 @@ async fn look_into(
             Target::Dead(_, _, id) => Inside::Dead(overview::letter(client, *id).await?),
         })
     };
-    if let Some(inside) = told(within(client, looking).await?, events) {
+    if let Some(inside) = value_of(within(client, looking).await?, events) {
         let _ = events.send(Event::Inside(target.clone(), inside));
     }
     Ok(())
@@ -246,7 +246,7 @@ async fn foresee(
             Command::Pause { .. } | Command::Open { .. } => Ok(Vec::<Meant>::new()),
         }
     };
-    if let Some(meant) = told(within(client, counting).await?, events) {
+    if let Some(meant) = value_of(within(client, counting).await?, events) {
         let _ = events.send(Event::Foreseen(command, meant));
     }
     Ok(())
@@ -286,8 +286,8 @@ async fn perform(
         let text = format!("The connection was lost. Check whether it did {}.", command.verb());
         let _ = events.send(Event::Refused(text));
     })?;
-    if let Some(said) = told(done, events) {
-        let _ = events.send(Event::Done(said));
+    if let Some(text) = value_of(done, events) {
+        let _ = events.send(Event::Done(text));
     }
     Ok(())
 }

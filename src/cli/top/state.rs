@@ -48,8 +48,8 @@ pub enum Action {
 /// A question or a command for the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Look into one thing, now and at each later look. None: no longer.
-    Look(Option<Target>),
+    /// Read one thing in detail, now and at each later reading. None: no longer.
+    Open(Option<Target>),
     /// Count what a command would change.
     Foresee(Command),
     /// Do it, for a reason.

@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::command::{Command, Meant};
-use super::draw::{Look, draw};
+use super::draw::{Theme, draw};
 use super::facts::{Answers, Facts};
 use super::state::{Action, Event, Inside, Request, State};
 use super::text_of;
@@ -118,10 +118,10 @@ fn press(state: &mut State, keys: &str) -> Vec<Action> {
 }
 
 fn frame(state: &State, columns: u16, lines: u16) -> String {
-    let look =
-        Look { colour: false, database: "database shop as me".to_owned(), since: "5m".to_owned() };
+    let theme =
+        Theme { colour: false, database: "database shop as me".to_owned(), since: "5m".to_owned() };
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
-    terminal.draw(|frame| draw(frame, state, &look)).unwrap();
+    terminal.draw(|frame| draw(frame, state, &theme)).unwrap();
     text_of(terminal.backend().buffer())
 }
 
@@ -184,14 +184,14 @@ fn the_selected_one_of_several_gates_is_opened() {
     assert_eq!(press(&mut state, "u"), []);
     assert!(frame(&state, 80, 24).contains("Several gates are set"));
     let target = Target::Lambda("email".to_owned());
-    assert_eq!(press(&mut state, ">"), [Action::Ask(Request::Look(Some(target)))]);
+    assert_eq!(press(&mut state, ">"), [Action::Ask(Request::Open(Some(target)))]);
     let command = Command::Open { gate: 6, lambda: "email".to_owned() };
     assert_eq!(press(&mut state, "ju"), foresee(&command));
     state.on(Event::Foreseen(command.clone(), Vec::new()));
     assert!(frame(&state, 80, 24).contains("1,000+ parked tasks of collection eu"));
     assert_eq!(press(&mut state, ">"), []);
     assert_eq!(press(&mut state, "ok>"), perform(&command, "ok"));
-    assert_eq!(press(&mut state, "<"), [Action::Ask(Request::Look(None))]);
+    assert_eq!(press(&mut state, "<"), [Action::Ask(Request::Open(None))]);
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn of_words(root: &Path) -> anyhow::Result<[Figure; 2]> {
     let what = "names hand, rhythm, twin, crew, told, trouble";
     Ok([
         Figure { value, ..openers }.before(9).at_most(2),
-        Figure::list("private_names", what, names).before(708),
+        Figure::list("private_names", what, names).before(708).at_most(0),
     ])
 }
 

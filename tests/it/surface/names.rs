@@ -9,10 +9,11 @@ const OLD_NAMES: &str = "line place turn most pace slot rule guarded in_use brok
     enter leave give_places give_turns give_up step_back go_on kick look_again hand_on follow \
     heed_parents hold_gated admit let_go promote witness bury forget revive take_back settle \
     succeed hold_back set_or_hold doze rouse sight looks standby ended_before stay_segments \
-    bulk purge_run redrive rule_id slot_no";
+    bulk purge_run redrive rule_id slot_no trouble told";
 
 /// Names that were those of Rust items.
-const OLD_ITEMS: &str = "Doubts Ear Within Fit FUNCTION_SET Act Trouble Told Rhythm Hand Crew";
+const OLD_ITEMS: &str = "Doubts Ear Within Fit FUNCTION_SET Act Trouble Told Rhythm Hand Crew \
+    TroubleLog Silence Look Looks";
 
 #[tokio::test]
 async fn no_object_of_the_schema_has_a_name_that_had_to_go() {

@@ -254,8 +254,8 @@ impl Chain {
 
     fn checked(&self, place: usize) -> Result<&str, Error> {
         let (number, all) = (place + 1, self.links.len());
-        let said = || format!("task {}, {number} of {all}", self.name_of(Node(place)));
-        self.links[place].task.checked().map_err(|error| error.at(said()))
+        let place_of = || format!("task {}, {number} of {all}", self.name_of(Node(place)));
+        self.links[place].task.checked().map_err(|error| error.at(place_of()))
     }
 
     fn name_of(&self, node: Node) -> String {

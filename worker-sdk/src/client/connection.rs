@@ -241,8 +241,8 @@ async fn open(address: Address) -> Result<Watched, Error> {
     let (client, connection) = opening.map_err(Error::from_read)?;
     let uncertain = UncertainCommits::default();
     let heard = uncertain.clone();
-    let driver = tokio::spawn(drive(connection, move |said| {
-        if let AsyncMessage::Notice(notice) = said {
+    let driver = tokio::spawn(drive(connection, move |message| {
+        if let AsyncMessage::Notice(notice) = message {
             heard.hear(&notice);
         }
     }));

@@ -45,7 +45,7 @@ impl Client {
             }
             let ended = async {
                 match &mut waiting {
-                    Some(Waiting { told, .. }) => drop(told.changed().await),
+                    Some(Waiting { ended, .. }) => drop(ended.changed().await),
                     None => std::future::pending().await,
                 }
             };
@@ -110,7 +110,7 @@ enum Ask {
 /// A call waits for a task for as long as this lives.
 #[derive(Debug)]
 struct Waiting {
-    told: watch::Receiver<()>,
+    ended: watch::Receiver<()>,
     task: i64,
     waits: Arc<Mutex<Waits>>,
     asks: mpsc::UnboundedSender<Ask>,
@@ -132,9 +132,9 @@ impl EndListener {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let (tell, waiting) = waits.entry(task).or_insert_with(|| (watch::Sender::new(()), 0));
         *waiting += 1;
-        let told = tell.subscribe();
+        let ended = tell.subscribe();
         let _ = asks.send(Ask::Listen(task));
-        Some(Waiting { told, task, waits: Arc::clone(&self.waits), asks: asks.clone() })
+        Some(Waiting { ended, task, waits: Arc::clone(&self.waits), asks: asks.clone() })
     }
 }
 

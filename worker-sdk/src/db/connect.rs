@@ -86,7 +86,7 @@ impl From<tokio_postgres::Error> for ConnectionError {
         let shortage = [SqlState::TOO_MANY_CONNECTIONS, SqlState::CONFIGURATION_LIMIT_EXCEEDED];
         let shortage = error.code().is_some_and(|code| shortage.contains(code));
         let text = match error.as_db_error() {
-            Some(said) => format!("{} {}", said.code().code(), said.message()),
+            Some(refusal) => format!("{} {}", refusal.code().code(), refusal.message()),
             None => error.to_string(),
         };
         let late = error.code() == Some(&SqlState::QUERY_CANCELED);
@@ -160,7 +160,7 @@ async fn open(
     let (client, connection) = connect_in_turn(&address, |hosts| limit / hosts).await?;
     let uncertain = UncertainCommits::default();
     let heard = uncertain.clone();
-    let mut driver = tokio::spawn(drive(connection, move |said| match said {
+    let mut driver = tokio::spawn(drive(connection, move |message| match message {
         AsyncMessage::Notification(notification) => notified(notification),
         AsyncMessage::Notice(notice) => heard.hear(&notice),
         _ => {}
@@ -184,8 +184,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    while let Some(Ok(said)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        hear(said);
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        hear(message);
     }
 }
 
@@ -223,9 +223,9 @@ mod tests {
             let read = socket.read(&mut startup).await.expect("a startup message");
             assert!(read > 0);
             socket.write_all(WELCOME).await.expect("it reads");
-            let mut said = Vec::new();
+            let mut bytes = Vec::new();
             // To its end: it never answers.
-            socket.read_to_end(&mut said).await.map(|_| said)
+            socket.read_to_end(&mut bytes).await.map(|_| bytes)
         });
         let address = format!("postgresql://app@127.0.0.1:{port}/shop?sslmode=disable");
         let address: Address = address.parse().expect("an address");
@@ -233,8 +233,8 @@ mod tests {
         let asked = timeout(Duration::from_millis(50), session.simple_query("select 1")).await;
         assert!(asked.is_err());
         drop(session);
-        let said =
+        let bytes =
             timeout(Duration::from_secs(20), server).await.expect("it ends").expect("no panic");
-        assert!(String::from_utf8_lossy(&said.expect("an orderly end")).contains("select 1"));
+        assert!(String::from_utf8_lossy(&bytes.expect("an orderly end")).contains("select 1"));
     }
 }

@@ -320,7 +320,7 @@ pub(crate) enum Watched {
 pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>> {
     let rows =
         client.query_typed("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
-    let watched = |said: &&str| match *said {
+    let watched = |answer: &&str| match *answer {
         "held" => Watched::Held,
         "taken" => Watched::Taken,
         "shared" => Watched::Shared,

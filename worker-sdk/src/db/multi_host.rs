@@ -66,8 +66,8 @@ async fn ask(
             None => Err(error),
         },
         Err(_) => {
-            let said = format!("no answer within {limit:?}");
-            Err(broken(io::Error::new(io::ErrorKind::TimedOut, said)).await)
+            let text = format!("no answer within {limit:?}");
+            Err(broken(io::Error::new(io::ErrorKind::TimedOut, text)).await)
         }
     }
 }

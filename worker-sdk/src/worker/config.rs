@@ -6,8 +6,8 @@ use crate::error::{Code, Error};
 
 /// A duration beyond this is as good as for ever, and counts as this: clocks cannot tell the end of any.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
-/// Shortest time between two looks.
-const LOOK: Duration = Duration::from_millis(1);
+/// Shortest pause of a loop.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Knobs of a worker. Durations beyond a year count as a year. The defaults suit most; the timings must
 /// satisfy [`WorkerConfig::check`].
@@ -137,7 +137,7 @@ impl WorkerConfig {
 
     /// With durations that can be calculated with.
     pub(crate) fn bounded(mut self) -> Self {
-        self.safety_poll = self.safety_poll.max(LOOK);
+        self.safety_poll = self.safety_poll.max(LEAST_PAUSE);
         for duration in [
             &mut self.heartbeat_period,
             &mut self.self_termination,
@@ -171,7 +171,7 @@ impl WorkerConfig {
     }
 
     fn check_bounded(&self) -> Result<(), Error> {
-        self.check_rests()?;
+        self.check_pauses()?;
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
         if self.self_termination < beats {
             return Err(Error::refused(
@@ -202,18 +202,18 @@ impl WorkerConfig {
         Ok(())
     }
 
-    /// A loop that rests for no time is none, and a deadline of none is always over.
-    fn check_rests(&self) -> Result<(), Error> {
-        let rests = [
+    /// A loop without a pause would spin, and a deadline of zero is always over.
+    fn check_pauses(&self) -> Result<(), Error> {
+        let pauses = [
             ("heartbeat_period", self.heartbeat_period),
             ("heartbeat_timeout", self.heartbeat_timeout),
             ("request_timeout", self.request_timeout),
             ("busy_poll", self.busy_poll),
         ];
-        if let Some((name, rest)) = rests.iter().find(|(_, rest)| *rest < LOOK) {
+        if let Some((name, pause)) = pauses.iter().find(|(_, pause)| *pause < LEAST_PAUSE) {
             return Err(Error::refused(
                 Code::InvalidSetting,
-                format!("{name} must be at least {LOOK:?}, got {rest:?}"),
+                format!("{name} must be at least {LEAST_PAUSE:?}, got {pause:?}"),
             ));
         }
         if !(0.0..=1.0).contains(&self.clock_drift.abs()) {

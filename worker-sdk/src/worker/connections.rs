@@ -8,48 +8,50 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-/// An exchange connection that the server had no room for is asked for again after this to twice as long.
-const REST: Duration = Duration::from_secs(5);
+/// An exchange connection that the server refused is asked for again after 1 to 2 times this pause.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// The heartbeat's is open, and its last beat was acknowledged.
-    heard: watch::Sender<bool>,
-    wanted: Notify,
+    has_heartbeat: watch::Sender<bool>,
+    close: Notify,
 }
 
 impl Default for Connections {
     /// As a worker begins: its heartbeat has a connection.
     fn default() -> Self {
-        Self { heard: watch::channel(true).0, wanted: Notify::new() }
+        Self { has_heartbeat: watch::channel(true).0, close: Notify::new() }
     }
 }
 
 impl Connections {
     /// The heartbeat has its connection, or has lost it.
-    pub(crate) fn hear(&self, acknowledged: bool) {
-        self.heard.send_if_modified(|heard| std::mem::replace(heard, acknowledged) != acknowledged);
+    pub(crate) fn heartbeat_answered(&self, acknowledged: bool) {
+        self.has_heartbeat.send_if_modified(|has_heartbeat| {
+            std::mem::replace(has_heartbeat, acknowledged) != acknowledged
+        });
     }
 
     /// Waits until the heartbeat has its connection.
-    pub(crate) async fn until_heard(&self) {
+    pub(crate) async fn until_heartbeat(&self) {
         // It fails only when the sender is gone, and that is here.
-        let _ = self.heard.subscribe().wait_for(|heard| *heard).await;
+        let _ = self.has_heartbeat.subscribe().wait_for(|has_heartbeat| *has_heartbeat).await;
     }
 
-    /// The server had no connection for something that goes before the exchanges: one of theirs is closed.
-    pub(crate) fn want(&self) {
-        self.wanted.notify_one();
+    /// The server had no connection for a part that comes before the exchanges. Asks an exchange connection to close.
+    pub(crate) fn ask_to_close(&self) {
+        self.close.notify_one();
     }
 
-    /// For an exchange connection: waits until it is wanted.
-    pub(crate) async fn wanted(&self) {
-        self.wanted.notified().await;
+    /// For an exchange connection: waits until it is asked to close.
+    pub(crate) async fn asked_to_close(&self) {
+        self.close.notified().await;
     }
 }
 
-/// A rest with jitter before the server is asked again, so that a fleet asks one by one.
-pub(crate) fn rest() -> Duration {
-    REST.mul_f64(1.0 + fastrand::f64())
+/// A pause with jitter before the server is asked again, so that a fleet asks one by one.
+pub(crate) fn pause() -> Duration {
+    PAUSE.mul_f64(1.0 + fastrand::f64())
 }

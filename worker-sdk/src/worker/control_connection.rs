@@ -138,7 +138,7 @@ impl ControlConnection {
             Err(error) => {
                 self.opener.outage_log.failed(CANNOT_OPEN, &error);
                 if error.shortage {
-                    self.opener.connections.want();
+                    self.opener.connections.ask_to_close();
                 }
                 None
             }

@@ -29,7 +29,7 @@ use crate::db::hsc::{AttemptResult, Report, Served};
 use crate::worker::config::WorkerConfig;
 use crate::worker::failure_log::{self, FailureLog};
 use crate::worker::lambda::Lambda;
-use crate::worker::statistics::{Room, Statistics};
+use crate::worker::statistics::{CountsIndex, Statistics};
 use crate::worker::work::Work;
 
 use claim_bound::ClaimBound;
@@ -72,7 +72,7 @@ struct ServedQueue {
     id: i32,
     lambda: usize,
     /// Where its attempts are counted.
-    room: Room,
+    counts: CountsIndex,
     /// A bound of its own within the slots of its lambda.
     bound: Option<usize>,
 }
@@ -136,7 +136,7 @@ impl Controller {
             queues.extend(ids.into_iter().map(|(priority, id)| ServedQueue {
                 id,
                 lambda: index,
-                room: Statistics::room(index, priority),
+                counts: Statistics::index_of(index, priority),
                 bound: lambda.bound(priority),
             }));
             rooms.push(ServedLambda {
@@ -193,7 +193,7 @@ impl Controller {
 
     /// The counts since the last report; `None`: nothing was counted.
     pub(crate) fn report(&self) -> Option<Report> {
-        let queues: Vec<_> = self.queues.iter().map(|queue| (queue.room, queue.id)).collect();
+        let queues: Vec<_> = self.queues.iter().map(|queue| (queue.counts, queue.id)).collect();
         self.statistics.report(&queues)
     }
 

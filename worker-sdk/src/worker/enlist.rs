@@ -44,13 +44,14 @@ pub(crate) struct Enlisted {
 
 /// Why a registration failed.
 enum Refusal {
-    /// The server is there, and has no connection for us, or starts up: it will.
+    /// The server is there, but it has no connection for us, or it starts up. Try again.
     Later(Error),
-    /// It was restarted, promoted or restored: a caller has to run the recovery.
+    /// The server was restarted or promoted, or the database restored: run the recovery first.
     Unrecovered(Error),
-    /// The connection broke: a server that is full may close it before it has said so.
+    /// The connection broke: a server that is full may close it without an answer.
     Broken(Error),
-    Said(Error),
+    /// The server refuses for a reason that waiting does not remove.
+    Final(Error),
 }
 
 impl Refusal {
@@ -65,20 +66,20 @@ impl Refusal {
             !matches!(cause.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
         });
         if TlsRefusal::of(&error).is_some() {
-            return Self::Said(meaning(error));
+            return Self::Final(meaning(error));
         }
         match error.code() {
             Some(code) if later.contains(code) => Self::Later(meaning(error)),
             _ if queues_not_rebuilt(&error) => Self::Unrecovered(meaning(error)),
             None if broken || error.is_closed() => Self::Broken(meaning(error)),
-            _ => Self::Said(meaning(error)),
+            _ => Self::Final(meaning(error)),
         }
     }
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self::Said(error)
+        Self::Final(error)
     }
 }
 
@@ -92,7 +93,7 @@ pub(crate) async fn enlist(
     former: Option<i64>,
 ) -> Result<Option<Enlisted>, Error> {
     let mut backoff = Backoff::default();
-    let mut log = Log::default();
+    let mut log = RegistrationLog::default();
     let mut tries = 0;
     loop {
         let refused = tokio::select! {
@@ -108,16 +109,16 @@ pub(crate) async fn enlist(
         };
         let error = match refused {
             Refusal::Later(error) | Refusal::Unrecovered(error) => error,
-            Refusal::Broken(error) | Refusal::Said(error) if former.is_some() => error,
+            Refusal::Broken(error) | Refusal::Final(error) if former.is_some() => error,
             Refusal::Broken(error) if tries < BROKEN_TRIES => error,
-            Refusal::Broken(error) | Refusal::Said(error) => return Err(error),
+            Refusal::Broken(error) | Refusal::Final(error) => return Err(error),
         };
         tries += 1;
-        let nap = backoff.rest();
-        log.waiting(&error, nap);
+        let pause = backoff.rest();
+        log.waiting(&error, pause);
         tokio::select! {
             () = worker.shutdown.cancelled() => return Ok(None),
-            () = tokio::time::sleep(nap) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -192,18 +193,18 @@ async fn changed<T>(
 
 /// Logs the reason of the wait at once, then now and then.
 #[derive(Debug, Default)]
-struct Log {
-    said_at: Option<Instant>,
+struct RegistrationLog {
+    logged_at: Option<Instant>,
 }
 
-impl Log {
-    fn waiting(&mut self, error: &Error, nap: Duration) {
+impl RegistrationLog {
+    fn waiting(&mut self, error: &Error, pause: Duration) {
         let error = format!("{error:#}");
-        if self.said_at.is_none_or(|at| at.elapsed() >= REPEAT) {
-            tracing::warn!(error, ?nap, "the worker cannot register yet; it tries again");
-            self.said_at = Some(Instant::now());
+        if self.logged_at.is_none_or(|at| at.elapsed() >= REPEAT) {
+            tracing::warn!(error, ?pause, "the worker cannot register yet; it tries again");
+            self.logged_at = Some(Instant::now());
         } else {
-            tracing::debug!(error, ?nap, "the worker cannot register yet; it tries again");
+            tracing::debug!(error, ?pause, "the worker cannot register yet; it tries again");
         }
     }
 }

@@ -43,7 +43,7 @@ impl ExchangeConnection {
         loop {
             let plan = tokio::select! {
                 plan = self.controller.next_exchange() => plan,
-                () = opener.connections.wanted(), if open.is_some() => {
+                () = opener.connections.asked_to_close(), if open.is_some() => {
                     open = None;
                     self.rest(&mut ExchangePlan::default()).await;
                     continue;
@@ -104,7 +104,7 @@ impl ExchangeConnection {
             return false;
         }
         tokio::select! {
-            () = tokio::time::sleep(connections::rest()) => {}
+            () = tokio::time::sleep(connections::pause()) => {}
             () = self.draining.cancelled() => {}
         }
         self.controller.connection_returns();

@@ -61,7 +61,7 @@ impl Executor {
                     Ended::Finished(mut finished) => {
                         let took = began.elapsed();
                         finished.took = took;
-                        self.controller.statistics.ran(finished.room, took);
+                        self.controller.statistics.ran(finished.counts, took);
                         self.controller.finish(self.lambda, finished, took)
                     }
                     Ended::Unfinished(work) => {
@@ -93,7 +93,7 @@ impl Executor {
         let Some(running) = self.watchdog.begin() else { return Ended::Unfinished(work) };
         if work.first_start {
             let delay = work.waited + began.duration_since(work.claimed_at);
-            self.controller.statistics.started(work.room, delay);
+            self.controller.statistics.started(work.counts, delay);
         }
         let lambda = &self.controller.lambdas[self.lambda];
         let context = self.context(&mut work, running.clone());

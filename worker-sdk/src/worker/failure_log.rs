@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// A lambda whose failures are logged, and how many lines it has left.
 #[derive(Debug)]
-struct Told {
+struct LambdaLog {
     lambda: Arc<str>,
     /// A task whose attempts fail so often is dead. As at the registration; none: unknown.
     max_attempts: Option<i32>,
@@ -32,7 +32,7 @@ struct Budget {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct FailureLog(Vec<Told>);
+pub(crate) struct FailureLog(Vec<LambdaLog>);
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,20 +53,20 @@ pub(crate) enum Line {
 impl FailureLog {
     /// For these lambdas.
     pub(crate) fn new(lambdas: impl Iterator<Item = Arc<str>>) -> Self {
-        let told = |lambda| Told {
+        let log = |lambda| LambdaLog {
             lambda,
             max_attempts: None,
             again: Budget::default(),
             last: Budget::default(),
         };
-        Self(lambdas.map(told).collect())
+        Self(lambdas.map(log).collect())
     }
 
     /// The attempts after which a task of each lambda is dead.
     pub(crate) fn learn_max_attempts(&mut self, known: &[(String, i32)]) {
-        for told in &mut self.0 {
-            let found = known.iter().find(|(lambda, _)| **lambda == *told.lambda);
-            told.max_attempts = found.map(|(_, most)| *most);
+        for log in &mut self.0 {
+            let found = known.iter().find(|(lambda, _)| **lambda == *log.lambda);
+            log.max_attempts = found.map(|(_, most)| *most);
         }
     }
 
@@ -78,15 +78,15 @@ impl FailureLog {
         now: Instant,
     ) -> Option<Line> {
         let failed = result.failed?;
-        let told = self.0.iter_mut().find(|told| *told.lambda == *lambda)?;
+        let log = self.0.iter_mut().find(|log| *log.lambda == *lambda)?;
         let retries = result.status.is_retried();
         let dies =
-            retries && told.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
+            retries && log.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
         let is_last = dies || !retries;
-        let budget = if is_last { &mut told.last } else { &mut told.again };
+        let budget = if is_last { &mut log.last } else { &mut log.again };
         let left_out = budget.line(now)?;
         Some(Line::Failed {
-            lambda: Arc::clone(&told.lambda),
+            lambda: Arc::clone(&log.lambda),
             task: result.attempt.task,
             failed,
             status: if dies { "dead" } else { result.status.name() },
@@ -107,7 +107,7 @@ impl FailureLog {
 
     fn counts(&mut self, ripe: impl Fn(&Budget) -> bool) -> Vec<Line> {
         let mut lines = Vec::new();
-        for Told { lambda, again, last, .. } in &mut self.0 {
+        for LambdaLog { lambda, again, last, .. } in &mut self.0 {
             for (budget, is_last) in [(again, false), (last, true)] {
                 if budget.left_out > 0 && ripe(budget) {
                     let left_out = std::mem::take(&mut budget.left_out);
@@ -180,15 +180,15 @@ mod tests {
     }
 
     /// Kind, status and left out failures of each line.
-    fn told(lines: impl IntoIterator<Item = Line>) -> Vec<(bool, String)> {
-        let told = |line| match line {
+    fn texts(lines: impl IntoIterator<Item = Line>) -> Vec<(bool, String)> {
+        let text = |line| match line {
             Line::Failed { failed, status, is_last, left_out, .. } => {
                 let Failed { attempt, kind } = failed;
                 (is_last, format!("{attempt} {kind} {status} {left_out:?}"))
             }
             Line::LeftOut { is_last, left_out, .. } => (is_last, format!("{left_out} more")),
         };
-        lines.into_iter().map(told).collect()
+        lines.into_iter().map(text).collect()
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             (1, Outcome::fatal("x"), (true, "1 fatal fatal_failure None")),
         ] {
             let line = log.recorded("work", &result(attempt, outcome), now);
-            assert_eq!(told(line), [(expected.0, expected.1.to_owned())]);
+            assert_eq!(texts(line), [(expected.0, expected.1.to_owned())]);
         }
         for outcome in [Outcome::Success(None), Outcome::Snooze(WINDOW)] {
             assert_eq!(log.recorded("work", &result(1, outcome), now), None);
@@ -213,18 +213,18 @@ mod tests {
         let fail = || result(1, Outcome::retriable("x"));
         let lines: Vec<_> = (0..1_000).filter_map(|_| log.recorded("work", &fail(), now)).collect();
         assert_eq!(lines.len(), LINES as usize);
-        assert_eq!(told(log.recorded("work", &result(1, Outcome::fatal("x")), now)).len(), 1);
-        assert_eq!(told(log.left_out(now)), []);
+        assert_eq!(texts(log.recorded("work", &result(1, Outcome::fatal("x")), now)).len(), 1);
+        assert_eq!(texts(log.left_out(now)), []);
         let next = now + WINDOW;
-        assert_eq!(told(log.left_out(next)), [(false, "995 more".to_owned())]);
+        assert_eq!(texts(log.left_out(next)), [(false, "995 more".to_owned())]);
         let lines: Vec<_> = (0..7).filter_map(|_| log.recorded("work", &fail(), next)).collect();
         assert_eq!(lines.len(), LINES as usize);
         let line = log.recorded("work", &fail(), next + WINDOW);
-        assert_eq!(told(line), [(false, "1 error retriable_failure Some(2)".to_owned())]);
+        assert_eq!(texts(line), [(false, "1 error retriable_failure Some(2)".to_owned())]);
         for _ in 0..5 {
             log.recorded("work", &fail(), next + WINDOW);
         }
-        assert_eq!(told(log.rest()), [(false, "1 more".to_owned())]);
-        assert_eq!(told(log.rest()), []);
+        assert_eq!(texts(log.rest()), [(false, "1 more".to_owned())]);
+        assert_eq!(texts(log.rest()), []);
     }
 }

@@ -20,43 +20,43 @@ pub(crate) struct Heartbeat {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,
     /// Beat now: a cancellation of one of our tasks was requested.
-    pub hurry: Arc<Notify>,
+    pub beat_now: Arc<Notify>,
     pub draining: CancellationToken,
 }
 
 impl Heartbeat {
-    /// Beats until dropped, and with it all that it has begun.
+    /// Beats until dropped, and with it the calls that it has begun.
     pub(crate) async fn run(self, session: Session) {
         let mut session = Some(session);
         let mut backoff = Backoff::default();
         let mut overdue = None;
-        let mut errands = JoinSet::new();
+        let mut calls = JoinSet::new();
         loop {
             match self.beat(&mut session).await {
                 Ok(beat) => {
                     backoff.reset();
                     self.controller.statistics.beat(true);
-                    self.db.opener.connections.hear(true);
+                    self.db.opener.connections.heartbeat_answered(true);
                     self.db.opener.outage_log.acknowledged();
-                    self.act_on(beat, &mut errands);
+                    self.act_on(beat, &mut calls);
                     let period = self.controller.config.heartbeat_period;
                     tokio::select! {
                         () = tokio::time::sleep(period) => {}
-                        () = self.hurry.notified() => {}
+                        () = self.beat_now.notified() => {}
                     }
                 }
                 Err(error) => {
                     self.controller.statistics.beat(false);
-                    self.db.opener.connections.hear(false);
+                    self.db.opener.connections.heartbeat_answered(false);
                     if error.shortage {
-                        self.db.opener.connections.want();
+                        self.db.opener.connections.ask_to_close();
                     }
                     self.db.opener.outage_log.missed(&error);
                     let pause = backoff.rest().min(self.controller.config.heartbeat_period / 4);
                     tokio::time::sleep(pause).await;
                 }
             }
-            while errands.try_join_next().is_some() {}
+            while calls.try_join_next().is_some() {}
             self.controller.tell_left_out();
             // Twice in a row: this process may have stood still, and the body with it.
             let before = std::mem::replace(&mut overdue, self.controller.overdue(Instant::now()));
@@ -83,7 +83,7 @@ impl Heartbeat {
         Ok(beat)
     }
 
-    fn act_on(&self, beat: Beat, errands: &mut JoinSet<()>) {
+    fn act_on(&self, beat: Beat, calls: &mut JoinSet<()>) {
         for attempt in beat.cancelled {
             self.controller.stop(attempt);
         }
@@ -101,13 +101,16 @@ impl Heartbeat {
             return;
         }
         let (db, controller) = (Arc::clone(&self.db), Arc::clone(&self.controller));
-        errands.spawn(async move {
+        calls.spawn(async move {
             if !unreported.is_empty() {
                 db.control.start(&unreported).await;
             }
             for lease in lost {
                 let lease_id = lease.0;
-                tracing::warn!(lease = lease_id, "a claim whose answer never came: given back");
+                tracing::warn!(
+                    lease = lease_id,
+                    "a claim whose answer was lost: its lease is released"
+                );
                 db.control.release_lease(lease).await;
             }
             db.give_back(&controller, back).await;

@@ -31,7 +31,7 @@ impl Opener {
     /// copy of an earlier state under the same address is noticed before anything is claimed from it.
     pub(crate) async fn open(&self) -> Result<Session, ConnectionError> {
         let open = async {
-            self.connections.until_heard().await;
+            self.connections.until_heartbeat().await;
             let session = open(&self.address, self.limit, self.pooled).await?;
             self.pulse.prove(&session).await?;
             Ok(session)

@@ -128,17 +128,17 @@ impl RegisteredWorker {
 
     async fn run(self, worker: &Worker, parts: Parts, client: &Client) -> Result<(), Error> {
         let Parts { heartbeat, exchange, requests } = parts;
-        let (hurry, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
+        let (beat_now, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
         let mut background = JoinSet::new();
         let beats = Heartbeat {
             controller: Arc::clone(&self.controller),
             db: Arc::clone(&self.db),
-            hurry: Arc::clone(&hurry),
+            beat_now: Arc::clone(&beat_now),
             draining: draining.clone(),
         };
         background.spawn(beats.run(heartbeat));
         let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
-        background.spawn(WatchConnection { controller, db, requests, hurry }.run());
+        background.spawn(WatchConnection { controller, db, requests, beat_now }.run());
         let mut exchanges = self.start_exchanges(worker, exchange, &draining);
         let mut executors = self.start_executors(worker, client);
         // No part of it ends before the drain, unless it panics.
@@ -146,10 +146,10 @@ impl RegisteredWorker {
             () = draining.cancelled() => None,
             Some(ended) = exchanges.join_next() => {
                 self.controller.lose_connection();
-                Some(told("an exchange connection", ended))
+                Some(end_of("an exchange connection", ended))
             }
-            Some(ended) = background.join_next() => Some(told("the heartbeat or the watch connection", ended)),
-            ended = first_to_fail(&mut executors) => Some(told("an executor", ended)),
+            Some(ended) = background.join_next() => Some(end_of("the heartbeat or the watch connection", ended)),
+            ended = first_to_fail(&mut executors) => Some(end_of("an executor", ended)),
         };
         if let Some(what) = &lost {
             tracing::error!(what, "the worker drains");
@@ -276,7 +276,7 @@ async fn first_to_fail(executors: &mut JoinSet<()>) -> Result<(), JoinError> {
 }
 
 /// Without the text of a panic, which may be that of a body.
-fn told(part: &str, ended: Result<(), JoinError>) -> String {
+fn end_of(part: &str, ended: Result<(), JoinError>) -> String {
     let why = match ended {
         Ok(()) => "it returned",
         Err(error) if error.is_panic() => "it panicked",

@@ -32,14 +32,14 @@ const LONGEST_SINCE: i32 = 3;
 const LONGEST: i16 = 17;
 
 /// Index of the counts of a lambda and priority. Each lambda has four, in the order of priorities.
-pub(crate) type Room = usize;
+pub(crate) type CountsIndex = usize;
 
 /// The counts of this process.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     /// The lambdas of the worker.
     lambdas: Vec<Arc<str>>,
-    rooms: Vec<Counts>,
+    counts: Vec<Counts>,
     /// Heartbeats that were acknowledged, and those that were not.
     heartbeats: [AtomicI64; 2],
     /// Calls of `exchange` that were answered.
@@ -52,15 +52,15 @@ pub(crate) struct Statistics {
 /// The counts that the database knows.
 #[derive(Debug)]
 struct Reported {
-    /// Values of each room, in the order of [`Counts::values`].
+    /// Values of each index, in the order of [`Counts::values`].
     values: Vec<[i64; VALUES]>,
-    /// The longest start delay and run time of the last report of each room.
+    /// The longest start delay and run time of the last report of each index.
     longest: Vec<[i64; 2]>,
-    /// Index of the queue with which the next report begins: the last report had no room for it.
+    /// Index of the queue with which the next report begins: the last report was full.
     from: usize,
 }
 
-/// Counters of a room: outcomes and refusals, then two histograms.
+/// Counters of a lambda and priority: outcomes and refusals, then two histograms.
 #[derive(Debug, Default)]
 struct Counts {
     /// Results that are recorded, by status; then those that were refused.
@@ -74,41 +74,41 @@ const VALUES: usize = 6 + 2 * (1 + BUCKETS);
 impl Statistics {
     /// For these lambdas.
     pub(crate) fn new(lambdas: Vec<Arc<str>>) -> Self {
-        let rooms = lambdas.len() * Priority::ALL.len();
+        let queues = lambdas.len() * Priority::ALL.len();
         Self {
             lambdas,
             heartbeats: Default::default(),
             exchanges: Histogram::default(),
-            rooms: std::iter::repeat_with(Counts::default).take(rooms).collect(),
+            counts: std::iter::repeat_with(Counts::default).take(queues).collect(),
             reported: Mutex::new(Reported {
-                values: vec![[0; VALUES]; rooms],
-                longest: vec![[0; 2]; rooms],
+                values: vec![[0; VALUES]; queues],
+                longest: vec![[0; 2]; queues],
                 from: 0,
             }),
             tells_longest: AtomicBool::new(false),
         }
     }
 
-    /// The room of a lambda and priority.
-    pub(crate) fn room(lambda: usize, priority: Priority) -> Room {
+    /// The index of a lambda and priority.
+    pub(crate) fn index_of(lambda: usize, priority: Priority) -> CountsIndex {
         let at = Priority::ALL.iter().position(|one| *one == priority);
         lambda * Priority::ALL.len() + at.unwrap_or_default()
     }
 
-    /// The lambda and priority of a room.
-    pub(crate) fn names(&self, room: Room) -> (&str, Priority) {
+    /// The lambda and priority of an index.
+    pub(crate) fn names(&self, index: CountsIndex) -> (&str, Priority) {
         let priorities = Priority::ALL.len();
-        (&self.lambdas[room / priorities], Priority::ALL[room % priorities])
+        (&self.lambdas[index / priorities], Priority::ALL[index % priorities])
     }
 
     /// The first attempt of a task began, `delay` after the task was due.
-    pub(crate) fn started(&self, room: Room, delay: Duration) {
-        self.rooms[room].starts.add(delay);
+    pub(crate) fn started(&self, index: CountsIndex, delay: Duration) {
+        self.counts[index].starts.add(delay);
     }
 
     /// An attempt ended after it had run for `took`.
-    pub(crate) fn ran(&self, room: Room, took: Duration) {
-        self.rooms[room].runs.add(took);
+    pub(crate) fn ran(&self, index: CountsIndex, took: Duration) {
+        self.counts[index].runs.add(took);
     }
 
     /// A heartbeat was acknowledged, or not.
@@ -128,7 +128,7 @@ impl Statistics {
             Verdict::Refused => REFUSED - 1,
             Verdict::Locked => return,
         };
-        self.rooms[result.room].results[usize::from(at.unsigned_abs())]
+        self.counts[result.counts].results[usize::from(at.unsigned_abs())]
             .fetch_add(1, Ordering::Relaxed);
     }
 
@@ -137,12 +137,12 @@ impl Statistics {
         self.tells_longest.store(functions >= LONGEST_SINCE, Ordering::Relaxed);
     }
 
-    /// The counts since the last report, for the queues of these rooms. `None`: nothing was counted.
+    /// The counts since the last report, for the queues of these indexes. `None`: nothing was counted.
     ///
     /// The counts are marked as reported immediately, because a report whose answer is lost may
     /// have arrived. A full report ends with a whole queue, and the next report continues there. So
     /// no queue waits behind busy ones.
-    pub(crate) fn report(&self, queues: &[(Room, i32)]) -> Option<Report> {
+    pub(crate) fn report(&self, queues: &[(CountsIndex, i32)]) -> Option<Report> {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = Report::default();
         let from = reported.from;
@@ -151,19 +151,20 @@ impl Statistics {
                 reported.from = at;
                 break;
             }
-            let (room, queue_id) = queues[at];
-            let values = self.rooms[room].values();
-            let known = std::mem::replace(&mut reported.values[room], values);
+            let (index, queue_id) = queues[at];
+            let values = self.counts[index].values();
+            let known = std::mem::replace(&mut reported.values[index], values);
             for (at, (value, known)) in values.into_iter().zip(known).enumerate() {
                 if value != known {
                     report.push(queue_id, counter(at), value - known);
                 }
             }
             if self.tells_longest.load(Ordering::Relaxed) {
-                let histograms = [(START, &self.rooms[room].starts), (RUN, &self.rooms[room].runs)];
+                let histograms =
+                    [(START, &self.counts[index].starts), (RUN, &self.counts[index].runs)];
                 for (at, (first, histogram)) in histograms.into_iter().enumerate() {
                     let buckets = buckets(at);
-                    let longest = &mut reported.longest[room][at];
+                    let longest = &mut reported.longest[index][at];
                     if values[buckets.clone()] != known[buckets]
                         && let us @ 1.. = histogram.longest_us(longest)
                     {
@@ -189,7 +190,7 @@ impl Statistics {
             "Delay from due to the start of the first attempt",
         );
         let mut run = Family::histogram("tuskline_worker_run_seconds", "Run time of attempts");
-        for (at, counts) in self.rooms.iter().enumerate() {
+        for (at, counts) in self.counts.iter().enumerate() {
             let (lambda, priority) = self.names(at);
             let labels =
                 || vec![("lambda", lambda.to_string()), ("priority", priority.to_string())];

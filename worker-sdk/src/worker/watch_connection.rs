@@ -48,7 +48,7 @@ pub(crate) struct WatchConnection {
     pub db: Arc<Database>,
     pub requests: mpsc::UnboundedReceiver<WatchRequest>,
     /// Tells the heartbeat that a cancellation of one of our tasks was requested.
-    pub hurry: Arc<Notify>,
+    pub beat_now: Arc<Notify>,
 }
 
 impl WatchConnection {
@@ -81,7 +81,7 @@ impl WatchConnection {
                     self.bell_answered(bell, Watched::Busy);
                 }
             }
-            let pause = if shortage { connections::rest() } else { backoff.rest() };
+            let pause = if shortage { connections::pause() } else { backoff.rest() };
             tokio::time::sleep(pause).await;
         }
     }
@@ -91,7 +91,7 @@ impl WatchConnection {
             .chain(self.controller.bells().iter().map(|bell| format!("listen {CHANNEL}{bell};")))
             .chain(std::iter::once(format!("listen tuskline_executor_{};", self.db.executor)))
             .collect();
-        self.db.opener.connections.until_heard().await;
+        self.db.opener.connections.until_heartbeat().await;
         let open = async {
             let address = &self.db.opener.address;
             let (client, heard) = connect_listening(address, ANSWER_LIMIT).await?;
@@ -161,7 +161,7 @@ impl WatchConnection {
         heard: &Heard,
     ) -> Result<(), String> {
         if heard.channel.starts_with("tuskline_executor_") {
-            self.hurry.notify_one();
+            self.beat_now.notify_one();
             return Ok(());
         }
         let bell = heard.channel.strip_prefix(CHANNEL).and_then(|bell| bell.parse().ok());

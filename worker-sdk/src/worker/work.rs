@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::db::hsc::{Attempt, AttemptResult, Failed, ResultStatus};
 use crate::db::json::clean;
 use crate::worker::outcome::Outcome;
-use crate::worker::statistics::Room;
+use crate::worker::statistics::CountsIndex;
 
 /// Longest error text kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 8192;
@@ -31,7 +31,7 @@ pub(crate) struct Work {
     pub attempt: i16,
     pub crashes: i16,
     /// The counts to which it adds.
-    pub room: Room,
+    pub counts: CountsIndex,
     /// Its body has never begun, as far as the database knows.
     pub first_start: bool,
     pub waited: Duration,
@@ -52,7 +52,7 @@ impl Work {
             fence: attempt.fence,
             attempt: 1,
             crashes: 0,
-            room: 0,
+            counts: 0,
             first_start: true,
             waited: Duration::ZERO,
             claimed_at,
@@ -179,7 +179,7 @@ impl AttemptResult {
         let failed = class.map(|kind| Failed { attempt: work.attempt, kind });
         // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
         let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
-        Self { attempt: work.id(), note, status, failed, room: work.room, took: Duration::ZERO }
+        Self { attempt: work.id(), note, status, failed, counts: work.counts, took: Duration::ZERO }
     }
 }
 

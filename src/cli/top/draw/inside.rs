@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line as Text;
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::Look;
+use super::Theme;
 use super::lists::{Column, QUEUES, cause, error, of_queue, table};
 use crate::cli::output::clean;
 use crate::cli::top::facts::Facts;
@@ -34,14 +34,14 @@ const HELD: [Column<HeldTask>; 6] = [
 ];
 
 /// Draws the opened thing.
-pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, opened: &Opened, look: &Look) {
+pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, opened: &Opened, theme: &Theme) {
     match (&opened.target, &opened.inside) {
         (Target::Lambda(lambda), inside) => {
             let groups = match inside {
                 Some(Inside::Lambda(groups)) => groups.as_slice(),
                 _ => &[],
             };
-            of_lambda(frame, area, facts, (lambda, groups, opened.at), look);
+            of_lambda(frame, area, facts, (lambda, groups, opened.at), theme);
         }
         (Target::Executor(executor), Some(Inside::Executor(held))) => {
             of_executor(frame, area, facts, (*executor, held, opened.at));
@@ -64,7 +64,7 @@ fn of_lambda(
     area: Rect,
     facts: &Facts,
     (lambda, groups, at): (&str, &[DeadGroup], usize),
-    look: &Look,
+    theme: &Theme,
 ) {
     let queues: Vec<_> = facts.queues.iter().filter(|row| row.lambda == lambda).collect();
     let [head, list, rest] = Layout::vertical([
@@ -73,9 +73,9 @@ fn of_lambda(
         Constraint::Fill(1),
     ])
     .areas(area);
-    frame.render_widget(Paragraph::new(summary(facts, lambda, look)), head);
-    table(frame, list, &QUEUES[1..8], &queues, |row| of_queue(row, look), None);
-    let gates = facts.gates_of(lambda).map(|gate| of_gate(gate, facts, look));
+    frame.render_widget(Paragraph::new(summary(facts, lambda, theme)), head);
+    table(frame, list, &QUEUES[1..8], &queues, |row| of_queue(row, theme), None);
+    let gates = facts.gates_of(lambda).map(|gate| of_gate(gate, facts, theme));
     let lines: Vec<Line> = gates.chain(groups.iter().map(of_group)).collect();
     if lines.is_empty() {
         return frame.render_widget(Paragraph::new("No gate is set. No dead letter."), rest);
@@ -84,7 +84,7 @@ fn of_lambda(
     table(frame, rest, &LINES, &lines.iter().collect::<Vec<_>>(), |line| line.1, Some(at));
 }
 
-fn summary<'a>(facts: &Facts, lambda: &str, look: &Look) -> Vec<Text<'a>> {
+fn summary<'a>(facts: &Facts, lambda: &str, theme: &Theme) -> Vec<Text<'a>> {
     let Some(row) = facts.lambda(lambda) else {
         return vec![Text::from(format!("{} is not defined any more.", clean(lambda)))];
     };
@@ -98,10 +98,10 @@ fn summary<'a>(facts: &Facts, lambda: &str, look: &Look) -> Vec<Text<'a>> {
     let waits = if waits.is_empty() { "none".to_owned() } else { waits.join(", ") };
     vec![
         Text::from(format!("{}: {}", clean(lambda), row.health.word()))
-            .style(look.of_health(row.health).add_modifier(Modifier::BOLD)),
+            .style(theme.of_health(row.health).add_modifier(Modifier::BOLD)),
         Text::from(format!(
             "last {}: {}/s, failed {}/s, start p50 {} p99 {}, in 5 s {}, run p95 {}",
-            look.since,
+            theme.since,
             rate(rates.per_second),
             rate(rates.failed_per_second),
             ms(rates.start_p50_ms),
@@ -117,7 +117,7 @@ fn summary<'a>(facts: &Facts, lambda: &str, look: &Look) -> Vec<Text<'a>> {
     ]
 }
 
-fn of_gate(gate: &Gate, facts: &Facts, look: &Look) -> Line {
+fn of_gate(gate: &Gate, facts: &Facts, theme: &Theme) -> Line {
     let whole = gate.collection.is_none();
     let paused = facts.lambda(&gate.lambda).map_or(0, |row| row.paused);
     let held = if whole { count(paused) } else { at_least(gate.parked) };
@@ -131,7 +131,7 @@ fn of_gate(gate: &Gate, facts: &Facts, look: &Look) -> Line {
         "{} {}{scope}, by {}{ends}: {}",
         gate.action, gate.gate_id, gate.author, gate.reason
     );
-    (["gate".to_owned(), held, age(gate.age_ms), reason], look.warning())
+    (["gate".to_owned(), held, age(gate.age_ms), reason], theme.warning())
 }
 
 fn of_group(group: &DeadGroup) -> Line {

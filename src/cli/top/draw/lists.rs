@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::{Look, WIDE};
+use super::{Theme, WIDE};
 use crate::cli::output::clean;
 use crate::cli::top::facts::{ExecutorRow, Facts, LambdaRow, QueueRow, WaitRow};
 use crate::cli::top::state::State;
@@ -84,7 +84,7 @@ const DEAD: [Column<DeadGroup>; 5] = [
 ];
 
 /// Draws the list of the view.
-pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, state: &State, look: &Look) {
+pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, state: &State, theme: &Theme) {
     let shown = state.shown();
     if shown.is_empty() {
         return frame.render_widget(Paragraph::new(none(state)), area);
@@ -92,13 +92,13 @@ pub fn draw(frame: &mut Frame, area: Rect, facts: &Facts, state: &State, look: &
     let shown = Shown { area, rows: &shown, selected: state.selected() };
     match state.view {
         View::Lambdas => {
-            shown.draw(frame, &LAMBDAS, 5, &facts.lambdas, |row| look.of_health(row.health));
+            shown.draw(frame, &LAMBDAS, 5, &facts.lambdas, |row| theme.of_health(row.health));
         }
-        View::Queues => shown.draw(frame, &QUEUES, 3, &facts.queues, |row| of_queue(row, look)),
+        View::Queues => shown.draw(frame, &QUEUES, 3, &facts.queues, |row| of_queue(row, theme)),
         View::Executors => {
-            shown.draw(frame, &EXECUTORS, 4, &facts.executors, |row| of_executor(row, look));
+            shown.draw(frame, &EXECUTORS, 4, &facts.executors, |row| of_executor(row, theme));
         }
-        View::Waits => shown.draw(frame, &WAITS, 0, &facts.waits, |row| of_wait(row, look)),
+        View::Waits => shown.draw(frame, &WAITS, 0, &facts.waits, |row| of_wait(row, theme)),
         View::Dead => shown.draw(frame, &DEAD, 0, &facts.dead_groups, |_| Style::new()),
     }
 }
@@ -181,30 +181,30 @@ pub fn table<T>(
 }
 
 /// The style of a queue.
-pub fn of_queue(row: &QueueRow, look: &Look) -> Style {
+pub fn of_queue(row: &QueueRow, theme: &Theme) -> Style {
     let late = row.oldest_ms.is_some_and(|ms| ms > milliseconds(OBJECTIVE));
     match (row.paused, late) {
-        (true, _) => look.warning(),
-        (false, true) => look.alarm(),
-        _ if row.depth == 0 && row.rates.per_second == 0.0 => look.faint(),
+        (true, _) => theme.warning(),
+        (false, true) => theme.alarm(),
+        _ if row.depth == 0 && row.rates.per_second == 0.0 => theme.faint(),
         _ => Style::new(),
     }
 }
 
-fn of_executor(row: &ExecutorRow, look: &Look) -> Style {
+fn of_executor(row: &ExecutorRow, theme: &Theme) -> Style {
     match &*row.executor.state {
         "alive" => Style::new(),
-        "draining" => look.warning(),
-        "silent" | "expired" => look.alarm(),
-        _ => look.faint(),
+        "draining" => theme.warning(),
+        "silent" | "expired" => theme.alarm(),
+        _ => theme.faint(),
     }
 }
 
-fn of_wait(row: &WaitRow, look: &Look) -> Style {
+fn of_wait(row: &WaitRow, theme: &Theme) -> Style {
     match &*row.cause {
-        "server" => look.alarm(),
-        "gate" | "pause" if row.count.tasks > 0 => look.warning(),
-        _ if row.count.tasks == 0 => look.faint(),
+        "server" => theme.alarm(),
+        "gate" | "pause" if row.count.tasks > 0 => theme.warning(),
+        _ if row.count.tasks == 0 => theme.faint(),
         _ => Style::new(),
     }
 }

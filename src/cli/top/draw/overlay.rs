@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::Look;
+use super::Theme;
 use crate::cli::output::clean;
 use crate::cli::top::state::{Dialog, State};
 
@@ -27,16 +27,16 @@ const KEYS: [&str; 14] = [
 ];
 
 /// Draws the question or the keys, if there are any.
-pub fn draw(frame: &mut Frame, area: Rect, state: &State, look: &Look) {
+pub fn draw(frame: &mut Frame, area: Rect, state: &State, theme: &Theme) {
     if let Some(dialog) = &state.dialog {
-        let lines = of_dialog(dialog, look);
+        let lines = of_dialog(dialog, theme);
         window(frame, area, &dialog.command.title(), lines);
     } else if state.help {
         window(frame, area, "Keys", KEYS.map(Line::from).to_vec());
     }
 }
 
-fn of_dialog<'a>(dialog: &'a Dialog, look: &Look) -> Vec<Line<'a>> {
+fn of_dialog<'a>(dialog: &'a Dialog, theme: &Theme) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = match &dialog.sentences {
         None => vec![Line::from("The database is counting …")],
         Some(sentences) => sentences.iter().map(|text| Line::from(clean(text))).collect(),
@@ -44,7 +44,7 @@ fn of_dialog<'a>(dialog: &'a Dialog, look: &Look) -> Vec<Line<'a>> {
     lines.push(Line::default());
     lines.push(Line::from(format!("Reason: {}_", clean(&dialog.reason))));
     if let Some(complaint) = dialog.complaint {
-        lines.push(Line::from(complaint).style(look.alarm()));
+        lines.push(Line::from(complaint).style(theme.alarm()));
     }
     lines.push(Line::from(format!("Enter: {}   Esc: change nothing", dialog.command.verb())));
     lines

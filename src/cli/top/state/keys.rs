@@ -108,7 +108,7 @@ impl State {
     /// Esc: closes what is open, then the filter.
     fn back(&mut self) -> Vec<Action> {
         if self.opened.take().is_some() {
-            return vec![Action::Ask(Request::Look(None))];
+            return vec![Action::Ask(Request::Open(None))];
         }
         self.filter.clear();
         self.follow();
@@ -121,7 +121,7 @@ impl State {
             return Vec::new();
         };
         self.opened = Some(Opened { target: target.clone(), inside: None, at: 0 });
-        vec![Action::Ask(Request::Look(Some(target)))]
+        vec![Action::Ask(Request::Open(Some(target)))]
     }
 
     fn in_dialog(&mut self, code: KeyCode) -> Vec<Action> {

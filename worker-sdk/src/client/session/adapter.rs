@@ -41,7 +41,7 @@ use crate::error::{Code, Error, ErrorKind};
 ///
 /// fn error(error: Error) -> AdapterError {
 ///     match error.as_db_error() {
-///         Some(said) => AdapterError::refused(Some(said.code().code()), said.message(), said.hint()),
+///         Some(refusal) => AdapterError::refused(Some(refusal.code().code()), refusal.message(), refusal.hint()),
 ///         None => AdapterError::broken(error),
 ///     }
 /// }

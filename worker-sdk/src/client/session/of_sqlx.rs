@@ -84,11 +84,12 @@ fn read(row: &PgRow) -> Result<Row, Error> {
 
 /// An error of sqlx by what the caller can do.
 fn of_sqlx(error: sqlx::Error, broken: ErrorKind) -> Error {
-    let Some(said) = error.as_database_error() else {
+    let Some(refusal) = error.as_database_error() else {
         let text = error.to_string();
         return Error::new(broken, text).because(error);
     };
-    let hint =
-        said.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().and_then(|said| said.hint());
-    Error::of_server(said.code().as_deref().unwrap_or_default(), said.message(), hint, broken)
+    let hint = refusal
+        .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+        .and_then(|refusal| refusal.hint());
+    Error::of_server(refusal.code().as_deref().unwrap_or_default(), refusal.message(), hint, broken)
 }

@@ -130,11 +130,11 @@ mod tests {
 
     #[test]
     fn the_first_line_that_fits_has_the_password() {
-        let said = |text: &str| Some(text.to_owned());
-        assert_eq!(of("postgresql://me@db/shop"), said("a:b\\c"));
-        assert_eq!(of("postgresql://you@db:7000/x"), said("yours"));
-        assert_eq!(of("host=/run/postgresql user=me dbname=shop"), said("socket"));
-        assert_eq!(of("postgresql://x@y:6000"), said("any"));
+        let password = |text: &str| Some(text.to_owned());
+        assert_eq!(of("postgresql://me@db/shop"), password("a:b\\c"));
+        assert_eq!(of("postgresql://you@db:7000/x"), password("yours"));
+        assert_eq!(of("host=/run/postgresql user=me dbname=shop"), password("socket"));
+        assert_eq!(of("postgresql://x@y:6000"), password("any"));
         assert_eq!(of("postgresql://x@y"), None);
     }
 
@@ -173,13 +173,13 @@ mod tests {
         std::fs::write(&file, long).expect("a file");
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .expect("rights");
-        let said = complete(&mut Config::new(), &file.display().to_string()).expect_err("long");
-        assert!(said.to_string().ends_with("it has more than 1 MiB"), "{said}");
+        let error = complete(&mut Config::new(), &file.display().to_string()).expect_err("long");
+        assert!(error.to_string().ends_with("it has more than 1 MiB"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_absent_is_an_error_that_names_it() {
-        let said = complete(&mut Config::new(), "/absent/file").expect_err("absent").to_string();
-        assert!(said.starts_with("the password file /absent/file cannot be read: "), "{said}");
+        let error = complete(&mut Config::new(), "/absent/file").expect_err("absent").to_string();
+        assert!(error.starts_with("the password file /absent/file cannot be read: "), "{error}");
     }
 }

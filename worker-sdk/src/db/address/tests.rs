@@ -66,9 +66,9 @@ fn no_error_quotes_the_address() {
         ),
         ("host=x sslmode=disable channel_binding=require", "channel_binding=require needs TLS"),
     ] {
-        let said = refused(text);
-        assert!(said.starts_with(expected), "{text}: {said}");
-        assert!(!said.contains("s3cret"), "{said}");
+        let refusal = refused(text);
+        assert!(refusal.starts_with(expected), "{text}: {refusal}");
+        assert!(!refusal.contains("s3cret"), "{refusal}");
     }
 }
 
@@ -100,8 +100,8 @@ fn the_options_of_libpq_are_read_or_refused_by_name() {
         ("host=x requirepeer=me", "the option requirepeer is not supported: the owner"),
         ("host=x passfile=/absent/file", "the password file /absent/file cannot be read"),
     ] {
-        let said = refused(text);
-        assert!(said.starts_with(expected), "{text}: {said}");
+        let refusal = refused(text);
+        assert!(refusal.starts_with(expected), "{text}: {refusal}");
     }
 }
 
@@ -124,11 +124,12 @@ fn the_environment_counts_where_the_address_says_nothing() {
     };
     let mut config = Config::new();
     complete(&mut config, set).expect("an address");
-    let said: Config = "host=a,/run/b port=1,2 user=me dbname=shop password=secret options=-cx=1 \
+    let expected: Config =
+        "host=a,/run/b port=1,2 user=me dbname=shop password=secret options=-cx=1 \
                         application_name=till connect_timeout=3 target_session_attrs=read-write"
-        .parse()
-        .expect("an address");
-    assert_eq!(config, said);
+            .parse()
+            .expect("an address");
+    assert_eq!(config, expected);
     let full: Config = "host=x port=9 user=u dbname=d password=p options=-cy=2 application_name=n \
                         connect_timeout=7 target_session_attrs=read-only"
         .parse()
@@ -141,7 +142,7 @@ fn the_environment_counts_where_the_address_says_nothing() {
     assert_eq!(none, "host=localhost".parse().expect("an address"));
     for name in ["PGPORT", "PGCONNECT_TIMEOUT", "PGTARGETSESSIONATTRS"] {
         let wrong = |asked: &str| (asked == name).then(|| "x".to_owned());
-        let said = complete(&mut Config::new(), wrong).expect_err(name).to_string();
-        assert_eq!(said, format!("{name} is not understood: \"x\""));
+        let refusal = complete(&mut Config::new(), wrong).expect_err(name).to_string();
+        assert_eq!(refusal, format!("{name} is not understood: \"x\""));
     }
 }

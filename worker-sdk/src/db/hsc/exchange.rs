@@ -19,7 +19,7 @@ pub(crate) struct AttemptResult {
     pub status: ResultStatus,
     pub failed: Option<Failed>,
     /// The caller's number of its lambda and priority.
-    pub room: usize,
+    pub counts: usize,
     /// How long the attempt ran.
     pub took: Duration,
 }

@@ -50,9 +50,9 @@ pub(crate) fn explain(
             && mode > Mode::Prefer
             && !tls.has_identity()
         {
-            let said = db.map(|db| db.message().to_owned()).unwrap_or_default();
+            let message = db.map(|db| db.message().to_owned()).unwrap_or_default();
             return by_text(
-                format!("{host} refuses the login: {said}"),
+                format!("{host} refuses the login: {message}"),
                 "if the server demands a client certificate, set sslcert and sslkey; else see pg_hba.conf",
             );
         }

@@ -26,7 +26,7 @@ impl Controller {
         for result in sent.items() {
             let verdict = verdict(result);
             self.statistics.answered(result, verdict);
-            let (lambda, priority) = self.statistics.names(result.room);
+            let (lambda, priority) = self.statistics.names(result.counts);
             transition_log::answered(result, verdict, lambda, priority);
             if verdict == Verdict::Done {
                 lines.extend(state.failures.recorded(lambda, result, now));
@@ -111,7 +111,7 @@ impl Controller {
                 fence: lease.0,
                 attempt: task.attempt,
                 crashes: task.crashes,
-                room: self.queues[queue].room,
+                counts: self.queues[queue].counts,
                 first_start: !task.claimed_before && task.attempt == 1 && task.crashes == 0,
                 waited: task.waited,
                 claimed_at: now,
@@ -120,7 +120,7 @@ impl Controller {
                 payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
                 stop: Arc::new(Stop::default()),
             };
-            let (lambda, priority) = self.statistics.names(work.room);
+            let (lambda, priority) = self.statistics.names(work.counts);
             transition_log::claimed(&work, lambda, priority);
             state.watch.queues[queue].served_at = now;
             state.slots.put(queue, work);

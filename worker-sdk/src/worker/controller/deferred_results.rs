@@ -70,7 +70,7 @@ mod tests {
             note: None,
             failed: None,
             status: ResultStatus::Success,
-            room: 0,
+            counts: 0,
             took: Duration::ZERO,
         }
     }

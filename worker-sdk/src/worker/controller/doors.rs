@@ -124,7 +124,7 @@ impl Controller {
         let mut state = self.lock();
         let State { watch, slots, .. } = &mut *state;
         let effect = watch.take(event, |queue| slots.will_have_free_slot(queue), Instant::now());
-        self.look_if(effect.look);
+        self.look_if(effect.claim_earlier);
         effect.needs_bell
     }
 

@@ -50,19 +50,19 @@ impl Controller {
         let mut state = self.lock();
         state.take_deferred(now);
         // One connection is kept for short calls: behind a long batch, the next task would wait for all of it.
-        let last = !state.draining && state.bulk > 0 && state.bulk + 1 >= state.connections;
-        let results_due = !last && state.results_due(self, now);
+        let reserved = !state.draining && state.bulk > 0 && state.bulk + 1 >= state.connections;
+        let results_due = !reserved && state.results_due(self, now);
         let mut plan = ExchangePlan::default();
         if !state.draining {
-            self.plan_claim(&mut state, &mut plan, results_due, last, now);
+            self.plan_claim(&mut state, &mut plan, results_due, reserved, now);
         }
         if results_due || plan.claim.is_some() {
-            if !last {
+            if !reserved {
                 plan.sent = state.send_results(self);
             }
             plan.bulk |= plan.has_results();
             state.bulk += usize::from(plan.bulk);
-            let more = !last && state.results_due(self, now);
+            let more = !reserved && state.results_due(self, now);
             if more || state.watch.queues.iter().any(|queue| queue.has_backlog) {
                 self.exchanges.notify_one();
             }
@@ -73,12 +73,12 @@ impl Controller {
             self.exchanges.notify_waiters();
             return Decision::End;
         }
-        let linger = state.first_result_at.map(|at| at + self.config.linger).filter(|_| !last);
-        let look = (!state.draining).then(|| state.next_look(self, now)).flatten();
-        Decision::Wait([linger, look, state.deferred.due_at()].into_iter().flatten().min())
+        let linger = state.first_result_at.map(|at| at + self.config.linger).filter(|_| !reserved);
+        let claim_at = (!state.draining).then(|| state.next_claim_at(self, now)).flatten();
+        Decision::Wait([linger, claim_at, state.deferred.due_at()].into_iter().flatten().min())
     }
 
-    /// Adds a claim to the plan: of lambdas that have a backlog, or else of the quick ones. `last`: this
+    /// Adds a claim to the plan: of lambdas that have a backlog, or else of the quick ones. `reserved`: this
     /// connection is the one that is kept for the quick ones. One claim is bounded. Lambdas that it leaves
     /// out come first in the next.
     fn plan_claim(
@@ -86,12 +86,12 @@ impl Controller {
         state: &mut State,
         plan: &mut ExchangePlan,
         with_results: bool,
-        last: bool,
+        reserved: bool,
         now: Instant,
     ) {
         let taken = state.slots.buffered_bytes() + state.asked_bytes;
         let bytes = ClaimBound::bytes(&self.config, taken);
-        let asks: &[Ask] = match (state.connections, last) {
+        let asks: &[Ask] = match (state.connections, reserved) {
             (..=1, _) => &[Ask::All],
             (_, true) => &[Ask::Quick],
             (_, false) => &[Ask::Backlogs, Ask::Quick],
@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    fn next_look(&self, controller: &Controller, now: Instant) -> Option<Instant> {
+    fn next_claim_at(&self, controller: &Controller, now: Instant) -> Option<Instant> {
         let askable = |(index, queue): (usize, &WatchedQueue)| {
             let idle = queue.claims == 0 && self.slots.has_room(index);
             idle.then(|| queue.state.claim_at())

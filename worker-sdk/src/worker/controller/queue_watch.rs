@@ -93,7 +93,7 @@ pub(super) struct Effect {
     /// A queue of ours needs the bell. Else its lock, if we hold it, is to be given up.
     pub needs_bell: bool,
     /// A queue is worth a claim earlier than before.
-    pub look: bool,
+    pub claim_earlier: bool,
 }
 
 /// See the module.
@@ -183,7 +183,7 @@ impl QueueWatch {
                 }
                 Watched::Busy => Event::BellBusy { poll_at: now + self.poll_pause(index) },
             };
-            effect.look |= self.apply(index, event, now);
+            effect.claim_earlier |= self.apply(index, event, now);
             effect.needs_bell |= self.queues[index].state.is_watching();
         }
         effect
@@ -208,17 +208,17 @@ impl QueueWatch {
         let Some(index) = queues.into_iter().find(|index| self.queues[*index].id == queue_id)
         else {
             self.rests.share(bell);
-            return Effect { needs_bell: holder == Holder::We && !stream, look: false };
+            return Effect { needs_bell: holder == Holder::We && !stream, claim_earlier: false };
         };
         let event = match holder {
             Holder::We => Event::Called { useful: is_free(index) && !stream, now },
             Holder::Another if now >= self.queues[index].follow_calls_until => {
-                return Effect { needs_bell: true, look: false };
+                return Effect { needs_bell: true, claim_earlier: false };
             }
             Holder::Another | Holder::Unknown => Event::MayHaveTasks { now },
         };
         let needs_bell = !matches!(event, Event::Called { useful: false, .. });
-        Effect { needs_bell, look: self.apply(index, event, now) }
+        Effect { needs_bell, claim_earlier: self.apply(index, event, now) }
     }
 
     /// The queues that sleep under a bell wake before its lock goes. It rests if queues share it.
@@ -242,11 +242,11 @@ impl QueueWatch {
         event: Event,
         now: Instant,
     ) -> Effect {
-        let mut look = false;
+        let mut claim_earlier = false;
         for index in queues {
-            look |= self.apply(index, event, now);
+            claim_earlier |= self.apply(index, event, now);
         }
-        Effect { needs_bell: false, look }
+        Effect { needs_bell: false, claim_earlier }
     }
 
     /// Brings a queue to its next state. True: it is worth a claim earlier than before.

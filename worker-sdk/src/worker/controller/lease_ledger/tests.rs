@@ -28,7 +28,7 @@ fn results(tasks: &[i64]) -> Vec<AttemptResult> {
         note: None,
         failed: None,
         status: ResultStatus::Success,
-        room: 0,
+        counts: 0,
         took: Duration::ZERO,
     };
     tasks.iter().map(result).collect()

@@ -53,7 +53,7 @@ impl QueueWatch {
         let queues = bells.iter().filter_map(|bell| self.on_bell.get(bell)).flatten().copied();
         let left: Vec<_> =
             queues.filter(|index| peeks.iter().all(|peek| peek.queue != *index)).collect();
-        self.apply_to(left, Event::CannotPeek { now }, now).look
+        self.apply_to(left, Event::CannotPeek { now }, now).claim_earlier
     }
 
     /// Takes the answers of peeks that were sent at that time.

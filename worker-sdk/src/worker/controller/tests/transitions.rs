@@ -64,7 +64,7 @@ async fn each_transition_is_one_line_without_a_payload() {
         ["message", "lambda", "task", "attempt", "kind", "status"].map(|name| &failure[name]);
     let expected = json!(["attempt failed", "work", 1, 1, "error", "retriable_failure"]);
     assert_eq!(json!(said), expected);
-    let told: Vec<_> = parsed
+    let logged: Vec<_> = parsed
         .filter(|line| line["target"] == "tuskline::transition")
         .map(|line| {
             assert_eq!((&line["lambda"], &line["fence"]), (&"work".into(), &7.into()), "{line}");
@@ -77,5 +77,5 @@ async fn each_transition_is_one_line_without_a_payload() {
         r#"1 "claimed" -> "retriable_failure""#,
         r#"2 "claimed" -> "refused""#,
     ];
-    assert_eq!(told, expected);
+    assert_eq!(logged, expected);
 }
