@@ -246,6 +246,6 @@ fn whatever_the_actors_do_the_store_does_what_the_model_says() {
     if let Some(failing) = failing {
         panic!("seed {seed}: {failing}");
     }
-    assert!(tally.stale > 0, "nobody was stale");
+    assert!(tally.stale > 0, "no result was stale");
     assert!(tally.verbs.len() == 23 || cases < CASES, "a verb was left out: {:?}", tally.verbs);
 }

@@ -31,17 +31,17 @@ impl Idle {
         let observer = site.observer().await?;
         let lambdas = define_noop(&observer).await?;
         let progress = Progress::new("idle", 3 * self.seconds, site.quiet());
-        let nobody = Workers::start(site, Order::of(Part::Noop, &lambdas), 0)?;
-        let nobody = self.look_at(nobody, &observer, &progress).await?;
+        let empty = Workers::start(site, Order::of(Part::Noop, &lambdas), 0)?;
+        let empty = self.look_at(empty, &observer, &progress).await?;
         let worker = Workers::start(site, Order::of(Part::Noop, &lambdas), 1)?;
         observer.until_workers(1).await?;
         let worker = self.look_at(worker, &observer, &progress).await?;
         let server = Workers::start(site, Order::of(Part::Server, &[]), 1)?;
         let server = self.look_at(server, &observer, &progress).await?;
         Ok(vec![
-            self.outcome("worker", worker, nobody),
-            self.outcome("server", server, nobody),
-            self.outcome("nobody", nobody, Seen::default()),
+            self.outcome("worker", worker, empty),
+            self.outcome("server", server, empty),
+            self.outcome("nobody", empty, Seen::default()),
         ])
     }
 

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_task_is_lost_only_when_nobody_tried_it() {
+    fn a_dead_task_is_lost_only_when_no_attempt_ran() {
         let failed = vec![line(1, What::Begin, 10), line(1, What::Failure, 20)];
         let report_of_dead = report(failed, "", death());
         assert_eq!((report_of_dead.lost, report_of_dead.holds()), (0, true));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_due_when_the_queue_was_empty_waited_for_nobody() {
+    fn a_task_that_was_due_when_the_queue_was_empty_did_not_wait() {
         let is_rescued = false;
         let start = |at_us, due_us, is_later| Start { at_us, due_us, is_later, is_rescued };
         let mut starts = vec![start(0, 0, false), start(2_000_000, 0, false)];

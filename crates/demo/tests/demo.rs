@@ -199,7 +199,7 @@ fn a_file_that_cannot_be_read_ends_dead_and_is_not_lost() {
     let site = Site::new(12, 100);
     let closed = site.files().join("letters");
     std::fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
-    // Nothing is closed to root: the demo runs as somebody else, who must be able to read the binary.
+    // Nothing is closed to root: the demo runs as another user, which must be able to read the binary.
     let demo = if rustix::process::getuid().is_root() {
         std::fs::create_dir(site.data()).unwrap();
         for path in [site.data(), site.dir.path().join("tmp")] {

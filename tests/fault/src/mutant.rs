@@ -153,7 +153,7 @@ pub const MUTANTS: [Mutant; 17] = [
     },
     Mutant {
         name: "release_without_fence",
-        flaw: "work is given back whoever holds it by now",
+        flaw: "work is given back although another worker holds it by now",
         broken: true,
         phases: &["kills"],
         percent: 10,
@@ -180,7 +180,7 @@ pub const MUTANTS: [Mutant; 17] = [
     },
     Mutant {
         name: "tick_without_key",
-        flaw: "whoever has calculated a tick fires it, whoever has before",
+        flaw: "each server that has calculated a tick fires it, although another one did before",
         broken: true,
         phases: &[TICKS],
         percent: 8,

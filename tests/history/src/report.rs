@@ -218,7 +218,7 @@ fn invariants(history: &History, with_figures: [Invariant; 10]) -> Vec<Invariant
         leftovers::shown_numbers_are_true(history),
         heartbeats::beats_keep_the_lease(history),
         leftovers::nothing_is_left(history),
-        heartbeats::nobody_who_beats_is_given_up(history),
+        heartbeats::no_worker_that_beats_is_given_up(history),
         heartbeats::nothing_runs_unregistered(history),
         issued,
         resumed_end,

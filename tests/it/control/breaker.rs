@@ -214,7 +214,7 @@ async fn a_breaker_that_is_dropped_opens_its_gate() {
     assert_eq!(worker.claim(100).await.len(), 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline_core.recent_failure").await, 0);
     let gates: bool = db.one("select gates from tuskline.enqueue_due()").await;
-    assert!(!gates, "nobody asks any more");
+    assert!(!gates, "no gate asks any more");
 }
 
 #[tokio::test]

@@ -292,7 +292,7 @@ async fn a_parent_whose_end_is_not_committed_yet_is_waited_for() {
     let sql = "select tuskline.set_results($1, array[$2::bigint], array[$3::bigint])";
     other.query(sql, &[&worker.executor, &parent.id, &parent.fence]).await.unwrap();
     let ids = schedule(&db, &[task("a", &json!([parent.id]))]).await;
-    assert!(next(&db, &worker).await.is_empty(), "nobody knows yet");
+    assert!(next(&db, &worker).await.is_empty(), "the end is not committed yet");
     other.batch_execute("commit").await.unwrap();
     assert!(next(&db, &worker).await.is_empty(), "it looks again after 20 ms");
     db.advance(Duration::from_millis(20)).await;

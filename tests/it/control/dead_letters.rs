@@ -395,7 +395,7 @@ async fn a_restarted_kept_task_runs_as_soon_as_its_segment_is_back() {
     let (db, worker, id) = kept().await;
     let no = db.first_segment();
     assert_eq!(db.one::<String>(&format!("select tuskline.retry({id})")).await, "retried");
-    assert_eq!(db.timers().await, 0, "nobody can find it yet");
+    assert_eq!(db.timers().await, 0, "no worker can find it yet");
     assert_eq!(
         db.lines("select * from tuskline.segments_to_finish()").await,
         [format!("{no} | dropped")]

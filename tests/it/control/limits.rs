@@ -542,7 +542,7 @@ async fn a_flood_waits_in_line_from_the_start_and_costs_one_timer() {
     db.schedule_many("work", 500).await;
     assert_eq!(in_line(&db).await, (998, 1));
     next(&db, &worker).await;
-    assert_eq!(in_line(&db).await, (998, 0), "no place is free, so nobody asks any more");
+    assert_eq!(in_line(&db).await, (998, 0), "no permit is free, so no waiter asks");
     assert_eq!(db.one::<i64>("select min(task_id) from tuskline.wait_list").await, ids[2]);
 }
 

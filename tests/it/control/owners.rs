@@ -147,7 +147,7 @@ async fn dead_letters_are_looked_at_and_let_go_again() {
     assert!(!client.stop_operation(number).await.unwrap());
     assert!(client.operation_progress(OperationId(4711)).await.unwrap().is_none());
     let nowhere = Operation::new(Action::Redrive);
-    let refused = client.start_operation(&nowhere, Some("of nobody")).await.unwrap_err();
+    let refused = client.start_operation(&nowhere, Some("without tasks")).await.unwrap_err();
     assert_eq!(code(&refused), "TK029");
 }
 

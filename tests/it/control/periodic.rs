@@ -296,7 +296,7 @@ async fn queued_ticks_run_one_after_the_other_however_each_ends() {
     assert_eq!(fire(&db, &[0]).await, Some(0), "that one was fired");
     db.advance(MINUTE).await;
     assert_eq!(fire(&db, &[0]).await, Some(1));
-    assert_eq!(worker.claim(9).await.len(), 1, "nobody to wait for");
+    assert_eq!(worker.claim(9).await.len(), 1, "no task to wait for");
 }
 
 #[tokio::test]

@@ -154,7 +154,7 @@ async fn a_redrive_goes_batch_by_batch_and_asks_to_be_called_again_at_once() {
     }
     assert_eq!(left, [(20, Some(0)), (10, Some(0)), (0, Some(0)), (0, None)]);
     let gates: bool = db.one("select gates from tuskline.enqueue_due()").await;
-    assert!(!gates, "nobody asks for it any more");
+    assert!(!gates, "no gate asks for it any more");
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ async fn a_task_that_waits_for_a_redriven_task_continues_after_it() {
     let child = db.connect().await;
     let lock = format!("begin; select from tuskline.task where id = {} for update", chain[1]);
     child.batch_execute(&lock).await.unwrap();
-    assert!(next(&db, &worker).await.is_empty(), "its child is in somebody's hands");
+    assert!(next(&db, &worker).await.is_empty(), "another session has locked its child");
     child.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
     let tasks = next(&db, &worker).await;

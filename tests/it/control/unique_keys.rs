@@ -228,7 +228,7 @@ async fn a_postponed_task_does_not_run_when_its_turn_under_a_rate_would_have_com
     }
     assert!(worker.claim(9).await.is_empty());
     let turns = "select count(*) from tuskline.permit where task_id = $1";
-    assert_eq!(db.ask::<i64>(turns, &[&first]).await, 0, "its turn went to nobody");
+    assert_eq!(db.ask::<i64>(turns, &[&first]).await, 0, "it holds no permit");
     db.advance(Duration::from_secs(3600)).await;
     db.enqueue_due().await;
     assert_eq!(worker.take().await.id, first);

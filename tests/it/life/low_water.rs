@@ -56,7 +56,7 @@ async fn a_mark_may_not_advance_while_a_lower_number_is_uncommitted() {
     claim_above(&worker, 0).await;
     db.schedule("work").await;
     let second: i64 = claim_above(&worker, 0).await.get("xid");
-    assert!(open < second, "whoever drew before the second claim has a lower number");
+    assert!(open < second, "a row drawn before the second claim has a lower number");
     for passed in ["", TIME_PASSES] {
         db.run(passed).await;
         let ended: i64 = claim_above(&worker, 0).await.get("oldest_writer_xid");

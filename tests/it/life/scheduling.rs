@@ -19,7 +19,7 @@ async fn a_task_that_is_due_is_in_its_queue_when_the_caller_commits() {
         )
         .await
         .unwrap();
-    assert_eq!(worker.claim(10).await, [], "nobody sees it before");
+    assert_eq!(worker.claim(10).await, [], "no worker sees it before");
     service.batch_execute("commit").await.unwrap();
     assert_eq!(worker.claim(10).await.len(), 6);
 }

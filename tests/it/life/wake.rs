@@ -186,7 +186,7 @@ async fn every_timer_of_another_task_wakes_a_sleeping_store_consumer() {
     other.batch_execute(&giving).await.unwrap();
     let mut ear = sleeper().await;
     db.enqueue_due().await;
-    assert_eq!(ear.heard().await, ["tuskline_timer"], "somebody else gives places");
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "another worker grants permits");
     drop(ear);
     other.batch_execute("commit").await.unwrap();
     db.advance(Duration::from_secs(1)).await;
@@ -248,7 +248,7 @@ async fn a_peek_tells_which_queues_hold_a_task_above_the_mark_and_takes_none() {
     assert_eq!(peek(&session, &[normal], &[seq]).await, [false]);
     let holder = db.connect().await;
     holder.batch_execute("begin; select from tuskline.queued for update").await.unwrap();
-    assert_eq!(peek(&session, &[normal], &[0]).await, [true], "whoever takes it may fail");
+    assert_eq!(peek(&session, &[normal], &[0]).await, [true], "the worker that takes it may fail");
 }
 
 #[tokio::test]

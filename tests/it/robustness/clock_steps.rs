@@ -37,7 +37,7 @@ async fn store() -> Db {
     db
 }
 
-async fn assert_nobody_ended(db: &Db) {
+async fn assert_no_executor_ended(db: &Db) {
     let ended: i64 =
         db.one("select count(*) from tuskline.executor where ended_at is not null").await;
     let failures: i64 = db.one("select count(*) from tuskline.task_failure").await;
@@ -58,7 +58,7 @@ async fn survives(step: impl AsyncFn(&Db)) {
     until_beaten(&db, 1).await;
     step(&db).await;
     until_beaten(&db, 2).await;
-    assert_nobody_ended(&db).await;
+    assert_no_executor_ended(&db).await;
     assert!(!body.context.is_cancelled());
     gate.open_for_good();
     db.until_status(id, "success").await;
@@ -109,7 +109,7 @@ async fn a_store_consumer_that_was_frozen_for_a_lease_ends_no_worker_that_beats(
     serving.signal(Signal::CONT);
     until_seen(&db).await;
     until_beaten(&db, 2).await;
-    assert_nobody_ended(&db).await;
+    assert_no_executor_ended(&db).await;
     gate.open_for_good();
     db.until_status(id, "success").await;
     sdk_worker.stop().await;

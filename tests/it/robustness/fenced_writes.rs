@@ -97,7 +97,7 @@ async fn an_attempt_that_writes_is_not_taken_away() {
     db.advance(LEASE).await;
     assert_eq!(db.rescue().await, (1, 0, 0), "it steps around");
     let fast = db.worker("work").await;
-    assert_eq!(fast.claim(1).await, [], "nobody executes it meanwhile");
+    assert_eq!(fast.claim(1).await, [], "no worker executes it meanwhile");
     ask(&slow.client, "complete", &task).await.unwrap();
     slow.client.batch_execute("commit").await.unwrap();
     assert_eq!((bookings(&db).await, db.status(task.id).await.as_str()), (vec![1], "success"));
@@ -161,7 +161,7 @@ async fn success_is_recorded_with_the_writes_and_the_workers_result_says_it_agai
         write(&worker.client, task).await;
         let complete = format!("select tuskline.complete({}, {}, {output})", task.id, task.fence);
         worker.client.batch_execute(&complete).await.unwrap();
-        assert_eq!(db.status(task.id).await, "claimed", "nobody sees it before it commits");
+        assert_eq!(db.status(task.id).await, "claimed", "no session sees it before it commits");
         worker.client.batch_execute("commit").await.unwrap();
         assert_eq!(db.status(task.id).await, "success");
         assert_eq!(worker.succeed(task).await, Answer::Accepted);

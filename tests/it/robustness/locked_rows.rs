@@ -56,7 +56,7 @@ async fn one_locked_row_of_500_delays_itself_for_exchange() {
     let locked = vec![tasks[123].id];
     assert_eq!(exchange(&worker, &tasks, None).await, (vec![], locked.clone()));
     assert_eq!((db.count("success").await, db.count("claimed").await), (499, 1));
-    assert_eq!(leases(&db).await, 1, "or nobody would rescue the last one");
+    assert_eq!(leases(&db).await, 1, "or the last one would not be rescued");
     assert_eq!(exchange(&worker, &tasks[123..124], None).await, (vec![], locked));
     holder.batch_execute("rollback").await.unwrap();
     assert_eq!(exchange(&worker, &tasks[123..124], None).await, (vec![], vec![]));

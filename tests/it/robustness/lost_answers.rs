@@ -248,7 +248,7 @@ async fn a_task_whose_result_was_refused_beside_the_rest_of_its_lease_is_not_los
     db.until_count("success", 1).await;
     gate.open_for_good();
     db.until_count("success", 2).await;
-    assert_eq!(gate.record().executions().len(), 3, "the one that nobody has recorded, again");
+    assert_eq!(gate.record().executions().len(), 3, "the one without a recorded result, again");
     assert_eq!(db.count("success").await, i64::try_from(ids.len()).unwrap());
     worker.stop().await;
     db.assert_nothing_left().await;

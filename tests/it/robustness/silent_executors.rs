@@ -131,7 +131,7 @@ async fn observations_of_another_life_of_the_server_end_no_executor() {
     let between = db.rescue_silent(&db.client, &before.pulses, before.booted_at).await;
     assert_eq!((between.booted_at, &between.pulses), (None, &before.pulses));
     let between = db.rescue_silent(&db.client, &before.pulses, None).await;
-    assert_eq!(between.pulses, before.pulses, "nobody is ended before the rebuild");
+    assert_eq!(between.pulses, before.pulses, "no executor is ended before the rebuild");
     db.run("select tuskline.rebuild_queues()").await;
     let after = db.rescue_silent(&db.client, &before.pulses, before.booted_at).await;
     assert_eq!(after.pulses, before.pulses);

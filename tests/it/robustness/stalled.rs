@@ -94,5 +94,5 @@ async fn a_wait_list_of_which_no_task_holds_a_permit_asks_again() {
     assert_eq!(db.worker("work").await.take().await.id, ids[0]);
     db.run(&format!("select * from tuskline.find_stalled({no})")).await;
     let timers = "select count(*) from tuskline.timer";
-    assert_eq!(db.one::<i64>(timers).await, 0, "somebody has the place");
+    assert_eq!(db.one::<i64>(timers).await, 0, "another task has the permit");
 }

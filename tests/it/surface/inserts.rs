@@ -22,7 +22,7 @@ async fn an_insert_may_name_every_column_with_its_default_or_the_same_value() {
         db.enqueue_due().await;
         assert_eq!(db.status(id).await, "enqueued", "{values}");
         let look = format!("select next_trigger_at is not null from tuskline.tasks where id = {id}");
-        assert!(db.one::<bool>(&look).await, "{values}: somebody looks after it");
+        assert!(db.one::<bool>(&look).await, "{values}: it has a time of its next check");
     }
     assert_eq!(db.queued().await, 3);
 }

@@ -81,7 +81,7 @@ const SCENARIOS: &[Scenario] = &[
         refusals: &[],
     },
     Scenario {
-        name: "a rebuild while somebody schedules and claims",
+        name: "a rebuild while other sessions schedule and claim",
         stage: Stage { crashed: true, ..QUEUED },
         sessions: &[&[REBUILD], &[SCHEDULE], &[CLAIM_2]],
         allowed: &["enqueued", "claimed"],

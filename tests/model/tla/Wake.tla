@@ -17,7 +17,7 @@ CONSTANTS
   Poll,          \* the safety poll, at most 1 s
   Losses,        \* how many notifications the network swallows
   Deaths,        \* how many controllers die
-  Fills,         \* how often somebody's executors are all at work
+  Fills,         \* how often all executors of a worker are at work
   Flaw           \* "none", "a shared bell is trusted", "looks before it locks", "a busy watch stays", "standby is deaf"
                  \* or "a stream is not polled"
 

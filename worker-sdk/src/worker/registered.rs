@@ -1,7 +1,7 @@
 //! A worker under one registration: its controller, connections, executors and watchdog.
 //!
-//! Promises: it ends in order, or it is lost and nothing of it runs on: the watchdog says so only once no
-//! body runs, and what else there is ends with it, its connections included.
+//! Promises: a registration ends in order, or it is lost. When it is lost, its connections, executors and
+//! bodies end. The watchdog reports the loss only after the last body has stopped.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -170,7 +170,7 @@ async fn a_tick_that_is_due_becomes_a_task() {
     assert_eq!(db.scheduled("say").await.unwrap().once().due_at, tick);
 }
 
-/// As a place or a parent that somebody has just locked makes it do.
+/// As when another session has just locked a permit or a parent.
 #[tokio::test]
 async fn a_task_that_asks_again_in_a_moment_is_not_left_behind() {
     let db = pinned().await;

@@ -56,7 +56,7 @@ class Server:
         self.admin.ask(f"create database {database}")
 
     def drop(self, database):
-        """Takes it away, whoever is connected."""
+        """Takes it away, with its connections."""
         self.admin.ask(f"drop database if exists {database} with (force)")
 
     def rest(self):
@@ -78,7 +78,7 @@ class Server:
         return {"wal_bytes": int(wal), "commits": int(commits), "server_cpu_us": self._cpu_us()}
 
     def alone(self, database, limit_s=30):
-        """Waits until nobody is connected to the database: only then are its counters complete."""
+        """Waits until no session is connected to the database: only then are its counters complete."""
         sql = (
             "select count(*) from pg_stat_activity "
             f"where datname = '{database}' and backend_type = 'client backend'"

@@ -63,7 +63,7 @@ class Site:
         self.server.rest()
 
     def counters(self, alone=True):
-        """What the server has counted. Complete only once nobody is connected any more."""
+        """What the server has counted. Complete only once no session is connected."""
         self._hang_up()
         if alone:
             self.server.alone(self.database)

@@ -30,7 +30,7 @@ async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Member> {
             let at = fault.choice % running.len() as u64;
             return Ok(running[usize::try_from(at)?].clone());
         }
-        anyhow::ensure!(began.elapsed() < PATIENCE, "nobody is there for {}", word(fault.kind));
+        anyhow::ensure!(began.elapsed() < PATIENCE, "no process is there for {}", word(fault.kind));
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -61,7 +61,7 @@ impl Server {
         let started = Instant::now();
         while session.query_one(end, &[&database]).await?.get::<_, i64>(0) > 0 {
             if started.elapsed() > LEAVE_LIMIT {
-                bail!("somebody does not leave {database}");
+                bail!("a session does not leave {database}");
             }
             tokio::time::sleep(PAUSE).await;
         }

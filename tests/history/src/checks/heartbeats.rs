@@ -59,8 +59,8 @@ const SIGKILL: i32 = 9;
 /// I23. A worker stops its bodies, or ends itself, at T after its last acknowledged heartbeat, or
 /// when it learns that it was given up. No store consumer may give it up before L. A worker that
 /// ended itself sooner was given up while it beat.
-pub(crate) fn nobody_who_beats_is_given_up(history: &History) -> Invariant {
-    let statement = "a worker that beats within T, and that nobody killed or stopped, goes on";
+pub(crate) fn no_worker_that_beats_is_given_up(history: &History) -> Invariant {
+    let statement = "a worker that beats within T, and was not killed or stopped, goes on";
     let mut check = Invariant::new("I23", "no live worker is given up", statement);
     let limit = history.settings.self_termination_ms * 1_000_000;
     for process in history.processes.iter().filter(|process| process.actor == Actor::Executor) {

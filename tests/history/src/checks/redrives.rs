@@ -34,8 +34,7 @@ pub struct Redrives {
 
 /// I27.
 pub(crate) fn dead_letters_return(history: &History) -> (Invariant, Redrives) {
-    let statement =
-        "the dead are listed, nobody else is; a redrive lets each go once, counts them, and ends";
+    let statement = "the dead tasks are listed, and no others; a redrive lets each go once, counts them, and ends";
     let mut check = Invariant::new("I27", "dead letters return", statement);
     let outcome = |outcome: &str| {
         let such = |redrive: &&Redrive| redrive.outcome.as_deref() == Some(outcome);

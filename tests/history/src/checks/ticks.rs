@@ -41,7 +41,7 @@ pub(crate) fn each_tick_has_one_task(history: &History) -> (Invariant, Ticks) {
         history.fired.iter().map(|fired| ((fired.name, fired.tick_us), fired)).collect();
     for schedule in &history.schedules {
         let Some(period_us) = period_us(&schedule.periodic.cron) else {
-            check.violated(None, || format!("nobody can count {}", schedule.periodic.cron));
+            check.violated(None, || format!("no cron library can read {}", schedule.periodic.cron));
             continue;
         };
         for tick_us in instants(period_us, &schedule.periodic.owed) {

@@ -14,8 +14,8 @@ use crate::{Actor, Edge};
 impl Filling {
     pub(super) fn done(mut self) -> Result<History> {
         let scheduled = self.batches.iter().any(|batch| batch.tries > 0);
-        ensure!(scheduled, "nothing was recorded: nobody scheduled anything");
-        let settings = self.settings.take().context("nobody wrote the settings down")?;
+        ensure!(scheduled, "nothing was recorded: no client scheduled a task");
+        let settings = self.settings.take().context("the settings were not written down")?;
         self.meet_fates();
         self.tell_ids_apart();
         let ends = self.fault_ends.drain(..).collect();

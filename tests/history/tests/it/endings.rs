@@ -163,7 +163,7 @@ fn a_failure_on_record_that_never_was_is_seen() {
 }
 
 #[test]
-fn why_a_task_ended_that_nobody_tried_is_no_failure_of_an_attempt() {
+fn the_end_of_a_task_without_an_attempt_is_no_failure_of_an_attempt() {
     let mut story = failed_once();
     let class = "parent".to_owned();
     story.note(

@@ -94,7 +94,7 @@ fn what_no_store_consumer_watched_all_the_time_is_told_apart_and_bound_alike() {
 }
 
 #[test]
-fn a_task_that_waited_for_its_retry_was_in_nobody_s_hands() {
+fn a_task_that_waited_for_its_retry_had_no_lease() {
     let mut story = Story::idle();
     story.scheduled(1, 100);
     story.claims(WORKER, 1, 5, 1, 110);
@@ -383,7 +383,7 @@ fn a_worker_that_is_given_up_while_it_beats_is_seen() {
 }
 
 #[test]
-fn a_silent_line_that_nobody_notices_is_seen() {
+fn a_silent_connection_that_is_not_noticed_is_seen() {
     let silent_at_50 = |noticed: Option<u64>| {
         let mut story = Story::one_task();
         story.without(|event| matches!(event, Event::Exit | Event::Reaped { .. }));

@@ -67,7 +67,7 @@ fn an_empty_directory_proves_nothing() {
 }
 
 #[test]
-fn a_history_in_which_nobody_schedules_proves_nothing() {
+fn a_history_without_a_scheduled_task_proves_nothing() {
     let dir = written(&Story::idle());
     assert!(refusal(dir.path()).contains("nothing was recorded"));
 }

@@ -107,7 +107,7 @@ fn with_its_id_again(ids_again: bool) -> Story {
 }
 
 #[test]
-fn an_id_that_is_issued_twice_is_seen_and_counted_where_nobody_can_tell() {
+fn an_id_that_is_issued_twice_is_seen_and_counted_where_it_cannot_be_told() {
     let registers_after = |at: u64, ms: u64| {
         let mut story = with_its_id_again(false);
         let (executor, answered) = (99, Some(ns(at + ms)));
@@ -219,7 +219,7 @@ fn a_worker_that_meets_a_copy_of_the_past_may_give_up_its_number_at_once() {
 }
 
 #[test]
-fn a_restored_copy_that_nobody_claims_from_is_seen() {
+fn a_restored_copy_without_a_claim_is_seen() {
     let back = |claimed: u64| {
         let mut story = Story::one_task();
         story.database_down(2900, 3100);

@@ -117,7 +117,7 @@ fn a_task_of_a_chain_that_starts_before_its_parent_has_ended_is_seen() {
 #[test]
 fn the_graphs_that_were_accepted_are_counted() {
     let mut story = chained(200, "success");
-    assert_eq!(green(&story).chains.graphs, 0, "nobody said that these were graphs");
+    assert_eq!(green(&story).chains.graphs, 0, "no record says that these were graphs");
     story.change(|event| {
         if let Event::Schedule { chain, .. } = event {
             *chain = true;
@@ -133,7 +133,7 @@ fn the_graphs_that_were_accepted_are_counted() {
     let chains = green(&story).chains;
     assert_eq!((chains.graphs, chains.smallest, chains.largest), (2, 1, 90));
     story.without(|event| matches!(event, Event::ScheduleOk { op: 2, .. }));
-    assert_eq!(story.report().chains.graphs, 1, "of the other nobody knows");
+    assert_eq!(story.report().chains.graphs, 1, "of the other one there is no record");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_start_behind_a_closed_gate_is_seen() {
 }
 
 #[test]
-fn a_clock_set_back_after_the_task_was_due_makes_nobody_early() {
+fn a_clock_set_back_after_the_task_was_due_makes_no_start_early() {
     green(&delayed(1000, 1010));
     let mut story = delayed(1000, 1010);
     story.change(|event| {

@@ -202,7 +202,7 @@ async fn a_connection_falls_silent_at_a_statement_and_nothing_ends() {
         not_yet(&mut asked).await;
     }
     assert_eq!((stage.kept().await, stage.door.counts().cuts_armed), (vec![], 0));
-    assert_eq!(stage.door.counts().open, 1, "nobody is told of an end");
+    assert_eq!(stage.door.counts().open, 1, "no peer is notified of an end");
     stage.client().await.batch_execute("insert into kept values (2)").await.unwrap();
     assert!(!client.is_closed());
     assert_eq!(stage.kept().await, vec![2]);

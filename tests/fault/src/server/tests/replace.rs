@@ -30,7 +30,7 @@ async fn a_dump_and_a_database_made_from_another_take_its_place() {
     write(&server, "app", "2").await;
     server.close("app").await.unwrap();
     assert!(stayed.simple_query("select 1").await.is_err(), "its session was ended");
-    assert!(server.session("app").await.is_err(), "nobody is let in");
+    assert!(server.session("app").await.is_err(), "no session is let in");
     server.swap("app", "copy", "past").await.unwrap();
     assert_eq!(moments(&server, "app").await, "1");
     server.open("past").await.unwrap();

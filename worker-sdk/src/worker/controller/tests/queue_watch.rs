@@ -211,11 +211,11 @@ async fn a_look_that_finds_nothing_doubles_the_pause_and_one_that_finds_several_
     assert_eq!(doublings(&controller), 4);
     controller.lock().watch.queues[0].state = falling_asleep();
     answered(&controller, 1, Watched::Held);
-    assert_eq!(doublings(&controller), 0, "nobody was in the way");
+    assert_eq!(doublings(&controller), 0, "no producer was in the way");
 }
 
 #[tokio::test]
-async fn of_a_stream_nobody_asks_for_the_lock() {
+async fn no_queue_of_a_stream_asks_for_the_lock() {
     let (controller, mut requests) = controller(config());
     claim(&controller, 7, 0, &[1, 2]).await;
     let asked: Vec<_> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
@@ -250,7 +250,7 @@ async fn a_worker_that_is_called_often_in_all_watches_no_queue_that_has_tasks() 
     let polls: Vec<_> = [0, 4, 8].map(|queue| state.watch.queues[queue].state).into();
     assert!(is_polled(polls[0]), "{polls:?}");
     assert!(polls.iter().all(|state| *state == polls[0]), "one claim for all: {polls:?}");
-    assert!(requests.try_recv().is_err(), "nobody asks for a lock");
+    assert!(requests.try_recv().is_err(), "no queue asks for a lock");
 }
 
 #[tokio::test]
