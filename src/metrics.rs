@@ -44,7 +44,6 @@ struct Last {
     text: Option<(Instant, Bytes)>,
 }
 
-/// Status and JSON.
 type Answer = (StatusCode, Json<Value>);
 
 /// The routes of this module.

@@ -92,7 +92,6 @@ impl Failure {
         }
     }
 
-    /// The remedy.
     fn remedy(&self) -> &'static str {
         match self {
             Self::Away => "connecting again",

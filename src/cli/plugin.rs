@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use super::{output, secrets};
 
-/// Nothing was examined.
 pub const UNKNOWN: u8 = 3;
 
 /// Whether this process was called for monitoring, also if its call is wrong.

@@ -13,7 +13,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 
-/// `Content-Type` of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Names and values of the labels of a sample.
@@ -43,7 +42,6 @@ pub enum Kind {
     Histogram,
 }
 
-/// A sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A count that only grows.
@@ -80,7 +78,6 @@ impl Family {
         Self::new(Kind::Histogram, name, help)
     }
 
-    /// Adds a sample.
     pub fn push(&mut self, labels: Labels, value: Value) {
         self.samples.push((labels, value));
     }

@@ -15,7 +15,6 @@ pub struct Quantiles {
     pub p95_ms: Option<f64>,
     /// 99 of 100 took no longer.
     pub p99_ms: Option<f64>,
-    /// The longest.
     pub max_ms: Option<f64>,
 }
 
@@ -36,7 +35,6 @@ impl Latencies {
         Ok(self.0.add(&other.0)?)
     }
 
-    /// How many.
     pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
@@ -66,7 +64,6 @@ impl Latencies {
         shares.map(|share| (self.0.value_at_quantile(share) as f64 / 1000.0, share)).collect()
     }
 
-    /// The usual four.
     pub(super) fn quantiles(&self) -> Quantiles {
         #[allow(clippy::cast_precision_loss)]
         let at = |share: f64| {

@@ -54,7 +54,6 @@ pub(super) struct Meter {
 pub struct Cost {
     /// Write-ahead log, with page images.
     pub wal_bytes_per_task: Option<f64>,
-    /// Records of it.
     pub wal_records_per_task: Option<f64>,
     /// Full-page images among them.
     pub wal_fpi_per_task: Option<f64>,

@@ -26,7 +26,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
     pub(super) fn here() -> Self {
         Self {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),

@@ -17,7 +17,6 @@ select json_object_agg(name, current_setting(name) order by name)::text from pg_
    'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'commit_delay', 'autovacuum', 'jit',
    'data_checksums', 'max_connections', 'shared_preload_libraries', 'synchronous_standby_names')";
 
-/// One measurement.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
     /// Name of the workload.
@@ -27,7 +26,6 @@ pub struct Outcome {
     pub part: Option<String>,
     /// Tasks that were measured.
     pub tasks: u64,
-    /// For how long.
     pub seconds: f64,
     /// Tasks per second; absent where a rate says nothing.
     pub tasks_per_s: Option<f64>,
@@ -149,16 +147,13 @@ impl Cost {
 pub struct Versions {
     /// Version of the server.
     pub postgresql: String,
-    /// Ours.
     pub tuskline: &'static str,
 }
 
 /// How many tasks a second, with so many lambdas.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Their number.
     pub lambdas: u64,
-    /// Tasks per second.
     pub tasks_per_s: f64,
 }
 
@@ -182,7 +177,6 @@ pub struct Report {
     /// Their rates by the number of lambdas, where that is what differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
-    /// Where.
     pub machine: Machine,
     /// Versions of the programs.
     pub versions: Versions,

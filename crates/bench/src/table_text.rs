@@ -16,7 +16,6 @@ pub struct Table {
     pub quick: bool,
     /// How long it all took.
     pub seconds: f64,
-    /// Every row.
     pub rows: Vec<Reached>,
     /// Every run of every workload.
     pub steps: Vec<Ran>,
@@ -27,7 +26,6 @@ pub struct Table {
 /// A row and what was reached.
 #[derive(Debug, Serialize)]
 pub struct Reached {
-    /// Its name.
     pub what: &'static str,
     /// Name of the step it comes from.
     pub step: &'static str,
@@ -39,7 +37,6 @@ pub struct Reached {
     pub shown: String,
     /// Whether the median meets the target; absent without either.
     pub met: Option<bool>,
-    /// Each round.
     pub rounds: Vec<Option<f64>>,
 }
 
@@ -50,7 +47,6 @@ pub struct Ran {
     pub name: &'static str,
     /// As it would be typed.
     pub command: String,
-    /// Each round's report.
     pub reports: Vec<Report>,
     /// Why rounds are missing.
     pub errors: Vec<String>,

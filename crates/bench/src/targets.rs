@@ -23,7 +23,6 @@ impl Step {
         Self { name, line, quick, once: false, page_images: true }
     }
 
-    /// The command line.
     pub(super) const fn line(&self, quick: bool) -> &'static str {
         if quick { self.quick } else { self.line }
     }

@@ -8,7 +8,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tuskline_sdk::Context;
 
-/// One line.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Line {
     pub task: i64,

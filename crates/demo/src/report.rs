@@ -46,7 +46,6 @@ impl Report {
         self.lost == 0 && self.overlaps == 0 && self.checksums_wrong == 0
     }
 
-    /// The summary table.
     pub fn table(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);

@@ -10,7 +10,6 @@ use super::worker::LAMBDA;
 
 /// One file in so many is scheduled for a few seconds later.
 const LATER_ONE_IN: usize = 10;
-/// Their collection.
 pub(super) const LATER: &str = "later";
 /// Tasks per schedule_many.
 const BATCH: usize = 500;

@@ -19,7 +19,6 @@ mod help;
 #[path = "../../../tests/it/support/program.rs"]
 mod program;
 
-/// The built binary.
 const DEMO: &str = env!("CARGO_BIN_EXE_tuskline-demo");
 
 /// The user and group `nobody`.

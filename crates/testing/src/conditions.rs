@@ -15,7 +15,6 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 /// None: it is met. Else what the task is or has instead, to be read after "but".
 type Judge = Box<dyn Fn(&Task) -> Option<String>>;
 
-/// One expectation.
 pub(super) struct Condition {
     /// To be read after "with".
     pub text: String,

@@ -27,7 +27,6 @@ const LONGEST_NAP: Duration = Duration::from_millis(50);
 /// Dropped, it is gone at once; see [`Workers::stop`] for an orderly end.
 #[derive(Debug)]
 pub(super) struct Workers {
-    /// The worker's number.
     pub executor: i64,
     worker: Option<JoinHandle<Result<(), tuskline_sdk::Error>>>,
     enough: CancellationToken,

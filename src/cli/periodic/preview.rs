@@ -27,7 +27,6 @@ pub fn ticks(
     Ok(ticks)
 }
 
-/// As JSON.
 pub fn json(cron_schedule: &CronSchedule, ticks: &[DateTime<Utc>]) -> Value {
     let tick = |tick: &DateTime<Utc>| {
         json!({
@@ -38,7 +37,6 @@ pub fn json(cron_schedule: &CronSchedule, ticks: &[DateTime<Utc>]) -> Value {
     ticks.iter().map(tick).collect()
 }
 
-/// As a table.
 pub fn put(cron_schedule: &CronSchedule, ticks: &[DateTime<Utc>]) -> std::io::Result<()> {
     let row = |tick: &DateTime<Utc>| {
         let local = tick.with_timezone(&cron_schedule.zone());

@@ -8,21 +8,15 @@ use crate::cli::words::{age, at_least, count, cut, number_of, tasks};
 pub enum Command {
     /// Pause a whole lambda.
     Pause {
-        /// The lambda.
         lambda: String,
     },
-    /// Open a gate.
     Open {
-        /// Its number.
         gate: i64,
-        /// Its lambda.
         lambda: String,
     },
     /// Redrive a group of dead letters as a canary.
     Redrive {
-        /// The lambda.
         lambda: String,
-        /// The cause.
         fingerprint: String,
     },
 }
@@ -30,14 +24,11 @@ pub enum Command {
 /// Tasks that a redrive would release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meant {
-    /// Their status.
     pub status: String,
-    /// How many.
     pub tasks: i64,
 }
 
 impl Command {
-    /// The question.
     pub fn title(&self) -> String {
         match self {
             Self::Pause { lambda } => format!("Pause {lambda}?"),

@@ -20,7 +20,6 @@ use super::view::View;
 use crate::cli::output::clean;
 use crate::cli::words::{at_least, count, cut, percent, rate};
 
-/// The smallest terminal.
 pub const SMALLEST: (u16, u16) = (80, 16);
 /// Lines around the rows of a list: sums, views, headings, keys.
 pub const AROUND: usize = 6;
@@ -65,7 +64,6 @@ impl Theme {
     }
 }
 
-/// Draws one frame.
 pub fn draw(frame: &mut Frame, state: &State, theme: &Theme) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {

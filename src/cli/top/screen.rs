@@ -17,7 +17,6 @@ pub struct Screen {
 /// Something that the terminal has sent.
 #[derive(Debug)]
 pub enum Input {
-    /// A key.
     Key(KeyEvent),
     /// It has another size.
     Resize,
@@ -32,7 +31,6 @@ impl Screen {
         Ok(Self { terminal: ratatui::try_init()? })
     }
 
-    /// Where to draw.
     pub fn terminal(&mut self) -> &mut DefaultTerminal {
         &mut self.terminal
     }

@@ -15,7 +15,6 @@ use super::facts::Facts;
 use super::view::{Target, View};
 use crate::store::overview::{DeadGroup, HeldTask, Letter};
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum Event {
     /// A key was pressed.
@@ -37,11 +36,9 @@ pub enum Event {
 /// An order to the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// End.
     Quit,
     /// Give the terminal back and stop, as Ctrl-Z does.
     Suspend,
-    /// Ask the database.
     Ask(Request),
 }
 
@@ -70,7 +67,6 @@ pub enum Inside {
 /// A question that waits for its answer.
 #[derive(Debug)]
 pub struct Dialog {
-    /// The command.
     pub command: Command,
     /// The sentences that tell its effects. None: the database is still counting.
     pub sentences: Option<Vec<String>>,
@@ -83,11 +79,9 @@ pub struct Dialog {
 /// The look into one thing.
 #[derive(Debug)]
 pub struct Opened {
-    /// The thing.
     pub target: Target,
     /// None: the database has not answered.
     pub inside: Option<Inside>,
-    /// The selected line.
     pub at: usize,
 }
 
@@ -103,7 +97,6 @@ struct Selection {
 pub struct State {
     /// None: the database has not answered yet.
     pub facts: Option<Facts>,
-    /// The view.
     pub view: View,
     /// The thing that is looked into.
     pub opened: Option<Opened>,

@@ -23,7 +23,6 @@ use crate::db::uncertain_commit::UncertainCommits;
 /// Notifications, as they come.
 pub(crate) type Notifications = mpsc::UnboundedReceiver<Heard>;
 
-/// A notification.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub channel: String,
@@ -106,7 +105,6 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-/// Opens one connection.
 pub(crate) async fn connect(
     address: &Address,
     limit: Duration,

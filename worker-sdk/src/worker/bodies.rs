@@ -11,7 +11,6 @@ const CLOSED: usize = 1;
 /// A guard counts as this, beside the bit above.
 const ONE: usize = 2;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Bodies(AtomicUsize);
 

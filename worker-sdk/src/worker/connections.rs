@@ -11,7 +11,6 @@ use tokio::sync::{Notify, watch};
 /// An exchange connection that the server refused is asked for again after 1 to 2 times this pause.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// The heartbeat's is open, and its last beat was acknowledged.

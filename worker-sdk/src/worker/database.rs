@@ -6,7 +6,6 @@ use crate::worker::controller::Controller;
 use crate::worker::opener::Opener;
 use crate::worker::work::Work;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub opener: Opener,

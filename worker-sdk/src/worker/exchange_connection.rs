@@ -23,7 +23,6 @@ use crate::worker::watchdog::Loss;
 /// The failure of this part, as it is logged.
 const FAILED: &str = "exchange failed; its results will be sent again";
 
-/// See the module.
 pub(crate) struct ExchangeConnection {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,

@@ -30,7 +30,6 @@ struct Budget {
     left_out: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct FailureLog(Vec<LambdaLog>);
 
@@ -51,7 +50,6 @@ pub(crate) enum Line {
 }
 
 impl FailureLog {
-    /// For these lambdas.
     pub(crate) fn new(lambdas: impl Iterator<Item = Arc<str>>) -> Self {
         let log = |lambda| LambdaLog {
             lambda,

@@ -14,7 +14,6 @@ use crate::db::connect::ConnectionError;
 /// Least time between two lines about the failures of one part.
 pub(crate) const REPEAT: Duration = Duration::from_secs(30);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OutageLog(Mutex<State>);
 

@@ -14,7 +14,6 @@ use crate::db::hsc;
 use crate::db::hsc::Beat;
 use crate::worker::watchdog::{Loss, Watchdog, clock_ns};
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     pub(crate) executor: i64,

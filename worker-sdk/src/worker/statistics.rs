@@ -72,7 +72,6 @@ struct Counts {
 const VALUES: usize = 6 + 2 * (1 + BUCKETS);
 
 impl Statistics {
-    /// For these lambdas.
     pub(crate) fn new(lambdas: Vec<Arc<str>>) -> Self {
         let queues = lambdas.len() * Priority::ALL.len();
         Self {

@@ -42,7 +42,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const LOST: &str = "watch connection lost; polling until it is back";
 const CANNOT_OPEN: &str = "the watch connection cannot be opened; polling until it can";
 
-/// See the module.
 pub(crate) struct WatchConnection {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,

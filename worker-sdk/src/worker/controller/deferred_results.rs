@@ -11,7 +11,6 @@ use crate::db::hsc::AttemptResult;
 /// delays the other results of its exchange by 200 ms.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct DeferredResults {
     results: Vec<AttemptResult>,

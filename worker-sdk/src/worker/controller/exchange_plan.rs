@@ -10,7 +10,6 @@ use crate::db::hsc::{AttemptResult, Claim, Request};
 
 use super::lease_ledger::Sent;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangePlan {
     pub(super) sent: Sent<AttemptResult>,

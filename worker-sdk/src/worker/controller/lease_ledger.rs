@@ -72,7 +72,6 @@ impl Leased for Work {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(in crate::worker) struct LeaseLedger {
     open: HashMap<LeaseId, OpenLease>,

@@ -96,7 +96,6 @@ pub(super) struct Effect {
     pub claim_earlier: bool,
 }
 
-/// See the module.
 pub(super) struct QueueWatch {
     pub(super) queues: Vec<WatchedQueue>,
     /// Its queues on each bell.

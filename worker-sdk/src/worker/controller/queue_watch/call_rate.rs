@@ -23,7 +23,6 @@ const LARGEST: u32 = 400;
 /// Polls take so much time for each queue at least: ten times of what a look at it costs.
 const PAUSE_PER_QUEUE: Duration = Duration::from_micros(500);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct CallRate {
     per_s: f64,

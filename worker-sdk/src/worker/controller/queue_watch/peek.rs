@@ -13,7 +13,6 @@ use super::{Effect, QueueWatch};
 /// A sleeping queue, to be peeked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peek {
-    /// Its index.
     pub queue: usize,
     pub queue_id: i32,
     /// Nothing at or below is looked for.

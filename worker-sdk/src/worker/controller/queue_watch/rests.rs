@@ -15,7 +15,6 @@ const STREAM: Duration = Duration::from_secs(2);
 /// A quiet queue is watched again so long after a stream at the latest.
 const MOST: Duration = Duration::from_secs(30);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Rests {
     /// The rests of the bells that more than one queue was called on, or has.

@@ -8,7 +8,6 @@
 
 use std::time::Instant;
 
-/// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker::controller) enum WatchState {
     /// There may be tasks: claim. A claim that was sent before `since` proves nothing.

@@ -6,7 +6,6 @@ use super::watch_state::WatchState;
 use crate::db::hsc::bell_of;
 use crate::db::low_water_mark::LowWaterMark;
 
-/// See the module.
 pub(in crate::worker::controller) struct WatchedQueue {
     pub id: i32,
     pub state: WatchState,
