@@ -32,6 +32,7 @@ use crate::worker::lambda::Lambda;
 use crate::worker::statistics::{CountsIndex, Statistics};
 use crate::worker::work::Work;
 
+pub(crate) use answers::{Brought, Wanted};
 use claim_bound::ClaimBound;
 use deferred_results::DeferredResults;
 pub(crate) use exchange_plan::ExchangePlan;
@@ -49,8 +50,6 @@ pub(crate) struct Controller {
     queues: Vec<ServedQueue>,
     state: Mutex<State>,
     pub(crate) statistics: Arc<Statistics>,
-    /// For each lambda: a task for its executors.
-    work: Vec<Notify>,
     /// Something for an exchange connection to do.
     exchanges: Notify,
     /// The last running task has finished and its result is recorded.
@@ -108,6 +107,15 @@ impl State {
     /// Nothing runs, and no result waits to be sent.
     fn is_quiet(&self) -> bool {
         self.slots.any_running().is_none() && self.results.is_empty() && self.deferred.is_empty()
+    }
+
+    /// The executor that asks for it gets it, or ends: under one lock, so that no task comes in between.
+    fn next_work(&mut self, lambda: usize, now: Instant) -> Option<Work> {
+        let next = (!self.draining).then(|| self.slots.take(lambda, now)).flatten();
+        if next.is_none() {
+            self.slots.executor_ends(lambda);
+        }
+        next
     }
 
     /// Quiet, and no result is left to be recorded except those that are being sent.
@@ -170,7 +178,6 @@ impl Controller {
         };
         Self {
             config,
-            work: rooms.iter().map(|_| Notify::new()).collect(),
             lambdas: rooms,
             queues,
             state: Mutex::new(state),
@@ -219,26 +226,13 @@ impl Controller {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// NextWork: waits for a task of a lambda, highest priority first; `None`: the worker drains.
-    pub(crate) async fn next_work(&self, lambda: usize) -> Option<Work> {
-        loop {
-            let notified = self.work[lambda].notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            {
-                let mut state = self.lock();
-                if state.draining {
-                    return None;
-                }
-                if let Some(work) = state.slots.take(lambda, Instant::now()) {
-                    return Some(work);
-                }
-            }
-            notified.await;
-        }
+    /// NextWork: a task of a lambda, highest priority first, for one of its executors. `None`: no task is
+    /// here, or the worker drains, and the executor ends.
+    pub(crate) fn next_work(&self, lambda: usize) -> Option<Work> {
+        self.lock().next_work(lambda, Instant::now())
     }
 
-    /// Takes the result of an attempt. Returns the next task of the lambda, if one is here.
+    /// Takes the result of an attempt. Returns the next task of the lambda, as [`Self::next_work`] does.
     pub(crate) fn finish(
         &self,
         lambda: usize,
@@ -252,7 +246,7 @@ impl Controller {
             state.first_result_at = Some(now);
         }
         state.results.push(result);
-        let next = (!state.draining).then(|| state.slots.take(lambda, now)).flatten();
+        let next = state.next_work(lambda, now);
         let idle = state.slots.are_idle();
         if idle && state.connection_lost {
             self.quiet.notify_waiters();
@@ -279,7 +273,6 @@ impl Controller {
     pub(crate) fn drain(&self) -> Vec<Work> {
         let mut state = self.lock();
         state.draining = true;
-        self.work.iter().for_each(Notify::notify_waiters);
         self.exchanges.notify_waiters();
         state.slots.drain()
     }

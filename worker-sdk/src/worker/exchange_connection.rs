@@ -15,8 +15,9 @@ use crate::db::connect::{ConnectionError, Session};
 use crate::db::hsc::{ExchangeSession, Reply, Verdict};
 use crate::error::queues_not_rebuilt;
 use crate::worker::connections;
-use crate::worker::controller::{Controller, ExchangePlan};
+use crate::worker::controller::{Brought, Controller, ExchangePlan};
 use crate::worker::database::Database;
+use crate::worker::executors::Executors;
 use crate::worker::opener::{Opener, recover};
 use crate::worker::watchdog::Loss;
 
@@ -26,6 +27,7 @@ const FAILED: &str = "exchange failed; its results will be sent again";
 pub(crate) struct ExchangeConnection {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,
+    pub executors: Arc<Executors>,
     pub draining: CancellationToken,
 }
 
@@ -130,9 +132,9 @@ impl ExchangeConnection {
         if settled {
             self.controller.acknowledged(plan, |one| verdicts.on(one.attempt.task));
         }
-        if let Some(lease) = self.controller.claimed(plan, claimed) {
-            // Claimed while the worker began to drain: no executor will start these tasks.
-            self.db.control.release_lease(lease).await;
+        match self.controller.claimed(plan, claimed) {
+            Brought::Tasks(wanted) => self.executors.start(&wanted),
+            Brought::TooLate(lease) => self.db.control.release_lease(lease).await,
         }
         settled
     }

@@ -1,4 +1,5 @@
-//! An Executor: gets the next task, runs its lambda, reports. Bound to one lambda; every slot is one.
+//! An Executor: gets the next task of a lambda, runs it, reports, and ends when no task is here. A slot is a
+//! number in the controller: there is an executor for it only while there is a task.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::task::{Fence, TaskId};
 use crate::worker::bodies::BodyGuard;
 use crate::worker::context::Context;
 use crate::worker::context::Inner;
-use crate::worker::controller::Controller;
+use crate::worker::controller::{Controller, ServedLambda};
 use crate::worker::data::DataMap;
 use crate::worker::database::Database;
 use crate::worker::layer::{Attempt, Running};
@@ -25,13 +26,13 @@ use crate::worker::work::{StopReason, Work};
 /// After so many tasks without a wait, the executor lets other futures of its thread run.
 const YIELD_EVERY: u32 = 32;
 
+/// The parts that the executors of a registration share.
 pub(crate) struct Executor {
     pub controller: Arc<Controller>,
     pub db: Arc<Database>,
     pub watchdog: Arc<Watchdog>,
     pub client: Client,
     pub data: Arc<DataMap>,
-    pub lambda: usize,
 }
 
 /// The end of an attempt.
@@ -50,43 +51,37 @@ enum BodyEnd {
 }
 
 impl Executor {
-    /// Works until the worker drains.
-    pub(crate) async fn run(self) {
+    /// Works until no task of the lambda is here, or the worker drains.
+    pub(crate) async fn run(self: Arc<Self>, lambda: usize) {
+        let mut next = self.controller.next_work(lambda);
         let mut in_a_row = 0_u32;
-        while let Some(first) = self.controller.next_work(self.lambda).await {
-            let mut next = Some(first);
-            while let Some(work) = next {
-                let began = Instant::now();
-                next = match self.execute(work, began).await {
-                    Ended::Finished(mut finished) => {
-                        let took = began.elapsed();
-                        finished.took = took;
-                        self.controller.statistics.ran(finished.counts, took);
-                        self.controller.finish(self.lambda, finished, took)
-                    }
-                    Ended::Unfinished(work) => {
-                        self.controller.abandon(self.lambda, work);
-                        None
-                    }
-                };
-                in_a_row += 1;
-                if in_a_row.is_multiple_of(YIELD_EVERY) {
-                    tokio::task::yield_now().await;
+        while let Some(work) = next {
+            let began = Instant::now();
+            next = match self.execute(lambda, work, began).await {
+                Ended::Finished(mut finished) => {
+                    let took = began.elapsed();
+                    finished.took = took;
+                    self.controller.statistics.ran(finished.counts, took);
+                    self.controller.finish(lambda, finished, took)
                 }
+                Ended::Unfinished(work) => {
+                    self.controller.abandon(lambda, work);
+                    self.controller.next_work(lambda)
+                }
+            };
+            in_a_row += 1;
+            if in_a_row.is_multiple_of(YIELD_EVERY) {
+                tokio::task::yield_now().await;
             }
         }
     }
 
-    async fn execute(&self, mut work: Work, began: Instant) -> Ended {
+    async fn execute(&self, lambda: usize, mut work: Work, began: Instant) -> Ended {
         // A task that was part of a worker's death is reported before it runs, so that the next
         // death is charged to those that had begun. If the fence is gone, so is our right to run it.
-        if work.crashes > 0 {
-            let suspect = [work.id()];
-            let start = self.db.control.start(&suspect);
-            match work.stop.token.run_until_cancelled(start).await.flatten() {
-                Some(started) if started.contains(&work.task) => {}
-                _ => return Ended::Unfinished(work),
-            }
+        // In a box: it is rare, and 17 kB of each executor's future otherwise.
+        if work.crashes > 0 && !Box::pin(self.report_start(&work)).await {
+            return Ended::Unfinished(work);
         }
         // A process that was frozen past its limit wakes with tasks in its buffers that other workers have
         // by now. The watchdog is about to stop all that runs; until then no body begins.
@@ -95,29 +90,37 @@ impl Executor {
             let delay = work.waited + began.duration_since(work.claimed_at);
             self.controller.statistics.started(work.counts, delay);
         }
-        let lambda = &self.controller.lambdas[self.lambda];
-        let context = self.context(&mut work, running.clone());
+        let lambda = &self.controller.lambdas[lambda];
+        let context = self.context(lambda, &mut work, running.clone());
         let attempt = Attempt { payload: std::mem::take(&mut work.payload), context };
         let body = std::panic::catch_unwind(AssertUnwindSafe(|| lambda.lambda.body.run(attempt)));
         let end = match body {
-            Ok(body) => self.watch(&work, body).await,
+            Ok(body) => self.watch(lambda, &work, body).await,
             Err(panic) => BodyEnd::Panicked(panic_text(panic.as_ref())),
         };
         drop(running);
         conclude(work, end, lambda.attempt_timeout)
     }
 
-    fn context(&self, work: &mut Work, running: BodyGuard) -> Context {
+    /// False: the attempt shall not begin.
+    async fn report_start(&self, work: &Work) -> bool {
+        let suspect = [work.id()];
+        let start = self.db.control.start(&suspect);
+        let started = work.stop.token.run_until_cancelled(start).await.flatten();
+        started.is_some_and(|started| started.contains(&work.task))
+    }
+
+    fn context(&self, lambda: &ServedLambda, work: &mut Work, running: BodyGuard) -> Context {
         Context {
             inner: Arc::new(Inner {
-                lambda: Arc::clone(&self.controller.lambdas[self.lambda].lambda.name),
+                lambda: Arc::clone(&lambda.lambda.name),
                 task: TaskId(work.task),
                 fence: Fence(work.fence),
                 attempt: work.attempt,
                 collection: work.collection.take(),
                 traceparent: work.traceparent.take(),
                 waited: work.waited,
-                deadline: Instant::now() + self.controller.lambdas[self.lambda].attempt_timeout,
+                deadline: Instant::now() + lambda.attempt_timeout,
                 cancelled: work.stop.token.clone(),
                 client: self.client.clone(),
                 data: Arc::clone(&self.data),
@@ -127,13 +130,12 @@ impl Executor {
     }
 
     /// Polls the body to its end, its deadline, or until it is told to stop and its grace is over.
-    async fn watch(&self, work: &Work, body: Running) -> BodyEnd {
+    async fn watch(&self, lambda: &ServedLambda, work: &Work, body: Running) -> BodyEnd {
         let mut body = AssertUnwindSafe(body).catch_unwind();
         // Most bodies of short tasks are done at the first poll: no timer is armed for them.
         if let Some(ended) = (&mut body).now_or_never() {
             return said(ended);
         }
-        let lambda = &self.controller.lambdas[self.lambda];
         tokio::select! {
             biased;
             ended = &mut body => return said(ended),
@@ -215,6 +217,17 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn size<F>(_: impl Fn(Arc<Executor>, usize) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// It is what each task that runs takes beside its body.
+    #[test]
+    fn the_future_of_an_executor_is_small() {
+        let bytes = size(Executor::run);
+        assert!(bytes <= 1_024, "{bytes} bytes");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_obeys_after_a_standstill_is_in_time() {

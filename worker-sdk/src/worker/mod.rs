@@ -17,6 +17,7 @@ mod database;
 mod enlist;
 mod exchange_connection;
 mod executor;
+mod executors;
 pub(crate) mod failure_log;
 mod heartbeat;
 pub(crate) mod lambda;
@@ -98,8 +99,9 @@ impl Worker {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid): the knobs, no lambda, two of one name, an unknown one;
     /// [`Incompatible`](crate::ErrorKind::Incompatible); [`Denied`](crate::ErrorKind::Denied);
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be reached at the start, or
-    /// when a part of it has panicked, after a drain. A server that has no connection left is waited for.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be reached at the start, and
+    /// after a drain when a part of it has panicked or a lambda gets no threads. A server that has no
+    /// connection left is waited for.
     /// Dropping the future is no way to stop: bodies that block would run on, so the watchdog then ends the
     /// process.
     pub async fn run(mut self) -> Result<(), Error> {

@@ -4,12 +4,12 @@
 //! bodies end. The watchdog reports the loss only after the last body has stopped.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -23,6 +23,7 @@ use crate::worker::database::Database;
 use crate::worker::enlist::Enlisted;
 use crate::worker::exchange_connection::ExchangeConnection;
 use crate::worker::executor::{Executor, within_grace};
+use crate::worker::executors::Executors;
 use crate::worker::heartbeat::Heartbeat;
 use crate::worker::opener::Opener;
 use crate::worker::pulse::Pulse;
@@ -44,17 +45,7 @@ pub(crate) struct RegisteredWorker {
     controller: Arc<Controller>,
     db: Arc<Database>,
     watchdog: Arc<Watchdog>,
-    /// The handles of the threads of each lambda.
-    handles: Vec<Handle>,
-    executors: Arc<Executors>,
-}
-
-/// The tasks that the stopper aborts.
-#[derive(Default)]
-struct Executors {
-    handles: Mutex<Vec<AbortHandle>>,
-    /// Each that has not ended holds a clone.
-    alive: Arc<()>,
+    threads: Arc<Threads>,
 }
 
 /// The parts of a registration; each is given to a task of its own.
@@ -67,7 +58,7 @@ struct Parts {
 /// Works under a registration until the worker drains, or the registration is over.
 ///
 /// # Errors
-/// [`Unavailable`](crate::ErrorKind::Unavailable): there were no threads to be had.
+/// [`Unavailable`](crate::ErrorKind::Unavailable): there are no threads to be had.
 pub(crate) async fn work(
     worker: &Worker,
     enlisted: Enlisted,
@@ -90,8 +81,7 @@ pub(crate) async fn work(
 impl RegisteredWorker {
     fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
         let config = &worker.config;
-        let threads = Threads::start(&worker.lambdas, config.slots, config.threads)?;
-        let handles = threads.handles();
+        let threads = Arc::new(Threads::new(&worker.lambdas, config.slots, config.threads));
         let Enlisted { executor, sent_ns, pooled, heartbeat, control, exchange, .. } = enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
@@ -102,8 +92,7 @@ impl RegisteredWorker {
         let controller = Arc::new(controller);
         *worker.controller.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&controller);
-        let executors = Arc::new(Executors::default());
-        let ending = ending(Arc::clone(&controller), Arc::clone(&executors), threads);
+        let ending = ending(Arc::clone(&controller), &threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
         let watchdog = Arc::new(Watchdog::start(limits, sent_ns, ending, worker.on_lost.clone())?);
         let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
@@ -123,11 +112,12 @@ impl RegisteredWorker {
         };
         let db = Arc::new(Database { opener, executor, control });
         let parts = Parts { heartbeat, exchange, requests };
-        Ok((Self { controller, db, watchdog, handles, executors }, parts))
+        Ok((Self { controller, db, watchdog, threads }, parts))
     }
 
     async fn run(self, worker: &Worker, parts: Parts, client: &Client) -> Result<(), Error> {
         let Parts { heartbeat, exchange, requests } = parts;
+        let _stop = self.threads.stop_on_drop();
         let (beat_now, draining) = (Arc::new(Notify::new()), worker.shutdown.child_token());
         let mut background = JoinSet::new();
         let beats = Heartbeat {
@@ -139,8 +129,11 @@ impl RegisteredWorker {
         background.spawn(beats.run(heartbeat));
         let (controller, db) = (Arc::clone(&self.controller), Arc::clone(&self.db));
         background.spawn(WatchConnection { controller, db, requests, beat_now }.run());
-        let mut exchanges = self.start_exchanges(worker, exchange, &draining);
-        let mut executors = self.start_executors(worker, client);
+        let threads = Arc::clone(&self.threads);
+        background.spawn(async move { threads.end_quiet().await });
+        let (failures, mut failed) = mpsc::unbounded_channel();
+        let executors = self.executors(worker, client, failures);
+        let mut exchanges = self.start_exchanges(worker, exchange, &executors, &draining);
         // No part of it ends before the drain, unless it panics.
         let lost = tokio::select! {
             () = draining.cancelled() => None,
@@ -149,13 +142,13 @@ impl RegisteredWorker {
                 Some(end_of("an exchange connection", ended))
             }
             Some(ended) = background.join_next() => Some(end_of("the heartbeat or the watch connection", ended)),
-            ended = first_to_fail(&mut executors) => Some(end_of("an executor", ended)),
+            Some(what) = failed.recv() => Some(what),
         };
         if let Some(what) = &lost {
             tracing::error!(what, "the worker drains");
         }
         draining.cancel();
-        self.drain(worker, executors, exchanges).await;
+        self.drain(worker, exchanges).await;
         background.abort_all();
         lost.map_or(Ok(()), |what| Err(Error::unavailable(what)))
     }
@@ -164,6 +157,7 @@ impl RegisteredWorker {
         &self,
         worker: &Worker,
         first: Session,
+        executors: &Arc<Executors>,
         draining: &CancellationToken,
     ) -> JoinSet<()> {
         let mut exchanges = JoinSet::new();
@@ -172,6 +166,7 @@ impl RegisteredWorker {
             let connection = ExchangeConnection {
                 controller: Arc::clone(&self.controller),
                 db: Arc::clone(&self.db),
+                executors: Arc::clone(executors),
                 draining: draining.clone(),
             };
             exchanges.spawn(connection.run(session.take()));
@@ -179,32 +174,25 @@ impl RegisteredWorker {
         exchanges
     }
 
-    fn start_executors(&self, worker: &Worker, client: &Client) -> JoinSet<()> {
-        let mut executors = JoinSet::new();
-        let mut handles = self.executors.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        for lambda in 0..worker.lambdas.len() {
-            for _ in 0..self.controller.slots(lambda) {
-                let executor = Executor {
-                    controller: Arc::clone(&self.controller),
-                    db: Arc::clone(&self.db),
-                    watchdog: Arc::clone(&self.watchdog),
-                    client: client.clone(),
-                    data: Arc::clone(&worker.data),
-                    lambda,
-                };
-                let alive = Arc::clone(&self.executors.alive);
-                let run = async move {
-                    let _alive = alive;
-                    executor.run().await;
-                };
-                handles.push(executors.spawn_on(run, &self.handles[lambda]));
-            }
-        }
-        executors
+    fn executors(
+        &self,
+        worker: &Worker,
+        client: &Client,
+        failures: mpsc::UnboundedSender<String>,
+    ) -> Arc<Executors> {
+        let executor = Executor {
+            controller: Arc::clone(&self.controller),
+            db: Arc::clone(&self.db),
+            watchdog: Arc::clone(&self.watchdog),
+            client: client.clone(),
+            data: Arc::clone(&worker.data),
+        };
+        let (executor, threads) = (Arc::new(executor), Arc::clone(&self.threads));
+        Arc::new(Executors { executor, threads, failures })
     }
 
     /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
-    async fn drain(&self, worker: &Worker, executors: JoinSet<()>, mut exchanges: JoinSet<()>) {
+    async fn drain(&self, worker: &Worker, mut exchanges: JoinSet<()>) {
         let back = self.controller.drain();
         self.give_back(back).await;
         let grace = worker.config.drain_grace;
@@ -233,7 +221,6 @@ impl RegisteredWorker {
             }
         }
         self.db.control.end().await;
-        drop(executors);
         tracing::info!("worker ended in order");
     }
 
@@ -245,34 +232,13 @@ impl RegisteredWorker {
 
 /// The stopper's steps at the end of the registration: bodies are told, then dropped, then the threads
 /// end on which they, or what they began there, might run on.
-fn ending(controller: Arc<Controller>, executors: Arc<Executors>, threads: Threads) -> Ending {
-    let (alive, ours) = (threads.alive(), Arc::clone(&executors.alive));
+fn ending(controller: Arc<Controller>, threads: &Arc<Threads>) -> Ending {
+    let (threads, looked_at) = (Arc::clone(threads), Arc::clone(threads));
     let stop = move || {
         controller.stop_all(StopReason::LeaseLost);
-        for executor in executors.handles.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            executor.abort();
-        }
-        drop(executors);
         threads.end();
     };
-    // Two of the clones are no executor's. Counted before the tasks: an executor may end in between.
-    let left_behind = move || {
-        let executors = Arc::strong_count(&ours).saturating_sub(2);
-        alive.tasks() > executors || alive.blocking_threads() > 0
-    };
-    Ending { stop: Box::new(stop), left_behind: Box::new(left_behind) }
-}
-
-/// Waits for an executor that ends by itself. The stopper aborts all of them where the registration is over: that is
-/// no fault, and the watchdog says why.
-async fn first_to_fail(executors: &mut JoinSet<()>) -> Result<(), JoinError> {
-    loop {
-        match executors.join_next().await {
-            Some(Err(error)) if error.is_cancelled() => {}
-            Some(ended) => return ended,
-            None => std::future::pending().await,
-        }
-    }
+    Ending { stop: Box::new(stop), left_behind: Box::new(move || looked_at.have_leftovers()) }
 }
 
 /// Without the text of a panic, which may be that of a body.

@@ -2,14 +2,18 @@
 //!
 //! Promises: a body that blocks its thread, or computes for long, delays tasks of its own lambda only:
 //! not those of other lambdas, and not heartbeats, claims and results, which stay on the caller's runtime.
-//! A future that a body starts on these threads ends with them: the threads belong to one registration of
-//! the worker.
+//! The threads of a lambda start with its first executor. They end when nothing on them has been alive for
+//! a minute, and with the registration at the latest: a future that a body starts on them keeps them until
+//! then. Must never: start a thread once the registration is over.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::worker::lambda::Lambda;
 
@@ -20,178 +24,261 @@ const BLOCKING: usize = 512;
 /// Ends the name of a thread that blocks. No name of a lambda has a space.
 const BLOCKS: &str = " blocks";
 
-/// A runtime for each lambda. Dropped, it leaves bodies that block to themselves: waiting for them is
-/// not for an async caller.
+/// Quiet threads are kept for so long. To start them delays a task by about 0.2 ms; to keep them costs 100 kB
+/// and four descriptors. A cron fires once a minute at most: its lambda keeps its threads.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Between two looks for quiet threads.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Between two looks at threads that another thread ends.
+const ENDING: Duration = Duration::from_millis(1);
+
+/// The threads of all lambdas, under one registration. Dropped, it leaves bodies that block to themselves:
+/// waiting for them is not for an async caller.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    runtimes: Vec<Runtime>,
-    /// Of each, the threads that block: those of blocking bodies, and of what bodies hand to `spawn_blocking`.
-    blocking: Vec<Arc<AtomicUsize>>,
+    lambdas: Vec<LambdaThreads>,
+    /// No thread starts any more.
+    over: AtomicBool,
+    alive: Alive,
+    /// Each executor that has not ended holds a clone.
+    executors: Arc<()>,
+    stop: CancellationToken,
 }
 
-/// The tasks and threads of all lambdas, to be counted at any time.
 #[derive(Debug)]
-pub(crate) struct Alive(Vec<(Handle, Arc<AtomicUsize>)>);
+struct LambdaThreads {
+    name: Arc<str>,
+    /// Threads for its bodies.
+    workers: usize,
+    /// Threads that may block, at most.
+    max_blocking: usize,
+    started: Mutex<Option<Started>>,
+}
 
-impl Alive {
-    /// Tasks that have not ended.
-    pub(crate) fn tasks(&self) -> usize {
-        self.0.iter().map(|(handle, _)| handle.metrics().num_alive_tasks()).sum()
-    }
+/// The threads of a lambda while it has any.
+#[derive(Debug)]
+struct Started {
+    /// None: it has ended.
+    runtime: Option<Runtime>,
+    counted: Counted,
+    alive: Alive,
+    /// Each look since then has found nothing alive.
+    quiet_since: Option<Instant>,
+}
 
-    /// Threads that block, or did in the last 10 s and wait for more.
-    pub(crate) fn blocking_threads(&self) -> usize {
-        self.0.iter().map(|(_, blocking)| blocking.load(Ordering::Acquire)).sum()
-    }
+/// The runtimes that have not ended. The lock is held for computing only.
+#[derive(Debug, Clone, Default)]
+struct Alive(Arc<Mutex<Vec<Counted>>>);
+
+/// A runtime whose tasks and threads can be counted at any time.
+#[derive(Debug, Clone)]
+struct Counted {
+    handle: Handle,
+    /// Threads that block: those of blocking bodies, and of what bodies hand to `spawn_blocking`. A thread that
+    /// has done so in the last 10 s waits for more, and counts.
+    blocking: Arc<AtomicUsize>,
 }
 
 impl Threads {
     /// Up to `threads` for each of these lambdas, no more than it has slots.
-    pub(crate) fn start(lambdas: &[Lambda], slots: usize, threads: usize) -> io::Result<Self> {
-        let mut started = Self { runtimes: Vec::new(), blocking: Vec::new() };
-        for lambda in lambdas {
+    pub(crate) fn new(lambdas: &[Lambda], slots: usize, threads: usize) -> Self {
+        let lambdas = lambdas.iter().map(|lambda| {
             let slots = lambda.slots.unwrap_or(slots);
-            let (runtime, blocking) = start(lambda, slots, slots.clamp(1, threads.max(1)))?;
-            started.runtimes.push(runtime);
-            started.blocking.push(blocking);
+            let blocking = if lambda.blocking { slots.saturating_add(BLOCKING) } else { BLOCKING };
+            LambdaThreads {
+                name: Arc::clone(&lambda.name),
+                workers: slots.clamp(1, threads.max(1)),
+                max_blocking: blocking,
+                started: Mutex::default(),
+            }
+        });
+        Self {
+            lambdas: lambdas.collect(),
+            over: AtomicBool::new(false),
+            alive: Alive::default(),
+            executors: Arc::default(),
+            stop: CancellationToken::new(),
         }
-        Ok(started)
     }
 
-    pub(crate) fn handles(&self) -> Vec<Handle> {
-        self.runtimes.iter().map(|runtime| runtime.handle().clone()).collect()
+    /// Starts so many executors on the threads of a lambda, and first the threads where there are none. Starts
+    /// nothing once the registration is over.
+    ///
+    /// # Errors
+    /// There are no threads to be had.
+    pub(crate) fn start<F>(
+        &self,
+        lambda: usize,
+        executors: usize,
+        executor: impl Fn() -> F,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let lambda = &self.lambdas[lambda];
+        // Held until all are begun: these threads do not end meanwhile.
+        let mut started = lambda.lock();
+        if self.over.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if started.is_none() {
+            *started = Some(lambda.start(&self.alive)?);
+        }
+        if let Some(Started { quiet_since, counted, .. }) = &mut *started {
+            *quiet_since = None;
+            for _ in 0..executors {
+                counted.handle.spawn(self.counted(executor()));
+            }
+        }
+        Ok(())
     }
 
-    pub(crate) fn alive(&self) -> Alive {
-        Alive(self.handles().into_iter().zip(self.blocking.iter().cloned()).collect())
+    /// An executor that is counted, and that the end of the registration drops.
+    fn counted(
+        &self,
+        executor: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (counted, stop) = (Arc::clone(&self.executors), self.stop.clone());
+        async move {
+            let _counted = counted;
+            stop.run_until_cancelled(pin!(executor)).await;
+        }
+    }
+
+    /// Ends the executors when it is dropped.
+    pub(crate) fn stop_on_drop(&self) -> DropGuard {
+        self.stop.clone().drop_guard()
+    }
+
+    /// Bodies have left something behind: a task that is no executor's, or a thread that blocks. Does not wait.
+    pub(crate) fn have_leftovers(&self) -> bool {
+        // Counted before the tasks: an executor may end in between.
+        let executors = Arc::strong_count(&self.executors) - 1;
+        // Threads start or end at this moment: they are counted at the next look.
+        let Some((tasks, blocking)) = self.alive.count() else { return true };
+        tasks > executors || blocking > 0
     }
 
     /// Ends all that runs on them, and waits for it without limit. For a thread that may wait.
-    pub(crate) fn end(mut self) {
-        self.runtimes.drain(..).for_each(drop);
+    pub(crate) fn end(&self) {
+        self.stop.cancel();
+        self.over.store(true, Ordering::Release);
+        let started: Vec<_> =
+            self.lambdas.iter().filter_map(|lambda| lambda.lock().take()).collect();
+        started.into_iter().for_each(Started::end);
+        // Quiet ones, which end on a thread of their own.
+        while !self.alive.lock().is_empty() {
+            std::thread::sleep(ENDING);
+        }
+    }
+
+    /// Ends the threads of quiet lambdas, until dropped.
+    pub(crate) async fn end_quiet(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.end_these(self.take_quiet(Instant::now()));
+        }
+    }
+
+    /// The threads on which nothing has been alive for a minute.
+    fn take_quiet(&self, now: Instant) -> Vec<Started> {
+        let quiet = |lambda: &LambdaThreads| lambda.lock().take_if(|one| one.is_quiet(now));
+        self.lambdas.iter().filter_map(quiet).collect()
+    }
+
+    /// On a thread of its own, because it waits for them. Where there is none to be had, nothing waits.
+    fn end_these(&self, quiet: Vec<Started>) {
+        if !quiet.is_empty() {
+            let end = || quiet.into_iter().for_each(Started::end);
+            let _ = std::thread::Builder::new().name("tuskline-quiet".into()).spawn(end);
+        }
     }
 }
 
-/// A runtime, and how many threads of it block.
-fn start(lambda: &Lambda, slots: usize, workers: usize) -> io::Result<(Runtime, Arc<AtomicUsize>)> {
-    let most = if lambda.blocking { slots.saturating_add(BLOCKING) } else { BLOCKING };
-    let blocking = Arc::new(AtomicUsize::new(0));
-    let (named, begun, ended) = (Arc::clone(&lambda.name), AtomicUsize::new(0), blocking.clone());
-    let begins = Arc::clone(&blocking);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(most)
-        // It is asked before a thread begins, and first for the workers. So no thread that blocks is missed.
-        .thread_name_fn(move || {
-            if begun.fetch_add(1, Ordering::AcqRel) < workers {
-                return named.to_string();
-            }
-            begins.fetch_add(1, Ordering::AcqRel);
-            format!("{named}{BLOCKS}")
-        })
-        .on_thread_stop(move || {
-            if std::thread::current().name().is_some_and(|name| name.ends_with(BLOCKS)) {
-                ended.fetch_sub(1, Ordering::AcqRel);
-            }
-        })
-        .enable_all()
-        .build()?;
-    Ok((runtime, blocking))
+impl LambdaThreads {
+    fn lock(&self) -> MutexGuard<'_, Option<Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, alive: &Alive) -> io::Result<Started> {
+        let blocking = Arc::new(AtomicUsize::new(0));
+        let (named, begun, ended) = (Arc::clone(&self.name), AtomicUsize::new(0), blocking.clone());
+        let (begins, workers) = (Arc::clone(&blocking), self.workers);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(workers)
+            .max_blocking_threads(self.max_blocking)
+            // It is asked before a thread begins, and first for the workers. So no thread that blocks is missed.
+            .thread_name_fn(move || {
+                if begun.fetch_add(1, Ordering::AcqRel) < workers {
+                    return named.to_string();
+                }
+                begins.fetch_add(1, Ordering::AcqRel);
+                format!("{named}{BLOCKS}")
+            })
+            .on_thread_stop(move || {
+                if std::thread::current().name().is_some_and(|name| name.ends_with(BLOCKS)) {
+                    ended.fetch_sub(1, Ordering::AcqRel);
+                }
+            })
+            .enable_all()
+            .build()?;
+        let counted = Counted { handle: runtime.handle().clone(), blocking };
+        alive.lock().push(counted.clone());
+        Ok(Started { runtime: Some(runtime), counted, alive: alive.clone(), quiet_since: None })
+    }
 }
 
-impl Drop for Threads {
+impl Started {
+    /// Nothing has been alive for a minute.
+    fn is_quiet(&mut self, now: Instant) -> bool {
+        let (tasks, blocking) = self.counted.count();
+        if tasks + blocking > 0 {
+            self.quiet_since = None;
+            return false;
+        }
+        now.duration_since(*self.quiet_since.get_or_insert(now)) >= QUIET
+    }
+
+    /// Ends what runs, and waits for it without limit.
+    fn end(mut self) {
+        drop(self.runtime.take());
+    }
+}
+
+impl Drop for Started {
     fn drop(&mut self) {
-        for runtime in self.runtimes.drain(..) {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+        self.alive.lock().retain(|one| !Arc::ptr_eq(&one.blocking, &self.counted.blocking));
+    }
+}
+
+impl Counted {
+    /// Tasks that have not ended, and threads that block.
+    fn count(&self) -> (usize, usize) {
+        (self.handle.metrics().num_alive_tasks(), self.blocking.load(Ordering::Acquire))
+    }
+}
+
+impl Alive {
+    fn lock(&self) -> MutexGuard<'_, Vec<Counted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counts of all. `None`: the lock is held.
+    fn count(&self) -> Option<(usize, usize)> {
+        let all = match self.0.try_lock() {
+            Ok(all) => all,
+            Err(TryLockError::Poisoned(all)) => all.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let counts = all.iter().map(Counted::count);
+        Some(counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-    use crate::worker::context::Context;
-    use crate::worker::outcome::Outcome;
-
-    /// Until it has ended on a thread of its own.
-    fn end(threads: Threads) -> mpsc::Receiver<()> {
-        let (ending, ended) = mpsc::channel();
-        std::thread::spawn(move || {
-            threads.end();
-            let _ = ending.send(());
-        });
-        ended
-    }
-
-    const PATIENCE: Duration = Duration::from_secs(10);
-
-    fn until(what: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !what() {
-            assert!(Instant::now() < deadline, "in time");
-            std::thread::yield_now();
-        }
-    }
-
-    fn threads() -> (Threads, Handle) {
-        let lambda = Lambda::named("work", |(): (), _: Context| async { Outcome::Success(None) });
-        let threads = Threads::start(&[lambda], 4, 2).expect("threads");
-        let handle = threads.handles().remove(0);
-        (threads, handle)
-    }
-
-    #[test]
-    fn what_waits_is_dropped() {
-        let (threads, handle) = threads();
-        let (held, gone) = mpsc::channel::<()>();
-        handle.spawn(async move {
-            let _held = held;
-            std::future::pending::<()>().await;
-        });
-        let alive = threads.alive();
-        assert_eq!((alive.tasks(), alive.blocking_threads()), (1, 0));
-        end(threads).recv_timeout(PATIENCE).expect("it ends");
-        assert_eq!((alive.tasks(), alive.blocking_threads()), (0, 0));
-        assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Disconnected));
-    }
-
-    #[test]
-    fn a_body_that_blocks_is_noticed_while_no_task_waits_for_it() {
-        let (threads, handle) = threads();
-        let (go_on, wait) = mpsc::channel::<()>();
-        let (begun, began) = mpsc::channel();
-        drop(handle.spawn_blocking(move || {
-            let _ = begun.send(());
-            let _ = wait.recv();
-        }));
-        began.recv().expect("it runs");
-        let (alive, ended) = (threads.alive(), end(threads));
-        until(|| alive.tasks() == 0);
-        assert_eq!(alive.blocking_threads(), 1);
-        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty));
-        drop(go_on);
-        ended.recv_timeout(PATIENCE).expect("it ends");
-        assert_eq!(alive.blocking_threads(), 0);
-    }
-
-    #[test]
-    fn what_never_yields_is_noticed() {
-        let (threads, handle) = threads();
-        let (go_on, wait) = mpsc::channel::<()>();
-        let (begun, began) = mpsc::channel();
-        handle.spawn(async move {
-            let _ = begun.send(());
-            let _ = wait.recv();
-        });
-        began.recv().expect("it runs");
-        let (alive, ended) = (threads.alive(), end(threads));
-        assert_eq!((alive.tasks(), alive.blocking_threads()), (1, 0));
-        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty));
-        drop(go_on);
-        ended.recv_timeout(PATIENCE).expect("it ends");
-        assert_eq!(alive.tasks(), 0);
-    }
-}
+mod tests;

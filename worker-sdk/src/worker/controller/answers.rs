@@ -11,6 +11,22 @@ use crate::worker::failure_log;
 use crate::worker::transition_log;
 use crate::worker::work::{Stop, Work};
 
+/// An answer to a claim, for its connection to act on.
+#[derive(Debug)]
+pub(crate) enum Brought {
+    /// Its tasks are in the buffers. These executors are to be started.
+    Tasks(Vec<Wanted>),
+    /// The worker drains: no executor will begin these tasks, and their lease goes back.
+    TooLate(LeaseId),
+}
+
+/// Executors of a lambda to start.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub lambda: usize,
+    pub executors: usize,
+}
+
 impl Controller {
     /// The results of a plan are answered for, each with a verdict.
     pub(crate) fn acknowledged(
@@ -68,28 +84,24 @@ impl Controller {
         self.exchanges.notify_one();
     }
 
-    /// Unpacks what the claim of a plan brought into the buffers, and wakes executors. Returns the lease
-    /// to give back, if the worker drains.
-    pub(crate) fn claimed(
-        &self,
-        plan: &mut ExchangePlan,
-        claimed: Option<Claimed>,
-    ) -> Option<LeaseId> {
+    /// Unpacks what the claim of a plan brought into the buffers.
+    pub(crate) fn claimed(&self, plan: &mut ExchangePlan, claimed: Option<Claimed>) -> Brought {
         let now = Instant::now();
+        let nothing = Brought::Tasks(Vec::new());
         let mut state = self.lock();
-        let ended = state.end_claim(plan)?;
+        let Some(ended) = state.end_claim(plan) else { return nothing };
         state.claim_bound.recover(&self.config, now.duration_since(ended.planned_at));
-        let claimed = claimed?;
+        let Some(claimed) = claimed else { return nothing };
         state.learn(&ended, &claimed, now);
-        let lease = claimed.lease?;
-        if state.ledger.take_disowned(lease) || claimed.tasks.is_empty() {
-            return None;
+        match claimed.lease {
+            Some(lease) if !state.ledger.take_disowned(lease) && !claimed.tasks.is_empty() => {
+                match state.draining {
+                    true => Brought::TooLate(lease),
+                    false => self.unpack(&mut state, &ended, lease, claimed, now),
+                }
+            }
+            _ => nothing,
         }
-        if state.draining {
-            return Some(lease);
-        }
-        self.unpack(&mut state, &ended, lease, claimed, now);
-        None
     }
 
     fn unpack(
@@ -99,7 +111,7 @@ impl Controller {
         lease: LeaseId,
         claimed: Claimed,
         now: Instant,
-    ) {
+    ) -> Brought {
         state.ledger.open(lease, claimed.tasks.len());
         let queues: Vec<usize> = plan.claim.queues().map(|queue| queue.queue).collect();
         let mut brought = vec![0_usize; self.lambdas.len()];
@@ -125,11 +137,12 @@ impl Controller {
             state.watch.queues[queue].served_at = now;
             state.slots.put(queue, work);
         }
-        for (lambda, tasks) in brought.into_iter().enumerate().filter(|(_, tasks)| *tasks > 0) {
-            for _ in 0..state.slots.could_begin(lambda, tasks) {
-                self.work[lambda].notify_one();
-            }
-        }
+        let brought = brought.into_iter().enumerate();
+        let wanted = brought.map(|(lambda, tasks)| Wanted {
+            lambda,
+            executors: state.slots.start_executors(lambda, tasks),
+        });
+        Brought::Tasks(wanted.filter(|wanted| wanted.executors > 0).collect())
     }
 }
 

@@ -10,11 +10,6 @@ use crate::worker::work::{StopReason, Work};
 
 /// Slots: for the executors, the heartbeat and the drain.
 impl Controller {
-    /// Executors of a lambda.
-    pub(crate) fn slots(&self, lambda: usize) -> usize {
-        self.lock().slots.of(lambda)
-    }
-
     /// Attempts that run and that the database still has as claimed.
     pub(crate) fn unreported(&self) -> Vec<Attempt> {
         self.lock().slots.unreported()

@@ -7,6 +7,8 @@
 //! - The highest priority comes first. A lower one whose task has waited longer than `buffer_target` gets
 //!   each fourth slot.
 //! - A queue with a bound of its own never holds more slots than that.
+//! - A lambda never has more executors than slots, and none where it has no task. A buffered task that may begin
+//!   finds one that looks for it.
 //!
 //! It must never call the database, read a clock or wait: the caller holds a lock around it.
 
@@ -40,6 +42,8 @@ pub(super) struct Slots {
 
 struct LambdaSlots {
     usage: Usage,
+    /// Executors that are to start, or have not ended: those that run a task, and those that look for one.
+    executors: usize,
     /// Its queues, highest priority first.
     queues: Vec<usize>,
     attempt_timeout: Duration,
@@ -83,6 +87,7 @@ impl Slots {
     ) -> Self {
         let lambdas = lambdas.iter().map(|served| LambdaSlots {
             usage: Usage::new(served.lambda.slots.unwrap_or(config.slots)),
+            executors: 0,
             queues: served.queues.clone(),
             attempt_timeout: served.attempt_timeout,
         });
@@ -251,11 +256,6 @@ impl Slots {
 
 /// How much room there is.
 impl Slots {
-    /// Executors of a lambda.
-    pub(super) fn of(&self, lambda: usize) -> usize {
-        self.lambdas[lambda].usage.slots
-    }
-
     #[cfg(feature = "metrics")]
     pub(super) fn usage_of(&self, lambda: usize) -> Usage {
         self.lambdas[lambda].usage.clone()
@@ -270,10 +270,17 @@ impl Slots {
         self.buffered_bytes
     }
 
-    /// Executors of a lambda that could begin one of so many new tasks.
-    pub(super) fn could_begin(&self, lambda: usize, tasks: usize) -> usize {
-        let usage = &self.lambdas[lambda].usage;
-        tasks.min(usage.slots.saturating_sub(usage.running))
+    /// Executors to start for so many new tasks of a lambda. They count from here on until each has ended.
+    pub(super) fn start_executors(&mut self, lambda: usize, tasks: usize) -> usize {
+        let lambda = &mut self.lambdas[lambda];
+        let wanted = tasks.min(lambda.usage.slots.saturating_sub(lambda.executors));
+        lambda.executors += wanted;
+        wanted
+    }
+
+    /// An executor of a lambda found no task.
+    pub(super) fn executor_ends(&mut self, lambda: usize) {
+        self.lambdas[lambda].executors -= 1;
     }
 
     /// How many more tasks of a lambda to claim now.

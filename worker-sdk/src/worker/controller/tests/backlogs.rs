@@ -12,7 +12,7 @@ async fn flooded(exchange_connections: usize) -> (Controller, UnboundedReceiver<
 
 /// Has a body run and its result wait for an exchange.
 async fn work_off(controller: &Controller) {
-    let first = work(controller).await;
+    let first = work(controller);
     controller.finish(0, AttemptResult::of(&first, Outcome::Success(None), None), SHORT);
     assert!(controller.running().is_some(), "the next one runs");
 }
@@ -42,7 +42,7 @@ async fn the_last_connection_takes_neither_a_backlog_nor_results() {
     work_off(&controller).await;
     let mut bulk = plan(&controller).await;
     assert!(bulk.bulk);
-    let next = work(&controller).await;
+    let next = work(&controller);
     controller.finish(0, AttemptResult::of(&next, Outcome::Success(None), None), SHORT);
     wake(&controller, 4);
     let mut last = plan(&controller).await;

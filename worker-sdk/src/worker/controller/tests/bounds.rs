@@ -34,10 +34,10 @@ async fn what_is_bounded_waits_while_the_other_slots_are_free() {
     let mut plan = plan(&controller).await;
     let found = brought(&plan, 7, LOW, &[1, 2]);
     controller.claimed(&mut plan, found);
-    let one = work(&controller).await;
+    let one = work(&controller);
     assert!(controller.lock().slots.take(0, Instant::now()).is_none(), "three slots are free");
     claim(&controller, 8, 0, &[3]).await;
-    assert_eq!(work(&controller).await.task, 3);
+    assert_eq!(work(&controller).task, 3);
     let finished = AttemptResult::of(&one, Outcome::Success(None), None);
     let next = controller.finish(0, finished, Duration::from_secs(1)).expect("the second");
     assert_eq!(next.task, 2);

@@ -162,7 +162,7 @@ async fn a_full_buffer_leaves_one_task_for_a_lambda_that_has_nothing_else() {
     assert_eq!((lambdas(&quick), max_bytes(&quick)), (vec![(1, 1)], 1));
     let nothing = brought(&quick, 2, 0, &[]);
     controller.claimed(&mut quick, nothing);
-    let _begun = work(&controller).await;
+    let _begun = work(&controller);
     let state = controller.lock();
     assert_eq!((state.slots.buffered_bytes(), state.asked_bytes), (0, 0));
 }

@@ -10,7 +10,7 @@ fn two_connections() -> WorkerConfig {
 async fn results_of_a_connection_that_rests_go_with_the_next_exchange() {
     let (controller, _requests) = controller(two_connections());
     claim(&controller, 7, 0, &[1, 2]).await;
-    let (one, two) = (work(&controller).await, work(&controller).await);
+    let (one, two) = (work(&controller), work(&controller));
     succeed(&controller, &one);
     let mut refused = plan(&controller).await;
     controller.unclaim(&mut refused);
@@ -33,7 +33,7 @@ async fn the_last_connection_never_rests() {
     let (controller, _requests) = controller(two_connections());
     assert!(controller.rest_connection(&mut ExchangePlan::default()));
     claim(&controller, 7, 0, &[1]).await;
-    succeed(&controller, &work(&controller).await);
+    succeed(&controller, &work(&controller));
     let mut results = plan(&controller).await;
     controller.unclaim(&mut results);
     assert!(!controller.rest_connection(&mut results));

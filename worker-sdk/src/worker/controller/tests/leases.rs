@@ -6,7 +6,7 @@ use super::*;
 async fn a_lease_goes_only_when_every_result_under_it_is_recorded() {
     let (controller, _requests) = controller(config());
     claim(&controller, 7, 0, &[1, 2]).await;
-    let (one, two) = (work(&controller).await, work(&controller).await);
+    let (one, two) = (work(&controller), work(&controller));
     succeed(&controller, &one);
     let first = plan(&controller).await;
     succeed(&controller, &two);
@@ -25,7 +25,7 @@ async fn a_refused_result_makes_the_heartbeat_ask_for_our_leases() {
     assert!(controller.lost_claims(&[], Instant::now()).is_empty());
     assert!(!controller.wants_leases(Instant::now()));
     claim(&controller, 7, 0, &[1, 2]).await;
-    let (one, _two) = (work(&controller).await, work(&controller).await);
+    let (one, _two) = (work(&controller), work(&controller));
     succeed(&controller, &one);
     let mut refused = plan(&controller).await;
     controller.acknowledged(&mut refused, but(1, Verdict::Refused));
@@ -36,7 +36,7 @@ async fn a_refused_result_makes_the_heartbeat_ask_for_our_leases() {
 async fn a_lease_outlives_work_that_could_not_be_given_back() {
     let (controller, _requests) = controller(WorkerConfig { slots: 1, ..config() });
     claim(&controller, 7, 0, &[1, 2]).await;
-    let one = work(&controller).await;
+    let one = work(&controller);
     let back = controller.give_back(controller.drain());
     assert!(back.last_leases().is_empty());
     controller.not_given_back(back);

@@ -46,7 +46,7 @@ async fn each_transition_is_one_line_without_a_payload() {
         claimed.tasks[0].payload = Some(crate::db::json::JsonOwned(r#""secret""#.into()));
     }
     answer(&controller, &mut first, claimed);
-    let (one, two) = (work(&controller).await, work(&controller).await);
+    let (one, two) = (work(&controller), work(&controller));
     let failed = AttemptResult::of(&one, Outcome::retriable("secret"), None);
     controller.finish(0, failed, Duration::from_secs(1));
     succeed(&controller, &two);
