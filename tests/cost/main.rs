@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bounds;
+mod workers;
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};

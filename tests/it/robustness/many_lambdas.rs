@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use crate::support::{Db, Gate, Running, calm};
+use crate::support::{Db, Gate, Process, Running, calm};
 
 /// So many lambdas, each with so many tasks. Each transaction makes twenty lambdas: more would take more
 /// locks than the server has by default.
@@ -41,6 +41,57 @@ async fn a_claim_from_many_backlogs_takes_no_more_than_one_batch() {
     db.until_count("success", 40 * 40).await;
     worker.stop().await;
     db.assert_nothing_left().await;
+}
+
+/// The threads of this process whose names begin with that.
+#[cfg(target_os = "linux")]
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    // A thread may have ended meanwhile.
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|thread| thread.starts_with(name)).count()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_lambda_has_no_thread_before_its_first_task() {
+    let db = Db::new().await;
+    let gate = Gate::open();
+    let mut lambdas = Vec::new();
+    for name in ["lazy_0", "lazy_1", "lazy_2", "lazy_3"] {
+        db.define(name).await;
+        lambdas.push(gate.lambda(name));
+    }
+    let mut config = calm();
+    config.threads = 2;
+    let worker = Running::start(&db, config, lambdas);
+    db.until_asleep("lazy_3").await;
+    assert_eq!(threads("lazy_"), 0);
+    db.schedule("lazy_2").await;
+    db.until_count("success", 1).await;
+    assert_eq!((threads("lazy_"), threads("lazy_2")), (2, 2));
+    worker.stop().await;
+    db.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_task_of_a_lambda_that_gets_no_threads_goes_back_and_the_worker_ends() {
+    let db = Db::with_lambda("work").await;
+    let mut worker = Process::start_logging(&db, "work", 4, "tuskline_sdk=error");
+    db.until_asleep("work").await;
+    worker.refuse_descriptors();
+    let ids = db.schedule_many("work", 3).await;
+    assert!(!worker.ended().await.success());
+    let said = worker.said();
+    let (line, error) = ("the worker drains", "unavailable: no threads are to be had");
+    assert_eq!((said.matches(line).count(), said.contains(error)), (1, true), "{said}");
+    for id in ids {
+        assert_eq!(db.status(id).await, "enqueued");
+    }
+    let begun = "select count(*) from tuskline.task where attempt > 0 or crashes > 0";
+    assert_eq!(db.one::<i64>(begun).await, 0);
+    let open = "select count(*) from tuskline.executor where ended_at is null";
+    assert_eq!(db.one::<i64>(open).await, 0, "it has ended in order");
 }
 
 /// A claim on all queues at once would take longer than this worker waits for an answer. The test

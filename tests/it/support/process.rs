@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, prlimit,
+    set_parent_process_death_signal, waitpid,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -142,6 +143,13 @@ impl Process {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
+    }
+
+    /// Lets it open nothing any more: no file, no connection, and no threads for a lambda.
+    pub fn refuse_descriptors(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        let none = Rlimit { current: Some(3), maximum: Some(3) };
+        prlimit(pid, Resource::Nofile, none).unwrap();
     }
 
     /// Freezes it; every thread stands still when this returns, which takes a while on a busy

@@ -74,8 +74,8 @@ pub struct WorkerConfig {
     /// Concurrent executions per lambda, unless it says otherwise. Default 32.
     pub slots: usize,
     /// Threads for the bodies of each lambda, no more than it has slots. They are its own: a body that
-    /// blocks its thread, or computes for long, delays none of another lambda. Default: as many as
-    /// there are processors.
+    /// blocks its thread, or computes for long, delays none of another lambda. They start with its first
+    /// task, and end when they have been quiet for a minute. Default: as many as there are processors.
     pub threads: usize,
 }
 

@@ -7,6 +7,7 @@
 //! then. Must never: start a thread once the registration is over.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -206,7 +207,8 @@ impl LambdaThreads {
         let blocking = Arc::new(AtomicUsize::new(0));
         let (named, begun, ended) = (Arc::clone(&self.name), AtomicUsize::new(0), blocking.clone());
         let (begins, workers) = (Arc::clone(&blocking), self.workers);
-        let runtime = Builder::new_multi_thread()
+        let mut builder = Builder::new_multi_thread();
+        builder
             .worker_threads(workers)
             .max_blocking_threads(self.max_blocking)
             // It is asked before a thread begins, and first for the workers. So no thread that blocks is missed.
@@ -222,12 +224,18 @@ impl LambdaThreads {
                     ended.fetch_sub(1, Ordering::AcqRel);
                 }
             })
-            .enable_all()
-            .build()?;
+            .enable_all();
+        let runtime = built(&mut builder)?;
         let counted = Counted { handle: runtime.handle().clone(), blocking };
         alive.lock().push(counted.clone());
         Ok(Started { runtime: Some(runtime), counted, alive: alive.clone(), quiet_since: None })
     }
+}
+
+/// Where the system has no thread left, tokio panics.
+fn built(builder: &mut Builder) -> io::Result<Runtime> {
+    let built = std::panic::catch_unwind(AssertUnwindSafe(|| builder.build()));
+    built.unwrap_or_else(|_| Err(io::Error::other("the system gives no thread")))
 }
 
 impl Started {

@@ -112,6 +112,16 @@ async fn the_looks_end_quiet_threads() {
     until(|| runtimes(&threads) == 0);
 }
 
+/// No thread can have such a name.
+#[test]
+fn threads_that_the_system_refuses_are_an_error() {
+    let lambda = Lambda::named("no\0name", |(): (), _: Context| async { Outcome::Success(None) });
+    let threads = Threads::new(&[lambda], 4, 2);
+    let error = threads.start(0, 1, || async {}).expect_err("no thread");
+    assert_eq!(error.to_string(), "the system gives no thread");
+    assert_eq!(runtimes(&threads), 0);
+}
+
 #[test]
 fn a_future_that_a_body_started_keeps_its_threads() {
     let threads = threads();
