@@ -6,6 +6,7 @@
 //! a minute, and with the registration at the latest: a future that a body starts on them keeps them until
 //! then. Must never: start a thread once the registration is over.
 
+use std::cell::Cell;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -22,8 +23,10 @@ use crate::worker::lambda::Lambda;
 /// many as tokio has.
 const BLOCKING: usize = 512;
 
-/// Ends the name of a thread that blocks. No name of a lambda has a space.
-const BLOCKS: &str = " blocks";
+thread_local! {
+    /// This thread runs the tasks of a runtime. The others of it block.
+    static RUNS_TASKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Quiet threads are kept for so long. To start them delays a task by about 0.2 ms; to keep them costs 100 kB
 /// and four descriptors. A cron fires once a minute at most: its lambda keeps its threads.
@@ -32,7 +35,7 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Between two looks for quiet threads.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Between two looks at threads that another thread ends.
+/// Between two looks at threads that are to end.
 const ENDING: Duration = Duration::from_millis(1);
 
 /// The threads of all lambdas, under one registration. Dropped, it leaves bodies that block to themselves:
@@ -77,9 +80,12 @@ struct Alive(Arc<Mutex<Vec<Counted>>>);
 #[derive(Debug, Clone)]
 struct Counted {
     handle: Handle,
-    /// Threads that block: those of blocking bodies, and of what bodies hand to `spawn_blocking`. A thread that
-    /// has done so in the last 10 s waits for more, and counts.
-    blocking: Arc<AtomicUsize>,
+    /// Threads that run tasks.
+    workers: usize,
+    /// All threads that have begun, without the ended ones that ran no tasks.
+    begun: Arc<AtomicUsize>,
+    /// Threads that are known to run tasks.
+    known: Arc<AtomicUsize>,
 }
 
 impl Threads {
@@ -204,29 +210,33 @@ impl LambdaThreads {
     }
 
     fn start(&self, alive: &Alive) -> io::Result<Started> {
-        let blocking = Arc::new(AtomicUsize::new(0));
-        let (named, begun, ended) = (Arc::clone(&self.name), AtomicUsize::new(0), blocking.clone());
-        let (begins, workers) = (Arc::clone(&blocking), self.workers);
+        let (begun, known) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let knows = Arc::clone(&known);
+        let (named, begins, ended) = (Arc::clone(&self.name), begun.clone(), begun.clone());
+        let workers = self.workers;
         let mut builder = Builder::new_multi_thread();
         builder
             .worker_threads(workers)
             .max_blocking_threads(self.max_blocking)
-            // It is asked before a thread begins, and first for the workers. So no thread that blocks is missed.
+            // It is asked before a thread begins: no thread that blocks is missed. Which threads block is not
+            // known yet: a thread of a runtime that has just started takes what is next.
             .thread_name_fn(move || {
-                if begun.fetch_add(1, Ordering::AcqRel) < workers {
-                    return named.to_string();
-                }
                 begins.fetch_add(1, Ordering::AcqRel);
-                format!("{named}{BLOCKS}")
+                named.to_string()
+            })
+            .on_thread_park(move || {
+                if !RUNS_TASKS.replace(true) {
+                    knows.fetch_add(1, Ordering::AcqRel);
+                }
             })
             .on_thread_stop(move || {
-                if std::thread::current().name().is_some_and(|name| name.ends_with(BLOCKS)) {
+                if !RUNS_TASKS.get() {
                     ended.fetch_sub(1, Ordering::AcqRel);
                 }
             })
             .enable_all();
         let runtime = built(&mut builder)?;
-        let counted = Counted { handle: runtime.handle().clone(), blocking };
+        let counted = Counted { handle: runtime.handle().clone(), workers, begun, known };
         alive.lock().push(counted.clone());
         Ok(Started { runtime: Some(runtime), counted, alive: alive.clone(), quiet_since: None })
     }
@@ -251,6 +261,10 @@ impl Started {
 
     /// Ends what runs, and waits for it without limit.
     fn end(mut self) {
+        // A thread that ends before it is known to run tasks would count as one that blocked.
+        while self.counted.known.load(Ordering::Acquire) < self.counted.workers {
+            std::thread::sleep(ENDING);
+        }
         drop(self.runtime.take());
     }
 }
@@ -260,14 +274,16 @@ impl Drop for Started {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        self.alive.lock().retain(|one| !Arc::ptr_eq(&one.blocking, &self.counted.blocking));
+        self.alive.lock().retain(|one| !Arc::ptr_eq(&one.begun, &self.counted.begun));
     }
 }
 
 impl Counted {
-    /// Tasks that have not ended, and threads that block.
+    /// Tasks that have not ended, and threads that block: those of blocking bodies, and of what bodies hand to
+    /// `spawn_blocking`. A thread that has done so in the last 10 s waits for more, and counts.
     fn count(&self) -> (usize, usize) {
-        (self.handle.metrics().num_alive_tasks(), self.blocking.load(Ordering::Acquire))
+        let blocking = self.begun.load(Ordering::Acquire).saturating_sub(self.workers);
+        (self.handle.metrics().num_alive_tasks(), blocking)
     }
 }
 

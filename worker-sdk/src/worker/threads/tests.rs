@@ -166,6 +166,37 @@ fn a_thread_that_blocks_keeps_the_threads_of_its_lambda() {
     assert!(!threads.have_leftovers());
 }
 
+/// The first body begins while the other threads of its lambda start: any of them may take what blocks.
+#[test]
+fn a_thread_that_blocks_is_counted_whichever_thread_it_is() {
+    for round in 0..30 {
+        let threads = threads();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel();
+        let wait = Arc::new(Mutex::new(wait));
+        run(&threads, move || {
+            let (wait, begun) = (Arc::clone(&wait), begun.clone());
+            drop(tokio::task::spawn_blocking(move || {
+                let _ = begun.send(());
+                let _ = wait.lock().expect("one user").recv();
+            }));
+        });
+        began.recv_timeout(PATIENCE).expect("it runs");
+        let lambda = threads.lambdas[0].lock().take().expect("started");
+        let runtime = lambda.counted.clone();
+        let ended = std::thread::spawn(|| lambda.end());
+        // The threads that ran tasks have ended.
+        until(|| runtime.handle.metrics().num_alive_tasks() == 0);
+        for _ in 0..2_000 {
+            assert_eq!(runtime.count(), (0, 1), "round {round}");
+            std::thread::yield_now();
+        }
+        drop(go_on);
+        ended.join().expect("no panic");
+        assert_eq!(runtime.count(), (0, 0), "round {round}");
+    }
+}
+
 #[test]
 fn a_body_that_blocks_its_thread_delays_no_lambda_whose_threads_start_later() {
     let threads = threads();
