@@ -7,8 +7,7 @@
 //! - The highest priority comes first. A lower one whose task has waited longer than `buffer_target` gets
 //!   each fourth slot.
 //! - A queue with a bound of its own never holds more slots than that.
-//! - A lambda never has more executors than slots, and none where it has no task. A buffered task that may begin
-//!   finds one that looks for it.
+//! - A lambda has no more executors than slots. A buffered task that may begin finds one that looks for it.
 //!
 //! It must never call the database, read a clock or wait: the caller holds a lock around it.
 
@@ -25,8 +24,7 @@ use crate::worker::work::{Stop, StopReason, Work};
 
 pub(super) use usage::Usage;
 
-/// A lambda whose buffered task has waited this many times `buffer_target` sits behind tasks that
-/// turned out long.
+/// A buffered task that has waited this many times `buffer_target` sits behind tasks that turned out long.
 const HOARDED_AFTER: u32 = 4;
 
 /// See the module.
@@ -42,7 +40,7 @@ pub(super) struct Slots {
 
 struct LambdaSlots {
     usage: Usage,
-    /// Executors that are to start, or have not ended: those that run a task, and those that look for one.
+    /// Executors that have not ended: they run a task, or are to look for one.
     executors: usize,
     /// Its queues, highest priority first.
     queues: Vec<usize>,
