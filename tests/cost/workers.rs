@@ -56,7 +56,7 @@ async fn an_idle_lambda_costs_a_worker_neither_threads_nor_descriptors_and_littl
     let _alone = super::ALONE.lock().await;
     let server = super::server().await;
     let config = server.config("postgres");
-    tuskline::migrate::migrate(&config.clone().into()).await.unwrap();
+    tuskline::migrate::migrate(&tuskline_sdk::Address::from(config.clone())).await.unwrap();
     let (client, connection) = config.connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     for first in (0..LAMBDAS).step_by(20) {
