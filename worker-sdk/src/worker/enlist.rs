@@ -36,6 +36,7 @@ pub(crate) struct Enlisted {
     pub served: Vec<Served>,
     /// By lambda; empty if the database does not tell.
     pub max_attempts: Vec<(String, i32)>,
+    pub functions: i32,
     pub pooled: bool,
     pub heartbeat: Session,
     pub control: Session,
@@ -132,7 +133,8 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     }
     let functions = in_time(limit, hsc::version(&heartbeat)).await?;
     version::check(functions)?;
-    worker.statistics.registered(functions.unwrap_or(0));
+    let functions = functions.unwrap_or(0);
+    worker.statistics.registered(functions);
     let control = in_time(limit, open(address, limit, pooled)).await?;
     let exchange = in_time(limit, open(address, limit, pooled)).await?;
     let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.to_string()).collect();
@@ -166,7 +168,17 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         None => tracing::info!(executor, lambdas = ?names, "worker registered"),
         Some(former) => tracing::info!(executor, former, "worker registered again"),
     }
-    Ok(Enlisted { executor, sent_ns, served, max_attempts, pooled, heartbeat, control, exchange })
+    Ok(Enlisted {
+        executor,
+        sent_ns,
+        served,
+        max_attempts,
+        functions,
+        pooled,
+        heartbeat,
+        control,
+        exchange,
+    })
 }
 
 /// The answer of a server that may accept a connection and send nothing; an error after `limit`.

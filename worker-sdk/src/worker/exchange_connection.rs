@@ -36,7 +36,9 @@ impl ExchangeConnection {
     pub(crate) async fn run(self, session: Option<Session>) {
         let opener = &self.db.opener;
         let mut open = match session {
-            Some(session) => ExchangeSession::on(session, opener.pooled).await.ok(),
+            Some(session) => {
+                ExchangeSession::on(session, opener.pooled, opener.functions).await.ok()
+            }
             None => None,
         };
         // It outlives a plan: the rest grows while claims are refused again and again.
@@ -173,7 +175,7 @@ impl ExchangeConnection {
 
 async fn open_session(opener: &Opener) -> Result<ExchangeSession, ConnectionError> {
     let session = opener.open().await?;
-    let prepare = ExchangeSession::on(session, opener.pooled);
+    let prepare = ExchangeSession::on(session, opener.pooled, opener.functions);
     match timeout(opener.limit, prepare).await {
         Ok(session) => Ok(session?),
         Err(_) => Err("no answer in time".into()),

@@ -21,6 +21,8 @@ pub(crate) struct Opener {
     pub limit: Duration,
     /// A transaction pooler stands between.
     pub pooled: bool,
+    /// Function set of the database at the registration.
+    pub functions: i32,
     pub pulse: Arc<Pulse>,
     pub connections: Arc<Connections>,
     pub outage_log: Arc<OutageLog>,

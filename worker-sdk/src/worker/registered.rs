@@ -82,7 +82,8 @@ impl RegisteredWorker {
     fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
         let config = &worker.config;
         let threads = Arc::new(Threads::new(&worker.lambdas, config.slots, config.threads));
-        let Enlisted { executor, sent_ns, pooled, heartbeat, control, exchange, .. } = enlisted;
+        let Enlisted { executor, sent_ns, functions, pooled, heartbeat, control, exchange, .. } =
+            enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
         let statistics = Arc::clone(&worker.statistics);
@@ -100,6 +101,7 @@ impl RegisteredWorker {
             address: worker.database.clone(),
             limit: config.request_timeout,
             pooled,
+            functions,
             pulse: Arc::new(pulse),
             connections: Arc::new(Connections::default()),
             outage_log: Arc::default(),

@@ -1,5 +1,7 @@
 //! exchange: the results of finished attempts and the next tasks, in one call.
 
+mod statement;
+
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -162,10 +164,6 @@ pub(crate) struct ClaimedTask {
     pub traceparent: Option<String>,
 }
 
-const EXCHANGE: &str = "select refused, alive, lease_id, popped, first_seq, last_seq, \
-    oldest_writer_xid, xid, task_id, queue_index, attempt, crashes, queued_ms, collection, payload, \
-    deferred, cut_at, traceparent, claimed_before from tuskline.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-
 const EXCHANGE_TYPES: [Type; 11] = [
     Type::INT8,
     Type::INT8_ARRAY,
@@ -184,16 +182,19 @@ const EXCHANGE_TYPES: [Type; 11] = [
 #[derive(Debug)]
 pub(crate) struct ExchangeSession {
     session: Session,
+    sql: &'static str,
     prepared: Option<tokio_postgres::Statement>,
 }
 
 impl ExchangeSession {
-    pub(crate) async fn on(session: Session, pooled: bool) -> Result<Self> {
+    /// `functions`: the function set of the database, or an earlier one.
+    pub(crate) async fn on(session: Session, pooled: bool, functions: i32) -> Result<Self> {
+        let sql = statement::of(functions);
         let prepared = match pooled {
-            false => Some(session.prepare_typed(EXCHANGE, &EXCHANGE_TYPES).await?),
+            false => Some(session.prepare_typed(sql, &EXCHANGE_TYPES).await?),
             true => None,
         };
-        Ok(Self { session, prepared })
+        Ok(Self { session, sql, prepared })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -224,7 +225,7 @@ impl ExchangeSession {
             Some(statement) => self.session.query(statement, &values).await?,
             None => {
                 let typed: Vec<_> = values.into_iter().zip(EXCHANGE_TYPES).collect();
-                self.session.query_typed(EXCHANGE, &typed).await?
+                self.session.query_typed(self.sql, &typed).await?
             }
         };
         let uncertain = self.session.uncertain_commits() != uncertain_before;
