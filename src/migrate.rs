@@ -266,8 +266,8 @@ async fn renew(
 ) -> Result<(), Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute("set local lock_timeout = '2s'").await?;
-    apply(&transaction, REMEMBER).await?;
     apply(&transaction, RENAME).await?;
+    apply(&transaction, REMEMBER).await?;
     if way == Functions::Recreated {
         apply(&transaction, CLEAR).await?;
     }

@@ -2,8 +2,7 @@
 --
 -- A file of table migrations commits before the functions are replaced. Until then each call of a
 -- function that reads a renamed column would fail.
--- A function whose parameter or answer has a former name is dropped, because `create or replace`
--- cannot rename it. sweep.sql restores its grants.
+-- It comes before remember.sql, which saves the grants on columns by their names.
 do $$
 declare
   r record;
@@ -15,11 +14,5 @@ begin
                   join pg_attribute a on a.attrelid = c.oid and a.attname = u.before
                    and not a.attisdropped loop
     execute format('alter table %s rename column %I to %I', r.name, r.before, r.after);
-  end loop;
-  for r in select p.oid::regprocedure as name
-             from pg_proc p
-            where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-              and p.proargnames && '{trouble,p_trouble}' loop
-    execute format('drop routine %s', r.name);
   end loop;
 end $$;

@@ -2,7 +2,8 @@
 --
 -- Such a function has left the set, or is the old signature of one that gained a parameter. An old
 -- signature would make each call ambiguous. Functions with dependent objects stay.
--- The grants that remember.sql saved are restored by name, for every signature of that name.
+-- The grants that remember.sql saved are restored by name, for every signature of that name. The
+-- grant on a column that has gone goes with it.
 do $$
 declare
   r record;
@@ -18,7 +19,8 @@ begin
     execute format('drop routine %s', r.name);
   end loop;
   for r in select * from jsonb_to_recordset(current_setting('tuskline.grants')::jsonb)
-                     as g (name text, kind text, privilege text, grantee text) loop
+                     as g (name text, attribute text, kind text, privilege text,
+                           grantee text) loop
     for f in select case r.kind when 'function' then 'routine' else 'table' end as kind, o.name
                from (select 'function' as kind, p.oid::regprocedure::text as name
                        from pg_proc p
@@ -30,9 +32,14 @@ begin
                        from pg_class c
                       where c.relnamespace in (
                               'tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-                        and c.relname = r.name) o
+                        and c.relname = r.name
+                        and (r.attribute is null or exists (
+                          select from pg_attribute t
+                           where t.attrelid = c.oid and t.attname = r.attribute
+                             and not t.attisdropped))) o
               where o.kind = r.kind loop
-      execute format('grant %s on %s %s to %s', r.privilege, f.kind, f.name, r.grantee);
+      execute format('grant %s%s on %s %s to %s', r.privilege,
+        ' (' || quote_ident(r.attribute) || ')', f.kind, f.name, r.grantee);
     end loop;
   end loop;
 end $$;

@@ -71,7 +71,7 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
     }
     if !is_current {
         let texts: Vec<&str> = FUNCTIONS.iter().map(|(_, text)| *text).collect();
-        let texts = [&[REMEMBER.1, RENAME.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
+        let texts = [&[RENAME.1, REMEMBER.1][..], &texts, &[SWEEP.1, INSTALL.1]].concat();
         steps.push(step(client, "functions".to_owned(), &texts).await?);
     }
     Ok(Plan { found: stamp.map(|(set, _)| set), schema_version: SCHEMA_VERSION, steps })

@@ -54,7 +54,7 @@ fn called(source: &'static str) -> impl Iterator<Item = &'static str> {
 fn the_grants_of_a_worker_are_the_functions_that_the_sdk_calls() {
     let sources = [
         include_str!("../../../worker-sdk/src/db/hsc.rs"),
-        include_str!("../../../worker-sdk/src/db/hsc/exchange.rs"),
+        include_str!("../../../worker-sdk/src/db/hsc/exchange/statement.rs"),
         include_str!("../../../worker-sdk/src/worker/progress.rs"),
         include_str!("../../../worker-sdk/src/worker/context.rs"),
     ];

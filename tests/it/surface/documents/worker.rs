@@ -19,5 +19,6 @@ async fn send_email(email: Email, context: Context) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    Ok(Worker::builder(&std::env::var("TUSKLINE_DATABASE_URL")?).lambda(send_email).run().await?)
+    let url = std::env::var("TUSKLINE_DATABASE_URL").map_err(|_| "set TUSKLINE_DATABASE_URL")?;
+    Ok(Worker::builder(&url).lambda(send_email).run().await?)
 }
