@@ -82,8 +82,8 @@ comment on column tuskline_core.attempt_count.counters is
 
 alter table tuskline.queue_statistic add column start_max_us bigint, add column run_max_us bigint;
 comment on column tuskline.queue_statistic.start_max_us is
-  'Bound of the delays counted since the row before, in microseconds: the longest one, or the upper '
-  'bound of the last bucket if a worker did not tell it. Null: not known.';
+  'Bound of the delays counted since the row before, in microseconds: the longest one, or the '
+  'upper bound of the last bucket if a worker did not tell it. Null: not known.';
 comment on column tuskline.queue_statistic.run_max_us is 'The same of the run times.';
 
 alter table tuskline.wait_statistic add column max_ms bigint;

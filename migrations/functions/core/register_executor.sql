@@ -84,7 +84,7 @@ $$;
 comment on function tuskline.executor_lambdas(text[]) is
   'Queues and attempt timeouts of these lambdas, for their workers.';
 
--- A column of executor_lambdas would change what that function returns. Then a migration has to drop
+-- A column of executor_lambdas would change what that function returns. Then a migration drops
 -- it and all views, also where views of the installation depend on them.
 create or replace function tuskline.max_attempts(p_lambdas text[])
 returns table (lambda text, max_attempts integer)

@@ -9,9 +9,9 @@
 -- reverse. The function width_bucket finds a task's position in the sorted array.
 --
 -- A task that was claimed before (a retry, a snooze, a restart, a task that came back) has flag 8,
--- and claimed_before says so to the worker. queued_ms is the time since it was queued again, and for
--- a first claim the time since it was due. RETURNING shows only new values, so only for a task that
--- was claimed before the old row is read: its next_trigger_at is stalled_after() after it was queued.
+-- and claimed_before says so to the worker. queued_ms is the time since it was queued again; for a
+-- first claim it is the time since it was due. RETURNING shows only new values. So the old row is
+-- read, for a task with flag 8 only: its next_trigger_at is stalled_after() after it was queued.
 -- waited_ms is for workers of function set 2: queued_ms, or -1 minus it if claimed_before.
 create or replace function tuskline_core.make_take(p_segment bigint) returns void
 language plpgsql as $make$

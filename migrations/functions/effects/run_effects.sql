@@ -15,8 +15,9 @@
 --
 -- Locks: tasks, with SKIP LOCKED. If a lock of a policy is not granted in time, the whole run rolls
 -- back. All of it becomes timers, due in 200 ms.
--- A renewal of the functions locks each view until its end: verified_incarnation, then tasks. Effects
--- read tasks, and the claim of an exchange reads verified_incarnation. So that is read first.
+-- A renewal of the functions locks each view until its end: verified_incarnation, then tasks.
+-- Effects read tasks, and the claim of an exchange reads verified_incarnation. So that is read
+-- first.
 create or replace function tuskline_core.run_effects(
   p_ended bigint[], p_due bigint[], p_now timestamptz, p_max integer default null)
 returns void language plpgsql as $$
