@@ -96,7 +96,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Those of several queues together.
+    /// The rates of several queues together.
     pub fn of<'a>(queues: impl IntoIterator<Item = &'a QueueStatistics, IntoIter: Clone>) -> Self {
         let queues = queues.into_iter();
         let starts = Histogram::sum(queues.clone().map(|one| &one.starts));

@@ -10,7 +10,7 @@ pub struct Repair {
     pub part: String,
     /// Which one.
     pub name: Option<String>,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub problem: String,
     /// The act of `repair` that mends it, or has mended it.
     pub remedy: String,

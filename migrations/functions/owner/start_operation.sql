@@ -340,8 +340,7 @@ begin
   select u.* into o from tuskline.operation u
    where u.operation_id = p_operation and u.state = 'running' for update;
   if not found then return false; end if;
-  o.state := 'stopped';
-  o.note := 'by ' || session_user;
+  o.state := 'stopped'; o.note := 'by ' || session_user;
   perform tuskline_core.save_operation(o, tuskline.clock());
   return true;
 end $$;

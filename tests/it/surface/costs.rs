@@ -162,7 +162,7 @@ async fn an_old_open_transaction_does_not_make_a_task_dearer() {
         }
     }
     forgotten.batch_execute("rollback").await.unwrap();
-    // A backend that missed too many changes in neighbouring databases reads its catalogs anew,
+    // A backend that missed too many changes in neighbouring databases reads its catalogs again,
     // some 250 pages. The test therefore compares the usual number.
     let most = |of: &[i64]| {
         let mut of = of.to_vec();

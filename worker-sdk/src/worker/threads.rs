@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// Quiet threads are kept for so long. To start them delays a task by about 0.2 ms; to keep them costs 100 kB
-/// and four descriptors. A cron fires once a minute at most: its lambda keeps its threads.
+/// (both by estimate) and four descriptors. A lambda that has a task each minute keeps its threads.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Between two looks for quiet threads.

@@ -296,8 +296,7 @@ impl Slots {
         self.queue_room(queue) != Some(0) && self.room(self.queues[queue].lambda) > 0
     }
 
-    /// A claim that sends no results is worth its commit: it has room for half a batch, or the lambda
-    /// has nothing buffered.
+    /// A claim without results is worth its commit: it has room for half a batch, or nothing is buffered.
     pub(super) fn is_worth_a_claim(&self, lambda: usize) -> bool {
         let usage = &self.lambdas[lambda].usage;
         let max_batch = self.config.max_batch;
