@@ -225,6 +225,25 @@ fn an_executor_that_never_yields_is_waited_for_and_is_no_leftover() {
 }
 
 #[test]
+fn a_registration_that_is_dropped_drops_its_executors() {
+    let threads = threads();
+    let guard = threads.stop_on_drop();
+    let (held, gone) = mpsc::channel::<()>();
+    let executor = || {
+        let held = held.clone();
+        async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        }
+    };
+    threads.start(0, 1, executor).expect("threads");
+    drop(held);
+    assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Empty));
+    drop(guard);
+    assert_eq!(gone.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+}
+
+#[test]
 fn the_end_waits_for_threads_that_end_because_they_were_quiet() {
     let threads = threads();
     run(&threads, || ());

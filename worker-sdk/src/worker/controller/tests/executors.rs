@@ -48,11 +48,13 @@ async fn an_executor_that_looks_for_a_task_counts_until_it_has_ended() {
 
 #[tokio::test]
 async fn each_lambda_has_executors_of_its_own() {
-    let (controller, _requests) = serving(config(), &["one", "two", "three"]);
+    let slots = WorkerConfig { slots: 2, ..config() };
+    let (controller, _requests) = serving(slots, &["one", "two", "three"]);
     let third = 8;
     let found = wanted(&controller, 7, third, &[1, 2]).await;
     assert_eq!(found, [Wanted { lambda: 2, executors: 2 }]);
     assert!(controller.lock().slots.take(0, Instant::now()).is_none());
+    assert_eq!(wanted(&controller, 8, 0, &[3, 4]).await, of_first(2), "its slots are free");
     assert_eq!(controller.next_work(2).expect("work").task, 1);
 }
 
