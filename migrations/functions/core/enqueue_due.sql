@@ -64,10 +64,9 @@ begin
   end if;
   gates := exists (select from tuskline.gate) or exists (select from tuskline_core.flagged_queue)
     or exists (select from tuskline.task_limit where coalesce(dropped_at, until) is not null)
-    or exists (select from tuskline.lambda where max_backlog > 0)
-    or exists (select from tuskline.queue where is_full)
     or exists (select from tuskline.operation where ended_at is null and not writes_files)
-    or exists (select from tuskline.breaker);
+    or exists (select from tuskline.breaker)
+    or tuskline_core.backlogs_in_use();
   -- 0 after a full scan, even if some timers were postponed: these do not count as moved.
   next_due_ms := case
     when moved >= p_limit then 0

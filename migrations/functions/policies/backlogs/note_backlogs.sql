@@ -36,6 +36,16 @@ end $$;
 comment on function tuskline_core.note_backlogs(text) is
   'Records whether the backlog of a lambda (null: of each lambda) is full.';
 
+-- False: note_backlogs has nothing to do.
+create or replace function tuskline_core.backlogs_in_use() returns boolean
+language plpgsql stable as $$
+begin
+  return exists (select from tuskline.lambda where max_backlog > 0)
+    or exists (select from tuskline.queue where is_full);
+end $$;
+comment on function tuskline_core.backlogs_in_use() is
+  'Tells whether a lambda has a limit of its backlog, or had one that a queue is still full by.';
+
 create or replace function tuskline_core.is_backlog(p_lambda text, p_max integer) returns boolean
 language sql as $$
   select p_max > 0 and p_max <= (select count(*) from (
