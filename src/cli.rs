@@ -146,41 +146,47 @@ impl Program for Cli {
 
     async fn execute(self) -> Outcome {
         let global = &self.global;
+        let open = database::open(global);
         match self.command {
+            // These have exit codes of their own.
+            Command::Health(args) => return health::run(global, &args).await,
+            Command::Task(command) => return task::run(global, command).await,
+            Command::Operation(command) => return operation::run(global, command).await,
+            Command::Doctor(args) => return doctor::run(global, args).await,
             Command::Migrate(args) => server::migrate(global, args).await,
             Command::Adopt(args) => installation::adopt(global, args).await,
             Command::Serve(args) => server::serve(global, args, end_of_process()?).await,
-            Command::Health(args) => health::run(global, &args).await,
             #[cfg(feature = "dev")]
             Command::Dev(args) => dev::run(global, args, end_of_process()?).await,
-            Command::Lambda(command) => lambda::run(global, command).await,
+            Command::Lambda(command) => lambda::run(global, open.await?.client(), command).await,
             Command::Define(args) => define::run(global, args).await,
-            Command::Gate(command) => gate::run(global, command).await,
-            Command::Limit(command) => limit::run(global, command).await,
-            Command::Order(command) => order::run(global, command).await,
-            Command::UniqueKey(command) => unique_key::run(global, command).await,
-            Command::Task(command) => task::run(global, command).await,
-            Command::Operation(command) => operation::run(global, command).await,
+            Command::Gate(command) => gate::run(global, open.await?.client(), command).await,
+            Command::Limit(command) => limit::run(global, open.await?.client(), command).await,
+            Command::Order(command) => order::run(global, open.await?.client(), command).await,
+            Command::UniqueKey(command) => {
+                unique_key::run(global, open.await?.client(), command).await
+            }
             Command::Chain(command) => chain::run(global, command).await,
-            Command::DeadLetter(command) => dead_letter::run(global, command).await,
-            Command::Breaker(command) => breaker::run(global, command).await,
+            Command::DeadLetter(command) => {
+                dead_letter::run(global, open.await?.client(), command).await
+            }
+            Command::Breaker(command) => breaker::run(global, open.await?.client(), command).await,
             Command::Periodic(command) => periodic::run(global, command).await,
-            Command::Stats(args) => stats::run(global, args).await,
+            Command::Stats(args) => stats::run(global, open.await?.client(), args).await,
             Command::Top(args) => top::run(global, args).await,
-            Command::Doctor(args) => doctor::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
             Command::Uninstall(args) => uninstall::run(global, &args).await,
             Command::Psql(args) => psql::run(global, &args),
             Command::Completions { shell } => completions(shell),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> Outcome {
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tuskline", &mut script);
-    output::put(&String::from_utf8_lossy(&script))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::put(&String::from_utf8_lossy(&script))?)
 }
 
 /// Without the feature no private PostgreSQL is looked for.

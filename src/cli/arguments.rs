@@ -1,10 +1,12 @@
 //! Values of arguments that several commands take.
 
-use std::io::Read;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::builder::PossibleValuesParser;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tuskline_sdk::{Priority, Status};
 
@@ -34,13 +36,10 @@ pub fn instant(text: &str) -> Result<DateTime<Utc>, String> {
 
 /// A payload's text, known to be JSON.
 pub fn payload(argument: String) -> Result<String> {
-    let text = if argument == "-" {
-        let mut text = String::new();
-        let mut input = std::io::stdin().lock().take(LONGEST_INPUT_BYTES);
-        input.read_to_string(&mut text).context("cannot read the payload")?;
-        text
-    } else {
-        argument
+    let text = match argument.as_str() {
+        "-" => io::read_to_string(io::stdin().take(LONGEST_INPUT_BYTES))
+            .context("cannot read the payload")?,
+        _ => argument,
     };
     match serde_json::from_str::<&RawValue>(&text) {
         Ok(_) => Ok(text),
@@ -52,5 +51,18 @@ pub fn payload(argument: String) -> Result<String> {
             "the payload is not JSON: {error} (a text needs quotes inside: '\"hello\"')"
         ))
         .into()),
+    }
+}
+
+/// The text of a file, known to be JSON; `-` is standard input. The database says what else is wrong with it.
+pub fn file(path: &Path) -> Result<String> {
+    let (name, read) = match path.as_os_str() == "-" {
+        true => ("standard input".into(), io::read_to_string(io::stdin())),
+        false => (path.to_string_lossy(), std::fs::read_to_string(path)),
+    };
+    let text = read.with_context(|| format!("cannot read {name}"))?;
+    match serde_json::from_str::<IgnoredAny>(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(WrongCall(format!("{name} is not JSON: {error}")).into()),
     }
 }

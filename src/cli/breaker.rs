@@ -1,6 +1,5 @@
 //! `breaker`: set, drop and list circuit breakers.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,8 +10,8 @@ use tokio_postgres::Client;
 use tuskline_sdk::verbs::{self, DROP_BREAKER, SET_BREAKER};
 
 use super::failure::failed;
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::duration;
 use crate::store::rows::view;
 
@@ -52,15 +51,12 @@ pub struct SetArgs {
     probe_after: Option<Duration>,
 }
 
-pub async fn run(global: &Global, command: BreakerCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: BreakerCommand) -> Result<()> {
     match command {
         BreakerCommand::Set(args) => set(global, client, &args).await,
         BreakerCommand::Drop { lambda } => drop_breaker(global, client, &lambda).await,
         BreakerCommand::List => list(global, client).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {

@@ -2,18 +2,17 @@
 
 mod drawing;
 
-use std::io::Read;
-use std::process::ExitCode;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tuskline_sdk::verbs::{CANCEL_CHAIN, RETRY_CHAIN};
 
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::{arguments, database, output};
 use crate::store::rows::view;
 
 /// `chain ...`.
@@ -23,7 +22,7 @@ pub enum ChainCommand {
     Schedule {
         /// A JSON array of tasks, each with lambda and, as needed, name, payload, after; `-`: standard
         /// input.
-        file: String,
+        file: PathBuf,
     },
     /// Show the chain that a task belongs to, and how far it has come.
     Show {
@@ -51,10 +50,10 @@ pub enum ChainCommand {
     },
 }
 
-pub async fn run(global: &Global, command: ChainCommand) -> Outcome {
+pub async fn run(global: &Global, command: ChainCommand) -> Result<()> {
     let tasks = match &command {
         // Before there is a session: standard input may take its time.
-        ChainCommand::Schedule { file } => read(file)?,
+        ChainCommand::Schedule { file } => arguments::file(file)?,
         _ => String::new(),
     };
     let session = database::open(global).await?;
@@ -64,23 +63,6 @@ pub async fn run(global: &Global, command: ChainCommand) -> Outcome {
         ChainCommand::Show { id, dot } => show(global, client, id, dot).await,
         ChainCommand::Cancel { id, reason } => cancel(global, client, id, reason).await,
         ChainCommand::Retry { id, now } => retry(global, client, id, now).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The database says what is wrong with it, if anything but its being no JSON.
-fn read(file: &str) -> Result<String> {
-    let text = if file == "-" {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
-        text
-    } else {
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?
-    };
-    let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&text);
-    match json {
-        Ok(_) => Ok(text),
-        Err(error) => Err(super::failure::WrongCall(format!("{file} is not JSON: {error}")).into()),
     }
 }
 

@@ -2,12 +2,11 @@
 
 mod show;
 
-use std::process::ExitCode;
-
+use anyhow::Result;
 use clap::Subcommand;
+use tokio_postgres::Client;
 
-use super::database;
-use super::global::{Global, Outcome};
+use super::global::Global;
 
 /// `dead-letter ...`.
 #[derive(Debug, Subcommand)]
@@ -27,13 +26,10 @@ pub enum DeadLetterCommand {
     },
 }
 
-pub async fn run(global: &Global, command: DeadLetterCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: DeadLetterCommand) -> Result<()> {
     match command {
         DeadLetterCommand::List(args) => show::list(global, client, &args).await,
         DeadLetterCommand::Groups { lambda } => show::groups(global, client, lambda).await,
         DeadLetterCommand::Show { id } => show::show(global, client, id).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }

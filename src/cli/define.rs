@@ -1,16 +1,14 @@
 //! `define`: lambdas with their settings, limits, gates and schedules, from a file.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use tuskline_sdk::verbs::{ALL_ROWS, DEFINE};
 
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::{arguments, database, output};
 
 /// `define FILE`.
 #[derive(Debug, Args)]
@@ -25,8 +23,8 @@ pub struct DefineArgs {
     dry_run: bool,
 }
 
-pub async fn run(global: &Global, args: DefineArgs) -> Outcome {
-    let definitions = read(&args.file)?;
+pub async fn run(global: &Global, args: DefineArgs) -> Result<()> {
+    let definitions: Value = serde_json::from_str(&arguments::file(&args.file)?)?;
     let session = database::open(global).await?;
     let arguments = json!({
         "definitions": definitions, "version": args.app_version, "dry_run": args.dry_run,
@@ -34,25 +32,14 @@ pub async fn run(global: &Global, args: DefineArgs) -> Outcome {
     let rows = DEFINE.row(session.client(), ALL_ROWS, &arguments).await?;
     let defined: Vec<Value> = serde_json::from_str(rows.get(0))?;
     if global.json {
-        output::put_json(&json!(defined))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(output::put_json(&json!(defined))?);
     }
     let lines = defined.iter().flat_map(lines).collect();
     output::put_table(&["lambda", "outcome", "setting", "before", "after"], lines, "")?;
     if args.dry_run {
         output::put("nothing was changed: --dry-run")?;
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn read(file: &Path) -> Result<Value> {
-    let mut text = String::new();
-    match file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text),
-        false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
-    }
-    .with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))
+    Ok(())
 }
 
 /// A line per change; a lambda without one has a line of its own.

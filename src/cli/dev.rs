@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -15,7 +14,7 @@ use tuskline_postgres::{Binaries, Cluster, Options, SUPERUSER, Stop, default_dat
 use tuskline_sdk::Address;
 
 use super::failure::failed;
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::output;
 use crate::serve;
 
@@ -36,7 +35,7 @@ pub struct DevArgs {
     listen: Option<SocketAddr>,
 }
 
-pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Outcome {
+pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Result<()> {
     let data_dir = args.data_dir.unwrap_or_else(default_data_dir);
     let settings = vec![("idle_in_transaction_session_timeout".to_owned(), "5min".to_owned())];
     let durable = Options::durable(data_dir);
@@ -45,8 +44,7 @@ pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Outc
     let served = serve_on(global, &cluster, args.listen, end).await;
     let stopped = cluster.stop(Stop::Fast).await;
     served?;
-    stopped?;
-    Ok(ExitCode::SUCCESS)
+    Ok(stopped?)
 }
 
 async fn serve_on(

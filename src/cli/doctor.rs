@@ -7,7 +7,6 @@
 //! than a second: the line that needs the table fails, and the rest is examined.
 //! Must never: change anything. (It sends one notification, to itself.)
 
-mod archive;
 mod attempt;
 mod bloat;
 mod budget;
@@ -37,7 +36,7 @@ use clap::Args;
 use tuskline_sdk::Address;
 
 use self::attempt::settle;
-use self::finding::Finding;
+use self::finding::{Finding, Found};
 use super::database;
 use super::global::{Global, Outcome};
 use crate::duration;
@@ -74,7 +73,7 @@ pub async fn run(global: &Global, args: DoctorArgs) -> Outcome {
 
 async fn findings(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let address = database::find(global)?;
-    let mut findings = vec![Finding::ok("connection", database::shown(&address))];
+    let mut findings = vec![Finding::new("connection", Found::ok(database::shown(&address)))];
     if args.verify {
         findings.extend(verify::examine(&address).await?);
     } else {
@@ -101,9 +100,11 @@ async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Resul
     if installed {
         findings.extend(space(address, &session, args).await?);
     }
-    findings.push(connection::pooler(client, session.client()).await?);
-    findings.push(connection::notifications(address, &session).await?);
-    findings.push(connection::clock(client).await?);
+    findings.extend([
+        Finding::new("pooler", connection::pooler(client, session.client()).await?),
+        Finding::new("notifications", connection::notifications(address, &session).await?),
+        Finding::new("clock", connection::clock(client).await?),
+    ]);
     findings.extend(settings::examine(client).await?);
     Ok(findings)
 }
@@ -121,12 +122,12 @@ async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Resul
     let mut findings = vec![
         settle("segments", ids.map(|ids| segments::ahead(&ids)))?,
         settle("retention", segments::retirement(client).await)?,
-        settle("archive", archive::examine(client).await)?,
+        settle("archive", segments::unarchived(client).await)?,
         settle("leases", leases::examine(client).await)?,
         settle("bloat", bloat)?,
         settle("disk", disk::examine(address, client, per_day, free).await)?,
     ];
     findings.extend(horizon::judge(client, &holders, cost).await?);
-    findings.push(horizon::owner(client).await?);
+    findings.push(Finding::new("metrics", horizon::owner(client).await?));
     Ok(findings)
 }

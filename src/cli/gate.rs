@@ -1,6 +1,5 @@
 //! `gate`: set, open and list gates.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,8 +11,8 @@ use tokio_postgres::Client;
 use tuskline_sdk::verbs::{GATE, UNGATE};
 
 use super::failure::failed;
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::duration;
 use crate::store::rows::view;
 
@@ -64,17 +63,14 @@ pub struct Scope {
     reason: String,
 }
 
-pub async fn run(global: &Global, command: GateCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: GateCommand) -> Result<()> {
     match command {
         GateCommand::Pause(scope) => set(global, client, "pause", &scope).await,
         GateCommand::Drop(scope) => set(global, client, "drop", &scope).await,
         GateCommand::Divert(scope) => set(global, client, "divert", &scope).await,
         GateCommand::Open { gate, reason } => open(global, client, gate, reason).await,
         GateCommand::List => list(global, client).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> Result<()> {

@@ -1,7 +1,6 @@
 //! `adopt`: gives an installation its name; and what `migrate` and `doctor` say of it.
 
 use std::fmt;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tuskline_sdk::Address;
 
 use super::failure::Failed;
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, output};
 use crate::config::DEFAULT_INSTALLATION;
 use crate::session::{Deadlines, Session};
@@ -30,7 +29,7 @@ pub struct AdoptArgs {
     reason: Option<String>,
 }
 
-pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
+pub async fn adopt(global: &Global, args: AdoptArgs) -> Result<()> {
     let address = database::find_given(global)?;
     let session = Session::open(&address, "command", Deadlines::USUAL).await?;
     let with: [(&(dyn ToSql + Sync), Type); 3] =
@@ -48,8 +47,7 @@ pub async fn adopt(global: &Global, args: AdoptArgs) -> Outcome {
             "installation {}, was {old}; set TUSKLINE_INSTALLATION={} for its workers and servers{held}",
             args.name, args.name
         ),
-    )?;
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// An installation, as people see it: `prod`, or `prod, cell 5`.

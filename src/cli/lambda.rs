@@ -2,7 +2,6 @@
 
 mod retention;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,8 +13,8 @@ use tokio_postgres::types::Type;
 use tuskline_sdk::verbs::{ALTER_LAMBDA, DEFINE_LAMBDA};
 
 use super::failure::{WrongCall, failed};
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::duration;
 use crate::store::rows::{rows, view};
 
@@ -109,16 +108,13 @@ impl Settings {
     }
 }
 
-pub async fn run(global: &Global, command: LambdaCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: LambdaCommand) -> Result<()> {
     match command {
         LambdaCommand::Define { name, settings } => define(global, client, &name, &settings).await,
         LambdaCommand::Alter { name, settings } => alter(global, client, &name, &settings).await,
         LambdaCommand::List => list(global, client).await,
         LambdaCommand::Show { name } => show(global, client, &name).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn define(global: &Global, client: &Client, name: &str, settings: &Settings) -> Result<()> {

@@ -1,7 +1,5 @@
 //! `limit`: how many tasks of a lambda run at a time or start in a second.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -11,8 +9,8 @@ use tuskline_sdk::verbs::{self, DROP_LIMIT, SET_LIMIT, SET_WEIGHT, THROTTLE};
 
 use super::failure::failed;
 use super::gate::{LEFT, Scope};
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::store::rows::view;
 
 /// `limit ...`.
@@ -80,9 +78,7 @@ pub struct SetArgs {
     fair: bool,
 }
 
-pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: LimitCommand) -> Result<()> {
     match command {
         LimitCommand::Set(args) => set(global, client, &args).await,
         LimitCommand::Throttle { per_second, scope } => {
@@ -111,8 +107,7 @@ pub async fn run(global: &Global, command: LimitCommand) -> Outcome {
             )
         }
         LimitCommand::List => list(global, client).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {

@@ -63,16 +63,17 @@ pub async fn run(global: &Global, command: OperationCommand) -> Outcome {
     let session = Session::open(&address, "operation", Deadlines::PATIENT).await?;
     let client = session.client();
     match command {
-        OperationCommand::Start(args) => start::run(global, client, &args).await,
+        OperationCommand::Start(args) => return start::run(global, client, &args).await,
         OperationCommand::Wait { operation, archive } => {
-            wait::wait(global, client, operation, archive.open()?.as_ref()).await
+            return wait::wait(global, client, operation, archive.open()?.as_ref()).await;
         }
         OperationCommand::Stop { operation } => stop(global, client, operation).await,
-        OperationCommand::List => list(global, client).await.map(|()| ExitCode::SUCCESS),
-    }
+        OperationCommand::List => list(global, client).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
+async fn stop(global: &Global, client: &Client, operation: i64) -> Result<()> {
     if !STOP_OPERATION.call(client, &json!({ "operation": operation })).await? {
         return Err(failed(format!(
             "operation {operation} is not running: tuskline operation list"
@@ -82,8 +83,7 @@ async fn stop(global: &Global, client: &Client, operation: i64) -> Outcome {
         global,
         &json!({"operation": operation, "stopped": true}),
         &format!("operation {operation} is stopped"),
-    )?;
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {

@@ -1,7 +1,5 @@
 //! `order`: tasks of one ordering key run one at a time, in the order of their commits.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::json;
@@ -9,8 +7,8 @@ use tokio_postgres::Client;
 use tuskline_sdk::verbs::{SET_ORDER, UNBLOCK};
 
 use super::failure::failed;
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::store::rows::view;
 
 /// `order ...`.
@@ -35,17 +33,14 @@ pub enum OrderCommand {
     },
 }
 
-pub async fn run(global: &Global, command: OrderCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: OrderCommand) -> Result<()> {
     match command {
         OrderCommand::Set { lambda, on_failure } => {
             set(global, client, &lambda, on_failure.as_deref()).await
         }
         OrderCommand::Blocked => blocked(global, client).await,
         OrderCommand::Unblock { lambda, key } => unblock(global, client, &lambda, &key).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn set(

@@ -206,6 +206,21 @@ fn whole(table: &mut Table, column: usize) {
     }
 }
 
+/// A text in lines of at most so many characters, broken between words. A longer word has its own line.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// The beginning of a text, and how long it was.
 fn shortened(text: &str, most_chars: usize) -> String {
     match text.char_indices().nth(most_chars) {

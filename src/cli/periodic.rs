@@ -3,8 +3,6 @@
 mod define;
 mod preview;
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
@@ -15,7 +13,7 @@ use tokio_postgres::types::Type;
 use tuskline_sdk::verbs::{DROP_PERIODIC, PAUSE_PERIODIC, RESUME_PERIODIC, Verb};
 
 use super::failure::{WrongCall, failed};
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{arguments, database, output};
 use crate::duration;
 use crate::periodic::{CronSchedule, ScheduleError};
@@ -70,7 +68,7 @@ pub struct PreviewArgs {
     after: Option<DateTime<Utc>>,
 }
 
-pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
+pub async fn run(global: &Global, command: PeriodicCommand) -> Result<()> {
     let open = database::open(global);
     match command {
         // Opens later, if at all: standard input may take its time.
@@ -87,8 +85,7 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Outcome {
         PeriodicCommand::Drop(which) => {
             set(global, open.await?.client(), DROP_PERIODIC, &which, "dropped").await
         }
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Refuses a cron that no server can read. SQL cannot check all of it.
@@ -152,42 +149,26 @@ fn last(schedule: &Value) -> Option<String> {
 }
 
 async fn show(global: &Global, client: &Client, name: &str) -> Result<()> {
-    let schedule = one(client, name).await?;
+    let mut schedule = one(client, name).await?;
     let ticks = ticks_of(&schedule, now(client).await?);
     if global.json {
-        let mut shown = schedule;
-        if let Ok(payload) = serde_json::from_str(&output::field(&shown, "payload")) {
-            shown["payload"] = payload;
+        if let Ok(payload) = serde_json::from_str(&output::field(&schedule, "payload")) {
+            schedule["payload"] = payload;
         }
-        shown["ticks"] = ticks
+        schedule["ticks"] = ticks
             .map_or(Value::Null, |(cron_schedule, ticks)| preview::json(&cron_schedule, &ticks));
-        return Ok(output::put_json(&shown)?);
+        return Ok(output::put_json(&schedule)?);
     }
-    let text = |name: &str| output::filled(&schedule, name);
-    let most = |missed: String| match missed.as_str() {
-        "all" => format!("all, at most {}", output::field(&schedule, "missed_max")),
-        _ => missed,
-    };
-    output::put_pairs(vec![
-        ("name", text("name")),
-        ("lambda", text("lambda")),
-        ("cron", text("cron")),
-        ("zone", text("zone")),
-        ("collection", text("collection")),
-        ("priority", text("priority")),
-        ("missed", text("missed").map(most)),
-        ("grace", text("grace")),
-        ("overlap", text("overlap")),
-        ("starts at", text("starts_at")),
-        ("ends at", text("ends_at")),
-        ("last tick", last(&schedule)),
-        ("last task", text("last_task")),
-        ("its status", text("last_status")),
-        ("next", Some(next(&schedule))),
-        ("problem", text("problem")),
-        ("defined by", text("author")),
-        ("payload", text("payload")),
-    ])?;
+    if schedule["missed"] == "all" {
+        schedule["missed"] =
+            format!("all, at most {}", output::field(&schedule, "missed_max")).into();
+    }
+    schedule["last"] = last(&schedule).into();
+    schedule["next"] = next(&schedule).into();
+    let fields = "name, lambda, cron, zone, collection, priority, missed, grace, overlap, \
+        starts at: starts_at, ends at: ends_at, last tick: last, last task: last_task, \
+        its status: last_status, next, problem, defined by: author, payload";
+    output::put_fields(&schedule, fields)?;
     output::put("")?;
     match ticks {
         Ok((cron_schedule, ticks)) => Ok(preview::put(&cron_schedule, &ticks)?),

@@ -1,22 +1,21 @@
 //! `migrate --plan`.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
+use anyhow::Result;
 use serde_json::json;
 use tuskline_sdk::Address;
 
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::output;
 use crate::migrate::{self, Blocker, Lock, Plan, Step};
 
 /// Most characters of a statement on a line.
 const SHOWN: usize = 74;
 
-pub async fn run(global: &Global, address: &Address) -> Outcome {
+pub async fn run(global: &Global, address: &Address) -> Result<()> {
     let plan = migrate::plan(address).await?;
-    output::answer(global, &json!(plan), &text_of(&plan))?;
-    Ok(ExitCode::SUCCESS)
+    output::answer(global, &json!(plan), &text_of(&plan))
 }
 
 fn text_of(plan: &Plan) -> String {
@@ -60,24 +59,13 @@ fn of_step(step: &Step) -> Vec<String> {
 
 /// The relations of each mode, on lines of 80 columns.
 fn of_locks(locks: &[Lock]) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut mode = None;
-    for lock in locks {
-        if mode != Some(lock.mode) {
-            let count = locks.iter().filter(|other| other.mode == lock.mode).count();
-            lines.push(format!("  locks in mode {}: {count}", lock.mode.name()));
-            lines.push("   ".into());
-            mode = Some(lock.mode);
-        }
-        if lines.last().is_some_and(|line| line.len() + lock.relation.len() > 78) {
-            lines.push("   ".into());
-        }
-        if let Some(line) = lines.last_mut() {
-            line.push(' ');
-            line.push_str(&lock.relation);
-        }
-    }
-    lines
+    let of_mode = |same: &[Lock]| {
+        let head = format!("  locks in mode {}: {}", same[0].mode.name(), same.len());
+        let relations: Vec<_> = same.iter().map(|lock| lock.relation.as_str()).collect();
+        let relations = output::wrapped(&relations.join(" "), 75).into_iter();
+        [head].into_iter().chain(relations.map(|line| format!("    {line}")))
+    };
+    locks.chunk_by(|one, next| one.mode == next.mode).flat_map(of_mode).collect()
 }
 
 /// Each holder once, with the relations that it holds.

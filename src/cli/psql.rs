@@ -10,7 +10,7 @@ use tokio_postgres::config::Host;
 use tuskline_sdk::Address;
 
 use super::failure::{Failed, failed};
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, dev};
 
 /// Arguments of `psql`.
@@ -22,7 +22,7 @@ pub struct PsqlArgs {
 }
 
 /// Becomes psql.
-pub fn run(global: &Global, args: &PsqlArgs) -> Outcome {
+pub fn run(global: &Global, args: &PsqlArgs) -> Result<()> {
     let address = database::find(global)?;
     let mut psql = command(&address)?;
     let error = psql.args(&args.arguments).exec();

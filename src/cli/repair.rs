@@ -2,12 +2,11 @@
 //!
 //! Promises: one line for each thing made; a second call makes nothing; `--dry-run` changes nothing.
 
-use std::process::ExitCode;
-
+use anyhow::Result;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, output};
 use crate::session::{Deadlines, Session};
 use crate::store;
@@ -20,17 +19,13 @@ pub struct RepairArgs {
     dry_run: bool,
 }
 
-pub async fn run(global: &Global, args: RepairArgs) -> Outcome {
+pub async fn run(global: &Global, args: RepairArgs) -> Result<()> {
     let address = database::find_given(global)?;
     let session = Session::open(&address, "repair", Deadlines::PATIENT).await?;
     let repairs = store::repair(session.client(), args.dry_run).await?;
-    let rows: Vec<Value> = repairs
-        .iter()
-        .map(|r| json!({"part": r.part, "name": r.name, "problem": r.problem, "remedy": r.remedy}))
-        .collect();
+    let rows = repairs.iter().map(|repair| json!(repair)).collect();
     let remedy = if args.dry_run { "would do" } else { "did" };
     let columns = format!("part, name, problem, {remedy}: remedy");
     let none = "nothing to repair: rows and catalogue agree";
-    output::put_list(global, rows, &columns, none, |_| ())?;
-    Ok(ExitCode::SUCCESS)
+    output::put_list(global, rows, &columns, none, |_| ())
 }

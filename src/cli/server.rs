@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, installation, output, plan};
 use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
@@ -57,7 +57,7 @@ pub struct ServeArgs {
     statistics_retention: Duration,
 }
 
-pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
+pub async fn migrate(global: &Global, args: MigrateArgs) -> Result<()> {
     let address = database::find_given(global)?;
     if args.plan {
         return plan::run(global, &address).await;
@@ -71,8 +71,7 @@ pub async fn migrate(global: &Global, args: MigrateArgs) -> Outcome {
     answer["installation"] = json!(installation.name);
     answer["cell"] = json!(installation.cell);
     let text = format!("{}\ninstallation: {installation}", text_of(&report));
-    output::answer(global, &answer, &text)?;
-    Ok(ExitCode::SUCCESS)
+    output::answer(global, &answer, &text)
 }
 
 fn text_of(report: &migrate::Report) -> String {
@@ -96,7 +95,7 @@ fn text_of(report: &migrate::Report) -> String {
     format!("tables: {tables}\nfunctions: set {} {functions}", report.schema_version)
 }
 
-pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Outcome {
+pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Result<()> {
     let address = database::find_given(global)?;
     tracing::info!("{}", database::shown(&address));
     let archive = args.archive_dir.map(Directory::open).transpose()?;
@@ -110,6 +109,5 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
         janitor,
         ..Options::default()
     };
-    serve::run(address, options, end).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(serve::run(address, options, end).await?)
 }

@@ -1,7 +1,6 @@
 //! `stats`: attempts, delays and waits of the last minutes.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,9 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::global::{Global, Outcome};
+use super::global::Global;
+use super::output;
 use super::words::{ms, percent};
-use super::{database, output};
 use crate::duration;
 use crate::store::figures::{
     self, DEPTH_ROWS, Histogram, Marks, QueueGauge, QueueStatistics, Rates, WaitTimes,
@@ -75,15 +74,12 @@ struct CauseRow {
     p95_ms: Option<f64>,
 }
 
-pub async fn run(global: &Global, args: StatsArgs) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, args: StatsArgs) -> Result<()> {
     match args.by {
-        By::Lambda | By::Queue => put_rows(global, args.by, rows(client, &args).await?)?,
-        By::Cause => put_causes(global, causes(client, &args).await?)?,
-        By::Executor => put_executors(global, client, &args).await?,
+        By::Lambda | By::Queue => Ok(put_rows(global, args.by, rows(client, &args).await?)?),
+        By::Cause => Ok(put_causes(global, causes(client, &args).await?)?),
+        By::Executor => put_executors(global, client, &args).await,
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 async fn rows(client: &Client, args: &StatsArgs) -> Result<Vec<Row>> {

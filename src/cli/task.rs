@@ -6,6 +6,7 @@ mod schedule;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -61,21 +62,23 @@ pub async fn run(global: &Global, command: TaskCommand) -> Outcome {
         TaskCommand::Explain { id } => explain(global, open.await?.client(), id).await,
         TaskCommand::List(args) => list::run(global, open.await?.client(), &args).await,
         TaskCommand::Cancel { id, reason } => {
-            follow::cancel(global, open.await?.client(), id, reason).await
+            return follow::cancel(global, open.await?.client(), id, reason).await;
         }
         TaskCommand::Retry { id, now } => {
-            follow::retry(global, open.await?.client(), id, now).await
+            return follow::retry(global, open.await?.client(), id, now).await;
         }
-        TaskCommand::Wait(args) => follow::wait(global, open.await?.client(), &args).await,
-    }
+        TaskCommand::Wait(args) => {
+            return follow::wait(global, open.await?.client(), &args).await;
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn explain(global: &Global, client: &Client, id: i64) -> Outcome {
+async fn explain(global: &Global, client: &Client, id: i64) -> Result<()> {
     let sql = "select * from tuskline.explain($1)";
     let reasons: Vec<Value> = rows(client, sql, &[(&id, Type::INT8)]).await?;
     if global.json {
-        output::put_json(&Value::Array(reasons))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(output::put_json(&Value::Array(reasons))?);
     }
     for reason in &reasons {
         let field = |name| Some(output::field(reason, name)).filter(|text| !text.is_empty());
@@ -86,5 +89,5 @@ async fn explain(global: &Global, client: &Client, id: i64) -> Outcome {
         });
         output::put_pairs(pairs.into())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

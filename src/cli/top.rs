@@ -15,7 +15,6 @@ mod tests;
 mod view;
 
 use std::io::IsTerminal as _;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -33,7 +32,7 @@ use self::screen::{Input, Screen};
 use self::source::{FactsReader, Pace};
 use self::state::{Action, Event, Request, State};
 use self::view::View;
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, output};
 use crate::duration;
 
@@ -68,7 +67,7 @@ pub struct TopArgs {
     view: View,
 }
 
-pub async fn run(global: &Global, args: TopArgs) -> Outcome {
+pub async fn run(global: &Global, args: TopArgs) -> Result<()> {
     let address = database::find(global)?;
     let theme = Theme {
         colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -82,17 +81,15 @@ pub async fn run(global: &Global, args: TopArgs) -> Outcome {
     let (ask, requests) = mpsc::channel(REQUESTS);
     let (tell, mut events) = mpsc::unbounded_channel();
     let _source = AbortOnDropHandle::new(tokio::spawn(source::run(address, pace, requests, tell)));
-    watch(Screen::take()?, State::of(args.view), &theme, &ask, &mut events).await?;
-    Ok(ExitCode::SUCCESS)
+    watch(Screen::take()?, State::of(args.view), &theme, &ask, &mut events).await
 }
 
 /// One reading: as JSON, or as a frame of text.
-async fn once(global: &Global, args: &TopArgs, theme: &Theme) -> Outcome {
+async fn once(global: &Global, args: &TopArgs, theme: &Theme) -> Result<()> {
     let session = database::open(global).await?;
     let facts = FactsReader::default().read(session.client(), args.since).await?;
     if global.json {
-        output::put_json(&json!(facts))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(output::put_json(&json!(facts))?);
     }
     let mut state = State::of(args.view);
     state.on(Event::Facts(Box::new(facts)));
@@ -104,8 +101,7 @@ async fn once(global: &Global, args: &TopArgs, theme: &Theme) -> Outcome {
     terminal.draw(|frame| draw::draw(frame, &state, theme))?;
     let text = text_of(terminal.backend().buffer());
     let lines: Vec<_> = text.trim_end().lines().collect();
-    output::put(lines[..lines.len() - 1].join("\n").trim_end())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::put(lines[..lines.len() - 1].join("\n").trim_end())?)
 }
 
 fn text_of(buffer: &Buffer) -> String {

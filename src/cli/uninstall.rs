@@ -4,8 +4,6 @@
 //! repeated. In any other database the script removes nothing.
 //! Must never: run what it prints.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::failure::WrongCall;
-use super::global::{Global, Outcome};
+use super::global::Global;
 use super::{database, output};
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::rows::{column, rows, value};
@@ -116,7 +114,7 @@ const BEGIN: &str = "
     begin isolation level repeatable read, read only;
     set local search_path = pg_catalog, pg_temp";
 
-pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
+pub async fn run(global: &Global, args: &UninstallArgs) -> anyhow::Result<()> {
     if !args.print {
         let why = "uninstall executes nothing: give --print, read the SQL, and run it with psql";
         return Err(WrongCall(why.to_owned()).into());
@@ -125,10 +123,9 @@ pub async fn run(global: &Global, args: &UninstallArgs) -> Outcome {
     let session = Session::open(&address, "command", Deadlines::PATIENT).await?;
     let removal = Removal::read(session.client()).await?;
     match global.json {
-        true => output::put_json(&json!(removal))?,
-        false => output::put(&removal.script())?,
+        true => Ok(output::put_json(&json!(removal))?),
+        false => Ok(output::put(&removal.script())?),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The parts of Tuskline in the database, and the statements that remove them.

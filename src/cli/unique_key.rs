@@ -1,6 +1,5 @@
 //! `unique-key`: what a unique key means to a lambda.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,8 +10,8 @@ use tokio_postgres::Client;
 use tuskline_sdk::verbs::{DROP_UNIQUE, SET_UNIQUE};
 
 use super::failure::failed;
-use super::global::{Global, Outcome};
-use super::{database, output};
+use super::global::Global;
+use super::output;
 use crate::duration;
 use crate::store::rows::view;
 
@@ -75,15 +74,12 @@ enum OutcomeOf {
     Reject,
 }
 
-pub async fn run(global: &Global, command: UniqueKeyCommand) -> Outcome {
-    let session = database::open(global).await?;
-    let client = session.client();
+pub async fn run(global: &Global, client: &Client, command: UniqueKeyCommand) -> Result<()> {
     match command {
         UniqueKeyCommand::Set(args) => set(global, client, &args).await,
         UniqueKeyCommand::Drop { lambda } => drop_keys(global, client, &lambda).await,
         UniqueKeyCommand::List => list(global, client).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {

@@ -1,10 +1,13 @@
 //! Finds and repairs objects that rows name and the catalogue does not have.
 
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
+
+use super::rows::rows;
 
 /// One thing that is missing or behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
     /// Kind of object: sequence, queue, segment, ...
     pub part: String,
@@ -16,17 +19,12 @@ pub struct Repair {
     pub remedy: String,
 }
 
-fn of_row(row: &Row) -> Repair {
-    Repair { part: row.get(0), name: row.get(1), problem: row.get(2), remedy: row.get(3) }
-}
-
 /// Compares the rows with the catalogue; empty: they agree.
 ///
 /// # Errors
 /// The connection's or the server's.
 pub async fn damage(client: &Client) -> Result<Vec<Repair>, Error> {
-    let sql = "select part, name, problem, remedy from tuskline.damage()";
-    Ok(client.query_typed(sql, &[]).await?.iter().map(of_row).collect())
+    rows(client, "select part, name, problem, remedy from tuskline.damage()", &[]).await
 }
 
 /// Makes what is missing, or only lists it; empty: nothing is.
@@ -35,5 +33,5 @@ pub async fn damage(client: &Client) -> Result<Vec<Repair>, Error> {
 /// The connection's or the server's.
 pub async fn repair(client: &Client, dry_run: bool) -> Result<Vec<Repair>, Error> {
     let sql = "select part, name, problem, remedy from tuskline.repair($1)";
-    Ok(client.query_typed(sql, &[(&dry_run, Type::BOOL)]).await?.iter().map(of_row).collect())
+    rows(client, sql, &[(&dry_run, Type::BOOL)]).await
 }

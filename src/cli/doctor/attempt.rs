@@ -9,18 +9,18 @@ use std::borrow::Cow;
 use anyhow::{Error, Result};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::remedy;
 
 /// The finding, or a failure that says why it was not examined.
 ///
 /// # Errors
 /// An error that concerns every line, as a lost connection.
-pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Finding>) -> Result<Finding> {
-    found.or_else(|error| not_examined(examined, error))
+pub fn settle(examined: impl Into<Cow<'static, str>>, found: Result<Found>) -> Result<Finding> {
+    Ok(Finding::new(examined, found.or_else(not_examined)?))
 }
 
-fn not_examined(examined: impl Into<Cow<'static, str>>, error: Error) -> Result<Finding> {
+fn not_examined(error: Error) -> Result<Found> {
     let Some(cause) = error.downcast_ref::<tokio_postgres::Error>() else { return Err(error) };
     let refused = |one: &&DbError| one.parsed_severity() == Some(Severity::Error);
     let Some(refusal) = cause.as_db_error().filter(refused) else { return Err(error) };
@@ -34,5 +34,5 @@ fn not_examined(examined: impl Into<Cow<'static, str>>, error: Error) -> Result<
         _ => ("", remedy::REPAIR),
     };
     let said = format!("not examined: {} ({}){hint}", refusal.message(), code.code());
-    Ok(Finding::fail(examined, said, remedy))
+    Ok(Found::fail(said, remedy))
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Deserialize;
 use tokio_postgres::Client;
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::horizon::{Cost, Holder};
 use super::remedy;
 use crate::duration;
@@ -89,13 +89,13 @@ pub fn cost(tables: &[Table]) -> Cost {
 }
 
 /// Whether dead rows stay for longer than autovacuum needs, and why. `holder`: the oldest horizon.
-pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Finding {
+pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Found {
     let holder = holder.filter(|holder| holder.is_old());
     let bloated: Vec<&Table> =
         tables.iter().filter(|table| table.is_bloated(holder.is_some())).collect();
     let Some(worst) = bloated.first() else {
         let dead = cost(tables).dead;
-        return Finding::ok("bloat", format!("{dead} dead rows, none for longer than usual"));
+        return Found::ok(format!("{dead} dead rows, none for longer than usual"));
     };
     let named: Vec<String> = bloated.iter().take(MOST_NAMED).map(|table| table.said()).collect();
     let more = match bloated.len().saturating_sub(MOST_NAMED) {
@@ -107,7 +107,7 @@ pub fn judge(tables: &[Table], holder: Option<&Holder>) -> Finding {
         None if !worst.autovacuum => ("autovacuum is off".to_owned(), vacuum(worst)),
         None => ("autovacuum is late".to_owned(), vacuum(worst)),
     };
-    Finding::warn("bloat", format!("{}{more}: {cause}", named.join("; ")), remedy)
+    Found::warn(format!("{}{more}: {cause}", named.join("; ")), remedy)
 }
 
 fn vacuum(table: &Table) -> remedy::Remedy {

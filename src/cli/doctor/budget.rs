@@ -5,7 +5,7 @@ use anyhow::Result;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy;
 
 /// Connections of a worker that reported no number.
@@ -47,21 +47,20 @@ struct Budget {
 }
 
 /// Whether all live workers together may find the server full.
-pub async fn examine(client: &Client) -> Result<Finding> {
+pub async fn examine(client: &Client) -> Result<Found> {
     let row = client.query_typed_one(BUDGET, &[(&USUAL, Type::INT8)]).await?;
     let (limit, workers, servers) = (row.get(0), row.get(1), row.get(2));
     Ok(judge(&Budget { limit, workers, servers, applications: row.get(3), now: row.get(4) }))
 }
 
-fn judge(budget: &Budget) -> Finding {
+fn judge(budget: &Budget) -> Found {
     let Budget { limit, workers, servers, applications, now } = budget;
     let all = workers + servers + applications;
     let open = format!("{now} of {limit} open now");
     if 100 * all < MOST_PERCENT * limit {
-        return Finding::ok("connections", format!("{open}; workers may take {workers}"));
+        return Found::ok(format!("{open}; workers may take {workers}"));
     }
-    Finding::warn(
-        "connections",
+    Found::warn(
         format!(
             "{open}; workers may take {workers}, servers have {servers}, other applications {applications}: \
              {all} of {limit}. Raise the limit and restart, or run fewer workers"

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio_postgres::Client;
 use tuskline_sdk::Address;
 
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::remedy;
 use crate::migrate::OLDEST_SERVER;
 use crate::session::Session;
@@ -36,29 +36,26 @@ pub async fn server(client: &Client) -> Result<Vec<Finding>> {
     let version = supported(number, version);
     let part = match (row.get(2), row.get(3)) {
         (true, _) => {
-            Finding::fail(PART, "this server is a standby: connect to the primary", remedy::PRIMARY)
+            Found::fail("this server is a standby: connect to the primary", remedy::PRIMARY)
         }
-        (_, true) => Finding::fail(
-            PART,
+        (_, true) => Found::fail(
             "read-only: default_transaction_read_only is on",
             remedy::WRITABLE.with("database", row.get(4)),
         ),
-        _ => Finding::ok(PART, "primary"),
+        _ => Found::ok("primary"),
     };
-    Ok(vec![version, part])
+    Ok(vec![Finding::new("server", version), Finding::new(PART, part)])
 }
 
-fn supported(number: i32, version: &str) -> Finding {
+fn supported(number: i32, version: &str) -> Found {
     match number / 10_000 {
-        _ if number < OLDEST_SERVER => Finding::fail(
-            "server",
+        _ if number < OLDEST_SERVER => Found::fail(
             format!("PostgreSQL {version}; 15 or newer is needed"),
             remedy::UPGRADE_SERVER,
         ),
-        15..=18 => Finding::ok("server", format!("PostgreSQL {version}")),
-        19 => Finding::ok("server", format!("PostgreSQL {version}, accepted; 15 to 18 are tested")),
-        _ => Finding::warn(
-            "server",
+        15..=18 => Found::ok(format!("PostgreSQL {version}")),
+        19 => Found::ok(format!("PostgreSQL {version}, accepted; 15 to 18 are tested")),
+        _ => Found::warn(
             format!("PostgreSQL {version}; 15 to 18 are tested"),
             remedy::UPGRADE_SERVER,
         ),
@@ -66,17 +63,16 @@ fn supported(number: i32, version: &str) -> Finding {
 }
 
 /// A transaction pooler lends the same server process to two clients at once.
-pub async fn pooler(client: &Client, other: &Client) -> Result<Finding> {
+pub async fn pooler(client: &Client, other: &Client) -> Result<Found> {
     let before = backend(client).await?;
     other.batch_execute("begin").await?;
     let busy = backend(other).await?;
     let after = backend(client).await?;
     other.batch_execute("rollback").await?;
     Ok(if before == after && after != busy {
-        Finding::ok("pooler", "none, or one that pools sessions")
+        Found::ok("none, or one that pools sessions")
     } else {
-        Finding::warn(
-            "pooler",
+        Found::warn(
             "a transaction pooler is in between: servers and workers poll instead of being woken",
             remedy::DIRECT,
         )
@@ -88,13 +84,12 @@ async fn backend(client: &Client) -> Result<i32> {
 }
 
 /// Whether a notification from one session reaches another.
-pub async fn notifications(address: &Address, other: &Session) -> Result<Finding> {
+pub async fn notifications(address: &Address, other: &Session) -> Result<Found> {
     let bell = Session::listening(address, "doctor", TIMER_CHANNEL).await?;
     Ok(if bell.hears(other, TIMER_CHANNEL, NOTIFICATION_DEADLINE).await? {
-        Finding::ok("notifications", "arrive")
+        Found::ok("arrive")
     } else {
-        Finding::warn(
-            "notifications",
+        Found::warn(
             "do not arrive within 1 s: tasks start by the safety poll",
             remedy::NOTIFICATIONS,
         )
@@ -102,7 +97,7 @@ pub async fn notifications(address: &Address, other: &Session) -> Result<Finding
 }
 
 /// Only the database's clock decides. Ours is read before and after the answer, to compare the two.
-pub async fn clock(client: &Client) -> Result<Finding> {
+pub async fn clock(client: &Client) -> Result<Found> {
     let before = Utc::now();
     let row = client.query_typed_one("select clock_timestamp()", &[]).await?;
     let after = Utc::now();
@@ -110,10 +105,9 @@ pub async fn clock(client: &Client) -> Result<Finding> {
     let apart = theirs - (before + (after - before) / 2);
     let milliseconds = apart.num_milliseconds();
     Ok(if apart.abs() <= CLOCKS_APART {
-        Finding::ok("clock", format!("{milliseconds} ms from this machine's"))
+        Found::ok(format!("{milliseconds} ms from this machine's"))
     } else {
-        Finding::warn(
-            "clock",
+        Found::warn(
             format!("{milliseconds} ms from this machine's: the times in two logs do not agree"),
             remedy::CLOCK,
         )

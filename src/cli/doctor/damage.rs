@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy;
 use crate::store::{self, Repair};
 
@@ -11,15 +11,15 @@ use crate::store::{self, Repair};
 const MOST_NAMED: usize = 5;
 
 /// Compares rows and catalogue. Queues that a crash emptied have a line of their own.
-pub async fn examine(client: &Client) -> Result<Finding> {
+pub async fn examine(client: &Client) -> Result<Found> {
     let damage = store::damage(client).await?;
     let damage: Vec<Repair> = damage.into_iter().filter(|one| one.part != "queues").collect();
     Ok(judge(&damage))
 }
 
-fn judge(damage: &[Repair]) -> Finding {
+fn judge(damage: &[Repair]) -> Found {
     if damage.is_empty() {
-        return Finding::ok("catalogue", "has everything that rows name");
+        return Found::ok("has everything that rows name");
     }
     let one = |r: &Repair| match &r.name {
         Some(name) => format!("{} {name}: {}", r.part, r.problem),
@@ -30,5 +30,5 @@ fn judge(damage: &[Repair]) -> Finding {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    Finding::fail("catalogue", format!("{}{more}", named.join("; ")), remedy::REPAIR)
+    Found::fail(format!("{}{more}", named.join("; ")), remedy::REPAIR)
 }

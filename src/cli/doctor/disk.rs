@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tuskline_sdk::Address;
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy;
 use super::segments::shown_days;
 use crate::cli::failure::WrongCall;
@@ -63,7 +63,7 @@ pub async fn examine(
     client: &Client,
     per_day: Option<f64>,
     given: Option<&str>,
-) -> Result<Finding> {
+) -> Result<Found> {
     let usage: Usage = row(client, USAGE, &[]).await?;
     let free = match given {
         Some(size) => Some(parse(client, size).await?),
@@ -91,20 +91,20 @@ fn free_here(address: &Address, directory: &str) -> Option<u64> {
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-fn judge(usage: &Usage) -> Finding {
+fn judge(usage: &Usage) -> Found {
     let each = match usage.tasks {
         0 => "no task is kept".to_owned(),
         tasks => format!("{} bytes a kept task, {tasks} tasks", usage.bytes / tasks),
     };
     let head = format!("{} in use, {each}", shown(usage.bytes as f64));
     let (Some(per_day), true) = (usage.per_day, usage.tasks > 0) else {
-        return Finding::ok("disk", format!("{head}; the first segment is too young for a rate"));
+        return Found::ok(format!("{head}; the first segment is too young for a rate"));
     };
     let growth = per_day * usage.bytes as f64 / usage.tasks as f64;
     let head = format!("{head}, {} a day at today's rate", shown(growth));
     let Some(free) = usage.free else {
         let said = "days until the disk is full: unknown; give the free space with --disk-free";
-        return Finding::ok("disk", format!("{head}; {said}"));
+        return Found::ok(format!("{head}; {said}"));
     };
     let free = free as f64;
     let head = format!("{head}; {} free", shown(free));
@@ -112,15 +112,15 @@ fn judge(usage: &Usage) -> Finding {
     let left = (usage.keep.unwrap_or(0.0) - usage.age.unwrap_or(0.0)).max(0.0);
     if growth * left < free {
         let said = format!("{} more until retention frees as much", shown(growth * left));
-        return Finding::ok("disk", format!("{head}, {said}"));
+        return Found::ok(format!("{head}, {said}"));
     }
     let days = free / growth;
     let said = format!("{head}: full in {}", shown_days(days));
     let remedy = remedy::SHORTER.with("lambda", usage.lambda.as_deref().unwrap_or_default());
     match days {
-        ..1.0 => Finding::fail("disk", said, remedy),
-        ..SOON_DAYS => Finding::warn("disk", said, remedy),
-        _ => Finding::ok("disk", said),
+        ..1.0 => Found::fail(said, remedy),
+        ..SOON_DAYS => Found::warn(said, remedy),
+        _ => Found::ok(said),
     }
 }
 

@@ -17,6 +17,28 @@ pub enum Verdict {
     Fail,
 }
 
+/// What was found of one thing.
+#[derive(Debug)]
+pub struct Found {
+    pub verdict: Verdict,
+    pub said: String,
+    remedy: Option<Remedy>,
+}
+
+impl Found {
+    pub fn ok(said: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Ok, said: said.into(), remedy: None }
+    }
+
+    pub fn warn(said: impl Into<String>, remedy: Remedy) -> Self {
+        Self { verdict: Verdict::Warn, said: said.into(), remedy: Some(remedy) }
+    }
+
+    pub fn fail(said: impl Into<String>, remedy: Remedy) -> Self {
+        Self { verdict: Verdict::Fail, said: said.into(), remedy: Some(remedy) }
+    }
+}
+
 /// One line of the doctor.
 #[derive(Debug, Serialize)]
 pub struct Finding {
@@ -28,50 +50,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn ok(examined: impl Into<Cow<'static, str>>, said: impl Into<String>) -> Self {
-        let (examined, said) = (examined.into(), said.into());
-        Self { verdict: Verdict::Ok, examined, said, page: None, command: None }
-    }
-
-    pub fn warn(
-        examined: impl Into<Cow<'static, str>>,
-        said: impl Into<String>,
-        remedy: Remedy,
-    ) -> Self {
-        Self::of(Severity::Warn, examined, said, remedy)
-    }
-
-    pub fn fail(
-        examined: impl Into<Cow<'static, str>>,
-        said: impl Into<String>,
-        remedy: Remedy,
-    ) -> Self {
-        Self::of(Severity::Fail, examined, said, remedy)
-    }
-
-    pub fn of(
-        severity: Severity,
-        examined: impl Into<Cow<'static, str>>,
-        said: impl Into<String>,
-        remedy: Remedy,
-    ) -> Self {
-        let verdict = match severity {
-            Severity::Warn => Verdict::Warn,
-            Severity::Fail => Verdict::Fail,
-        };
-        let (page, command) = remedy.parts();
-        let (page, command) = (Some(page), Some(command));
-        Self { verdict, examined: examined.into(), said: said.into(), page, command }
+    pub fn new(examined: impl Into<Cow<'static, str>>, found: Found) -> Self {
+        let Found { verdict, said, remedy } = found;
+        let (page, command) = remedy.map(Remedy::parts).unzip();
+        Self { verdict, examined: examined.into(), said, page, command }
     }
 
     pub fn fails(&self) -> bool {
         self.verdict == Verdict::Fail
     }
-}
-
-/// A verdict that needs a remedy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    Warn,
-    Fail,
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::remedy::{self, Remedy};
 use crate::duration;
 
 /// A slot or a standby has no age in time. One that is behind by so many transactions is old.
 const OLD_TRANSACTIONS: i32 = 1_000_000;
+
+/// Name of its lines.
+const LINE: &str = "xmin horizon";
 
 /// Most holders that get a line.
 const MOST_NAMED: usize = 5;
@@ -144,7 +147,7 @@ pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Ve
     let old = |holder: &&Holder| holder.is_old();
     let named = holders.iter().filter(old).take(MOST_NAMED).map(|holder| {
         let said = format!("{}; {dead} dead rows, about {pages} pages, stay now", holder.said());
-        Finding::warn("xmin horizon", said, holder.remedy())
+        Finding::new(LINE, Found::warn(said, holder.remedy()))
     });
     let named: Vec<Finding> = named.collect();
     if !named.is_empty() {
@@ -156,22 +159,22 @@ pub async fn judge(client: &Client, holders: &[Holder], cost: Cost) -> Result<Ve
         true => "",
         false => "; sessions of other roles are hidden: grant pg_read_all_stats to this role",
     };
-    Ok(vec![Finding::ok("xmin horizon", format!("{held}{hidden}"))])
+    Ok(vec![Finding::new(LINE, Found::ok(format!("{held}{hidden}")))])
 }
 
 /// A line about the role as which the metrics read the sessions.
-pub async fn owner(client: &Client) -> Result<Finding> {
+pub async fn owner(client: &Client) -> Result<Found> {
     let row = client.query_typed_opt(OWNER, &[]).await?;
     let hidden = row.filter(|row| !row.get::<_, bool>(1));
     Ok(match hidden {
-        None => Finding::ok("metrics", "see the sessions of all roles"),
+        None => Found::ok("see the sessions of all roles"),
         Some(row) => {
             let owner: &str = row.get(0);
             let said = format!(
                 "{owner}, the owner of the functions, does not see the sessions of other roles: \
                  tuskline_horizon_seconds and tuskline_connections have no sample"
             );
-            Finding::warn("metrics", said, remedy::SEE_SESSIONS.with("owner", owner))
+            Found::warn(said, remedy::SEE_SESSIONS.with("owner", owner))
         }
     })
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy;
 use crate::duration;
 
@@ -65,7 +65,7 @@ const HELD: &str = "
            join e on e.executor_id = p.executor_id";
 
 /// The worst of the three.
-pub async fn examine(client: &Client) -> Result<Finding> {
+pub async fn examine(client: &Client) -> Result<Found> {
     let row = client.query_typed_one(ENDED, &[(&LATE, Type::TEXT)]).await?;
     let (leases, workers): (i64, i64) = (row.get(0), row.get(2));
     if let Some(worker) = row.get::<_, Option<i64>>(1) {
@@ -73,7 +73,7 @@ pub async fn examine(client: &Client) -> Result<Finding> {
             "{leases} leases of {workers} workers that have ended (worker {worker} first): no store \
              consumer has returned their tasks for {LATE}"
         );
-        return Ok(Finding::warn("leases", said, remedy::SERVE));
+        return Ok(Found::warn(said, remedy::SERVE));
     }
     let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
         &[(&SAMPLE, Type::INT8), (&LATE, Type::TEXT), (&SPENT, Type::TEXT)];
@@ -81,11 +81,11 @@ pub async fn examine(client: &Client) -> Result<Finding> {
     Ok(match rows.first() {
         Some(row) if row.get::<_, Option<i64>>(0).is_some() => overdue(row),
         Some(row) => spent(row),
-        None => Finding::ok("leases", "none is stuck"),
+        None => Found::ok("none is stuck"),
     })
 }
 
-fn overdue(row: &Row) -> Finding {
+fn overdue(row: &Row) -> Found {
     let (task, late_ms, timeout_ms): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let said = format!(
         "task {task} runs {} past its attempt_timeout of {}, {}: its body does not end; {}",
@@ -94,10 +94,10 @@ fn overdue(row: &Row) -> Finding {
         worker(row),
         more(row, "tasks")
     );
-    Finding::warn("leases", said, remedy::CANCEL.with("task", &task.to_string()))
+    Found::warn(said, remedy::CANCEL.with("task", &task.to_string()))
 }
 
-fn spent(row: &Row) -> Finding {
+fn spent(row: &Row) -> Found {
     let (executor, lease): (i64, i64) = (row.get(3), row.get(7));
     let said = format!(
         "lease {lease}, {}, holds only tasks that ended over {SPENT} ago; {}",
@@ -105,7 +105,7 @@ fn spent(row: &Row) -> Finding {
         more(row, "leases")
     );
     let remedy = remedy::SPENT_LEASE.with("executor", &executor.to_string());
-    Finding::warn("leases", said, remedy.with("lease", &lease.to_string()))
+    Found::warn(said, remedy.with("lease", &lease.to_string()))
 }
 
 fn worker(row: &Row) -> String {

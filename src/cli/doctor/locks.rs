@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::attempt::settle;
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::remedy;
 
 /// Sessions that have waited for a lock for a second, and those that they wait for. A guard that is held
@@ -80,20 +80,20 @@ pub async fn examine(client: &Client) -> Result<Vec<Finding>> {
     Ok(vec![settle("locks", waits(client).await)?, settle("watch locks", squatters(client).await)?])
 }
 
-async fn waits(client: &Client) -> Result<Finding> {
+async fn waits(client: &Client) -> Result<Found> {
     let mut rows = client.query_typed(WAITS, &[]).await?;
     if rows.is_empty() {
         rows = held(client).await?;
     }
     let Some(first) = rows.first() else {
-        return Ok(Finding::ok("locks", "no session waits for one"));
+        return Ok(Found::ok("no session waits for one"));
     };
     let waits: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
     let remedy = match first.get::<_, i32>(0) {
         0 => remedy::LIST_PREPARED,
         blocker => remedy::END_BLOCKER.with("pid", &blocker.to_string()),
     };
-    Ok(Finding::warn("locks", waits.join("; "), remedy))
+    Ok(Found::warn(waits.join("; "), remedy))
 }
 
 /// The rows of [`HELD`]. A transaction whose start is unknown must still be there after a second.
@@ -110,7 +110,7 @@ async fn held(client: &Client) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-async fn squatters(client: &Client) -> Result<Finding> {
+async fn squatters(client: &Client) -> Result<Found> {
     let row = client.query_typed_one(SQUATTERS, &[]).await?;
     let cost = match row.get::<_, Option<bool>>(2) {
         Some(true) => "each insert into them sends a notification",
@@ -118,12 +118,11 @@ async fn squatters(client: &Client) -> Result<Finding> {
     };
     let (Some(pid), Some(holders)) = (row.get::<_, Option<i32>>(0), row.get::<_, Option<&str>>(1))
     else {
-        return Ok(Finding::ok("watch locks", "held by Tuskline's sessions only"));
+        return Ok(Found::ok("held by Tuskline's sessions only"));
     };
     let bells: Vec<i32> = row.get(3);
     let queues = client.query_typed_one(OF_BELLS, &[(&bells, Type::INT4_ARRAY)]).await?;
-    Ok(Finding::warn(
-        "watch locks",
+    Ok(Found::warn(
         format!(
             "held by {holders}, without rights in this schema, for queues {}: {cost}",
             queues.get::<_, &str>(0)

@@ -39,7 +39,7 @@ pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
 
 /// Without a schema there is nothing to examine, as with `--verify`.
 fn of_a_schema(findings: Vec<Finding>) -> Result<Vec<Finding>> {
-    match findings.iter().any(|one| one.examined == "schema" && one.said == schema::ABSENT) {
+    match findings.iter().any(|one| one.examined == schema::SCHEMA && one.said == schema::ABSENT) {
         true => Err(Failed {
             what: "the schema is absent".to_owned(),
             hint: Some("run `tuskline migrate`".to_owned()),
@@ -66,16 +66,17 @@ fn code_of(error: &anyhow::Error) -> (u8, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Found;
     use super::super::remedy;
     use super::*;
 
     #[test]
     fn the_code_is_that_of_the_worst_line() {
-        let ok = Finding::ok("a", "");
-        let warn = Finding::warn("b", "", remedy::SERVE);
-        let fail = Finding::fail("c", "", remedy::SERVE);
-        assert_eq!(code(&[ok]), 0);
-        assert_eq!(code(&[Finding::ok("a", ""), warn]), 1);
-        assert_eq!(code(&[Finding::warn("b", "", remedy::SERVE), fail]), 2);
+        let ok = || Finding::new("a", Found::ok(""));
+        let warn = || Finding::new("b", Found::warn("", remedy::SERVE));
+        let fail = Finding::new("c", Found::fail("", remedy::SERVE));
+        assert_eq!(code(&[ok()]), 0);
+        assert_eq!(code(&[ok(), warn()]), 1);
+        assert_eq!(code(&[warn(), fail]), 2);
     }
 }

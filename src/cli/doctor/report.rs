@@ -94,7 +94,7 @@ fn text(findings: &[Finding], width: usize) -> String {
             false => format!("{:MARGIN$}{name}\n{:INDENT$}", word(finding.verdict), ""),
         };
         text += &head;
-        let body = wrapped(&said, width.saturating_sub(INDENT).max(20));
+        let body = output::wrapped(&said, width.saturating_sub(INDENT).max(20));
         text += body.join(&format!("\n{:INDENT$}", "")).as_str();
         text.push('\n');
         let below = [finding.page.map(Cow::Borrowed), finding.command.clone()];
@@ -106,32 +106,21 @@ fn text(findings: &[Finding], width: usize) -> String {
     text
 }
 
-/// A text in lines of at most so many characters, broken between words. A longer word has its own line.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Found;
     use super::super::remedy;
     use super::*;
 
     fn findings() -> Vec<Finding> {
         let long = "workers may take 102, servers have 1 and other applications 1 of 97 connections | now 9";
         vec![
-            Finding::ok("connection", "database app at /run"),
-            Finding::warn("connections", long, remedy::CONNECTIONS.with("connections", "300")),
-            Finding::fail("idle_in_transaction_session_timeout", "0", remedy::IDLE),
+            Finding::new("connection", Found::ok("database app at /run")),
+            Finding::new(
+                "connections",
+                Found::warn(long, remedy::CONNECTIONS.with("connections", "300")),
+            ),
+            Finding::new("idle_in_transaction_session_timeout", Found::fail("0", remedy::IDLE)),
         ]
     }
 

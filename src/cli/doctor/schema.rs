@@ -8,10 +8,13 @@ use tuskline_sdk::SchemaCompatibility;
 
 use super::super::installation::{self, Installation};
 use super::attempt::settle;
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::{budget, damage, periodic, remedy, waits, workers};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
+
+/// Name of its first line.
+pub const SCHEMA: &str = "schema";
 
 /// Said of a database without a schema.
 pub const ABSENT: &str = "absent";
@@ -27,14 +30,19 @@ pub struct Examined {
 pub async fn examine(client: &Client) -> Result<Examined> {
     let mut findings = match store::readiness(client).await {
         Ok(readiness) if readiness.read_only => {
-            return Ok(Examined { findings: vec![stamp(readiness)], installed: false });
+            return Ok(Examined {
+                findings: vec![Finding::new(SCHEMA, stamp(readiness))],
+                installed: false,
+            });
         }
-        Ok(readiness) => vec![stamp(readiness), queues(readiness)],
+        Ok(readiness) => {
+            vec![Finding::new(SCHEMA, stamp(readiness)), Finding::new("queues", queues(readiness))]
+        }
         Err(error) if is_absent(&error) => {
-            let absent = Finding::fail("schema", ABSENT, remedy::MIGRATE);
+            let absent = Finding::new(SCHEMA, Found::fail(ABSENT, remedy::MIGRATE));
             return Ok(Examined { findings: vec![absent], installed: false });
         }
-        Err(error) => vec![settle("schema", Err(error.into()))?],
+        Err(error) => vec![settle(SCHEMA, Err(error.into()))?],
     };
     let name = installation::of(client).await.map(named);
     findings.insert(1, settle("installation", name)?);
@@ -49,10 +57,10 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     Ok(Examined { findings, installed: true })
 }
 
-fn named(installation: Option<Installation>) -> Finding {
+fn named(installation: Option<Installation>) -> Found {
     match installation {
-        Some(installation) => Finding::ok("installation", installation.to_string()),
-        None => Finding::fail("installation", "has no name", remedy::REPAIR),
+        Some(installation) => Found::ok(installation.to_string()),
+        None => Found::fail("has no name", remedy::REPAIR),
     }
 }
 
@@ -60,26 +68,24 @@ fn is_absent(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
 }
 
-fn stamp(readiness: Readiness) -> Finding {
+fn stamp(readiness: Readiness) -> Found {
     let set = readiness.schema_version.unwrap_or(0);
     let beside =
         |what: &str| format!("function set {set} is {what} this binary ({SCHEMA_VERSION})");
     match readiness.schema_version {
         Some(set) if SchemaCompatibility::of(set) == SchemaCompatibility::TooNew => {
-            Finding::fail("schema", beside("of a later major version than"), remedy::UPDATE)
+            Found::fail(beside("of a later major version than"), remedy::UPDATE)
         }
-        Some(set) if set == SCHEMA_VERSION => Finding::ok("schema", format!("function set {set}")),
-        Some(set) if set > SCHEMA_VERSION => {
-            Finding::warn("schema", beside("newer than"), remedy::UPDATE)
-        }
-        _ => Finding::fail("schema", beside("older than"), remedy::MIGRATE),
+        Some(set) if set == SCHEMA_VERSION => Found::ok(format!("function set {set}")),
+        Some(set) if set > SCHEMA_VERSION => Found::warn(beside("newer than"), remedy::UPDATE),
+        _ => Found::fail(beside("older than"), remedy::MIGRATE),
     }
 }
 
-fn queues(readiness: Readiness) -> Finding {
+fn queues(readiness: Readiness) -> Found {
     if readiness.queues_rebuilt {
-        Finding::ok("queues", "complete")
+        Found::ok("complete")
     } else {
-        Finding::fail("queues", "lost in a crash or failover and not rebuilt", remedy::SERVE)
+        Found::fail("lost in a crash or failover and not rebuilt", remedy::SERVE)
     }
 }

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy::{self, Remedy};
+use crate::store;
 
 /// If fewer segments than this are ready, no janitor is at work.
 const SEGMENTS_AHEAD: i32 = 4;
@@ -75,18 +76,16 @@ pub async fn use_of_ids(client: &Client) -> Result<UseOfIds> {
 }
 
 /// Whether a janitor makes segments in time.
-pub fn ahead(of: &UseOfIds) -> Finding {
+pub fn ahead(of: &UseOfIds) -> Found {
     let days = match of.days_left {
         Some(days) => format!(", enough for {} at today's rate", shown_days(days)),
         None => String::new(),
     };
     let room = format!("{} ready ahead, of 16.7 million tasks each{days}", of.ahead);
     match of.ahead {
-        ..1 => Finding::fail("segments", format!("{room}: no janitor makes more"), remedy::SERVE),
-        1..SEGMENTS_AHEAD => {
-            Finding::warn("segments", format!("{room}: no janitor makes more"), remedy::SERVE)
-        }
-        _ => Finding::ok("segments", room),
+        ..1 => Found::fail(format!("{room}: no janitor makes more"), remedy::SERVE),
+        1..SEGMENTS_AHEAD => Found::warn(format!("{room}: no janitor makes more"), remedy::SERVE),
+        _ => Found::ok(room),
     }
 }
 
@@ -101,22 +100,31 @@ pub fn shown_days(days: f64) -> String {
 
 /// Whether a segment stays although it is past its retention. The line `archive` reports segments
 /// that wait for a file.
-pub async fn retirement(client: &Client) -> Result<Finding> {
+pub async fn retirement(client: &Client) -> Result<Found> {
     let rows = client.query_typed(OVERDUE, &[]).await?;
     Ok(match rows.first() {
-        None => Finding::ok("retention", "no segment is overdue"),
+        None => Found::ok("no segment is overdue"),
         Some(row) => overdue(row),
     })
 }
 
-fn overdue(row: &Row) -> Finding {
+/// Counts what is past its retention and waits for a directory.
+pub async fn unarchived(client: &Client) -> Result<Found> {
+    let (segments, tasks) = store::archive::unarchived(client).await?;
+    if segments + tasks == 0 {
+        return Ok(Found::ok("nothing waits for a file"));
+    }
+    let said = format!(
+        "{segments} segments and {tasks} kept tasks are past their retention and wait for a file"
+    );
+    Ok(Found::warn(said, remedy::ARCHIVE))
+}
+
+fn overdue(row: &Row) -> Found {
     let (all, first): (i64, i64) = (row.get(0), row.get(1));
     let (reason, remedy) = reason(row);
-    Finding::warn(
-        "retention",
-        format!("{all} segments are past their retention and stay; task_{first} {reason}"),
-        remedy,
-    )
+    let said = format!("{all} segments are past their retention and stay; task_{first} {reason}");
+    Found::warn(said, remedy)
 }
 
 fn reason(row: &Row) -> (String, Remedy) {
@@ -157,7 +165,7 @@ mod tests {
         assert!(ahead_of(8).said.ends_with("enough for 3.6 hours at today's rate"));
     }
 
-    fn ahead_of(segments: i32) -> Finding {
+    fn ahead_of(segments: i32) -> Found {
         ahead(&UseOfIds { ahead: segments, per_day: None, days_left: Some(0.15) })
     }
 

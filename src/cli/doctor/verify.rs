@@ -10,7 +10,7 @@ use anyhow::Result;
 use tokio_postgres::Row;
 use tuskline_sdk::Address;
 
-use super::finding::Finding;
+use super::finding::{Finding, Found};
 use super::remedy::{self, Remedy};
 use crate::session::{Deadlines, Session};
 
@@ -46,12 +46,12 @@ fn found(row: &Row) -> Finding {
     let (name, guarantee): (String, &str) = (row.get(0), row.get(1));
     let (violations, examples): (i64, Vec<String>) = (row.get(2), row.get(3));
     if violations == 0 {
-        return Finding::ok(name, guarantee);
+        return Finding::new(name, Found::ok(guarantee));
     }
     let more = if violations > examples.len() as i64 { ", ..." } else { "" };
     let said = format!("{violations} violate: {guarantee}; {}{more}", examples.join(", "));
     let remedy = remedy_of(&name).with("task", examples.first().map_or("0", String::as_str));
-    Finding::fail(name, said, remedy)
+    Finding::new(name, Found::fail(said, remedy))
 }
 
 /// find_stalled puts stalled tasks back. Every other violation needs a person who examines it.

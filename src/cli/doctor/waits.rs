@@ -5,7 +5,7 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::finding::Finding;
+use super::finding::Found;
 use super::remedy;
 use crate::duration;
 use crate::store::overview::{self, Blocked, Waiting};
@@ -17,14 +17,14 @@ const SAMPLE: i32 = 100;
 const LATE_MS: i64 = 10_000;
 
 /// Tasks that have been due for longer than [`LATE_MS`] and are not in their queue.
-pub async fn due(client: &Client) -> Result<Finding> {
+pub async fn due(client: &Client) -> Result<Found> {
     let waits = overview::waits(client, SAMPLE).await?;
     let late = waits.iter().filter(|one| one.cause == "server");
     let late: Vec<_> = late.filter(|one| one.oldest_ms >= Some(LATE_MS)).collect();
     let oldest = late.iter().max_by_key(|one| one.oldest_ms);
     Ok(match oldest {
-        None => Finding::ok("due tasks", "each is moved to its queue"),
-        Some(oldest) => Finding::warn("due tasks", unmoved(&late, oldest), remedy::SERVE),
+        None => Found::ok("each is moved to its queue"),
+        Some(oldest) => Found::warn(unmoved(&late, oldest), remedy::SERVE),
     })
 }
 
@@ -40,13 +40,11 @@ fn unmoved(late: &[&Waiting], oldest: &Waiting) -> String {
 }
 
 /// Keys of orders that stand behind a failed task.
-pub async fn orders(client: &Client) -> Result<Finding> {
+pub async fn orders(client: &Client) -> Result<Found> {
     let blocked = overview::blocked(client, SAMPLE).await?;
     Ok(match blocked.iter().max_by_key(|one| one.oldest_ms) {
-        None => Finding::ok("orders", "no key is blocked"),
-        Some(oldest) => {
-            Finding::warn("orders", waits_for_a_person(&blocked, oldest), remedy::BLOCKED)
-        }
+        None => Found::ok("no key is blocked"),
+        Some(oldest) => Found::warn(waits_for_a_person(&blocked, oldest), remedy::BLOCKED),
     })
 }
 

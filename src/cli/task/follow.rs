@@ -37,9 +37,8 @@ pub struct WaitArgs {
     timeout: Option<Duration>,
 }
 
-pub async fn status(global: &Global, client: &Client, id: i64) -> Outcome {
-    put(global, &read(client, id).await?)?;
-    Ok(ExitCode::SUCCESS)
+pub async fn status(global: &Global, client: &Client, id: i64) -> Result<()> {
+    Ok(put(global, &read(client, id).await?)?)
 }
 
 pub async fn wait(global: &Global, client: &Client, args: &WaitArgs) -> Outcome {

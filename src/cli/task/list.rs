@@ -1,13 +1,12 @@
 //! `task list`.
 
-use std::process::ExitCode;
-
+use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::cli::global::{Global, Outcome};
+use crate::cli::global::Global;
 use crate::cli::{arguments, output};
 
 /// Arguments of `task list`.
@@ -97,7 +96,7 @@ const TASKS: &str = "
                   else coalesce((select min(id) from f), b.f) end], null)
       from b, c";
 
-pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Outcome {
+pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
     let most = args.most();
     let parameters: &[(&(dyn ToSql + Sync), Type)] = &[
         (&args.lambda, Type::TEXT),
@@ -123,5 +122,5 @@ pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Outcome {
         let ids: Vec<_> = next.iter().map(i64::to_string).collect();
         eprintln!("{why}: --before {}", ids.join(","));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,15 +1,15 @@
 //! `task schedule`.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Result;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use tuskline_sdk::verbs::SCHEDULE;
 
-use crate::cli::global::{Global, Outcome};
+use crate::cli::global::Global;
 use crate::cli::{arguments, database, output};
 use crate::duration;
 
@@ -51,10 +51,9 @@ pub struct ScheduleArgs {
     traceparent: Option<String>,
 }
 
-pub async fn run(global: &Global, mut args: ScheduleArgs) -> Outcome {
+pub async fn run(global: &Global, mut args: ScheduleArgs) -> Result<()> {
     args.payload = args.payload.map(arguments::payload).transpose()?;
     let session = database::open(global).await?;
     let id: i64 = SCHEDULE.call(session.client(), &json!(args)).await?;
-    output::answer(global, &json!({ "id": id }), &id.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    output::answer(global, &json!({ "id": id }), &id.to_string())
 }
