@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use crate::client::Client;
 use crate::client::connection::Pool;
 use crate::client::sender::OnPool;
+use crate::client::setters::setters;
 use crate::client::wait::EndListener;
 use crate::db::address::{Address, IntoAddress};
 use crate::db::version;
@@ -34,19 +35,15 @@ impl ClientBuilder {
         Self { address, connections: CONNECTIONS, deadline: DEADLINE }
     }
 
-    /// Most connections at once. At least 1; default 8.
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
-        self
-    }
+    setters! {
+        /// Most connections at once. At least 1; default 8.
+        connections(connections: usize) = connections;
 
-    /// The longest wait for the answer to one call. At least 1 ms; default 15 s. A call without an answer
-    /// closes its connection and returns [`Unknown`](crate::ErrorKind::Unknown), or
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it changes nothing. Calls through [`Client::within`]
-    /// and [`Client::connection`] have no deadline of ours.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
+        /// The longest wait for the answer to one call. At least 1 ms; default 15 s. A call without an answer
+        /// closes its connection and returns [`Unknown`](crate::ErrorKind::Unknown), or
+        /// [`Unavailable`](crate::ErrorKind::Unavailable) if it changes nothing. Calls through [`Client::within`]
+        /// and [`Client::connection`] have no deadline of ours.
+        deadline(deadline: Duration) = deadline;
     }
 
     /// Connects, and checks that schema and binary fit together.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::client::periodic::Periodic;
+use crate::client::setters::setters;
 use crate::client::verbs::part;
 use crate::db::interval;
 use crate::error::Code;
@@ -42,6 +43,7 @@ pub use parts::{Archive, Breaker, Gate, Limit, OnDuplicate, OnFailure, Throttle,
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct Definitions {
     pub(super) version: Option<String>,
     pub(super) dry_run: bool,
@@ -61,7 +63,6 @@ impl Definitions {
     }
 
     /// Adds a lambda.
-    #[must_use]
     pub fn lambda(mut self, lambda: Definition) -> Self {
         self.lambdas.push(lambda);
         self
@@ -76,11 +77,9 @@ impl Definitions {
         serde_json::to_string(&lambdas).map_err(|error| (Code::InvalidSetting, error.to_string()))
     }
 
-    /// Changes nothing, and returns the changes that the same call would make.
-    #[must_use]
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
+    setters! {
+        /// Changes nothing, and returns the changes that the same call would make.
+        dry_run() = true;
     }
 }
 
@@ -89,6 +88,7 @@ impl Definitions {
 /// A setting that is left out stays as it is in the database. A part that is left out and that the last
 /// definition had (a limit, an order, a gate, a schedule, unique keys, a breaker) is removed.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Definition {
     fields: Map<String, Value>,
     /// The first refusal of a part that the SDK makes itself.
@@ -120,7 +120,6 @@ impl Definition {
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident($value:ident: $kind:ty) = $set:expr;)*) => { $(
         $(#[$doc])*
-        #[must_use]
         pub fn $name(self, $value: $kind) -> Self {
             self.set(stringify!($name), $set)
         }
@@ -139,7 +138,6 @@ impl Definition {
 
     /// Delay before the next attempt: `first`, then doubled up to `longest`, with jitter. At most 24 h;
     /// default 1 s and 1 h.
-    #[must_use]
     pub fn backoff(self, first: Duration, longest: Duration) -> Self {
         self.set("retry_base", interval(first)).set("retry_cap", interval(longest))
     }
@@ -193,13 +191,11 @@ impl Definition {
     }
 
     /// Adds a limit. Two limits of a lambda must differ in kind or scope.
-    #[must_use]
     pub fn limit(self, limit: Limit) -> Self {
         self.add("limits", part(limit))
     }
 
     /// Adds a gate. It is set once: a gate that an operator has opened stays open.
-    #[must_use]
     pub fn gate(self, gate: Gate) -> Self {
         let mut gate = part(gate);
         if let Value::Object(fields) = &mut gate {
@@ -209,7 +205,6 @@ impl Definition {
     }
 
     /// Adds a schedule. It makes tasks of this lambda, whichever the schedule names.
-    #[must_use]
     pub fn schedule(mut self, schedule: Periodic) -> Self {
         match schedule.to_part() {
             Ok(part) => self.add("schedules", part),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::client::setters::setters;
 use crate::db::json::{self, PayloadText};
 use crate::error::{Code, Error};
 use crate::task::Priority;
@@ -75,10 +76,8 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn any(&self) -> bool {
-        self.ordering.is_some()
-            || self.limit.is_some()
-            || self.fairness.is_some()
-            || self.unique.is_some()
+        let Self { ordering, limit, fairness, unique } = self;
+        [ordering, limit, fairness, unique].into_iter().any(Option::is_some)
     }
 }
 
@@ -108,65 +107,40 @@ impl NewTask {
         }
     }
 
-    /// Sets the priority.
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
-    }
+    setters! {
+        /// Sets the priority.
+        priority(priority: Priority) = priority;
 
-    /// Puts the task into a collection, a labelled subset of the lambda's tasks. Gates and limits can name
-    /// it. `[a-z][a-z0-9_]{0,62}`.
-    pub fn collection(mut self, collection: impl Into<String>) -> Self {
-        self.collection = Some(collection.into());
-        self
-    }
+        /// Puts the task into a collection, a labelled subset of the lambda's tasks. Gates and limits can name
+        /// it. `[a-z][a-z0-9_]{0,62}`.
+        collection(collection: impl Into<String>) = Some(collection.into());
 
-    /// Tasks of a lambda with one ordering key run one at a time, in the order in which they were
-    /// accepted. The lambda must keep an order: `tuskline.set_order`. 1 to 256 bytes, as each key.
-    pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
-        self.keys.ordering = Some(key.into());
-        self
-    }
+        /// Tasks of a lambda with one ordering key run one at a time, in the order in which they were
+        /// accepted. The lambda must keep an order: `tuskline.set_order`. 1 to 256 bytes, as each key.
+        ordering_key(key: impl Into<String>) in keys.ordering = Some(key.into());
 
-    /// The key that limits by key count by: a customer, an account, a host. See `tuskline.set_limit`.
-    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
-        self.keys.limit = Some(key.into());
-        self
-    }
+        /// The key that limits by key count by: a customer, an account, a host. See `tuskline.set_limit`.
+        limit_key(key: impl Into<String>) in keys.limit = Some(key.into());
 
-    /// Sets the tenant under a fair limit.
-    pub fn fairness_key(mut self, key: impl Into<String>) -> Self {
-        self.keys.fairness = Some(key.into());
-        self
-    }
+        /// Sets the tenant under a fair limit.
+        fairness_key(key: impl Into<String>) in keys.fairness = Some(key.into());
 
-    /// Sets the unique key. The first task of a lambda holds its key. Scheduling another task with the key
-    /// returns the id of the holder, as `tuskline.set_unique` says. A key that is held for ever makes a
-    /// repeated call harmless. A task of a chain, or one that waits for a batch, can have none.
-    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
-        self.keys.unique = Some(key.into());
-        self
-    }
+        /// Sets the unique key. The first task of a lambda holds its key. Scheduling another task with the key
+        /// returns the id of the holder, as `tuskline.set_unique` says. A key that is held for ever makes a
+        /// repeated call harmless. A task of a chain, or one that waits for a batch, can have none.
+        unique_key(key: impl Into<String>) in keys.unique = Some(key.into());
 
-    /// Sets the trace context of the request that schedules it, as W3C Trace Context writes it:
-    /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`. Each attempt gets it
-    /// ([`Context::traceparent`](crate::Context::traceparent)). With the feature `opentelemetry` the default is
-    /// the span that the task is made in; else none.
-    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
-        self.traceparent = Some(traceparent.into());
-        self
-    }
+        /// Sets the trace context of the request that schedules it, as W3C Trace Context writes it:
+        /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`. Each attempt gets it
+        /// ([`Context::traceparent`](crate::Context::traceparent)). With the feature `opentelemetry` the default is
+        /// the span that the task is made in; else none.
+        traceparent(traceparent: impl Into<String>) = Some(traceparent.into());
 
-    /// Makes it due at an instant; one that has passed means now.
-    pub fn at(mut self, at: DateTime<Utc>) -> Self {
-        self.due = Due::At(at);
-        self
-    }
+        /// Makes it due at an instant; one that has passed means now.
+        at(at: DateTime<Utc>) in due = Due::At(at);
 
-    /// Makes it due `delay` from now, on the database's clock.
-    pub fn after(mut self, delay: Duration) -> Self {
-        self.due = Due::In(delay);
-        self
+        /// Makes it due `delay` from now, on the database's clock.
+        after(delay: Duration) in due = Due::In(delay);
     }
 
     /// The JSON text of the payload, if the task can be scheduled.

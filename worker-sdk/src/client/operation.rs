@@ -69,6 +69,7 @@ impl Action {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default, Serialize)]
+#[must_use]
 pub struct Operation {
     action: &'static str,
     value: Option<String>,
@@ -150,23 +151,16 @@ impl Operation {
     setters! {
         /// Only tasks of a lambda.
         lambda(lambda: &str) = Some(lambda.into());
-    }
 
-    /// Only these tasks: 1 to 10,000.
-    #[must_use]
-    pub fn tasks(mut self, ids: &[TaskId]) -> Self {
-        self.ids = Some(ids.to_vec());
-        self
-    }
+        /// Only these tasks: 1 to 10,000.
+        tasks(ids: &[TaskId]) in ids = Some(ids.to_vec());
 
-    setters! {
         /// Only tasks with this ordering, limit, fairness or unique key.
         key(key: &str) = Some(key.into());
     }
 
     /// Only tasks whose payload has `value` at a path, as text: `field(&["customer", "id"], "17")`
     /// matches the number 17 and the string "17".
-    #[must_use]
     pub fn field(mut self, path: &[&str], value: &str) -> Self {
         self.field = Some(path.iter().map(|&name| name.to_owned()).collect());
         self.equals = Some(value.into());
@@ -194,14 +188,12 @@ impl Operation {
     }
 
     /// Only tasks that had ended by then. Without it: by now, for a purge a minute ago.
-    #[must_use]
     pub fn ended_to(mut self, at: DateTime<Utc>) -> Self {
         (self.ended_to, self.older_than) = (Some(at), None);
         self
     }
 
     /// Only tasks that ended at least so long ago, by the clock of the database.
-    #[must_use]
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age).filter(|_| self.ended_to.is_none());
         self
@@ -210,26 +202,14 @@ impl Operation {
     setters! {
         /// At most this many tasks.
         limit(tasks: i64) = Some(tasks);
-    }
 
-    /// At most this many tasks a second. Without it: as fast as possible.
-    #[must_use]
-    pub fn per_second(mut self, per_second: f64) -> Self {
-        self.start.per_second = Some(per_second);
-        self
-    }
+        /// At most this many tasks a second. Without it: as fast as possible.
+        per_second(per_second: f64) in start.per_second = Some(per_second);
 
-    /// A redrive releases 1 task, then 10, then the rest, and stops when one dies again.
-    #[must_use]
-    pub fn canary(mut self) -> Self {
-        self.start.canary = true;
-        self
-    }
+        /// A redrive releases 1 task, then 10, then the rest, and stops when one dies again.
+        canary() in start.canary = true;
 
-    /// Another payload, for a redrive of one task; the old one is kept in `tuskline.redriven`.
-    #[must_use]
-    pub fn payload(mut self, payload: &impl Serialize) -> Self {
-        self.start.payload = Some(payload_of(payload));
-        self
+        /// Another payload, for a redrive of one task; the old one is kept in `tuskline.redriven`.
+        payload(payload: &impl Serialize) in start.payload = Some(payload_of(payload));
     }
 }

@@ -68,6 +68,7 @@ pub enum Defined {
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Serialize)]
+#[must_use]
 pub struct Periodic {
     pub(super) name: String,
     #[serde(skip)]
@@ -126,7 +127,6 @@ impl Periodic {
     }
 
     /// The rule for ticks that no server saw in time.
-    #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         (self.missed, self.missed_most) = match missed {
             Missed::Skip => (Some("skip"), None),
@@ -149,9 +149,7 @@ impl Periodic {
         /// No tick then or later.
         ends_at(at: DateTime<Utc>) = Some(at);
     }
-}
 
-impl Periodic {
     /// The schedule as a part of a definition.
     pub(crate) fn to_part(&self) -> Result<Value, (Code, String)> {
         let mut fields = part(self);

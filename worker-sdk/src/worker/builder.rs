@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::client::new_task::check_name;
 use crate::client::payload::Payload;
+use crate::client::setters::setters;
 use crate::db::address::{Address, IntoAddress};
 use crate::error::{Code, Error};
 use crate::worker::Worker;
@@ -94,37 +95,24 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the knobs.
-    pub fn config(mut self, config: WorkerConfig) -> Self {
-        self.config = config;
-        self
-    }
+    setters! {
+        /// Sets the knobs.
+        config(config: WorkerConfig) = config;
 
-    /// Defines lambdas that are unknown, with default settings, instead of refusing to start.
-    pub fn define_missing(mut self) -> Self {
-        self.define = true;
-        self
-    }
+        /// Defines lambdas that are unknown, with default settings, instead of refusing to start.
+        define_missing() in define = true;
 
-    /// Drains when `signal` completes, and leaves SIGTERM and SIGINT to the caller.
-    pub fn until(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.until = Some(Box::pin(signal));
-        self
-    }
+        /// Drains when `signal` completes, and leaves SIGTERM and SIGINT to the caller.
+        until(signal: impl Future<Output = ()> + Send + 'static) = Some(Box::pin(signal));
 
-    /// Answers `/metrics` (for Prometheus), `/healthz` and `/readyz` on this address. The worker
-    /// does not start if the port is in use.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(mut self, listen: std::net::SocketAddr) -> Self {
-        self.metrics = Some(listen);
-        self
-    }
+        /// Answers `/metrics` (for Prometheus), `/healthz` and `/readyz` on this address. The worker
+        /// does not start if the port is in use.
+        #[cfg(feature = "metrics")]
+        metrics(listen: std::net::SocketAddr) = Some(listen);
 
-    /// For tests that live in the worker's process: called instead of ending it.
-    #[doc(hidden)]
-    pub fn on_lost(mut self, act: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_lost = Some(Arc::new(act));
-        self
+        /// For tests that live in the worker's process: called instead of ending it.
+        #[doc(hidden)]
+        on_lost(act: impl Fn(&str) + Send + Sync + 'static) = Some(Arc::new(act));
     }
 
     /// Checks everything that was given. The database is not asked yet.

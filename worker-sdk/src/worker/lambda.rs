@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::client::payload::{Payload, name_of};
+use crate::client::setters::setters;
 use crate::error::Error;
 use crate::task::Priority;
 use crate::worker::arguments::Arguments;
@@ -33,6 +34,7 @@ use crate::worker::outcome::{IntoOutcome, Outcome};
 /// let lambda = Lambda::new(resize).slots(4);
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Lambda {
     pub(crate) name: Arc<str>,
     pub(crate) body: Body,
@@ -132,17 +134,14 @@ impl Lambda {
         Self { name: name.into(), body, slots, bounds, blocking: false, check }
     }
 
-    /// How many executions of it may run at once in this process. At least 1; default
-    /// [`WorkerConfig::slots`](crate::WorkerConfig).
-    #[must_use]
-    pub fn slots(mut self, slots: usize) -> Self {
-        self.slots = Some(slots);
-        self
+    setters! {
+        /// How many executions of it may run at once in this process. At least 1; default
+        /// [`WorkerConfig::slots`](crate::WorkerConfig).
+        slots(slots: usize) = Some(slots);
     }
 
     /// How many of its slots tasks of one priority may hold at once; default all. Bounding `Low`
     /// keeps some slots free for urgent tasks, however long the tasks of low priority take.
-    #[must_use]
     pub fn slots_for(mut self, priority: Priority, slots: usize) -> Self {
         self.bounds.retain(|(bounded, _)| *bounded != priority);
         self.bounds.push((priority, slots));

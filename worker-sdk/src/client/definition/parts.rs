@@ -54,6 +54,7 @@ pub enum OnDuplicate {
 
 /// How long a task holds its unique key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use]
 pub struct Unique {
     scope: &'static str,
     #[serde(serialize_with = "span")]
@@ -86,17 +87,16 @@ impl Unique {
         Self { scope, period, outcome: None }
     }
 
-    /// The effect of a second task with the key. Default [`OnDuplicate::Keep`].
-    #[must_use]
-    pub fn on_duplicate(mut self, outcome: OnDuplicate) -> Self {
-        self.outcome = Some(outcome);
-        self
+    setters! {
+        /// The effect of a second task with the key. Default [`OnDuplicate::Keep`].
+        on_duplicate(outcome: OnDuplicate) in outcome = Some(outcome);
     }
 }
 
 /// A circuit breaker. It pauses the lambda when within a time enough attempts fail with one cause, and
 /// these are a large part of all attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use]
 pub struct Breaker {
     failures: u32,
     #[serde(serialize_with = "span")]
@@ -139,14 +139,10 @@ macro_rules! scope {
 /// Setters that gates and throttles share.
 macro_rules! gated {
     () => {
-        /// The collection may be one that no recent task has. A definition needs no such leave.
-        #[must_use]
-        pub fn unseen(mut self) -> Self {
-            self.unseen = true;
-            self
-        }
-
         setters! {
+            /// The collection may be one that no recent task has. A definition needs no such leave.
+            unseen() = true;
+
             /// Ends by itself then.
             until(at: DateTime<Utc>) = Some(at);
 
@@ -158,6 +154,7 @@ macro_rules! gated {
 
 /// A limit on the tasks of a lambda, over all workers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[must_use]
 pub struct Limit {
     max_concurrency: Option<u32>,
     #[serde(serialize_with = "float")]
@@ -182,21 +179,13 @@ impl Limit {
         Self { per_second: Some(per_second), ..Self::default() }
     }
 
-    /// Each limit key is counted by itself.
-    #[must_use]
-    pub fn by_key(mut self) -> Self {
-        self.by_key = true;
-        self
-    }
-
-    /// Tenants (fairness keys) take turns while tasks wait.
-    #[must_use]
-    pub fn fair(mut self) -> Self {
-        self.fair = true;
-        self
-    }
-
     setters! {
+        /// Each limit key is counted by itself.
+        by_key() = true;
+
+        /// Tenants (fairness keys) take turns while tasks wait.
+        fair() = true;
+
         /// Tasks of a rate that may start at once after a pause. Default one second of tasks.
         burst(tasks: u32) = Some(tasks);
     }
@@ -204,6 +193,7 @@ impl Limit {
 
 /// A gate on a lambda, or on one of its collections or priorities.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use]
 pub struct Gate {
     action: &'static str,
     reason: String,
@@ -243,6 +233,7 @@ impl Gate {
 
 /// A rate for a time, with a reason: a mail relay that fails. It applies beside the limits of the lambda.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[must_use]
 pub struct Throttle {
     #[serde(serialize_with = "float")]
     per_second: Option<f64>,
