@@ -6,8 +6,7 @@
 //! Must never: print an address with its password.
 
 use anyhow::Result;
-use tokio_postgres::config::Host;
-use tuskline_sdk::{Address, InvalidAddress};
+use tuskline_sdk::{Address, InvalidAddress, host_name};
 
 use super::dev;
 use super::failure::{Failed, WrongCall};
@@ -65,14 +64,8 @@ pub fn shown(address: &Address) -> String {
         [one] => *one,
         each => each.get(at).copied().unwrap_or(5432),
     };
-    let named = config.get_hosts().iter().enumerate().map(|(at, host)| {
-        let name = match host {
-            Host::Tcp(name) => name.clone(),
-            #[cfg(unix)]
-            Host::Unix(path) => path.display().to_string(),
-        };
-        format!("{name}, port {}", port(at))
-    });
+    let hosts = config.get_hosts().iter().map(host_name).enumerate();
+    let named = hosts.map(|(at, name)| format!("{name}, port {}", port(at)));
     let mut hosts: Vec<String> = named.collect();
     if hosts.is_empty() {
         hosts.push(format!("localhost, port {}", port(0)));

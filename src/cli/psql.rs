@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use clap::Args;
-use tokio_postgres::config::Host;
-use tuskline_sdk::Address;
+use tuskline_sdk::{Address, host_name};
 
 use super::failure::{Failed, failed};
 use super::global::Global;
@@ -41,11 +40,7 @@ pub fn command(address: &Address) -> Result<Command> {
 
 fn environment(address: &Address) -> Vec<(&'static str, String)> {
     let config = address.config();
-    let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        #[cfg(unix)]
-        Host::Unix(path) => path.display().to_string(),
-    });
+    let hosts = config.get_hosts().iter().map(host_name);
     let ports = config.get_ports().iter().map(ToString::to_string);
     let joined = |list: Vec<String>| Some(list.join(",")).filter(|text| !text.is_empty());
     let known = [

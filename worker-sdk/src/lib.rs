@@ -96,6 +96,8 @@ pub use client::status::{Cancelled, Reason, Retried, TaskStatus};
 #[doc(hidden)]
 pub use client::verbs;
 pub use client::{BATCH_MAX, Client, InTransaction, OnPool, TransactionClient};
+#[doc(hidden)]
+pub use db::address::host_name;
 pub use db::address::{Address, IntoAddress, InvalidAddress};
 #[doc(hidden)]
 pub use db::backoff::Backoff;

@@ -6,13 +6,12 @@
 mod options;
 mod passfile;
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use crate::db::tls::TlsSettings;
 use options::{Options, TLS_OPTIONS, known, session_kind, wrong};
@@ -44,16 +43,9 @@ pub struct Address {
 }
 
 /// Why a text is not the address of a database. It does not quote the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct InvalidAddress(String);
-
-impl fmt::Display for InvalidAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InvalidAddress {}
 
 impl Address {
     /// Everything but the settings of TLS.
@@ -163,6 +155,16 @@ addresses! {
     &Address => |address| Ok(address.clone()),
     Config => |config| Ok(config.into()),
     &Config => |config| Ok(config.into()),
+}
+
+/// A host as an address writes it: its name, or the directory of its socket.
+#[doc(hidden)]
+pub fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(directory) => directory.display().to_string(),
+    }
 }
 
 fn is_url(text: &str) -> bool {

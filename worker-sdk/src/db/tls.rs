@@ -222,14 +222,10 @@ impl TlsSettings {
             Versions::Only13 => options.insert("ssl_min_protocol_version", "TLSv1.3".to_owned()),
         };
         match config.get_channel_binding() {
-            ChannelBinding::Require => {
-                drop(options.insert("channel_binding", "require".to_owned()))
-            }
-            ChannelBinding::Disable => {
-                drop(options.insert("channel_binding", "disable".to_owned()))
-            }
-            _ => {}
-        }
+            ChannelBinding::Require => options.insert("channel_binding", "require".to_owned()),
+            ChannelBinding::Disable => options.insert("channel_binding", "disable".to_owned()),
+            _ => None,
+        };
         if config.get_ssl_negotiation() == SslNegotiation::Direct {
             options.insert("sslnegotiation", "direct".to_owned());
         }

@@ -1,20 +1,24 @@
 //! The refusal of a connection with TLS.
 
 use std::error::Error as _;
-use std::fmt;
 
 use tokio_postgres::Error;
 
 /// Why a connection with TLS was refused, here or by the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct TlsRefusal {
     text: String,
     hint: Option<String>,
 }
 
 impl TlsRefusal {
-    pub(crate) fn new(text: String, hint: Option<String>) -> Self {
-        Self { text, hint }
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), hint: None }
+    }
+
+    pub(crate) fn hinting(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
     }
 
     /// The setting that mends it, if there is one.
@@ -28,11 +32,3 @@ impl TlsRefusal {
         inner.downcast_ref()
     }
 }
-
-impl fmt::Display for TlsRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for TlsRefusal {}

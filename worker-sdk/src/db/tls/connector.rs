@@ -1,13 +1,14 @@
 //! Connects with rustls.
 
 use std::io;
+use std::iter::successors;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{Error as Pem, PemObject};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
 };
@@ -45,7 +46,7 @@ impl TlsSettings {
                     WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
                 let verifier = verifier.with_crls(self.revoked_lists()?);
                 let verifier = verifier.enforce_revocation_expiration().build();
-                Some(verifier.map_err(|error| TlsRefusal::new(error.to_string(), None))?)
+                Some(verifier.map_err(|error| TlsRefusal::new(error.to_string()))?)
             }
             Mode::Disable | Mode::Prefer | Mode::Require => None,
         };
@@ -53,7 +54,7 @@ impl TlsSettings {
         let verifier = Arc::new(Verifier { proves, named, provider: Arc::clone(&provider) });
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions.spoken())
-            .map_err(|error| TlsRefusal::new(error.to_string(), None))?
+            .map_err(|error| TlsRefusal::new(error.to_string()))?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let mut config = match self.identity.as_ref().filter(|_| mode > Mode::Disable) {
@@ -74,16 +75,7 @@ impl TlsSettings {
     /// None: nothing is asked of them.
     fn revoked_lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsRefusal> {
         let Some(file) = &self.revoked else { return Ok(Vec::new()) };
-        let (option, what) = ("sslcrl", "a list of revoked certificates");
-        let lists = CertificateRevocationListDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| unreadable(option, what, file, &error))?;
-        match lists.is_empty() {
-            false => Ok(lists),
-            true => {
-                Err(unreadable(option, what, file, &rustls::pki_types::pem::Error::NoItemsFound))
-            }
-        }
+        all(file, "sslcrl", "a list of revoked certificates")
     }
 
     fn roots(&self) -> Result<RootCertStore, TlsRefusal> {
@@ -92,13 +84,10 @@ impl TlsSettings {
         store.add_parsable_certificates(certificates(file, "sslrootcert")?);
         match store.is_empty() {
             false => Ok(store),
-            true => Err(TlsRefusal::new(
-                format!(
-                    "sslrootcert={} has no certificate that can be an authority",
-                    file.display()
-                ),
-                None,
-            )),
+            true => Err(TlsRefusal::new(format!(
+                "sslrootcert={} has no certificate that can be an authority",
+                file.display()
+            ))),
         }
     }
 }
@@ -124,21 +113,21 @@ fn system_roots() -> Result<RootCertStore, TlsRefusal> {
     });
     match roots.is_empty() {
         false => Ok(roots.clone()),
-        true => Err(TlsRefusal::new(
-            "this system has no root certificates".to_owned(),
-            Some("install them (Debian: ca-certificates), or set sslrootcert=FILE".to_owned()),
-        )),
+        true => Err(TlsRefusal::new("this system has no root certificates")
+            .hinting("install them (Debian: ca-certificates), or set sslrootcert=FILE")),
     }
 }
 
 fn certificates(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>>, TlsRefusal> {
-    let what = "a certificate";
-    let found = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(option, what, file, &error))?;
-    match found.is_empty() {
-        false => Ok(found),
-        true => Err(unreadable(option, what, file, &rustls::pki_types::pem::Error::NoItemsFound)),
+    all(file, option, "a certificate")
+}
+
+/// All of one kind that a file holds: one at least.
+fn all<T: PemObject>(file: &Path, option: &str, what: &str) -> Result<Vec<T>, TlsRefusal> {
+    let found = T::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(unreadable(option, what, file, &Pem::NoItemsFound)),
+        found => found.map_err(|error| unreadable(option, what, file, &error)),
     }
 }
 
@@ -146,15 +135,14 @@ fn certificates(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>
 fn unusable(error: &Error, certificate: &Path, key: &Path) -> TlsRefusal {
     let (certificate, key) = (certificate.display(), key.display());
     match error {
-        Error::InconsistentKeys(_) => TlsRefusal::new(
-            format!("the key of sslkey={key} does not fit sslcert={certificate}"),
-            None,
-        ),
-        error if is_old_version(error) => TlsRefusal::new(
-            format!("sslcert={certificate} is a certificate of X.509 v1"),
-            Some(format!("let the authority sign it again: {AS_VERSION_3}")),
-        ),
-        error => TlsRefusal::new(format!("sslcert={certificate} cannot be used: {error}"), None),
+        Error::InconsistentKeys(_) => {
+            TlsRefusal::new(format!("the key of sslkey={key} does not fit sslcert={certificate}"))
+        }
+        error if is_old_version(error) => {
+            TlsRefusal::new(format!("sslcert={certificate} is a certificate of X.509 v1"))
+                .hinting(format!("let the authority sign it again: {AS_VERSION_3}"))
+        }
+        error => TlsRefusal::new(format!("sslcert={certificate} cannot be used: {error}")),
     }
 }
 
@@ -168,20 +156,13 @@ pub(super) fn is_old_version(error: &Error) -> bool {
         if other.to_string().contains("UnsupportedCertVersion"))
 }
 
-fn unreadable(
-    option: &str,
-    what: &str,
-    file: &Path,
-    error: &rustls::pki_types::pem::Error,
-) -> TlsRefusal {
-    use rustls::pki_types::pem::Error as Pem;
+fn unreadable(option: &str, what: &str, file: &Path, error: &Pem) -> TlsRefusal {
     let file = file.display();
-    let text = match error {
+    TlsRefusal::new(match error {
         Pem::Io(error) => format!("{option}={file} cannot be read: {error}"),
         Pem::NoItemsFound => format!("{option}={file} does not hold {what} in PEM"),
         error => format!("{option}={file} does not hold {what} in PEM: {error}"),
-    };
-    TlsRefusal::new(text, None)
+    })
 }
 
 /// Verifies a server as much as the mode demands. The handshake itself is verified in each mode: the server
@@ -241,17 +222,10 @@ impl ServerCertVerifier for Verifier {
 
 /// The error of rustls in a chain of errors, if there is one.
 pub(super) fn cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<Error>() {
-            return Some(found);
-        }
+    let next = |error: &&'e (dyn std::error::Error + 'static)| {
         // An io::Error hides the error that it carries.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        match inner {
-            Some(inner) => next = Some(inner),
-            None => next = error.source(),
-        }
-    }
-    None
+        inner.map(|inner| inner as _).or_else(|| error.source())
+    };
+    successors(Some(error), next).find_map(|error| error.downcast_ref())
 }

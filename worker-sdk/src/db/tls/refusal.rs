@@ -4,11 +4,12 @@ use std::error::Error as _;
 
 #[cfg(feature = "tls")]
 use rustls::{AlertDescription, CertificateError, Error as Rustls};
-use tokio_postgres::config::{Host, SslNegotiation};
+use tokio_postgres::config::SslNegotiation;
 #[cfg(feature = "tls")]
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error};
 
+use crate::db::address::host_name;
 #[cfg(feature = "tls")]
 use crate::db::tls::connector::AS_VERSION_3;
 use crate::db::tls::{Mode, TlsSettings};
@@ -24,9 +25,9 @@ pub(crate) fn explain(
     tls: &TlsSettings,
 ) -> Option<TlsRefusal> {
     let source = error.source()?;
-    let host = &name_of(config);
+    let host = &config.get_hosts().first().map(host_name).unwrap_or_default();
     let direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
-    let by_text = |text: String, hint: &str| Some(TlsRefusal::new(text, Some(hint.to_owned())));
+    let by_text = |text: String, hint: &str| Some(TlsRefusal::new(text).hinting(hint));
     // These two come as texts only.
     match source.to_string().as_str() {
         "server does not support TLS" => {
@@ -75,29 +76,31 @@ pub(crate) fn explain(
 
 #[cfg(feature = "tls")]
 fn of_rustls(error: &Rustls, host: &str, mode: Mode, tls: &TlsSettings) -> Option<TlsRefusal> {
-    let too_old = match tls.versions {
-        Versions::Only13 => (
-            format!("{host} speaks no TLS 1.3, and ssl_min_protocol_version demands it"),
-            Some("set ssl_min_protocol_version=TLSv1.2".to_owned()),
-        ),
-        _ => (format!("{host} speaks no TLS 1.2 or later"), Some(OLD_TLS.to_owned())),
+    let too_old = || match tls.versions {
+        Versions::Only13 => TlsRefusal::new(format!(
+            "{host} speaks no TLS 1.3, and ssl_min_protocol_version demands it"
+        ))
+        .hinting("set ssl_min_protocol_version=TLSv1.2"),
+        _ => TlsRefusal::new(format!("{host} speaks no TLS 1.2 or later")).hinting(OLD_TLS),
     };
-    let (text, hint) = match error {
-        error if connector::is_old_version(error) => (
-            format!("the certificate of {host} is of X.509 v1, which names no host"),
-            Some(format!("let an authority sign it again with a subjectAltName: {AS_VERSION_3}")),
-        ),
-        Rustls::AlertReceived(AlertDescription::ProtocolVersion) => too_old,
-        Rustls::PeerIncompatible(_) => too_old,
+    let refusal = match error {
+        error if connector::is_old_version(error) => TlsRefusal::new(format!(
+            "the certificate of {host} is of X.509 v1, which names no host"
+        ))
+        .hinting(format!("let an authority sign it again with a subjectAltName: {AS_VERSION_3}")),
+        Rustls::AlertReceived(AlertDescription::ProtocolVersion) => too_old(),
+        Rustls::PeerIncompatible(_) => too_old(),
         Rustls::InvalidCertificate(why) => of_certificate(why, host, &tls.roots),
         Rustls::AlertReceived(alert) => of_alert(*alert, host, tls.has_identity()),
-        error => (format!("TLS with {host} failed: {error}"), None),
+        error => TlsRefusal::new(format!("TLS with {host} failed: {error}")),
     };
-    let hint = hint.map(|hint| match mode {
-        Mode::VerifyFull | Mode::VerifyCa => hint,
-        _ => format!("{hint} (sslmode={})", mode.label()),
-    });
-    Some(TlsRefusal::new(text, hint))
+    Some(match (mode, refusal.hint()) {
+        (Mode::VerifyFull | Mode::VerifyCa, _) | (_, None) => refusal,
+        (_, Some(hint)) => {
+            let hint = format!("{hint} (sslmode={})", mode.label());
+            refusal.hinting(hint)
+        }
+    })
 }
 
 /// The connection ended, and the server has said nothing.
@@ -112,15 +115,6 @@ fn is_closed(source: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-fn name_of(host: &Config) -> String {
-    match host.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => String::new(),
-    }
-}
-
 #[cfg(feature = "tls")]
 const DIRECT_TLS: &str = "sslnegotiation=direct needs PostgreSQL 17 or later: else leave it out";
 
@@ -128,53 +122,57 @@ const DIRECT_TLS: &str = "sslnegotiation=direct needs PostgreSQL 17 or later: el
 const OLD_TLS: &str = "raise ssl_max_protocol_version of the server to TLSv1.2 or later";
 
 #[cfg(feature = "tls")]
-fn of_certificate(why: &CertificateError, host: &str, roots: &Roots) -> (String, Option<String>) {
+fn of_certificate(why: &CertificateError, host: &str, roots: &Roots) -> TlsRefusal {
     let of = format!("the certificate of {host}");
+    let other_host = |text: String| {
+        TlsRefusal::new(text).hinting(
+            "connect by a name of the certificate, or set sslmode=verify-ca with sslrootcert=FILE",
+        )
+    };
     match why {
-        CertificateError::UnknownIssuer => (
-            match roots {
+        CertificateError::UnknownIssuer => {
+            let text = match roots {
                 Roots::System => format!("{of} is not signed by an authority of this system"),
                 Roots::File(file) => {
                     format!("{of} is not signed by an authority in sslrootcert={}", file.display())
                 }
-            },
-            Some(provider::remedy(host).to_owned()),
-        ),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+            };
+            TlsRefusal::new(text).hinting(provider::remedy(host))
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsRefusal::new(
             format!("{of} has expired"),
-            Some("renew it (ssl_cert_file of the server), and check the clock of this machine".into()),
-        ),
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
-            format!("{of} is not valid yet"),
-            Some("check the clocks of the server and of this machine".into()),
-        ),
-        CertificateError::NotValidForName => (format!("{of} is for another host"), name_hint()),
+        )
+        .hinting("renew it (ssl_cert_file of the server), and check the clock of this machine"),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            TlsRefusal::new(format!("{of} is not valid yet"))
+                .hinting("check the clocks of the server and of this machine")
+        }
+        CertificateError::NotValidForName => other_host(format!("{of} is for another host")),
         CertificateError::NotValidForNameContext { presented, .. } => {
             let names: Vec<_> = presented.iter().map(|name| plain(name)).collect();
             let names = match names.is_empty() {
                 true => "names no host (it has no subjectAltName)".to_owned(),
                 false => format!("is for {}", names.join(", ")),
             };
-            (format!("{of} {names}, not for {host}"), name_hint())
+            other_host(format!("{of} {names}, not for {host}"))
         }
-        CertificateError::UnknownRevocationStatus => (
-            format!("sslcrl has no list of the authority that signed {of}"),
-            Some("put the list of each authority of the chain into sslcrl".into()),
-        ),
+        CertificateError::UnknownRevocationStatus => {
+            TlsRefusal::new(format!("sslcrl has no list of the authority that signed {of}"))
+                .hinting("put the list of each authority of the chain into sslcrl")
+        }
         CertificateError::ExpiredRevocationList
-        | CertificateError::ExpiredRevocationListContext { .. } => (
-            "the list of revoked certificates in sslcrl is out of date".to_owned(),
-            Some("fetch the present list of the authority".into()),
-        ),
-        CertificateError::Revoked => (format!("{of} is revoked"), None),
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
-            format!("{of} is self-signed: it is the certificate of an authority itself"),
-            Some(
-                "sign the server's certificate with an authority, and set sslrootcert to the authority's file"
-                    .into(),
-            ),
-        ),
-        why => (format!("{of} is not accepted: {why}"), None),
+        | CertificateError::ExpiredRevocationListContext { .. } => {
+            TlsRefusal::new("the list of revoked certificates in sslcrl is out of date")
+                .hinting("fetch the present list of the authority")
+        }
+        CertificateError::Revoked => TlsRefusal::new(format!("{of} is revoked")),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            let text = format!("{of} is self-signed: it is the certificate of an authority itself");
+            TlsRefusal::new(text).hinting(
+                "sign the server's certificate with an authority, and set sslrootcert to the authority's file",
+            )
+        }
+        why => TlsRefusal::new(format!("{of} is not accepted: {why}")),
     }
 }
 
@@ -186,37 +184,30 @@ fn plain(presented: &str) -> String {
 }
 
 #[cfg(feature = "tls")]
-fn name_hint() -> Option<String> {
-    Some(
-        "connect by a name of the certificate, or set sslmode=verify-ca with sslrootcert=FILE"
-            .into(),
-    )
-}
-
-#[cfg(feature = "tls")]
-fn of_alert(alert: AlertDescription, host: &str, identity: bool) -> (String, Option<String>) {
+fn of_alert(alert: AlertDescription, host: &str, identity: bool) -> TlsRefusal {
     use AlertDescription as Alert;
     let refuses = format!("{host} refuses the client certificate");
     match alert {
         Alert::CertificateRequired | Alert::HandshakeFailure if !identity => {
-            (format!("{host} demands a client certificate"), Some("set sslcert and sslkey".into()))
+            TlsRefusal::new(format!("{host} demands a client certificate"))
+                .hinting("set sslcert and sslkey")
         }
         Alert::CertificateRevoked => {
-            (format!("{refuses}: it is revoked"), Some("set sslcert to a new one".into()))
+            TlsRefusal::new(format!("{refuses}: it is revoked")).hinting("set sslcert to a new one")
         }
-        Alert::CertificateExpired => {
-            (format!("{refuses}: it has expired"), Some("set sslcert to a new one".into()))
+        Alert::CertificateExpired => TlsRefusal::new(format!("{refuses}: it has expired"))
+            .hinting("set sslcert to a new one"),
+        Alert::UnknownCA => {
+            TlsRefusal::new(format!("{refuses}: its authority is unknown to the server"))
+                .hinting("set sslcert to one of an authority in ssl_ca_file of the server")
         }
-        Alert::UnknownCA => (
-            format!("{refuses}: its authority is unknown to the server"),
-            Some("set sslcert to one of an authority in ssl_ca_file of the server".into()),
-        ),
         Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            (format!("{refuses} ({alert:?})"), Some("see the log of the server".into()))
+            TlsRefusal::new(format!("{refuses} ({alert:?})")).hinting("see the log of the server")
         }
         Alert::NoApplicationProtocol => {
-            (format!("{host} does not speak PostgreSQL over TLS directly"), Some(DIRECT_TLS.into()))
+            TlsRefusal::new(format!("{host} does not speak PostgreSQL over TLS directly"))
+                .hinting(DIRECT_TLS)
         }
-        alert => (format!("{host} ended the TLS handshake: {alert:?}"), None),
+        alert => TlsRefusal::new(format!("{host} ended the TLS handshake: {alert:?}")),
     }
 }
