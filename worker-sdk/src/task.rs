@@ -4,17 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error};
 
-/// Number of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TaskId(pub i64);
-
-impl std::fmt::Display for TaskId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(
         $(#[$doc])*
@@ -31,6 +20,8 @@ macro_rules! numbers {
 }
 
 numbers! {
+    /// Number of a task.
+    TaskId;
     /// Number of a gate.
     GateId;
     /// Number of a limit, an order or a throttle.

@@ -73,26 +73,17 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     }
 
     /// The task, due at once.
-    fn task(self) -> NewTask
-    where
-        Self: Sized,
-    {
+    fn task(self) -> NewTask {
         NewTask::of(&self)
     }
 
     /// The task, due at an instant; one that has passed means now.
-    fn at(self, at: DateTime<Utc>) -> NewTask
-    where
-        Self: Sized,
-    {
+    fn at(self, at: DateTime<Utc>) -> NewTask {
         self.task().at(at)
     }
 
     /// The task, due `delay` from now on the database's clock.
-    fn after(self, delay: Duration) -> NewTask
-    where
-        Self: Sized,
-    {
+    fn after(self, delay: Duration) -> NewTask {
         self.task().after(delay)
     }
 }

@@ -5,7 +5,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
 use crate::client::chain::{CancelledChain, Chain, On, ParentTask, Scheduled};
-use crate::client::new_task::{Due, NewTask};
+use crate::client::new_task::NewTask;
 use crate::client::payload::IntoTask;
 use crate::client::sender::Sender;
 use crate::client::session::Row;
@@ -75,18 +75,17 @@ impl<S: Sender> Client<S> {
             });
             payloads.push(JsonText(checked?));
         }
-        let priorities =
-            some_if(tasks, |t| t.priority != Priority::Normal, |t| t.priority.as_str());
-        let collections = some_if(tasks, |t| t.collection.is_some(), |t| t.collection.as_deref());
-        let due = some_if(tasks, |t| matches!(t.due, Due::At(_)), |t| t.due.parts().0);
-        let delays = some_if(tasks, |t| matches!(t.due, Due::In(_)), |t| t.due.parts().1);
-        let ordering =
-            some_if(tasks, |t| t.keys.ordering.is_some(), |t| t.keys.ordering.as_deref());
-        let limits = some_if(tasks, |t| t.keys.limit.is_some(), |t| t.keys.limit.as_deref());
-        let fairness =
-            some_if(tasks, |t| t.keys.fairness.is_some(), |t| t.keys.fairness.as_deref());
-        let unique = some_if(tasks, |t| t.keys.unique.is_some(), |t| t.keys.unique.as_deref());
-        let traces = some_if(tasks, |t| t.traceparent.is_some(), |t| t.traceparent.as_deref());
+        let is_usual = tasks.iter().all(|t| t.priority == Priority::Normal);
+        let priorities: Option<Vec<_>> =
+            (!is_usual).then(|| tasks.iter().map(|t| t.priority.as_str()).collect());
+        let collections = column(tasks, |t| t.collection.as_deref());
+        let due = column(tasks, |t| t.due.parts().0);
+        let delays = column(tasks, |t| t.due.parts().1);
+        let ordering = column(tasks, |t| t.keys.ordering.as_deref());
+        let limits = column(tasks, |t| t.keys.limit.as_deref());
+        let fairness = column(tasks, |t| t.keys.fairness.as_deref());
+        let unique = column(tasks, |t| t.keys.unique.as_deref());
+        let traces = column(tasks, |t| t.traceparent.as_deref());
         let params: [(&(dyn ToSql + Sync), Type); 11] = [
             (&lambdas, Type::TEXT_ARRAY),
             (&payloads, Type::JSON_ARRAY),
@@ -253,11 +252,11 @@ impl<S: Sender> Client<S> {
     }
 }
 
-/// A parallel array, or nothing at all when no row needs it.
-fn some_if<'t, T>(
+/// A value of each task; none: no task has one, and the array is not sent.
+fn column<'t, T>(
     tasks: &'t [NewTask],
-    needed: impl Fn(&NewTask) -> bool,
-    value: impl Fn(&'t NewTask) -> T,
-) -> Option<Vec<T>> {
-    tasks.iter().any(needed).then(|| tasks.iter().map(value).collect())
+    value: impl Fn(&'t NewTask) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    let column: Vec<_> = tasks.iter().map(value).collect();
+    column.iter().any(Option::is_some).then_some(column)
 }

@@ -105,6 +105,17 @@ impl fmt::Display for ConnectionError {
     }
 }
 
+/// The answer to a call, within a time.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, ConnectionError> {
+    match timeout(limit, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
 pub(crate) async fn connect(
     address: &Address,
     limit: Duration,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
+
+use crate::db::Parameters;
 
 #[cfg(test)]
 pub(crate) use exchange::ClaimedTask;
@@ -67,21 +69,17 @@ pub(crate) struct Served {
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
 pub(crate) async fn version(client: &Client) -> Result<Option<i32>> {
-    Ok(client.query_typed("select tuskline.version()", &[]).await?[0].get(0))
+    Ok(client.query_typed_one("select tuskline.version()", &[]).await?.get(0))
 }
 
 pub(crate) async fn define_lambda(client: &Client, name: &str) -> Result<()> {
-    client.query_typed("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await?;
-    Ok(())
+    client.query_typed("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await.map(drop)
 }
 
 pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Result<Vec<Served>> {
-    let rows = client
-        .query_typed(
-            "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)",
-            &[(&lambdas, Type::TEXT_ARRAY)],
-        )
-        .await?;
+    let sql =
+        "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)";
+    let rows = client.query_typed(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await?;
     Ok(rows
         .iter()
         .map(|row| Served {
@@ -125,34 +123,30 @@ pub(crate) struct Registration<'a> {
 pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -> Result<i64> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let pid = i32::try_from(std::process::id()).unwrap_or(0);
-    let rows = client
-        .query_typed(
-            "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5), \
-             $6, $7, $8)",
-            &[
-                (&host, Type::TEXT),
-                (&pid, Type::INT4),
-                (&new.lambdas, Type::TEXT_ARRAY),
-                (&env!("CARGO_PKG_VERSION"), Type::TEXT),
-                (&new.lease.as_secs_f64(), Type::FLOAT8),
-                (&new.installation, Type::TEXT),
-                (&new.connections, Type::INT4),
-                (&new.former, Type::INT8),
-            ],
-        )
-        .await?;
-    Ok(rows[0].get(0))
+    let sql = "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5), \
+        $6, $7, $8)";
+    let parameters: &Parameters<'_> = &[
+        (&host, Type::TEXT),
+        (&pid, Type::INT4),
+        (&new.lambdas, Type::TEXT_ARRAY),
+        (&env!("CARGO_PKG_VERSION"), Type::TEXT),
+        (&new.lease.as_secs_f64(), Type::FLOAT8),
+        (&new.installation, Type::TEXT),
+        (&new.connections, Type::INT4),
+        (&new.former, Type::INT8),
+    ];
+    Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 
 pub(crate) async fn end_executor(client: &Client, executor: i64) -> Result<()> {
-    client.query_typed("select tuskline.end_executor($1)", &[(&executor, Type::INT8)]).await?;
-    Ok(())
+    let sql = "select tuskline.end_executor($1)";
+    client.query_typed(sql, &[(&executor, Type::INT8)]).await.map(drop)
 }
 
 /// True: this database is a copy, and nothing is claimed for one lease.
 pub(crate) async fn rebuild_queues(client: &Client) -> Result<bool> {
-    let rows = client.query_typed("select copied from tuskline.rebuild_queues()", &[]).await?;
-    Ok(rows[0].get(0))
+    let sql = "select copied from tuskline.rebuild_queues()";
+    Ok(client.query_typed_one(sql, &[]).await?.get(0))
 }
 
 pub(crate) async fn heartbeat(
@@ -162,28 +156,24 @@ pub(crate) async fn heartbeat(
     leases: bool,
     acknowledged: i64,
 ) -> Result<Beat> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+    let sql = "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences, \
+        past from tuskline.heartbeat($1, $2, $3, $4)";
+    let parameters: &Parameters<'_> = &[
         (&executor, Type::INT8),
         (&draining, Type::BOOL),
         (&leases, Type::BOOL),
         (&acknowledged, Type::INT8),
     ];
-    let rows = client
-        .query_typed(
-            "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences, \
-             past from tuskline.heartbeat($1, $2, $3, $4)",
-            &params,
-        )
-        .await?;
-    let list = |column| rows[0].get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
+    let row = client.query_typed_one(sql, parameters).await?;
+    let list = |column| row.get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
     let attempts = |tasks, fences| -> Vec<Attempt> {
         let pairs = list(tasks).into_iter().zip(list(fences));
         pairs.map(|(task, fence)| Attempt { task, fence }).collect()
     };
     Ok(Beat {
-        alive: rows[0].get(0),
-        past: rows[0].get(6),
-        leases: rows[0].get::<_, Option<_>>(1).map(lease_ids),
+        alive: row.get(0),
+        past: row.get(6),
+        leases: row.get::<_, Option<_>>(1).map(lease_ids),
         cancelled: attempts(2, 3),
         gated: attempts(4, 5),
     })
@@ -207,14 +197,14 @@ impl Report {
 }
 
 pub(crate) async fn report_attempts(client: &Client, executor: i64, report: &Report) -> Result<()> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+    let parameters: &Parameters<'_> = &[
         (&executor, Type::INT8),
         (&report.queue_ids, Type::INT4_ARRAY),
         (&report.counters, Type::INT2_ARRAY),
         (&report.amounts, Type::INT8_ARRAY),
     ];
-    client.query_typed("select tuskline.report_attempts($1, $2, $3, $4)", &params).await?;
-    Ok(())
+    let sql = "select tuskline.report_attempts($1, $2, $3, $4)";
+    client.query_typed(sql, parameters).await.map(drop)
 }
 
 fn lease_ids(numbers: Vec<i64>) -> Vec<LeaseId> {
@@ -237,13 +227,10 @@ pub(crate) async fn start(
     attempts: &[Attempt],
 ) -> Result<Vec<i64>> {
     let (tasks, fences) = columns(attempts.iter().copied());
-    let rows = client
-        .query_typed(
-            "select tuskline.start($1, $2, $3)",
-            &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)],
-        )
-        .await?;
-    Ok(rows[0].get(0))
+    let sql = "select tuskline.start($1, $2, $3)";
+    let parameters: &Parameters<'_> =
+        &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 
 /// Work that was given back. An attempt in neither list is not ours any more.
@@ -272,28 +259,20 @@ pub(crate) async fn release(
     ended_leases: &[LeaseId],
 ) -> Result<Released> {
     let (tasks, fences) = columns(attempts.iter().copied());
-    let rows = client
-        .query_typed(
-            "select released, deferred from tuskline.release($1, $2, $3, $4)",
-            &[
-                (&executor, Type::INT8),
-                (&tasks, Type::INT8_ARRAY),
-                (&fences, Type::INT8_ARRAY),
-                (&numbers(ended_leases), Type::INT8_ARRAY),
-            ],
-        )
-        .await?;
-    Ok(Released { tasks: rows[0].get(0), locked: rows[0].get(1) })
+    let sql = "select released, deferred from tuskline.release($1, $2, $3, $4)";
+    let parameters: &Parameters<'_> = &[
+        (&executor, Type::INT8),
+        (&tasks, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&numbers(ended_leases), Type::INT8_ARRAY),
+    ];
+    let row = client.query_typed_one(sql, parameters).await?;
+    Ok(Released { tasks: row.get(0), locked: row.get(1) })
 }
 
 pub(crate) async fn release_lease(client: &Client, executor: i64, lease: LeaseId) -> Result<()> {
-    client
-        .query_typed(
-            "select tuskline.release_lease($1, $2)",
-            &[(&executor, Type::INT8), (&lease.0, Type::INT8)],
-        )
-        .await?;
-    Ok(())
+    let sql = "select tuskline.release_lease($1, $2)";
+    client.query_typed(sql, &[(&executor, Type::INT8), (&lease.0, Type::INT8)]).await.map(drop)
 }
 
 /// How many bells the queues share: a bound of what a worker LISTENs to and locks.
@@ -318,26 +297,23 @@ pub(crate) enum Watched {
 }
 
 pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>> {
-    let rows =
-        client.query_typed("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
+    let row =
+        client.query_typed_one("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
     let watched = |answer: &&str| match *answer {
         "held" => Watched::Held,
         "taken" => Watched::Taken,
         "shared" => Watched::Shared,
         _ => Watched::Busy,
     };
-    Ok(rows[0].get::<_, Vec<&str>>(0).iter().map(watched).collect())
+    Ok(row.get::<_, Vec<&str>>(0).iter().map(watched).collect())
 }
 
 /// Whether each queue holds anything above its mark.
 pub(crate) async fn peek(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
-    let rows = client.query_typed("select tuskline.peek($1, $2)", &params).await?;
-    Ok(rows[0].get(0))
+    let parameters: &Parameters<'_> = &[(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
+    Ok(client.query_typed_one("select tuskline.peek($1, $2)", parameters).await?.get(0))
 }
 
 pub(crate) async fn unwatch(client: &Client, bells: &[i32]) -> Result<()> {
-    client.query_typed("select tuskline.unwatch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
-    Ok(())
+    client.query_typed("select tuskline.unwatch($1)", &[(&bells, Type::INT4_ARRAY)]).await.map(drop)
 }

@@ -172,32 +172,24 @@ impl WorkerConfig {
 
     fn check_bounded(&self) -> Result<(), Error> {
         self.check_pauses()?;
+        let (t, l) = (self.self_termination, self.lease);
         let beats = self.heartbeat_period * 3 + self.heartbeat_timeout;
-        if self.self_termination < beats {
-            return Err(Error::refused(
-                Code::InvalidLease,
-                format!(
-                    "T >= 3 * HB + heartbeat_timeout must hold, got T = {:?}, 3 * HB + heartbeat_timeout = {beats:?}",
-                    self.self_termination
-                ),
-            ));
+        if t < beats {
+            let text = format!(
+                "T >= 3 * HB + heartbeat_timeout must hold, got T = {t:?}, 3 * HB + heartbeat_timeout = {beats:?}"
+            );
+            return Err(Error::refused(Code::InvalidLease, text));
         }
-        let least =
-            (self.self_termination + self.watchdog_margin).mul_f64(1.0 + self.clock_drift.abs());
-        if self.lease < least {
-            return Err(Error::refused(
-                Code::InvalidLease,
-                format!(
-                    "L >= (T + M) * (1 + drift) must hold, got L = {:?}, (T + M) * (1 + drift) = {least:?}",
-                    self.lease
-                ),
-            ));
+        let least = (t + self.watchdog_margin).mul_f64(1.0 + self.clock_drift.abs());
+        if l < least {
+            let text = format!(
+                "L >= (T + M) * (1 + drift) must hold, got L = {l:?}, (T + M) * (1 + drift) = {least:?}"
+            );
+            return Err(Error::refused(Code::InvalidLease, text));
         }
         if [self.exchange_connections, self.max_batch, self.slots, self.threads].contains(&0) {
-            return Err(Error::refused(
-                Code::InvalidSetting,
-                "exchange_connections, max_batch, slots and threads must be at least 1",
-            ));
+            let text = "exchange_connections, max_batch, slots and threads must be at least 1";
+            return Err(Error::refused(Code::InvalidSetting, text));
         }
         Ok(())
     }
@@ -211,16 +203,12 @@ impl WorkerConfig {
             ("busy_poll", self.busy_poll),
         ];
         if let Some((name, pause)) = pauses.iter().find(|(_, pause)| *pause < LEAST_PAUSE) {
-            return Err(Error::refused(
-                Code::InvalidSetting,
-                format!("{name} must be at least {LEAST_PAUSE:?}, got {pause:?}"),
-            ));
+            let text = format!("{name} must be at least {LEAST_PAUSE:?}, got {pause:?}");
+            return Err(Error::refused(Code::InvalidSetting, text));
         }
         if !(0.0..=1.0).contains(&self.clock_drift.abs()) {
-            return Err(Error::refused(
-                Code::InvalidSetting,
-                format!("clock_drift must be 0 to 1, got {}", self.clock_drift),
-            ));
+            let text = format!("clock_drift must be 0 to 1, got {}", self.clock_drift);
+            return Err(Error::refused(Code::InvalidSetting, text));
         }
         Ok(())
     }

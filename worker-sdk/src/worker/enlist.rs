@@ -3,7 +3,7 @@
 //! Promises: the heartbeat's connection is opened first. With that one, one for rare calls and
 //! one for exchanges the worker registers. If the server has fewer for it, it keeps none and waits.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
@@ -13,9 +13,8 @@ use crate::db::connect::Session;
 use crate::db::hsc;
 use crate::db::hsc::{Registration, Served};
 use crate::db::version;
-use crate::error::Error;
-use crate::error::TlsRefusal;
-use crate::error::queues_not_rebuilt;
+use crate::error::ErrorKind::{self, Unavailable, Unknown};
+use crate::error::{Error, TlsRefusal, queues_not_rebuilt};
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
 use crate::worker::outage_log::REPEAT;
@@ -56,25 +55,24 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn of(error: tokio_postgres::Error, meaning: fn(tokio_postgres::Error) -> Error) -> Self {
+    fn of(error: tokio_postgres::Error, broken: ErrorKind) -> Self {
         let later = [
             SqlState::TOO_MANY_CONNECTIONS,
             SqlState::CONFIGURATION_LIMIT_EXCEEDED,
             SqlState::CANNOT_CONNECT_NOW,
         ];
         let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
-        let broken = cause.is_some_and(|cause: &io::Error| {
-            !matches!(cause.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+        let broke = cause.is_some_and(|cause: &io::Error| {
+            !matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
         });
-        if TlsRefusal::of(&error).is_some() {
-            return Self::Final(meaning(error));
-        }
-        match error.code() {
-            Some(code) if later.contains(code) => Self::Later(meaning(error)),
-            _ if queues_not_rebuilt(&error) => Self::Unrecovered(meaning(error)),
-            None if broken || error.is_closed() => Self::Broken(meaning(error)),
-            _ => Self::Final(meaning(error)),
-        }
+        let refusal = match error.code() {
+            _ if TlsRefusal::of(&error).is_some() => Self::Final,
+            Some(code) if later.contains(code) => Self::Later,
+            _ if queues_not_rebuilt(&error) => Self::Unrecovered,
+            None if broke || error.is_closed() => Self::Broken,
+            _ => Self::Final,
+        };
+        refusal(Error::of_postgres(error, broken))
     }
 }
 
@@ -127,20 +125,20 @@ pub(crate) async fn enlist(
 async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {
     let (address, limit) = (&worker.database, worker.config.request_timeout);
     // A pooler is recognised by a notification that does not arrive, and that takes ECHO_GRACE.
-    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, is_pooled(address)).await?;
+    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, Unavailable, is_pooled(address)).await?;
     if pooled {
         tracing::warn!("a transaction pooler stands between: polling instead of listening");
     }
-    let functions = in_time(limit, hsc::version(&heartbeat)).await?;
+    let functions = in_time(limit, Unavailable, hsc::version(&heartbeat)).await?;
     version::check(functions)?;
     let functions = functions.unwrap_or(0);
     worker.statistics.registered(functions);
-    let control = in_time(limit, open(address, limit, pooled)).await?;
-    let exchange = in_time(limit, open(address, limit, pooled)).await?;
+    let control = in_time(limit, Unavailable, open(address, limit, pooled)).await?;
+    let exchange = in_time(limit, Unavailable, open(address, limit, pooled)).await?;
     let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.to_string()).collect();
     if worker.define {
         for name in &names {
-            changed(limit, hsc::define_lambda(&control, name)).await?;
+            in_time(limit, Unknown, hsc::define_lambda(&control, name)).await?;
         }
     }
     let installation = worker.config.installation();
@@ -153,9 +151,9 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         former,
     };
     let sent_ns = clock_ns();
-    let executor = changed(limit, hsc::register_executor(&control, &registration)).await?;
-    let served = in_time(limit, hsc::executor_lambdas(&control, &names)).await?;
-    let max_attempts = in_time(limit, hsc::max_attempts(&control, &names)).await?;
+    let executor = in_time(limit, Unknown, hsc::register_executor(&control, &registration)).await?;
+    let served = in_time(limit, Unavailable, hsc::executor_lambdas(&control, &names)).await?;
+    let max_attempts = in_time(limit, Unavailable, hsc::max_attempts(&control, &names)).await?;
     let limit = worker.config.self_termination;
     if Duration::from_nanos(clock_ns().saturating_sub(sent_ns)) >= limit {
         // T counts from its sending: it is over already, and holds nothing.
@@ -181,25 +179,16 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     })
 }
 
-/// The answer of a server that may accept a connection and send nothing; an error after `limit`.
+/// The answer of a server that may accept a connection and send nothing; an error after `limit`. `broken`:
+/// what a call without an answer has done.
 async fn in_time<T>(
     limit: Duration,
+    broken: ErrorKind,
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Refusal> {
     match tokio::time::timeout(limit, asked).await {
-        Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_read)),
-        Err(_) => Err(Error::unavailable(format!("no answer within {limit:?}")).into()),
-    }
-}
-
-/// The same for a change, whose outcome may be unknown.
-async fn changed<T>(
-    limit: Duration,
-    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Refusal> {
-    match tokio::time::timeout(limit, asked).await {
-        Ok(answered) => answered.map_err(|error| Refusal::of(error, Error::from_write)),
-        Err(_) => Err(Error::unknown(format!("no answer within {limit:?}")).into()),
+        Ok(answered) => answered.map_err(|error| Refusal::of(error, broken)),
+        Err(_) => Err(Error::new(broken, format!("no answer within {limit:?}")).into()),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{ConnectionError, Session};
+use crate::db::connect::{ConnectionError, Session, in_time};
 use crate::db::hsc::{ExchangeSession, Reply, Verdict};
 use crate::error::queues_not_rebuilt;
 use crate::worker::connections;
@@ -176,8 +176,5 @@ impl ExchangeConnection {
 async fn open_session(opener: &Opener) -> Result<ExchangeSession, ConnectionError> {
     let session = opener.open().await?;
     let prepare = ExchangeSession::on(session, opener.pooled, opener.functions);
-    match timeout(opener.limit, prepare).await {
-        Ok(session) => Ok(session?),
-        Err(_) => Err("no answer in time".into()),
-    }
+    in_time(opener.limit, prepare).await
 }

@@ -4,6 +4,7 @@
 //! these pass (paper). Must never: lose the cause; the reason holds the whole chain of an error.
 
 use std::fmt;
+use std::iter::successors;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -119,13 +120,8 @@ impl Failure {
     }
 
     fn reason(&self) -> String {
-        let mut reason = self.source.to_string();
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            reason = format!("{reason}: {error}");
-            cause = error.source();
-        }
-        reason
+        let causes = successors(self.source.source(), |cause| cause.source());
+        causes.fold(self.source.to_string(), |reason, cause| format!("{reason}: {cause}"))
     }
 }
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::time::timeout;
-
-use crate::db::connect::{ConnectionError, Session};
+use crate::db::connect::{ConnectionError, Session, in_time};
 use crate::db::hsc;
 use crate::db::hsc::Beat;
 use crate::worker::watchdog::{Loss, Watchdog, clock_ns};
@@ -41,10 +39,7 @@ impl Pulse {
         // A test that keeps a history of the worker reads these two from the trace.
         tracing::trace!(beat = sent_ns, "heartbeat sent");
         let call = hsc::heartbeat(session, self.executor, draining, leases, acknowledged);
-        let beat = match timeout(self.limit, call).await {
-            Ok(answer) => answer?,
-            Err(_) => return Err("no answer in time".into()),
-        };
+        let beat = in_time(self.limit, call).await?;
         if session.uncertain_commits() > uncertain {
             // A standby that is promoted knows nothing of it, and would not count it.
             return Err("its commit is uncertain".into());

@@ -110,7 +110,7 @@ impl RegisteredWorker {
             opener: opener.clone(),
             executor,
             runtime: Handle::current(),
-            session: tokio::sync::Mutex::new(Some(control)),
+            session: tokio::sync::Mutex::new(Some(Arc::new(control))),
         };
         let db = Arc::new(Database { opener, executor, control });
         let parts = Parts { heartbeat, exchange, requests };

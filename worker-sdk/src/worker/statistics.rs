@@ -14,7 +14,7 @@ pub use histogram::EDGES_MS;
 
 use self::histogram::{BUCKETS, Histogram};
 
-use crate::db::hsc::{AttemptResult, Report, ResultStatus, Verdict};
+use crate::db::hsc::{AttemptResult, Report, Verdict};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Family, Value};
 use crate::task::Priority;
@@ -123,12 +123,11 @@ impl Statistics {
     /// The database has answered for a result.
     pub(crate) fn answered(&self, result: &AttemptResult, verdict: Verdict) {
         let at = match verdict {
-            Verdict::Done => result.status.number() - 1,
-            Verdict::Refused => REFUSED - 1,
+            Verdict::Done => result.status as usize - 1,
+            Verdict::Refused => REFUSED as usize - 1,
             Verdict::Locked => return,
         };
-        self.counts[result.counts].results[usize::from(at.unsigned_abs())]
-            .fetch_add(1, Ordering::Relaxed);
+        self.counts[result.counts].results[at].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A registration has begun, with this set of functions.
@@ -249,19 +248,6 @@ fn counter(at: usize) -> i16 {
         ..0 => at + 1,
         start if start < histogram => START + start,
         run => RUN + run - histogram,
-    }
-}
-
-impl ResultStatus {
-    /// Its counter in a report.
-    fn number(self) -> i16 {
-        match self {
-            Self::Success => 1,
-            Self::RetriableFailure => 2,
-            Self::FatalFailure => 3,
-            Self::Snoozed => 4,
-            Self::Cancelled => 5,
-        }
     }
 }
 

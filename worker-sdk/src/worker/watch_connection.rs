@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use crate::db::backoff::Backoff;
-use crate::db::connect::{ConnectionError, Heard, Notifications, Session, connect_listening};
+use crate::db::connect::{
+    ConnectionError, Heard, Notifications, Session, connect_listening, in_time,
+};
 use crate::db::hsc;
 use crate::db::hsc::Watched;
 use crate::worker::connections;
@@ -97,10 +98,7 @@ impl WatchConnection {
             client.batch_execute(&listen).await?;
             Ok::<_, tokio_postgres::Error>((client, heard))
         };
-        match timeout(ANSWER_LIMIT, open).await {
-            Ok(opened) => opened.map_err(ConnectionError::from),
-            Err(_) => Err("no answer in time".into()),
-        }
+        in_time(ANSWER_LIMIT, open).await
     }
 
     async fn serve(&mut self, client: &Client, mut heard: Notifications) -> String {
@@ -297,8 +295,5 @@ const CHANNEL: &str = "tuskline_bell_";
 async fn answer<T>(
     call: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, String> {
-    match timeout(ANSWER_LIMIT, call).await {
-        Ok(answered) => answered.map_err(|error| ConnectionError::from(error).to_string()),
-        Err(_) => Err(ConnectionError::no_answer().to_string()),
-    }
+    in_time(ANSWER_LIMIT, call).await.map_err(|error| error.to_string())
 }

@@ -1,7 +1,6 @@
 //! One claimed task on its way through the worker, and its result.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -71,37 +70,31 @@ impl Work {
 /// The reason why an attempt shall stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    Cancelled = 1,
-    TimedOut = 2,
-    ShuttingDown = 3,
-    LeaseLost = 4,
+    Cancelled,
+    TimedOut,
+    ShuttingDown,
+    LeaseLost,
 }
 
 /// Stop signal of one attempt; the first reason stays.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     pub token: CancellationToken,
-    reason: AtomicU8,
+    reason: OnceLock<StopReason>,
 }
 
 impl Stop {
     pub(crate) fn stop(&self, reason: StopReason) {
-        let _ = self.reason.compare_exchange(0, reason as u8, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.reason.set(reason);
         self.token.cancel();
     }
 
     pub(crate) fn reason(&self) -> Option<StopReason> {
-        match self.reason.load(Ordering::Relaxed) {
-            1 => Some(StopReason::Cancelled),
-            2 => Some(StopReason::TimedOut),
-            3 => Some(StopReason::ShuttingDown),
-            4 => Some(StopReason::LeaseLost),
-            _ => None,
-        }
+        self.reason.get().copied()
     }
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Note {
     task: i64,
     fence: i64,
@@ -119,58 +112,41 @@ struct Note {
 impl AttemptResult {
     /// The result for the outcome that the lambda returned; `class` names the kind of a failure.
     pub(crate) fn of(work: &Work, outcome: Outcome, class: Option<&'static str>) -> Self {
-        let note = Self::note(work, ResultStatus::Success);
-        match outcome {
-            Outcome::Success(None) => Self::new(work, None),
+        let note = Note { task: work.task, fence: work.fence, ..Note::default() };
+        let note = match outcome {
+            Outcome::Success(None) => None,
             Outcome::Success(Some(output)) => match checked_output(output) {
-                Ok(output) => Self::new(work, Some(Note { output: Some(output), ..note })),
-                Err(reason) => Self::of(work, Outcome::fatal(reason), Some("output")),
+                Ok(output) => Some(Note { output: Some(output), ..note }),
+                Err(reason) => return Self::of(work, Outcome::fatal(reason), Some("output")),
             },
-            Outcome::Retriable { after, reason } => Self::new(
-                work,
-                Some(Note {
-                    status: ResultStatus::RetriableFailure,
-                    error_class: Some(class.unwrap_or("error")),
-                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
-                    after_ms: after.map(in_ms),
-                    ..note
-                }),
-            ),
-            Outcome::Snooze(delay) => Self::new(
-                work,
-                Some(Note { status: ResultStatus::Snoozed, after_ms: Some(in_ms(delay)), ..note }),
-            ),
+            Outcome::Retriable { after, reason } => Some(Note {
+                status: ResultStatus::RetriableFailure,
+                error_class: Some(class.unwrap_or("error")),
+                message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                after_ms: after.map(in_ms),
+                ..note
+            }),
+            Outcome::Snooze(delay) => {
+                Some(Note { status: ResultStatus::Snoozed, after_ms: Some(in_ms(delay)), ..note })
+            }
             Outcome::Undecodable { reason } => {
                 let reason = format!("payload does not decode: {reason}");
-                Self::of(work, Outcome::Fatal { reason }, Some("decode"))
+                return Self::of(work, Outcome::Fatal { reason }, Some("decode"));
             }
-            Outcome::Fatal { reason } => Self::new(
-                work,
-                Some(Note {
-                    status: ResultStatus::FatalFailure,
-                    error_class: Some(class.unwrap_or("fatal")),
-                    message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
-                    ..note
-                }),
-            ),
-        }
+            Outcome::Fatal { reason } => Some(Note {
+                status: ResultStatus::FatalFailure,
+                error_class: Some(class.unwrap_or("fatal")),
+                message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                ..note
+            }),
+        };
+        Self::new(work, note)
     }
 
     /// The result of an attempt that stopped because of a cancellation.
     pub(crate) fn cancelled(work: &Work) -> Self {
-        Self::new(work, Some(Self::note(work, ResultStatus::Cancelled)))
-    }
-
-    fn note(work: &Work, status: ResultStatus) -> Note {
-        Note {
-            task: work.task,
-            fence: work.fence,
-            status,
-            error_class: None,
-            message: None,
-            after_ms: None,
-            output: None,
-        }
+        let (task, fence, status) = (work.task, work.fence, ResultStatus::Cancelled);
+        Self::new(work, Some(Note { task, fence, status, ..Note::default() }))
     }
 
     fn new(work: &Work, note: Option<Note>) -> Self {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::session::Row;
+use crate::client::status::word;
 use crate::db::json::JsonOwned;
 use crate::error::Error;
 
@@ -34,6 +35,7 @@ pub enum DefinitionOutcome {
     /// Nothing differs.
     Unchanged,
     /// A newer version has defined the lambda: nothing was done.
+    #[serde(other)]
     Newer,
 }
 
@@ -54,16 +56,10 @@ impl DefinedLambda {
         let JsonOwned(changes) = row.get(2);
         let changes: BTreeMap<String, [Option<Value>; 2]> =
             serde_json::from_str(&changes).map_err(Error::unknown)?;
-        let outcome = match row.get(1) {
-            "created" => DefinitionOutcome::Created,
-            "changed" => DefinitionOutcome::Changed,
-            "unchanged" => DefinitionOutcome::Unchanged,
-            _ => DefinitionOutcome::Newer,
-        };
         let changes = changes.into_iter();
         let changes =
             changes.map(|(setting, [before, after])| SettingChange { setting, before, after });
-        Ok(Self { lambda: row.get(0), outcome, changes: changes.collect() })
+        Ok(Self { lambda: row.get(0), outcome: word(row.get(1))?, changes: changes.collect() })
     }
 }
 

@@ -1,22 +1,17 @@
 //! The statuses that a result may report.
 
-/// The status that a result reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResultStatus {
-    Success,
-    RetriableFailure,
-    FatalFailure,
-    Snoozed,
-    Cancelled,
-}
+use serde::Serialize;
 
-impl serde::Serialize for ResultStatus {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
+/// The status that a result reports. Its number is that of its counter (`report_attempts`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResultStatus {
+    #[default]
+    Success = 1,
+    RetriableFailure = 2,
+    FatalFailure = 3,
+    Snoozed = 4,
+    Cancelled = 5,
 }
 
 impl ResultStatus {

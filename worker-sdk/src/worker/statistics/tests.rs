@@ -1,7 +1,7 @@
 //! The counters of a report.
 
 use super::*;
-use crate::db::hsc::Attempt;
+use crate::db::hsc::{Attempt, ResultStatus};
 
 fn result(index: CountsIndex, status: ResultStatus) -> AttemptResult {
     AttemptResult {
