@@ -45,12 +45,10 @@ pub async fn run(
     let mut recovery = Recovery::new("janitor", health);
     let mut warned = options.archive.is_some();
     let mut marks = Marks::default();
-    while !shutdown.is_cancelled() {
+    loop {
         let work = work(&address, &options, &mut recovery, &mut warned, &mut marks);
-        let end = shutdown.run_until_cancelled(work).await;
-        let Some(Err(lost)) = end else { break };
-        let rest = recovery.failed(&lost);
-        shutdown.run_until_cancelled(sleep(rest)).await;
+        let Some(Err(lost)) = shutdown.run_until_cancelled(work).await else { break };
+        shutdown.run_until_cancelled(sleep(recovery.failed(&lost))).await;
     }
     tracing::debug!("janitor stopped");
 }

@@ -169,13 +169,7 @@ async fn migrate_with(
     functions: &[Source],
     cell: Option<u8>,
 ) -> Result<Report, Error> {
-    let opened = Session::strict(address, "migrate", Deadlines::PATIENT, &trust::STATED).await;
-    let mut session = opened.map_err(trust::of_opening)?;
-    // Its one statement names the catalog, so a planted function cannot answer it.
-    check_server(session.client()).await?;
-    trust::check_settings(session.client()).await?;
-    // Before anything in it is read: a view of another role may run a function of that role.
-    trust::check_schema(session.client()).await?;
+    let mut session = open(address).await?;
     if let Some(later) = later(session.client()).await? {
         return untouched(session.client(), later, cell).await;
     }
@@ -191,15 +185,23 @@ async fn migrate_with(
     Ok(Report { applied, functions, schema_version: SCHEMA_VERSION })
 }
 
+/// A session that knows whom it talks to.
+async fn open(address: &Address) -> Result<Session, Error> {
+    let opened = Session::strict(address, "migrate", Deadlines::PATIENT, &trust::STATED).await;
+    let session = opened.map_err(trust::of_opening)?;
+    // Its one statement names the catalog, so a planted function cannot answer it.
+    check_server(session.client()).await?;
+    trust::check_settings(session.client()).await?;
+    // Before anything in it is read: a view of another role may run a function of that role.
+    trust::check_schema(session.client()).await?;
+    Ok(session)
+}
+
 async fn check_server(client: &Client) -> Result<(), Error> {
-    let row = client
-        .query_one(
-            "select pg_catalog.current_setting('server_version_num')::integer, \
-             pg_catalog.current_setting('server_version'), \
-             pg_catalog.current_setting('server_encoding'), pg_catalog.pg_is_in_recovery()",
-            &[],
-        )
-        .await?;
+    let sql = "select pg_catalog.current_setting('server_version_num')::integer, \
+        pg_catalog.current_setting('server_version'), \
+        pg_catalog.current_setting('server_encoding'), pg_catalog.pg_is_in_recovery()";
+    let row = client.query_one(sql, &[]).await?;
     if row.get::<_, i32>(0) < OLDEST_SERVER {
         return Err(Error::ServerTooOld(row.get(1)));
     }
@@ -280,13 +282,10 @@ async fn renew(
     set_cell(transaction.client(), cell).await?;
     apply(&transaction, INSTALL).await?;
     transaction.execute("delete from tuskline_core.stamp", &[]).await?;
-    transaction
-        .execute(
-            "insert into tuskline_core.stamp (schema_version, digest, applied_by, applied_at) \
-             values ($1, $2, $3, tuskline.clock())",
-            &[&SCHEMA_VERSION, &digest, &concat!("tuskline ", env!("CARGO_PKG_VERSION"))],
-        )
-        .await?;
+    let stamp = "insert into tuskline_core.stamp (schema_version, digest, applied_by, applied_at) \
+        values ($1, $2, $3, tuskline.clock())";
+    let applied_by = concat!("tuskline ", env!("CARGO_PKG_VERSION"));
+    transaction.execute(stamp, &[&SCHEMA_VERSION, &digest, &applied_by]).await?;
     transaction.commit().await?;
     Ok(())
 }
@@ -300,9 +299,8 @@ async fn set_cell(client: &Client, cell: Option<u8>) -> Result<(), tokio_postgre
 /// The zones by which this binary calculates ticks: `define_periodic` refuses all remaining ones.
 async fn put_time_zones(transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
     let names: Vec<&str> = zone_names().collect();
-    transaction
-        .execute("delete from tuskline_core.time_zone where name <> all ($1)", &[&names])
-        .await?;
+    let clear = "delete from tuskline_core.time_zone where name <> all ($1)";
+    transaction.execute(clear, &[&names]).await?;
     let put =
         "insert into tuskline_core.time_zone select unnest($1::text[]) on conflict do nothing";
     transaction.execute(put, &[&names]).await?;

@@ -38,11 +38,10 @@ pub async fn run(
 ) {
     let address = address.into();
     let mut recovery = Recovery::new(ROLE, health);
-    while !shutdown.is_cancelled() {
-        let end = shutdown.run_until_cancelled(work(&address, &options, &mut recovery)).await;
-        let Some(Err(lost)) = end else { break };
-        let rest = recovery.failed(&lost);
-        shutdown.run_until_cancelled(sleep(rest)).await;
+    loop {
+        let work = work(&address, &options, &mut recovery);
+        let Some(Err(lost)) = shutdown.run_until_cancelled(work).await else { break };
+        shutdown.run_until_cancelled(sleep(recovery.failed(&lost))).await;
     }
     tracing::debug!("periodic stopped");
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,14 +61,9 @@ pub enum Failure {
 impl Failure {
     /// By the SQLSTATE of the server, wherever in the chain; nothing: it is away.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
-        let mut cause = Some(error);
-        while let Some(one) = cause {
-            if let Some(refusal) = one.downcast_ref::<DbError>() {
-                return Self::of_server(refusal);
-            }
-            cause = one.source();
-        }
-        Self::Away
+        let refusal =
+            successors(Some(error), |&one| one.source()).find_map(|one| one.downcast_ref());
+        refusal.map_or(Self::Away, Self::of_server)
     }
 
     fn of_server(refusal: &DbError) -> Self {

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
@@ -172,13 +171,10 @@ async fn check(address: &Address, installation: &str) -> Result<(), Error> {
         let session = Session::open(address, "serve", Deadlines::USUAL).await?;
         let readiness = store::readiness(session.client()).await?;
         // A later verb would say it, too; here it ends the process with the reason.
-        if readiness.schema_version.is_some_and(|set| {
-            matches!(
-                SchemaCompatibility::of(set),
-                SchemaCompatibility::Same | SchemaCompatibility::Later
-            )
-        }) && !readiness.read_only
-        {
+        let compatibility = readiness.schema_version.map(SchemaCompatibility::of);
+        let fits =
+            matches!(compatibility, Some(SchemaCompatibility::Same | SchemaCompatibility::Later));
+        if fits && !readiness.read_only {
             store::check_installation(session.client(), installation).await?;
         }
         Ok(readiness)
@@ -189,7 +185,7 @@ async fn check(address: &Address, installation: &str) -> Result<(), Error> {
         Ok(Readiness { schema_version: None, .. }) => {
             Err(Error::Schema(format!("function set none, wanted {SCHEMA_VERSION}")))
         }
-        Err(error) if is_absent_schema(&error) => Err(Error::Schema("none".to_owned())),
+        Err(error) if store::is_absent(&error) => Err(Error::Schema("none".to_owned())),
         Err(error) if is_passing(&error) => {
             tracing::warn!(error = %ErrorChain(&error), "the database is away, waiting for it");
             Ok(())
@@ -210,11 +206,6 @@ fn fits(set: i32) -> Result<(), Error> {
         }
         SchemaCompatibility::TooNew => Err(Error::SchemaNewer { found: set, ours: SCHEMA_VERSION }),
     }
-}
-
-/// Neither the schema nor its functions are there.
-fn is_absent_schema(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
 }
 
 /// No answer at all, or one that says it is starting, stopping or full (classes 57P and 53).

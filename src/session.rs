@@ -70,15 +70,7 @@ impl Session {
         deadlines: Deadlines,
     ) -> Result<Self, Error> {
         let address = address.into();
-        let all = options(&address, deadlines);
-        match Self::plain(
-            address.clone().with(|config| {
-                config.options(all);
-            }),
-            role,
-        )
-        .await
-        {
+        match Self::plain(stating(address.clone(), deadlines, ""), role).await {
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
                 Self::plain(address, role).await
             }
@@ -96,18 +88,9 @@ impl Session {
         deadlines: Deadlines,
         settings: &[(&str, &str)],
     ) -> Result<Self, Error> {
-        let address = address.into();
-        let mut all = options(&address, deadlines);
-        for (name, value) in settings {
-            all.push_str(&format!(" -c {name}={}", value.replace(' ', "\\ ")));
-        }
-        Self::plain(
-            address.with(|config| {
-                config.options(all);
-            }),
-            role,
-        )
-        .await
+        let more = settings.iter().map(|(name, value)| (name, value.replace(' ', "\\ ")));
+        let more: String = more.map(|(name, value)| format!(" -c {name}={value}")).collect();
+        Self::plain(stating(address.into(), deadlines, &more), role).await
     }
 
     /// As [`Session::open`], with the settings that every session of the role gets.
@@ -206,18 +189,21 @@ impl Drop for Session {
     }
 }
 
-/// Our settings as a startup parameter, after those of the address. Not by SET: behind a transaction
+/// An address with our settings as a startup parameter, after its own. Not by SET: behind a transaction
 /// pooler that would change other people's sessions. A pooler refuses the parameter, and is spoken to
 /// without.
-fn options(address: &Address, deadlines: Deadlines) -> String {
-    format!(
+fn stating(address: Address, deadlines: Deadlines, more: &str) -> Address {
+    let all = format!(
         "{} -c client_min_messages=warning -c search_path=pg_catalog,pg_temp -c jit=off \
-         -c lock_timeout={} -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
+         -c lock_timeout={} -c statement_timeout={} -c idle_in_transaction_session_timeout={}{more}",
         address.config().get_options().unwrap_or_default(),
         deadlines.lock.as_millis(),
         deadlines.statement.as_millis(),
         deadlines.idle_in_transaction.as_millis(),
-    )
+    );
+    address.with(|config| {
+        config.options(all);
+    })
 }
 
 /// Why a loop lost its connection.

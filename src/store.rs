@@ -20,8 +20,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use tokio_postgres::types::{Timestamp, ToSql, Type};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{Timestamp, Type};
 use tokio_postgres::{Client, Error, Row};
+
+use self::rows::Parameters;
 
 pub use repair::{Repair, damage, repair};
 pub use rescue::{Pulse, Rescued, Silent, note_silence, rescue};
@@ -55,17 +58,14 @@ pub async fn enqueue_due(
 ) -> Result<Enqueued, Error> {
     #[cfg(mutants)]
     mutant::tell_own_clock(client).await?;
-    let row = client
-        .query_typed_one(
-            "select moved, looked_until, next_due_ms, oldest_writer_xid, xid, gates \
-             from tuskline.enqueue_due($1, $2, $3)",
-            &[
-                (&mark, Type::TIMESTAMPTZ),
-                (&limit.cast_signed(), Type::INT4),
-                (&installation, Type::TEXT),
-            ],
-        )
-        .await?;
+    let sql = "select moved, looked_until, next_due_ms, oldest_writer_xid, xid, gates \
+        from tuskline.enqueue_due($1, $2, $3)";
+    let parameters: &Parameters<'_> = &[
+        (&mark, Type::TIMESTAMPTZ),
+        (&limit.cast_signed(), Type::INT4),
+        (&installation, Type::TEXT),
+    ];
+    let row = client.query_typed_one(sql, parameters).await?;
     Ok(Enqueued {
         moved: row.get::<_, i32>(0).unsigned_abs(),
         looked_until: match row.get::<_, Option<Timestamp<DateTime<Utc>>>>(1) {
@@ -98,9 +98,8 @@ pub struct Promoted {
 /// The connection's or the server's.
 pub async fn promote(client: &Client, limit: u32, installation: &str) -> Result<Promoted, Error> {
     let sql = "select moved, next_due_ms from tuskline.run_policies($1, $2)";
-    let with: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&limit.cast_signed(), Type::INT4), (&installation, Type::TEXT)];
-    let row = client.query_typed_one(sql, &with).await?;
+    let with: &Parameters<'_> = &[(&limit.cast_signed(), Type::INT4), (&installation, Type::TEXT)];
+    let row = client.query_typed_one(sql, with).await?;
     Ok(Promoted { moved: row.get::<_, i32>(0).unsigned_abs(), next_due: next_due(&row, 1) })
 }
 
@@ -192,6 +191,11 @@ pub async fn readiness(client: &Client) -> Result<Readiness, Error> {
 
 /// A mutant, in no ordinary build: a store consumer that judges by its own clock what is due. The
 /// test that wants it has an `enqueue_due` which believes the session's word.
+/// Neither the schema nor its functions are there, says the error of [`readiness`].
+pub fn is_absent(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
+}
+
 #[cfg(mutants)]
 mod mutant {
     use super::{Client, Error, Type, Utc};

@@ -37,12 +37,10 @@ pub async fn run(
 ) {
     let address = address.into();
     let (mut recovery, mut detector) = (Recovery::new(ROLE, health), FailureDetector::default());
-    while !shutdown.is_cancelled() {
+    loop {
         let consumed = consume(&address, &options, &mut detector, &mut recovery);
-        let end = shutdown.run_until_cancelled(consumed).await;
-        let Some(Err(lost)) = end else { break };
-        let rest = recovery.failed(&lost);
-        shutdown.run_until_cancelled(sleep(rest)).await;
+        let Some(Err(lost)) = shutdown.run_until_cancelled(consumed).await else { break };
+        shutdown.run_until_cancelled(sleep(recovery.failed(&lost))).await;
     }
     tracing::debug!("store consumer stopped");
 }

@@ -62,22 +62,17 @@ pub async fn run(global: &Global, client: &Client, command: BreakerCommand) -> R
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     SET_BREAKER.row(client, "true", &json!(args)).await?;
     let lambda = &args.lambda;
-    output::answer(
-        global,
-        &json!({"lambda": args.lambda, "set": true}),
-        &format!("the breaker of {lambda} is set; to take it away: tuskline breaker drop {lambda}"),
-    )
+    let said =
+        format!("the breaker of {lambda} is set; to take it away: tuskline breaker drop {lambda}");
+    output::answer(global, &json!({"lambda": args.lambda, "set": true}), &said)
 }
 
 async fn drop_breaker(global: &Global, client: &Client, lambda: &str) -> Result<()> {
     if !DROP_BREAKER.call(client, &json!({ "lambda": lambda })).await? {
         return Err(failed(format!("lambda {lambda} has no breaker: tuskline breaker list")));
     }
-    output::answer(
-        global,
-        &json!({"lambda": lambda, "dropped": true}),
-        &format!("the breaker of {lambda} is gone"),
-    )
+    let said = format!("the breaker of {lambda} is gone");
+    output::answer(global, &json!({"lambda": lambda, "dropped": true}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {

@@ -18,7 +18,6 @@ mod horizon;
 mod leases;
 mod locks;
 mod monitoring;
-mod periodic;
 mod remedy;
 mod report;
 mod schema;
@@ -26,7 +25,6 @@ mod segments;
 mod settings;
 mod verify;
 mod waits;
-mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -77,11 +77,8 @@ async fn set(global: &Global, client: &Client, action: &str, scope: &Scope) -> R
     let mut set = json!(scope);
     set["action"] = action.into();
     let gate: i64 = GATE.call(client, &set).await?;
-    output::answer(
-        global,
-        &json!({"gate": gate, "action": action}),
-        &format!("gate {gate} is set; to open it: tuskline gate open {gate}"),
-    )
+    let said = format!("gate {gate} is set; to open it: tuskline gate open {gate}");
+    output::answer(global, &json!({"gate": gate, "action": action}), &said)
 }
 
 async fn open(global: &Global, client: &Client, gate: i64, reason: Option<String>) -> Result<()> {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 use tuskline_sdk::Address;
 
 use super::failure::Failed;
@@ -14,6 +14,7 @@ use super::global::Global;
 use super::{database, output};
 use crate::config::DEFAULT_INSTALLATION;
 use crate::session::{Deadlines, Session};
+use crate::store::rows::{Parameters, value};
 
 /// Arguments of `adopt`.
 #[derive(Debug, Args)]
@@ -32,22 +33,18 @@ pub struct AdoptArgs {
 pub async fn adopt(global: &Global, args: AdoptArgs) -> Result<()> {
     let address = database::find_given(global)?;
     let session = Session::open(&address, "command", Deadlines::USUAL).await?;
-    let with: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&args.name, Type::TEXT), (&args.hold, Type::BOOL), (&args.reason, Type::TEXT)];
-    let row = session.client().query_typed_one("select tuskline.adopt($1, $2, $3)", &with).await?;
-    let old: String = row.get(0);
+    let with: &Parameters<'_> =
+        &[(&args.name, Type::TEXT), (&args.hold, Type::BOOL), (&args.reason, Type::TEXT)];
+    let old: String = value(session.client(), "select tuskline.adopt($1, $2, $3)", with).await?;
     let held = match args.hold {
         true => "\nevery lambda is paused; `tuskline gate list` shows the gates",
         false => "",
     };
-    output::answer(
-        global,
-        &json!({"installation": args.name, "was": old, "held": args.hold}),
-        &format!(
-            "installation {}, was {old}; set TUSKLINE_INSTALLATION={} for its workers and servers{held}",
-            args.name, args.name
-        ),
-    )
+    let name = &args.name;
+    let said = format!(
+        "installation {name}, was {old}; set TUSKLINE_INSTALLATION={name} for its workers and servers{held}"
+    );
+    output::answer(global, &json!({"installation": name, "was": old, "held": args.hold}), &said)
 }
 
 /// An installation, as people see it: `prod`, or `prod, cell 5`.
@@ -74,8 +71,8 @@ pub async fn name(address: &Address, name: Option<&str>) -> Result<Installation>
     let has = of(session.client()).await?.unwrap_or_default();
     match name {
         Some(name) if has.name == DEFAULT_INSTALLATION && name != has.name => {
-            let with: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-            session.client().query_typed_one("select tuskline.adopt($1)", &with).await?;
+            let sql = "select tuskline.adopt($1)";
+            session.client().query_typed_one(sql, &[(&name, Type::TEXT)]).await?;
             Ok(Installation { name: name.to_owned(), ..has })
         }
         Some(name) if name != has.name => Err(Failed {

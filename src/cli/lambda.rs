@@ -139,10 +139,8 @@ async fn alter(global: &Global, client: &Client, name: &str, settings: &Settings
     }
     arguments.insert("name".to_owned(), name.into());
     ALTER_LAMBDA.row(client, "true", &arguments.into()).await?;
-    if global.json {
-        return Ok(output::put_json(&json!({"lambda": name, "altered": true}))?);
-    }
-    Ok(output::put(&format!("lambda {name} is altered"))?)
+    let said = format!("lambda {name} is altered");
+    output::answer(global, &json!({"lambda": name, "altered": true}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {

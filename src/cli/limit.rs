@@ -90,21 +90,15 @@ pub async fn run(global: &Global, client: &Client, command: LimitCommand) -> Res
             let text = weight.to_string();
             let set = json!({ "limit_id": limit, "fairness_key": key, "weight": text });
             SET_WEIGHT.row(client, "true", &set).await?;
-            output::answer(
-                global,
-                &json!({"limit_id": limit, "key": key}),
-                &format!("{key} has weight {weight}"),
-            )
+            let said = format!("{key} has weight {weight}");
+            output::answer(global, &json!({"limit_id": limit, "key": key}), &said)
         }
         LimitCommand::Drop { limit } => {
             if !DROP_LIMIT.call(client, &json!({ "limit_id": limit })).await? {
                 return Err(failed(format!("there is no limit {limit}: tuskline limit list")));
             }
-            output::answer(
-                global,
-                &json!({"limit_id": limit, "dropped": true}),
-                &format!("limit {limit} is gone"),
-            )
+            let said = format!("limit {limit} is gone");
+            output::answer(global, &json!({"limit_id": limit, "dropped": true}), &said)
         }
         LimitCommand::List => list(global, client).await,
     }

@@ -79,11 +79,8 @@ async fn stop(global: &Global, client: &Client, operation: i64) -> Result<()> {
             "operation {operation} is not running: tuskline operation list"
         )));
     }
-    output::answer(
-        global,
-        &json!({"operation": operation, "stopped": true}),
-        &format!("operation {operation} is stopped"),
-    )
+    let said = format!("operation {operation} is stopped");
+    output::answer(global, &json!({"operation": operation, "stopped": true}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {

@@ -122,10 +122,7 @@ pub async fn run(global: &Global, args: &UninstallArgs) -> anyhow::Result<()> {
     let address = database::find_given(global)?;
     let session = Session::open(&address, "command", Deadlines::PATIENT).await?;
     let removal = Removal::read(session.client()).await?;
-    match global.json {
-        true => Ok(output::put_json(&json!(removal))?),
-        false => Ok(output::put(&removal.script())?),
-    }
+    output::answer(global, &json!(removal), &removal.script())
 }
 
 /// The parts of Tuskline in the database, and the statements that remove them.

@@ -85,22 +85,17 @@ pub async fn run(global: &Global, client: &Client, command: UniqueKeyCommand) ->
 async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
     let lambda = &args.lambda;
     SET_UNIQUE.row(client, "true", &json!(args)).await?;
-    output::answer(
-        global,
-        &json!({"lambda": lambda, "set": true}),
-        &format!("{lambda} has unique keys; to take them away: tuskline unique-key drop {lambda}"),
-    )
+    let said =
+        format!("{lambda} has unique keys; to take them away: tuskline unique-key drop {lambda}");
+    output::answer(global, &json!({"lambda": lambda, "set": true}), &said)
 }
 
 async fn drop_keys(global: &Global, client: &Client, lambda: &str) -> Result<()> {
     if !DROP_UNIQUE.call(client, &json!({ "lambda": lambda })).await? {
         return Err(failed(format!("{lambda} has no unique keys: tuskline unique-key list")));
     }
-    output::answer(
-        global,
-        &json!({"lambda": lambda, "dropped": true}),
-        &format!("{lambda} has no unique keys any more"),
-    )
+    let said = format!("{lambda} has no unique keys any more");
+    output::answer(global, &json!({"lambda": lambda, "dropped": true}), &said)
 }
 
 async fn list(global: &Global, client: &Client) -> Result<()> {

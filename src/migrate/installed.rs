@@ -36,11 +36,7 @@ pub(super) async fn stamp(client: &Client) -> Result<Option<(i32, String)>, Erro
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
-    let row = client
-        .query_opt(
-            "select schema_version, digest from tuskline_core.stamp order by 1 desc limit 1",
-            &[],
-        )
-        .await?;
+    let sql = "select schema_version, digest from tuskline_core.stamp order by 1 desc limit 1";
+    let row = client.query_opt(sql, &[]).await?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }

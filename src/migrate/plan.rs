@@ -8,8 +8,7 @@ use tuskline_sdk::Address;
 use super::installed::{is_current, later, stamp};
 use super::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, RENAME, SWEEP};
 use super::statements::{self, Mode};
-use super::{Error, SCHEMA_VERSION, check_server, tables, trust};
-use crate::session::{Deadlines, Session};
+use super::{Error, SCHEMA_VERSION, open, tables};
 use crate::store::guard::{self, Blocker};
 
 /// Steps of a migration that has not run yet.
@@ -53,13 +52,8 @@ pub struct Lock {
 /// # Errors
 /// As [`migrate`](super::migrate()), but for those of a statement.
 pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
-    let address = address.into();
-    let opened = Session::strict(&address, "migrate", Deadlines::PATIENT, &trust::STATED).await;
-    let session = opened.map_err(trust::of_opening)?;
+    let session = open(&address.into()).await?;
     let client = session.client();
-    check_server(client).await?;
-    trust::check_settings(client).await?;
-    trust::check_schema(client).await?;
     if let Some(later) = later(client).await? {
         return Ok(Plan { found: Some(later), schema_version: SCHEMA_VERSION, steps: vec![] });
     }

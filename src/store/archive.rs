@@ -74,11 +74,8 @@ pub async fn segment_lines(client: &Client, no: SegmentNo) -> Result<CopyOutStre
 pub async fn archive_lines(client: &Client, ids: &[i64]) -> Result<CopyOutStream, Error> {
     let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
     let ids = ids.join(",");
-    client
-        .copy_out(&format!(
-            "copy (select tuskline.archive_lines('{{{ids}}}')) to stdout {AS_IT_IS}"
-        ))
-        .await
+    let sql = format!("copy (select tuskline.archive_lines('{{{ids}}}')) to stdout {AS_IT_IS}");
+    client.copy_out(&sql).await
 }
 
 /// Locks those of the next `limit` kept tasks after an id that are past their retention and go to a file; and

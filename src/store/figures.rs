@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error};
 pub use histogram::Histogram;
 pub use scale::{Scale, scale};
 
-use super::rows::rows;
+use super::rows::{Parameters, rows};
 
 /// The objective: 95 % of tasks start within this time after they are due (paper).
 pub const OBJECTIVE: Duration = Duration::from_secs(5);
@@ -297,12 +297,9 @@ pub async fn queue_gauges(
     let sql = "select queue_id, lambda, priority, depth, oldest_ms, head_seq, paused, enqueued \
                from tuskline.queue_gauges($1, $2, p_rows => $3)";
     let Marks { queues, before } = marks;
-    rows(
-        client,
-        sql,
-        &[(queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY), (&most, Type::INT4)],
-    )
-    .await
+    let parameters: &Parameters<'_> =
+        &[(queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY), (&most, Type::INT4)];
+    rows(client, sql, parameters).await
 }
 
 /// Counts over the installation.

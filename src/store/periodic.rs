@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
+use tokio_postgres::types::{FromSqlOwned, Type};
 use tokio_postgres::{Client, Error, Row};
+
+use super::rows::{Parameters, value};
 
 /// Channel on which servers hear that a schedule has changed.
 pub const PERIODIC_CHANNEL: &str = "tuskline_periodic";
@@ -53,17 +55,11 @@ pub async fn due_periodic(
     after: Option<&str>,
     installation: &str,
 ) -> Result<Due, Error> {
-    let row = client
-        .query_typed_one(
-            "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, max_ticks, ends, troubles \
-             from tuskline.due_periodic($1, $2, $3)",
-            &[
-                (&limit.cast_signed(), Type::INT4),
-                (&after, Type::TEXT),
-                (&installation, Type::TEXT),
-            ],
-        )
-        .await?;
+    let sql = "select until, next_due_ms, names, versions, crons, zones, sinces, on_times, max_ticks, ends, troubles \
+        from tuskline.due_periodic($1, $2, $3)";
+    let parameters: &Parameters<'_> =
+        &[(&limit.cast_signed(), Type::INT4), (&after, Type::TEXT), (&installation, Type::TEXT)];
+    let row = client.query_typed_one(sql, parameters).await?;
     Ok(Due { until: row.get(0), next_due: super::next_due(&row, 1), schedules: schedules(&row) })
 }
 
@@ -144,20 +140,17 @@ pub async fn fire_periodic(
     let untils: Vec<DateTime<Utc>> = fires.iter().map(|fire| fire.until).collect();
     let ticks: Vec<String> = fires.iter().map(|fire| array(&fire.ticks)).collect();
     let nexts: Vec<Option<DateTime<Utc>>> = fires.iter().map(|fire| fire.next).collect();
-    let rows = client
-        .query_typed(
-            "select tuskline.fire_periodic(d.name, d.version, d.until, d.ticks::timestamptz[], d.next, $6) \
-             from unnest($1, $2, $3, $4, $5) as d (name, version, until, ticks, next)",
-            &[
-                (&names, Type::TEXT_ARRAY),
-                (&versions, Type::INT8_ARRAY),
-                (&untils, Type::TIMESTAMPTZ_ARRAY),
-                (&ticks, Type::TEXT_ARRAY),
-                (&nexts, Type::TIMESTAMPTZ_ARRAY),
-                (&installation, Type::TEXT),
-            ],
-        )
-        .await?;
+    let sql = "select tuskline.fire_periodic(d.name, d.version, d.until, d.ticks::timestamptz[], d.next, $6) \
+        from unnest($1, $2, $3, $4, $5) as d (name, version, until, ticks, next)";
+    let parameters: &Parameters<'_> = &[
+        (&names, Type::TEXT_ARRAY),
+        (&versions, Type::INT8_ARRAY),
+        (&untils, Type::TIMESTAMPTZ_ARRAY),
+        (&ticks, Type::TEXT_ARRAY),
+        (&nexts, Type::TIMESTAMPTZ_ARRAY),
+        (&installation, Type::TEXT),
+    ];
+    let rows = client.query_typed(sql, parameters).await?;
     let mut fired = Fired::default();
     for row in rows {
         match row.get::<_, Option<i32>>(0) {
@@ -185,7 +178,5 @@ pub async fn note_schedule_error(
     error: &str,
 ) -> Result<bool, Error> {
     let sql = "select tuskline.note_schedule_error($1, $2, $3)";
-    let parameters: &[(&(dyn ToSql + Sync), Type)] =
-        &[(&name, Type::TEXT), (&version, Type::INT8), (&error, Type::TEXT)];
-    Ok(client.query_typed_one(sql, parameters).await?.get(0))
+    value(client, sql, &[(&name, Type::TEXT), (&version, Type::INT8), (&error, Type::TEXT)]).await
 }

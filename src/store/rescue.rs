@@ -6,6 +6,8 @@ use chrono::{DateTime, Utc};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::rows::Parameters;
+
 /// Executors that the caller has seen silent for a whole lease each, on a clock of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Silent {
@@ -56,19 +58,16 @@ pub async fn rescue(
     silent: &Silent,
     installation: &str,
 ) -> Result<Rescued, Error> {
-    let row = client
-        .query_typed_one(
-            "select leases, rescued, buried, booted_at, executors, beats, lease_ms, silent_ms \
-             from tuskline.rescue($1, $2, $3, $4, $5)",
-            &[
-                (&limit.cast_signed(), Type::INT4),
-                (&silent.executors, Type::INT8_ARRAY),
-                (&silent.beats, Type::INT8_ARRAY),
-                (&silent.booted_at, Type::TIMESTAMPTZ),
-                (&installation, Type::TEXT),
-            ],
-        )
-        .await?;
+    let sql = "select leases, rescued, buried, booted_at, executors, beats, lease_ms, silent_ms \
+        from tuskline.rescue($1, $2, $3, $4, $5)";
+    let parameters: &Parameters<'_> = &[
+        (&limit.cast_signed(), Type::INT4),
+        (&silent.executors, Type::INT8_ARRAY),
+        (&silent.beats, Type::INT8_ARRAY),
+        (&silent.booted_at, Type::TIMESTAMPTZ),
+        (&installation, Type::TEXT),
+    ];
+    let row = client.query_typed_one(sql, parameters).await?;
     let count = |at: usize| row.get::<_, i32>(at).unsigned_abs();
     let list = |at: usize| row.get::<_, Option<Vec<i64>>>(at).unwrap_or_default();
     let span = |ms: i64| Duration::from_millis(ms.max(0).unsigned_abs());
@@ -95,16 +94,11 @@ pub async fn note_silence(
     silent: &Silent,
     silent_ms: &[i64],
 ) -> Result<(), Error> {
-    client
-        .query_typed(
-            "select tuskline.note_silence($1, $2, $3, $4)",
-            &[
-                (&silent.executors, Type::INT8_ARRAY),
-                (&silent.beats, Type::INT8_ARRAY),
-                (&silent_ms, Type::INT8_ARRAY),
-                (&silent.booted_at, Type::TIMESTAMPTZ),
-            ],
-        )
-        .await
-        .map(drop)
+    let parameters: &Parameters<'_> = &[
+        (&silent.executors, Type::INT8_ARRAY),
+        (&silent.beats, Type::INT8_ARRAY),
+        (&silent_ms, Type::INT8_ARRAY),
+        (&silent.booted_at, Type::TIMESTAMPTZ),
+    ];
+    client.query_typed("select tuskline.note_silence($1, $2, $3, $4)", parameters).await.map(drop)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::rows::{column, value};
+use super::rows::{Parameters, column, value};
 
 /// `n` of the partition `tuskline.task_<n>`.
 pub type SegmentNo = i64;
@@ -137,12 +137,9 @@ pub async fn purge_kept(
     installation: &str,
 ) -> Result<(Option<i64>, i64), Error> {
     let sql = "select mark, gone from tuskline.purge_kept($1, $2, $3)";
-    let row = client
-        .query_typed_one(
-            sql,
-            &[(&after, Type::INT8), (&limit, Type::INT4), (&installation, Type::TEXT)],
-        )
-        .await?;
+    let parameters: &Parameters<'_> =
+        &[(&after, Type::INT8), (&limit, Type::INT4), (&installation, Type::TEXT)];
+    let row = client.query_typed_one(sql, parameters).await?;
     Ok((row.get(0), row.get(1)))
 }
 
@@ -154,12 +151,9 @@ pub async fn purge_keys(client: &Client, limit: i32) -> Result<i64, Error> {
     let sql = "select p_lambda, p_key, gone from tuskline.purge_keys($1, $2, $3)";
     let (mut from, mut gone) = (Some((String::new(), String::new())), 0);
     while let Some((lambda, key)) = from {
-        let row = client
-            .query_typed_one(
-                sql,
-                &[(&lambda, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT4)],
-            )
-            .await?;
+        let parameters: &Parameters<'_> =
+            &[(&lambda, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT4)];
+        let row = client.query_typed_one(sql, parameters).await?;
         gone += row.get::<_, i64>(2);
         from = row.get::<_, Option<String>>(0).zip(row.get(1));
     }
@@ -179,12 +173,8 @@ pub async fn segments_in_use(client: &Client) -> Result<Vec<SegmentNo>, Error> {
 /// # Errors
 /// The connection's or the server's.
 pub async fn find_stalled(client: &Client, no: SegmentNo) -> Result<i32, Error> {
-    value(
-        client,
-        "select untimed + unqueued + unleased from tuskline.find_stalled($1)",
-        &[(&no, Type::INT8)],
-    )
-    .await
+    let sql = "select untimed + unqueued + unleased from tuskline.find_stalled($1)";
+    value(client, sql, &[(&no, Type::INT8)]).await
 }
 
 /// Detaches a segment. Waits for every transaction that may still read it, at most `patience`;

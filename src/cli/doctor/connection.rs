@@ -24,14 +24,10 @@ pub const PART: &str = "part";
 
 /// Version and part in replication.
 pub async fn server(client: &Client) -> Result<Vec<Finding>> {
-    let row = client
-        .query_typed_one(
-            "select current_setting('server_version_num')::integer, current_setting('server_version'), \
-             pg_is_in_recovery(), current_setting('transaction_read_only')::boolean, \
-             quote_ident(current_database())",
-            &[],
-        )
-        .await?;
+    let sql = "select current_setting('server_version_num')::integer, current_setting('server_version'), \
+        pg_is_in_recovery(), current_setting('transaction_read_only')::boolean, \
+        quote_ident(current_database())";
+    let row = client.query_typed_one(sql, &[]).await?;
     let (number, version): (i32, &str) = (row.get(0), row.get(1));
     let version = supported(number, version);
     let part = match (row.get(2), row.get(3)) {

@@ -1,7 +1,8 @@
-//! Leases that stay: of workers that have ended, of bodies that ignore their timeout, and of tasks
-//! that have all ended.
+//! Workers that a store consumer should have ended, and leases that stay: of workers that have ended, of bodies
+//! that ignore their timeout, and of tasks that have all ended.
 //!
-//! Promises: it reads the leases, which are few, and at most [`SAMPLE`] of their tasks, the oldest first.
+//! Promises: it reads the rows of the workers and the leases, which are few, and at most [`SAMPLE`] of the
+//! tasks of the leases, the oldest first.
 
 use anyhow::Result;
 use tokio_postgres::types::Type;
@@ -10,6 +11,7 @@ use tokio_postgres::{Client, Row};
 use super::finding::Found;
 use super::remedy;
 use crate::duration;
+use crate::store::rows::Parameters;
 
 /// Most tasks that are looked up. Each look-up reads four pages.
 const SAMPLE: i64 = 200;
@@ -19,6 +21,12 @@ const LATE: &str = "1 minute";
 
 /// In this time a worker makes many exchanges, and each of them could give the lease back.
 const SPENT: &str = "10 minutes";
+
+/// Workers that were silent for a lease and more, and are still not ended. The database's clock is
+/// exact enough for a warning.
+const SILENT: &str = "
+    select count(*) filter (where expires_at + lease + interval '5 seconds' < tuskline.clock()), count(*)
+      from tuskline.executor where ended_at is null";
 
 const ENDED: &str = "
     select count(*), min(e.executor_id), count(distinct e.executor_id)
@@ -64,6 +72,20 @@ const HELD: &str = "
              order by t.lease_id limit 1) p
            join e on e.executor_id = p.executor_id";
 
+/// Counts workers that a store consumer should have ended long ago.
+pub async fn workers(client: &Client) -> Result<Found> {
+    let row = client.query_typed_one(SILENT, &[]).await?;
+    let (silent, all): (i64, i64) = (row.get(0), row.get(1));
+    if silent == 0 {
+        return Ok(Found::ok(format!("{all} alive")));
+    }
+    let said = format!(
+        "{silent} of {all} silent for two leases, and no store consumer returns their tasks: it must run for \
+         longer than a lease without a break"
+    );
+    Ok(Found::warn(said, remedy::SERVE))
+}
+
 /// The worst of the three.
 pub async fn examine(client: &Client) -> Result<Found> {
     let row = client.query_typed_one(ENDED, &[(&LATE, Type::TEXT)]).await?;
@@ -75,7 +97,7 @@ pub async fn examine(client: &Client) -> Result<Found> {
         );
         return Ok(Found::warn(said, remedy::SERVE));
     }
-    let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
+    let parameters: &Parameters<'_> =
         &[(&SAMPLE, Type::INT8), (&LATE, Type::TEXT), (&SPENT, Type::TEXT)];
     let rows = client.query_typed(HELD, parameters).await?;
     Ok(match rows.first() {

@@ -28,10 +28,8 @@ pub fn put(global: &Global, found: Result<Vec<Finding>>) -> Outcome {
         Err(error) => {
             let (code, state) = code_of(&error);
             let said = failure::line(&error);
-            match global.json {
-                true => output::put_json(&json!({"error": output::clean(&said)}))?,
-                false => output::put(&plugin::line(state, &said))?,
-            }
+            let line = plugin::line(state, &said);
+            output::answer(global, &json!({"error": output::clean(&said)}), &line)?;
             Ok(ExitCode::from(code))
         }
     }

@@ -3,13 +3,12 @@
 
 use anyhow::Result;
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 use tuskline_sdk::SchemaCompatibility;
 
 use super::super::installation::{self, Installation};
 use super::attempt::settle;
 use super::finding::{Finding, Found};
-use super::{budget, damage, periodic, remedy, waits, workers};
+use super::{budget, damage, leases, remedy, waits};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
@@ -38,7 +37,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
         Ok(readiness) => {
             vec![Finding::new(SCHEMA, stamp(readiness)), Finding::new("queues", queues(readiness))]
         }
-        Err(error) if is_absent(&error) => {
+        Err(error) if store::is_absent(&error) => {
             let absent = Finding::new(SCHEMA, Found::fail(ABSENT, remedy::MIGRATE));
             return Ok(Examined { findings: vec![absent], installed: false });
         }
@@ -48,11 +47,11 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     findings.insert(1, settle("installation", name)?);
     findings.extend([
         settle("catalogue", damage::examine(client).await)?,
-        settle("workers", workers::examine(client).await)?,
+        settle("workers", leases::workers(client).await)?,
         settle("due tasks", waits::due(client).await)?,
         settle("orders", waits::orders(client).await)?,
         settle("connections", budget::examine(client).await)?,
-        settle("schedules", periodic::examine(client).await)?,
+        settle("schedules", waits::schedules(client).await)?,
     ]);
     Ok(Examined { findings, installed: true })
 }
@@ -62,10 +61,6 @@ fn named(installation: Option<Installation>) -> Found {
         Some(installation) => Found::ok(installation.to_string()),
         None => Found::fail("has no name", remedy::REPAIR),
     }
-}
-
-fn is_absent(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_FUNCTION))
 }
 
 fn stamp(readiness: Readiness) -> Found {

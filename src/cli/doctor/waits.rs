@@ -1,4 +1,4 @@
-//! Due tasks that no store consumer moves, and ordering keys that wait for a person.
+//! Due tasks that no store consumer moves, and what waits for a person: ordering keys, schedules with a problem.
 //!
 //! Promises: it reads the first [`SAMPLE`] timers, and the keys of so many dead letters and waiters.
 
@@ -15,6 +15,11 @@ const SAMPLE: i32 = 100;
 
 /// A store consumer moves a due task within milliseconds, and a backlog within seconds.
 const LATE_MS: i64 = 10_000;
+
+const PROBLEMS: &str = "
+    select count(*) filter (where problem is not null), count(*), min(name) filter (where problem is not null),
+           (array_agg(problem order by name) filter (where problem is not null))[1]
+      from tuskline.periodics";
 
 /// Tasks that have been due for longer than [`LATE_MS`] and are not in their queue.
 pub async fn due(client: &Client) -> Result<Found> {
@@ -58,4 +63,18 @@ fn waits_for_a_person(blocked: &[Blocked], oldest: &Blocked) -> String {
         duration::show(oldest.oldest_ms),
         oldest.task
     )
+}
+
+/// Counts the schedules that have a problem, and names the first one and its problem.
+pub async fn schedules(client: &Client) -> Result<Found> {
+    let row = client.query_typed_one(PROBLEMS, &[]).await?;
+    let (affected, all): (i64, i64) = (row.get(0), row.get(1));
+    let (name, problem): (Option<&str>, Option<&str>) = (row.get(2), row.get(3));
+    Ok(match (name, problem) {
+        (Some(name), Some(problem)) => Found::warn(
+            format!("{affected} of {all} with a problem: {name}: {problem}"),
+            remedy::SCHEDULES,
+        ),
+        _ => Found::ok(format!("{all} defined")),
+    })
 }

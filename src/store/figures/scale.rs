@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::Marks;
-use crate::store::rows::rows;
+use crate::store::rows::{Parameters, rows};
 
 /// How many executors a lambda wants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,10 +74,7 @@ pub async fn scale(
                from tuskline_core.scale_figures(null, $1 * interval '1 second', $2, $3)";
     let objective = objective.as_secs_f64();
     let Marks { queues, before } = marks;
-    rows(
-        client,
-        sql,
-        &[(&objective, Type::FLOAT8), (queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY)],
-    )
-    .await
+    let parameters: &Parameters<'_> =
+        &[(&objective, Type::FLOAT8), (queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY)];
+    rows(client, sql, parameters).await
 }
