@@ -436,6 +436,7 @@ async fn a_full_backlog_refuses_until_there_is_room() {
     let worker = db.worker("work").await;
     db.schedule_many("work", 5).await;
     db.schedule("work").await; // the backlog is not counted yet
+    assert!(db.one::<bool>("select gates from tuskline.enqueue_due()").await);
     db.run("select tuskline.run_policies()").await;
     let said = db.refused("select tuskline.schedule('work')").await;
     let hint = "[try again later, or: select tuskline.alter_lambda('work', p_max_backlog => ...)]";
