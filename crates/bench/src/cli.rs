@@ -20,9 +20,9 @@ pub struct Bench {
     global: Global,
     #[command(subcommand)]
     what: What,
-    /// Draw it, too, as SVG.
+    /// Write each figure into this CSV file, too.
     #[arg(long, global = true, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    csv: Option<PathBuf>,
 }
 
 /// One workload, or all.
@@ -43,12 +43,12 @@ impl Program for Bench {
     }
 
     async fn execute(self) -> Outcome {
-        let Self { global, what, plot } = self;
+        let Self { global, what, csv } = self;
         match what {
-            What::One(workload) => one(&global, &workload, plot.as_deref()).await,
-            What::All(all) if plot.is_none() => every(&global, &all).await,
+            What::One(workload) => one(&global, &workload, csv.as_deref()).await,
+            What::All(all) if csv.is_none() => every(&global, &all).await,
             What::All(_) => {
-                Err(WrongCall("all has a plot of each workload: give --out DIR".to_owned()).into())
+                Err(WrongCall("all has a CSV file of each round: give --out DIR".to_owned()).into())
             }
             What::Worker(options) => {
                 worker::work(cli::find_given(&global)?, options).await?;
@@ -58,13 +58,13 @@ impl Program for Bench {
     }
 }
 
-async fn one(global: &Global, workload: &Workload, plot: Option<&Path>) -> Outcome {
+async fn one(global: &Global, workload: &Workload, csv: Option<&Path>) -> Outcome {
     let options = options(global)?;
     refuse_crash(&options, workload.crashes_server())?;
-    plot.map_or(Ok(()), |file| check_plot(workload, file))?;
+    csv.map_or(Ok(()), check_directory)?;
     let report = super::run(workload, &options, end_of_process()?).await?;
-    if let (Some(file), Some(svg)) = (plot, report.svg(workload)) {
-        std::fs::write(file, svg)
+    if let Some(file) = csv {
+        std::fs::write(file, report.csv()?)
             .map_err(|error| failed(format!("cannot write {}: {error}", file.display())))?;
     }
     match global.json {
@@ -104,15 +104,11 @@ fn refuse_crash(options: &Options, crashes: bool) -> Result<(), WrongCall> {
     Ok(())
 }
 
-/// Before minutes are spent on a picture that cannot be.
-fn check_plot(workload: &Workload, file: &Path) -> Result<(), WrongCall> {
-    if !workload.has_plot() {
-        let what = "this workload has nothing to plot: run it without --plot";
-        return Err(WrongCall(what.to_owned()));
-    }
+/// Before minutes are spent on a file that cannot be written.
+fn check_directory(file: &Path) -> Result<(), WrongCall> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !dir.is_dir() {
-        return Err(WrongCall(format!("--plot: there is no directory {}", dir.display())));
+        return Err(WrongCall(format!("--csv: there is no directory {}", dir.display())));
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl Latencies {
         Ok(Self(all))
     }
 
-    /// The distribution for a plot: ms, and the share that took no longer; a hundred points.
+    /// The distribution: ms, and the share that took no longer; a hundred points.
     pub(super) fn distribution(&self) -> Vec<(f64, f64)> {
         if self.0.is_empty() {
             return Vec::new();

@@ -4,16 +4,16 @@
 //! makes and drops; it uses only public interfaces, the SDK and SQL. Rates depend on the machine and
 //! its neighbours; WAL bytes, commits, statements and buffer hits per task are exact.
 //!
-//! `all` runs what has a target and says whether it is met; a picture is one SVG file.
+//! `all` runs what has a target and says whether it is met.
 //!
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
-mod axis;
 mod backlog;
 mod batch;
 mod cli;
 mod copy;
+mod csv;
 mod drain;
 mod flood;
 mod held_horizon;
@@ -24,8 +24,6 @@ mod life;
 mod load;
 mod meter;
 mod mixed;
-mod plot;
-mod plots;
 mod policies;
 mod proc;
 mod progress;

@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::meter::round;
 
+use kernel::{all, model_and_memory, process};
+pub(super) use kernel::is_backend_of;
+
 /// Microseconds in one clock tick: Linux counts 100 a second for its users, on every machine.
+#[cfg(target_os = "linux")]
 const TICK_US: u64 = 10_000;
 
 /// The machine, for readers that compare figures.
@@ -27,15 +31,13 @@ pub struct Machine {
 
 impl Machine {
     pub(super) fn here() -> Self {
+        let (model, memory_mib) = model_and_memory();
+        let kernel = rustix::system::uname().release().to_str().ok().map(str::to_owned);
         Self {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            model: field("/proc/cpuinfo", "model name"),
-            memory_mib: field("/proc/meminfo", "MemTotal")
-                .and_then(|text| text.trim_end_matches(" kB").trim().parse::<u64>().ok())
-                .map(|kib| kib / 1024),
-            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-                .ok()
-                .map(|text| text.trim().to_owned()),
+            model,
+            memory_mib,
+            kernel,
             sort_ms: sort_ms(),
         }
     }
@@ -65,72 +67,100 @@ fn sort_once() -> Duration {
     began.elapsed()
 }
 
-/// The first `name : value` of a file.
-fn field(file: &str, name: &str) -> Option<String> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+/// A process at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    parent: u32,
+    cpu_us: u64,
+    /// Of the children that it has reaped.
+    reaped_us: u64,
 }
 
 /// CPU of a process in µs, with its living children and those it has reaped, but for one child: the
 /// server, when it is a child of the bench. A child that is reaped meanwhile would be in neither sum:
 /// then they are added up once more.
 pub(super) fn family_cpu_us(head: u32, except: Option<u32>) -> Option<u64> {
-    let mut reaped = reaped_us(head)?;
+    let mut reaped_us = process(head)?.reaped_us;
     for _ in 0..100 {
-        let children = children_cpu_us(head, except)?;
-        let before = std::mem::replace(&mut reaped, reaped_us(head)?);
-        if reaped == before {
-            return Some(cpu_us(head)? + reaped + children);
+        let children = all().into_iter().filter(|pid| Some(*pid) != except).filter_map(process);
+        let children_us: u64 = children.filter(|at| at.parent == head).map(|at| at.cpu_us).sum();
+        let own = process(head)?;
+        if std::mem::replace(&mut reaped_us, own.reaped_us) == own.reaped_us {
+            return Some(own.cpu_us + own.reaped_us + children_us);
         }
     }
     None
 }
 
-fn children_cpu_us(head: u32, except: Option<u32>) -> Option<u64> {
-    let mut total = 0;
-    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        if parent(pid) == Some(head) && except != Some(pid) {
-            total += cpu_us(pid).unwrap_or(0); // it may have ended just now
-        }
-    }
-    Some(total)
-}
-
 /// CPU of one process in µs.
 pub(super) fn cpu_us(pid: u32) -> Option<u64> {
-    ticks_us(pid, [11, 12])
-}
-
-/// CPU in µs of the children that a process has reaped.
-fn reaped_us(pid: u32) -> Option<u64> {
-    ticks_us(pid, [13, 14])
-}
-
-/// The sum of two fields of a process's stat line that count ticks.
-fn ticks_us(pid: u32, at: [usize; 2]) -> Option<u64> {
-    let fields = stat(pid)?;
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    Some(TICK_US * (ticks(at[0])? + ticks(at[1])?))
+    Some(process(pid)?.cpu_us)
 }
 
 /// The parent of a process.
 pub(super) fn parent(pid: u32) -> Option<u32> {
-    stat(pid)?.get(1)?.parse().ok()
+    Some(process(pid)?.parent)
 }
 
-/// The words of a process's stat line after its name, which may hold spaces and brackets.
-fn stat(pid: u32) -> Option<Vec<String>> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(line.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+#[cfg(target_os = "linux")]
+mod kernel {
+    use procfs::Current as _;
+    use procfs::process::{Process as Found, all_processes};
+
+    use super::{Process, TICK_US};
+
+    fn find(pid: u32) -> Option<Found> {
+        Found::new(i32::try_from(pid).ok()?).ok()
+    }
+
+    pub(in super::super) fn process(pid: u32) -> Option<Process> {
+        let stat = find(pid)?.stat().ok()?;
+        Some(Process {
+            parent: u32::try_from(stat.ppid).ok()?,
+            cpu_us: TICK_US * (stat.utime + stat.stime),
+            reaped_us: TICK_US * u64::try_from(stat.cutime + stat.cstime).ok()?,
+        })
+    }
+
+    pub(in super::super) fn all() -> Vec<u32> {
+        let found = all_processes().into_iter().flatten().flatten();
+        found.filter_map(|found| u32::try_from(found.pid).ok()).collect()
+    }
+
+    /// Whether a process calls itself a PostgreSQL backend of this database.
+    pub(in super::super) fn is_backend_of(pid: u32, database: &str) -> bool {
+        let line = find(pid).and_then(|found| found.cmdline().ok()).unwrap_or_default().concat();
+        line.starts_with("postgres: ") && line.split(' ').any(|word| word == database)
+    }
+
+    /// Name of the processor, and memory in MiB.
+    pub(super) fn model_and_memory() -> (Option<String>, Option<u64>) {
+        let model =
+            procfs::CpuInfo::current().ok().and_then(|info| Some(info.model_name(0)?.to_owned()));
+        (model, procfs::Meminfo::current().ok().map(|info| info.mem_total >> 20))
+    }
 }
 
-/// Whether a process calls itself a PostgreSQL backend of this database.
-pub(super) fn is_backend_of(pid: u32, database: &str) -> bool {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.starts_with("postgres: ") && line.split(' ').any(|word| word == database)
+/// Without /proc.
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::Process;
+
+    pub(in super::super) fn process(_: u32) -> Option<Process> {
+        None
+    }
+
+    pub(in super::super) fn all() -> Vec<u32> {
+        Vec::new()
+    }
+
+    pub(in super::super) fn is_backend_of(_: u32, _: &str) -> bool {
+        false
+    }
+
+    pub(super) fn model_and_memory() -> (Option<String>, Option<u64>) {
+        (None, None)
+    }
 }
 
 /// The host's monotonic clock in ns; the same for every process on it.

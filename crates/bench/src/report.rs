@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -37,7 +38,7 @@ pub struct Outcome {
     pub cost: Cost,
     /// Figures of this workload only, and the options it ran with.
     pub extra: Map<String, Value>,
-    /// Times, for a plot: ms, and the share that took no longer.
+    /// Times: ms, and the share that took no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub distribution: Vec<(f64, f64)>,
     /// How it went over time, where the workload looks at that.
@@ -110,9 +111,13 @@ impl Outcome {
                 "  p50 {p50:.2} ms   p95 {p95:.2} ms   p99 {p99:.2} ms   max {max:.2} ms"
             );
         }
+        let mut table = plain_table();
+        table.set_width(78);
         for pair in self.cost.lines().chunks(2) {
-            let cells = pair.iter().map(|(name, value)| format!("{name:<22}{value:>12}"));
-            let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("    "));
+            table.add_row(pair.iter().flat_map(|(name, value)| [*name, value]));
+        }
+        for line in trimmed(table).lines() {
+            let _ = writeln!(text, "  {line}");
         }
         for (name, value) in &self.extra {
             let _ = writeln!(text, "  {}: {value}", name.replace('_', " "));
@@ -159,7 +164,10 @@ pub struct Row {
 
 impl Row {
     fn of(outcome: &Outcome) -> Option<Self> {
-        let lambdas = outcome.extra.get("lambdas").filter(|_| outcome.workload == "singles")?;
+        let lambdas = outcome
+            .extra
+            .get("lambdas")
+            .filter(|_| ["singles", "paper"].contains(&outcome.workload))?;
         let lambdas = lambdas.as_u64()?;
         Some(Self { lambdas, tasks_per_s: outcome.tasks_per_s? })
     }
@@ -226,25 +234,26 @@ impl Report {
         words.extend(memory_mib.map(|mib| format!("{mib} MiB")));
         words.extend(kernel.as_ref().map(|kernel| format!("kernel {kernel}")));
         words.extend(self.settings.iter().map(|(name, value)| format!("{name}={value}")));
-        wrapped(&words, 80)
+        let mut table = plain_table();
+        table.add_row([words.join(", ")]);
+        trimmed(table)
     }
 }
 
-/// Words with commas between them, in lines of at most so many characters.
-fn wrapped(words: &[String], width: usize) -> String {
-    let (mut text, mut column) = (String::new(), 0);
-    for (number, word) in words.iter().enumerate() {
-        let word = if number + 1 < words.len() { format!("{word},") } else { word.clone() };
-        let length = word.chars().count() + 1;
-        if column > 0 && column + length > width {
-            text.push('\n');
-            column = 0;
-        }
-        text.push_str(if column == 0 { "" } else { " " });
-        text.push_str(&word);
-        column += length;
-    }
-    text + "\n"
+/// A table without lines, which breaks words at 80 columns.
+pub(super) fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_width(80);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+/// Its text without spaces at the ends of lines.
+pub(super) fn trimmed(mut table: Table) -> String {
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 #[cfg(test)]

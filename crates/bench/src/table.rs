@@ -29,7 +29,7 @@ pub struct All {
     /// Small sizes, to see that everything works; the figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Also write each round's JSON, the plots and the table into this directory.
+    /// Also write each round as JSON and CSV, and the table, into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -115,7 +115,7 @@ impl All {
         let (workload, began) = (workload(line)?, Instant::now());
         match one(site, options, step, &workload).await {
             Ok(report) => {
-                self.write(step, round, &workload, &report)?;
+                self.write(step, round, &report)?;
                 ran.reports.push(report);
             }
             Err(error) => ran.errors.push(format!("{error:#}")),
@@ -124,21 +124,12 @@ impl All {
         Ok(())
     }
 
-    /// Keeps a round at once: a later one may fail. The plot is that of the last.
-    fn write(
-        &self,
-        step: &Step,
-        round: u64,
-        workload: &Workload,
-        report: &Report,
-    ) -> anyhow::Result<()> {
+    /// Keeps a round at once: a later one may fail.
+    fn write(&self, step: &Step, round: u64, report: &Report) -> anyhow::Result<()> {
         let Some(dir) = &self.out else { return Ok(()) };
         let json = serde_json::to_string(report)?;
         put(&dir.join(format!("{}-{round}.json", step.name)), &json)?;
-        match report.svg(workload) {
-            Some(svg) => put(&dir.join(format!("{}.svg", step.name)), &svg),
-            None => Ok(()),
-        }
+        put(&dir.join(format!("{}-{round}.csv", step.name)), &report.csv()?)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use comfy_table::CellAlignment;
 use serde::Serialize;
 
-use super::report::Report;
+use super::report::{Report, plain_table, trimmed};
 use super::targets::{STEPS, Step, Unit};
 
 /// Results of all workloads.
@@ -73,18 +74,18 @@ impl Table {
 
     /// For people, within 80 columns.
     pub fn text(&self) -> String {
-        let line = |cells: [&str; 4]| {
-            let [what, target, reached, met] = cells;
-            let text = format!("{what:<43} {target:>14} {reached:>13}  {met}");
-            text.trim_end().to_owned() + "\n"
-        };
-        let mut text = line(["what", "target", "reached", "met"]);
+        let mut table = plain_table();
+        table.set_header(["what", "target", "reached", "met"]);
         for row in &self.rows {
             let met = row.met.map_or("", |met| if met { "yes" } else { "NO" });
             let once = STEPS.iter().any(|step| step.name == row.step && step.once);
-            let mark = if once { " *" } else { "" };
-            text += &line([&format!("{}{mark}", row.what), &row.target, &row.shown, met]);
+            let what = format!("{}{}", row.what, if once { " *" } else { "" });
+            table.add_row([&what, &row.target, &row.shown, met]);
         }
+        for column in table.column_iter_mut().skip(1).take(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let mut text = trimmed(table);
         let judged: Vec<_> = self.rows.iter().filter_map(|row| row.met).collect();
         let met = judged.iter().filter(|met| **met).count();
         let (rounds, seconds) = (self.rounds, self.seconds);

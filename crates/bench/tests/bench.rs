@@ -232,19 +232,15 @@ fn more_processes_do_all_the_work_without_a_deadlock() {
 }
 
 #[test]
-fn a_picture_that_cannot_be_is_refused_before_the_run() {
+fn a_file_that_cannot_be_written_is_refused_before_the_run() {
     let refused = |words: &[&str]| call(words).run().refusal();
     assert_eq!(
-        refused(&["drain", "--plot", "drain.svg"]),
-        "2 error: this workload has nothing to plot: run it without --plot"
+        refused(&["latency", "--csv", "/nonexistent/latency.csv"]),
+        "2 error: --csv: there is no directory /nonexistent"
     );
     assert_eq!(
-        refused(&["latency", "--plot", "/nonexistent/latency.svg"]),
-        "2 error: --plot: there is no directory /nonexistent"
-    );
-    assert_eq!(
-        refused(&["all", "--plot", "all.svg"]),
-        "2 error: all has a plot of each workload: give --out DIR"
+        refused(&["all", "--csv", "all.csv"]),
+        "2 error: all has a CSV file of each round: give --out DIR"
     );
     let given = ["all", "--database-url", "postgresql://me@/x?host=/nowhere"];
     assert!(refused(&given).starts_with("2 error: this workload crashes the server"));
@@ -252,12 +248,14 @@ fn a_picture_that_cannot_be_is_refused_before_the_run() {
 
 #[test]
 #[ignore = "a server of its own, counted alone: --ignored --test-threads 1"]
-fn a_timed_run_is_drawn() {
+fn a_timed_run_is_written_as_csv() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("latency.svg");
-    bench(&format!("latency --rate 50 --seconds 1 --plot {}", file.display()));
-    let svg = std::fs::read_to_string(file).unwrap();
-    assert!(svg.starts_with("<svg ") && svg.contains("<polyline points=\"7"), "{svg}");
+    let file = dir.path().join("latency.csv");
+    let report = bench(&format!("latency --rate 50 --seconds 1 --csv {}", file.display()));
+    let csv = std::fs::read_to_string(file).unwrap();
+    assert!(csv.starts_with("part,figure,at,value\n"), "{csv}");
+    assert!(csv.contains(&format!("\nlatency,p50_ms,,{}\n", number(&report, "p50_ms"))), "{csv}");
+    assert!(csv.contains("\nlatency,took_ms,0.95,"), "{csv}");
 }
 
 #[test]
@@ -289,7 +287,7 @@ fn the_table_has_every_row_and_every_round() {
         assert!(row["reached"].is_number() && rounds.iter().all(Value::is_number), "{row}");
         assert!(row["met"].is_boolean() || row["target"] == "", "{row}");
     }
-    for file in ["table.txt", "drain-1-1.json", "drain-1-2.json", "flood.svg", "backlog.svg"] {
+    for file in ["table.txt", "drain-1-1.json", "drain-1-2.json", "flood-2.csv", "backlog-1.csv"] {
         assert!(out.join(file).is_file(), "{file}");
     }
 }
