@@ -106,6 +106,18 @@ pub(super) async fn until_drained(observer: &Observer, tasks: u64) -> anyhow::Re
     observer.until(DRAINED, "the end of the drain", patience(tasks)).await
 }
 
+/// The same, and until no timer is due within half an hour: those of the far future stay.
+pub(super) async fn until_nothing_is_due(
+    observer: &Observer,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    let all = format!(
+        "{DRAINED} and not exists \
+         (select from tuskline.timer where due < now() + interval '30 minutes')"
+    );
+    observer.until(&all, "the end of all tasks", limit).await
+}
+
 /// Longest time so many tasks may take: a minute, and 2,000 a second.
 pub(super) fn patience(tasks: u64) -> Duration {
     Duration::from_secs(60 + tasks / 2000)

@@ -9,6 +9,7 @@
 //! Promises: settings, versions and machine stand beside every figure; what cannot be known is null;
 //! nothing it started is left running. Must never: weaken durability to look fast.
 
+mod backends;
 mod backlog;
 mod batch;
 mod cli;
@@ -24,8 +25,10 @@ mod life;
 mod load;
 mod meter;
 mod mixed;
+mod paper;
 mod policies;
 mod proc;
+mod producer;
 mod progress;
 mod rebuild;
 mod recover;
@@ -86,6 +89,8 @@ pub enum Workload {
     Mixed(mixed::Mixed),
     /// A drain without a policy, under a limit, a limit by key, an order and a fair limit.
     Policies(policies::Policies),
+    /// The paper's load: many lambdas and priorities, delays and failures, with a server.
+    Paper(paper::Paper),
 }
 
 impl Workload {
@@ -154,6 +159,7 @@ async fn measure(site: &mut Site, workload: &Workload) -> anyhow::Result<Report>
         Workload::Scale(options) => options.run(site).await?,
         Workload::Mixed(options) => vec![options.run(site).await?],
         Workload::Policies(options) => options.run(site).await?,
+        Workload::Paper(options) => options.run(site).await?,
     };
     Report::of(parts, &site.observer().await?).await
 }

@@ -135,10 +135,15 @@ impl Observer {
         Self { client, postmaster, counts_calls, asked: AtomicU64::new(0) }
     }
 
-    /// The row of a statement.
-    pub(super) async fn row(&self, sql: &str) -> anyhow::Result<Row> {
+    /// The rows of a statement.
+    pub(super) async fn rows(&self, sql: &str) -> anyhow::Result<Vec<Row>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let mut rows = self.client.query_typed(sql, &[]).await?;
+        Ok(self.client.query_typed(sql, &[]).await?)
+    }
+
+    /// The only row of a statement.
+    pub(super) async fn row(&self, sql: &str) -> anyhow::Result<Row> {
+        let mut rows = self.rows(sql).await?;
         anyhow::ensure!(rows.len() == 1, "{} rows from {sql}", rows.len());
         Ok(rows.remove(0))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use tuskline_sdk::{BATCH_MAX, NewTask};
 
-use super::drain::{DRAINED, patience, succeeded};
+use super::drain::{patience, succeeded, until_nothing_is_due};
 use super::load::NOOP;
 use super::progress::Progress;
 use super::report::Outcome;
@@ -69,14 +69,10 @@ impl Mixed {
         let lambdas = vec![NOOP.to_owned()];
         let before = observer.read().await?;
         let server = Workers::start(site, Order::of(Part::Server, &[]), 1)?;
-        let workers = Workers::start(site, Order::of(Part::Flaky, &lambdas), self.workers)?;
+        let workers = Workers::start(site, Order::of(Part::Stamped, &lambdas), self.workers)?;
         observer.until_workers(self.workers).await?;
         self.schedule(site).await?;
-        // Timers of the far future stay; a lease, a queue entry or a near timer is work to come.
-        let all = format!(
-            "{DRAINED} and not exists (select from tuskline.timer where due < now() + interval '30 minutes')"
-        );
-        observer.until(&all, "the end of the mix", patience(self.tasks * 10)).await?;
+        until_nothing_is_due(&observer, patience(self.tasks * 10)).await?;
         let executed = workers.end().await?.executed;
         server.end().await?;
         observer.alone().await?;

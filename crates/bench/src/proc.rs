@@ -1,4 +1,4 @@
-//! Reads from the kernel: CPU of processes, and the machine a figure was taken on.
+//! Reads from the kernel: CPU and memory of processes, and the machine a figure was taken on.
 //!
 //! Reads /proc, so it knows nothing on systems without one; then a figure is absent, never zero.
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::meter::round;
 
 use kernel::{all, model_and_memory, process};
-pub(super) use kernel::is_backend_of;
+pub(super) use kernel::{is_backend_of, private_kib};
 
 /// Microseconds in one clock tick: Linux counts 100 a second for its users, on every machine.
 #[cfg(target_os = "linux")]
@@ -127,6 +127,11 @@ mod kernel {
         found.filter_map(|found| u32::try_from(found.pid).ok()).collect()
     }
 
+    /// Memory that a process shares with no other, in KiB.
+    pub(in super::super) fn private_kib(pid: u32) -> Option<u64> {
+        find(pid)?.status().ok()?.rssanon
+    }
+
     /// Whether a process calls itself a PostgreSQL backend of this database.
     pub(in super::super) fn is_backend_of(pid: u32, database: &str) -> bool {
         let line = find(pid).and_then(|found| found.cmdline().ok()).unwrap_or_default().concat();
@@ -152,6 +157,10 @@ mod kernel {
 
     pub(in super::super) fn all() -> Vec<u32> {
         Vec::new()
+    }
+
+    pub(in super::super) fn private_kib(_: u32) -> Option<u64> {
+        None
     }
 
     pub(in super::super) fn is_backend_of(_: u32, _: &str) -> bool {

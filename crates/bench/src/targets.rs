@@ -29,7 +29,7 @@ impl Step {
 }
 
 /// The steps, in this order.
-pub(super) const STEPS: [Step; 19] = [
+pub(super) const STEPS: [Step; 20] = [
     Step::of("drain-1", "drain --tasks 300000", "drain --tasks 5000"),
     Step::of("drain-2", "drain --tasks 300000 --workers 2", "drain --tasks 5000 --workers 2"),
     Step::of("life", "life --tasks 200000", "life --tasks 5000"),
@@ -70,6 +70,11 @@ pub(super) const STEPS: [Step; 19] = [
     Step::of("rebuild", "rebuild", "rebuild --tasks 20000"),
     Step::of("scale", "scale", "scale --tasks 5000"),
     Step::of("batch", "batch", "batch --tasks 2000 --calls 200"),
+    Step::of(
+        "paper",
+        "paper --rounds 1",
+        "paper --lambdas 3 --rate 200 --warm-up 1 --seconds 2 --rounds 1",
+    ),
 ];
 
 /// Target of a figure.
@@ -122,7 +127,7 @@ use Unit::{Bytes, Count, Microseconds, Milliseconds, PerSecond, Percent, Percent
 
 /// Every row, in the order of the design.
 #[rustfmt::skip]
-pub(super) const ROWS: [Row; 38] = [
+pub(super) const ROWS: [Row; 41] = [
     row("drain, 1 worker process", "drain-1", AtLeast(72_000.0), PerSecond, rate),
     row("drain, 2 worker processes", "drain-2", AtLeast(73_500.0), PerSecond, rate),
     row("whole life, batches of 1,000", "life", AtLeast(45_000.0), PerSecond, rate),
@@ -161,6 +166,9 @@ pub(super) const ROWS: [Row; 38] = [
     row("drain, at most 10", "batch", Shown, PerSecond, drained::<10>),
     row("drain, at most 100", "batch", Shown, PerSecond, drained::<100>),
     row("drain, at most 1,000", "batch", Shown, PerSecond, drained::<1000>),
+    row("the paper's load, batches of 10", "paper", AtLeast(10_000.0), PerSecond, rate),
+    row("server CPU per task of it", "paper", AtMost(130.0), Microseconds, |r| r.outcome.cost.server_cpu_us_per_task),
+    row("from due to start, p95 of it", "paper", Shown, Milliseconds, |r| r.outcome.quantiles.p95_ms),
 ];
 
 /// No loss of throughput, but for the noise of a machine with fewer cores than processes.

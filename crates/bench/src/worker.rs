@@ -1,4 +1,4 @@
-//! The bench's other process: a worker with bodies that do next to nothing, or a server.
+//! The bench's other process: a worker with bodies that do next to nothing, a server, or producers.
 //!
 //! Ends in order when its standard input closes, and then says on standard output what it executed.
 
@@ -14,6 +14,7 @@ use tuskline_sdk::{Address, Context, Lambda, Outcome, Worker, WorkerConfig};
 
 use super::latencies::Latencies;
 use super::proc::monotonic_ns;
+use super::producer::Load;
 use tuskline::serve;
 
 /// How long a body of [`Part::Slow`] takes.
@@ -24,14 +25,14 @@ const SLOW: Duration = Duration::from_millis(50);
 pub enum Part {
     /// A worker whose bodies do nothing.
     Noop,
-    /// A worker whose bodies note how late they start.
+    /// A worker whose bodies note how late they start, and fail the first time when the payload says so.
     Stamped,
-    /// A worker whose bodies fail the first time when the payload says so.
-    Flaky,
     /// A worker whose bodies take 50 ms.
     Slow,
     /// A server with all its roles.
     Server,
+    /// Connections that schedule.
+    Producer,
 }
 
 /// Arguments of the hidden command.
@@ -55,6 +56,9 @@ pub struct WorkerOptions {
     /// Most tasks in one exchange. Default: that of the SDK.
     #[arg(long)]
     pub max_batch: Option<usize>,
+    /// What producers schedule, as JSON.
+    #[arg(long, value_parser = read_load)]
+    pub load: Option<Load>,
 }
 
 /// Results of a process.
@@ -66,21 +70,20 @@ pub(super) struct Done {
     pub phases: BTreeMap<u8, Vec<(u64, u64)>>,
 }
 
-/// Payload of the tasks whose start is timed.
-#[derive(Debug, Deserialize)]
-struct Stamp {
-    /// Monotonic clock just before the insert call; 0: not recorded.
-    #[serde(default)]
-    at_ns: u64,
-    #[serde(default)]
-    phase: u8,
+/// Payload of the tasks whose start is timed, or that may fail at first.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Stamp {
+    /// Monotonic clock just before the insert call, or when the task is due; 0: not recorded.
+    pub at_ns: u64,
+    pub phase: u8,
+    pub fails_first: bool,
+    #[serde(skip_deserializing)]
+    pub pad: String,
 }
 
-/// Payload of the tasks that may fail at first.
-#[derive(Debug, Deserialize)]
-struct Mood {
-    #[serde(default)]
-    fails_first: bool,
+fn read_load(text: &str) -> Result<Load, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Shared results, to which all bodies of a process write.
@@ -139,6 +142,9 @@ pub async fn work(address: Address, options: WorkerOptions) -> anyhow::Result<()
     if options.part == Part::Server {
         return Ok(serve::run(address, serve::Options::default(), stop).await?);
     }
+    if let Some(load) = options.load {
+        return say(&load.produce(&address, &stop).await?);
+    }
     let tally = Arc::new(Tally { limit: options.limit, enough: stop.clone(), ..Tally::default() });
     let mut worker = Worker::builder(address).until(stop.cancelled_owned());
     for name in &options.lambdas {
@@ -150,30 +156,34 @@ pub async fn work(address: Address, options: WorkerOptions) -> anyhow::Result<()
     };
     bounds.max_batch = options.max_batch.unwrap_or(bounds.max_batch);
     worker.config(bounds).run().await?;
-    let said = serde_json::to_string(&tally.done())?;
-    Ok(writeln!(std::io::stdout(), "{said}")?)
+    say(&tally.done())
+}
+
+fn say(done: &Done) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(done)?)?)
 }
 
 fn lambda(name: &str, part: Part, tally: &Arc<Tally>) -> Lambda {
     let tally = Arc::clone(tally);
     match part {
-        Part::Stamped => Lambda::named(name, move |stamp: Stamp| {
-            tally.time(&stamp);
+        Part::Stamped => Lambda::named(name, move |stamp: Stamp, context: Context| {
+            let is_first = context.attempt() <= 1;
+            if is_first {
+                tally.time(&stamp);
+            }
             tally.count();
-            async {}
-        }),
-        Part::Flaky => Lambda::named(name, move |mood: Mood, context: Context| {
-            tally.count();
-            let fails = mood.fails_first && context.attempt() <= 1;
+            let fails = stamp.fails_first && is_first;
             async move { if fails { Outcome::retriable("as asked") } else { Outcome::Success(None) } }
         }),
         Part::Slow => Lambda::named(name, move |_: serde::de::IgnoredAny| {
             tally.count();
             tokio::time::sleep(SLOW)
         }),
-        Part::Noop | Part::Server => Lambda::named(name, move |_: serde::de::IgnoredAny| {
-            tally.count();
-            async {}
-        }),
+        Part::Noop | Part::Server | Part::Producer => {
+            Lambda::named(name, move |_: serde::de::IgnoredAny| {
+                tally.count();
+                async {}
+            })
+        }
     }
 }

@@ -5,10 +5,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 
 use super::latencies::Latencies;
 use super::meter::Observer;
 use super::proc::cpu_us;
+use super::producer::Load;
 use super::site::Site;
 use super::worker::{Done, Part};
 
@@ -27,12 +29,14 @@ pub(super) struct Order<'a> {
     pub heartbeat_ms: Option<u64>,
     pub limit: Option<u64>,
     pub max_batch: Option<u64>,
+    /// What producers schedule.
+    pub load: Option<&'a Load>,
 }
 
 impl<'a> Order<'a> {
     /// A part with the lambdas it serves and the usual timings.
     pub(super) fn of(part: Part, lambdas: &'a [String]) -> Self {
-        Self { part, lambdas, heartbeat_ms: None, limit: None, max_batch: None }
+        Self { part, lambdas, heartbeat_ms: None, limit: None, max_batch: None, load: None }
     }
 }
 
@@ -149,7 +153,11 @@ impl Work {
 fn spawn(site: &Site, order: Order<'_>) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["worker", "--database", site.database()]);
-    command.args(["--part", part_name(order.part)]);
+    let part = order.part.to_possible_value().context("a part without a name")?;
+    command.args(["--part", part.get_name()]);
+    if let Some(load) = order.load {
+        command.args(["--load", &serde_json::to_string(load)?]);
+    }
     for name in order.lambdas {
         command.args(["--lambda", name]);
     }
@@ -163,15 +171,9 @@ fn spawn(site: &Site, order: Order<'_>) -> anyhow::Result<Child> {
         }
     }
     command.env("TUSKLINE_DATABASE_URL", site.url());
-    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
-}
-
-fn part_name(part: Part) -> &'static str {
-    match part {
-        Part::Noop => "noop",
-        Part::Stamped => "stamped",
-        Part::Flaky => "flaky",
-        Part::Slow => "slow",
-        Part::Server => "server",
+    // Some tasks fail on purpose.
+    if std::env::var_os("TUSKLINE_LOG").is_none() {
+        command.env("TUSKLINE_LOG", "error");
     }
+    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }

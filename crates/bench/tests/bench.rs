@@ -302,6 +302,43 @@ fn a_mix_fails_delays_and_postpones_what_it_should() {
     assert!(extra["executed"].as_u64().unwrap() >= 210, "{extra}");
 }
 
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored --test-threads 1"]
+fn the_papers_load_is_measured_for_each_number_of_lambdas() {
+    let line = "paper --lambdas 2,3 --batch 5 --rate 200 --connections 2 --failing 0.5";
+    let report = bench(&format!("{line} --warm-up 1 --seconds 2 --rounds 1"));
+    let parts = report["parts"].as_array().unwrap();
+    let names: Vec<_> = parts.iter().map(|part| &part["part"]).collect();
+    assert_eq!(names, ["2 lambdas, batches of 5", "3 lambdas, batches of 5"]);
+    assert_eq!(report["rows"][1]["lambdas"], 3);
+    for part in parts {
+        let extra = &part["extra"];
+        assert!(number(part, "tasks") > 0.0 && number(extra, "accepted_per_s") > 0.0, "{part}");
+        for priority in ["high", "normal", "low"] {
+            assert!(number(extra, &format!("{priority}_p95_ms")) > 0.0, "{part}");
+        }
+        assert_eq!(extra["scheduling_processes"], 2);
+        assert!(number(extra, "exchange_processes") >= 1.0, "{part}");
+        assert!(number(extra, "exchange_private_mib") > 0.0, "{part}");
+        let kinds = ["scheduling", "exchange", "control", "server", "autovacuum", "background"];
+        let sum: f64 =
+            kinds.iter().map(|kind| number(extra, &format!("{kind}_cpu_us_per_task"))).sum();
+        // Each is rounded to four decimals.
+        assert!(sum > number(part, "server_cpu_us_per_task") - 0.001, "{part}");
+        assert_eq!(extra["rounds_tasks_per_s"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+#[ignore = "a server of its own, counted alone: --ignored --test-threads 1"]
+fn tasks_of_the_papers_load_are_single_calls_with_batches_of_one() {
+    let line = "paper --lambdas 1 --batch 1 --rate 100 --priorities 1 --delayed 0 --failing 0";
+    let report = bench(&format!("{line} --warm-up 1 --seconds 1 --rounds 2"));
+    assert_eq!(report["part"], "1 lambdas, batches of 1");
+    assert!(report["extra"].get("high_p95_ms").is_none(), "{report}");
+    assert_eq!(report["extra"]["rounds_tasks_per_s"].as_array().unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn on_a_given_server_the_bench_leaves_nothing_behind() {
     let mut cluster = Cluster::temporary(vec![]).await.unwrap();
@@ -325,6 +362,8 @@ fn options_of_the_bench_have_bounds() {
         "drain --payload-bytes 9",
         "schedule-batch --batch 10001",
         "recover --tasks 1",
+        "paper --failing 1.1",
+        "paper --priorities 5",
     ] {
         let ran = call(&line.split(' ').collect::<Vec<_>>()).run();
         assert_eq!(ran.code, 2, "{line}: {}", ran.err);
