@@ -50,7 +50,7 @@ pub(crate) struct Controller {
     queues: Vec<ServedQueue>,
     state: Mutex<State>,
     pub(crate) statistics: Arc<Statistics>,
-    /// Something for an exchange connection to do.
+    /// Something for the exchange connection that has the turn.
     exchanges: Notify,
     /// The last running task has finished and its result is recorded.
     quiet: Notify,
@@ -90,7 +90,7 @@ struct State {
     /// Results that wait for an exchange.
     results: Vec<AttemptResult>,
     first_result_at: Option<Instant>,
-    /// Exchanges under way with results, or from a backlog.
+    /// Long exchanges that are under way.
     bulk: usize,
     /// Results on the way and not yet acknowledged.
     unacknowledged: usize,

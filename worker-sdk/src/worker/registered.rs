@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -163,15 +163,17 @@ impl RegisteredWorker {
         draining: &CancellationToken,
     ) -> JoinSet<()> {
         let mut exchanges = JoinSet::new();
-        let mut session = Some(first);
+        let turn = Arc::new(Mutex::default());
+        let (mut session, mut first) = (Some(first), Arc::clone(&turn).try_lock_owned().ok());
         for _ in 0..worker.config.exchange_connections {
             let connection = ExchangeConnection {
                 controller: Arc::clone(&self.controller),
                 db: Arc::clone(&self.db),
                 executors: Arc::clone(executors),
                 draining: draining.clone(),
+                turn: Arc::clone(&turn),
             };
-            exchanges.spawn(connection.run(session.take()));
+            exchanges.spawn(connection.run(session.take(), first.take()));
         }
         exchanges
     }

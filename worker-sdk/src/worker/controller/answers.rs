@@ -148,6 +148,11 @@ impl Controller {
 
 /// Exchange connections that are gone, and those for which the server has no room.
 impl Controller {
+    /// An exchange is over that was not in the turn of its connection.
+    pub(crate) fn exchange_ended(&self) {
+        self.exchanges.notify_one();
+    }
+
     /// An exchange connection has ended that should not have.
     pub(crate) fn lose_connection(&self) {
         self.lock().connection_lost = true;

@@ -14,7 +14,7 @@ use super::lease_ledger::Sent;
 pub(crate) struct ExchangePlan {
     pub(super) sent: Sent<AttemptResult>,
     pub(super) claim: Option<ClaimPlan>,
-    /// It has results, or claims from lambdas that have a backlog.
+    /// It has a batch of results, or claims from lambdas that have a backlog.
     pub(super) bulk: bool,
 }
 
@@ -35,6 +35,11 @@ impl ExchangePlan {
             ended_leases: self.sent.last_leases(),
             claim: self.claim.as_ref().map(|plan| &plan.claim),
         }
+    }
+
+    /// What comes next shall not wait for it.
+    pub(crate) fn is_long(&self) -> bool {
+        self.bulk
     }
 
     /// It has results to send.

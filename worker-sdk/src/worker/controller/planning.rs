@@ -60,7 +60,7 @@ impl Controller {
             if !reserved {
                 plan.sent = state.send_results(self);
             }
-            plan.bulk |= plan.has_results();
+            plan.bulk |= plan.sent.items().len() >= self.config.max_batch;
             state.bulk += usize::from(plan.bulk);
             let more = !reserved && state.results_due(self, now);
             if more || state.watch.queues.iter().any(|queue| queue.has_backlog) {
